@@ -1,0 +1,1 @@
+"""Stormcast's node: the protocol stack of one member."""

@@ -1,0 +1,1 @@
+"""The pure heart: values, wire format, windows and clocks as data. Standard library only."""

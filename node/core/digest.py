@@ -1,0 +1,35 @@
+"""What a member knows of each sender's stream: highest delivered and highest received seqno."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Per member short id a pair (delivered, received). Merging is the element-wise maximum."""
+
+    seqnos: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for delivered, received in self.seqnos.values():
+            assert 0 <= delivered <= received, "delivered <= received"
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.seqnos)
+
+    def __getitem__(self, member: int) -> tuple[int, int]:
+        return self.seqnos[member]
+
+    def merged(self, other: Digest) -> Digest:
+        """The least digest that is at least both."""
+        result = dict(self.seqnos)
+        for member, (delivered, received) in other.seqnos.items():
+            mine = result.get(member, (0, 0))
+            result[member] = (max(mine[0], delivered), max(mine[1], received))
+        return Digest(result)
+
+    def restricted(self, members: frozenset[int]) -> Digest:
+        """Only the entries of `members`."""
+        return Digest({member: pair for member, pair in self.seqnos.items() if member in members})

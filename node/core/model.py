@@ -1,0 +1,189 @@
+"""The nouns of the stack: addresses, views, message flags and deliveries."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate
+from typing import Final
+
+Payload = bytes | memoryview
+
+# Flags of a message. A batch has one set of them: a change closes the batch.
+OOB: Final = 0x01
+"""Deliver at once, ahead of what is missing before it."""
+DONT_BUNDLE: Final = 0x02
+"""Leave at once and alone; what is pending for the destination leaves first."""
+NO_FC: Final = 0x04
+"""Spend no credits of flow control."""
+NO_RELIABILITY: Final = 0x08
+"""Neither numbered nor repaired: lost is lost."""
+DONT_LOOPBACK: Final = 0x10
+"""Not to be delivered to its own sender."""
+MESSAGE_FLAGS: Final = OOB | DONT_BUNDLE | NO_FC | NO_RELIABILITY | DONT_LOOPBACK
+
+# Flags of a frame, set by protocols only.
+FIRST: Final = 0x20
+"""The receiver may open a window here."""
+RESET: Final = 0x40
+"""The sender can no longer provide what lies before."""
+
+FLAG_NAMES: Final = {
+    OOB: "OOB",
+    DONT_BUNDLE: "DONT_BUNDLE",
+    NO_FC: "NO_FC",
+    NO_RELIABILITY: "NO_RELIABILITY",
+    DONT_LOOPBACK: "DONT_LOOPBACK",
+    FIRST: "FIRST",
+    RESET: "RESET",
+}
+
+
+def flag_names(flags: int) -> str:
+    """The flags in words, joined by `|`."""
+    return "|".join(name for bit, name in FLAG_NAMES.items() if flags & bit)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Address:
+    """One incarnation of a member: never reused, so old traffic cannot meet a new process.
+
+    `short` is what frames and tables carry. Thirty-two of the 128 random bits are enough within a
+    cluster; membership refuses a joiner whose short id is taken.
+    """
+
+    identity: int
+    name: str
+    short: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        assert 0 < self.identity < 1 << 128
+        # 0 means "nobody" in a frame.
+        object.__setattr__(self, "short", (self.identity & 0xFFFFFFFF) or 1)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Address) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return self.short
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ViewId:
+    """Orders views: by number, then by creator."""
+
+    number: int
+    creator: Address
+
+    def __lt__(self, other: ViewId) -> bool:
+        return (self.number, self.creator.identity) < (other.number, other.creator.identity)
+
+    def __str__(self) -> str:
+        return f"{self.creator}:{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Who is in, in order of rank; the first member coordinates."""
+
+    id: ViewId
+    members: tuple[Address, ...]
+
+    def __post_init__(self) -> None:
+        assert len(set(self.members)) == len(self.members), "a view names each member once"
+
+    @property
+    def coordinator(self) -> Address:
+        return self.members[0]
+
+    def joined(self, older: View) -> tuple[Address, ...]:
+        """Members of this view that `older` lacks."""
+        return tuple(member for member in self.members if member not in older.members)
+
+    def left(self, older: View) -> tuple[Address, ...]:
+        """Members of `older` that this view lacks."""
+        return tuple(member for member in older.members if member not in self.members)
+
+    def __str__(self) -> str:
+        return f"{self.id}{{{','.join(map(str, self.members))}}}"
+
+
+# Below this size a copy is cheaper than a memoryview, and does not keep the datagram alive.
+VIEW_FROM_BYTES: Final = 1024
+
+
+@lru_cache(maxsize=256)
+def _splitter(size: int, count: int) -> struct.Struct:
+    """Cuts `count` equal payloads in one C call; full batches repeat the same few shapes."""
+    return struct.Struct(f"{size}s" * count)
+
+
+def split_payloads(body: Payload, start: int, lengths: int | Sequence[int], count: int) -> Sequence[Payload]:
+    """Cut the payloads out of `body`; `lengths` is one number when all are equally long."""
+    if isinstance(lengths, int):
+        if count == 1 and lengths < VIEW_FROM_BYTES:
+            return (bytes(body[start : start + lengths]),)
+        if lengths < VIEW_FROM_BYTES:
+            return _splitter(lengths, count).unpack_from(body, start)
+        source = memoryview(body)
+        return [source[at : at + lengths] for at in range(start, start + lengths * count, lengths)]
+    ends = list(accumulate(lengths, initial=start))
+    source = memoryview(body)
+    return [
+        source[low:high] if high - low >= VIEW_FROM_BYTES else bytes(source[low:high])
+        for low, high in zip(ends, ends[1:], strict=False)
+    ]
+
+
+class Delivery(Sequence[Payload]):
+    """Messages of one sender, in its order, handed to the application as one batch.
+
+    The payloads are cut out of the frame on first use, so that a receiver which only counts pays
+    nothing for them.
+    """
+
+    __slots__ = ("_body", "_lengths", "_messages", "_start", "conn", "flags", "lo", "hi", "source")
+
+    def __init__(
+        self,
+        source: int,
+        conn: int,
+        lo: int,
+        hi: int,
+        flags: int,
+        body: Payload,
+        start: int,
+        lengths: int | Sequence[int],
+    ) -> None:
+        self.source = source
+        self.conn = conn
+        self.lo = lo
+        self.hi = hi
+        self.flags = flags
+        self._body = body
+        self._start = start
+        self._lengths = lengths
+        self._messages: Sequence[Payload] | None = None
+
+    @property
+    def messages(self) -> Sequence[Payload]:
+        """The payloads, cut once."""
+        cut = self._messages
+        if cut is None:
+            cut = split_payloads(self._body, self._start, self._lengths, self.hi - self.lo + 1)
+            self._messages = cut
+        return cut
+
+    def __len__(self) -> int:
+        return self.hi - self.lo + 1
+
+    def __iter__(self) -> Iterator[Payload]:
+        return iter(self.messages)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self.messages[index]

@@ -1,0 +1,110 @@
+"""When protocols look: one mechanism, two clocks.
+
+Every repair is the outcome of a *look* at a connection: a receiver compares what is missing with its
+previous look, a sender compares what is acked with its previous look, and only what did not change
+is repaired. A `Timing` says how far apart looks are. `compatible` looks at every connection on one
+grid of `xmit_interval`, as the design notes do. `fast` looks after a reordering tolerance or a
+round trip, backing off to `xmit_interval`: the interval that is the pace there is only the bound here (C1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor
+
+from node.core.errors import require
+from node.core.rtt import RoundTrip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """The clock settings of a stack."""
+
+    name: str = "compatible"
+    """What the file that held it is called."""
+
+    adaptive: bool = False
+    """False: look on the grid of `xmit_interval`. True: look when the round trip says so."""
+
+    initial_rtt: float = 0.02
+    """Seconds assumed for a round trip before the first one was measured."""
+
+    min_wait: float = 0.002
+    """Seconds of silence that never mean loss: covers scheduling noise of a busy host."""
+
+    reorder_tolerance: float = 0.001
+    """Seconds that a gap may be mere reordering; a quarter of the round trip where that is longer."""
+
+    ack_delay: float = 0.001
+    """Seconds between two acks of one connection that no threshold asked for."""
+
+    def __post_init__(self) -> None:
+        require(self.initial_rtt > 0, f"timing.initial_rtt is {self.initial_rtt}: it must be positive")
+        require(self.min_wait > 0, f"timing.min_wait is {self.min_wait}: it must be positive")
+        require(
+            self.reorder_tolerance >= 0,
+            f"timing.reorder_tolerance is {self.reorder_tolerance}: it must not be negative",
+        )
+        require(self.ack_delay >= 0, f"timing.ack_delay is {self.ack_delay}: it must not be negative")
+
+
+def next_on_grid(now: float, interval: float) -> float:
+    """The first multiple of `interval` after `now`."""
+    due = (floor(now / interval) + 1) * interval
+    # Rounding may leave `now` itself: a timer that fires at its own start would spin.
+    return due if due > now else due + interval
+
+
+class Pacer:
+    """Turns a Timing and a protocol's interval into moments. One per protocol; the interval may change."""
+
+    __slots__ = ("_adaptive", "interval", "timing")
+
+    def __init__(self, timing: Timing, interval: float) -> None:
+        self.timing = timing
+        self.interval = interval
+        self._adaptive = timing.adaptive
+
+    def round_trip(self) -> RoundTrip:
+        """A fresh estimate for one peer."""
+        return RoundTrip(self.timing.initial_rtt)
+
+    def floor(self) -> RoundTrip:
+        """The estimate for a network without delay: what waits can shrink to."""
+        return RoundTrip(0.0)
+
+    def ack_at(self, now: float, last_ack: float) -> float:
+        """When a delayed ack is due: at least `ack_delay` after the previous one."""
+        if self._adaptive:
+            earliest = last_ack + self.timing.ack_delay
+            return earliest if earliest > now else now
+        return next_on_grid(now, self.interval)
+
+    def first_gap_look(self, now: float) -> float:
+        """When a gap that just appeared is looked at for the first time."""
+        return now if self._adaptive else next_on_grid(now, self.interval)
+
+    def second_gap_look(self, now: float, rtt: RoundTrip) -> float:
+        """When a gap must be gone, else it is requested."""
+        if self._adaptive:
+            tolerance = max(self.timing.reorder_tolerance, rtt.smoothed / 4)
+            return now + min(self.interval, tolerance)
+        return next_on_grid(now, self.interval)
+
+    def next_gap_look(self, now: float, rtt: RoundTrip, tries: int) -> float:
+        """When a requested gap is looked at again."""
+        return self.next_send_look(now, rtt, tries)
+
+    def next_send_look(self, now: float, rtt: RoundTrip, tries: int) -> float:
+        """When a sender looks whether acks moved; silence doubles the wait up to the interval."""
+        if self._adaptive:
+            wait = rtt.wait(self.timing.min_wait, self.interval)
+            return now + min(self.interval, wait * (1 << min(tries, 10)))
+        return next_on_grid(now, self.interval)
+
+    def spaced(self, seconds: float, rtt: RoundTrip | None) -> float:
+        """A minimum spacing of `seconds`: in `fast`, a few round trips where that is less."""
+        if self._adaptive:
+            wait = rtt.wait(self.timing.min_wait, seconds) if rtt else self.timing.initial_rtt
+            return min(seconds, 4 * wait)
+        return seconds

@@ -1,0 +1,295 @@
+"""The sliding windows: ranges inside, a window of seqnos to everyone else.
+
+Both are bounded in messages and in bytes, refuse without changing state, and cost O(1) per batch
+while traffic is in order. Exactness per seqno (gaps, overlaps, duplicates, partial purge) costs more
+only when there is something to be exact about.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Stored(NamedTuple, Generic[T]):
+    """A numbered batch that the sender may have to send again."""
+
+    lo: int
+    hi: int
+    size: int
+    item: T
+
+
+class SendWindow(Generic[T]):
+    """What was sent and not yet acknowledged.
+
+    `low` is the highest acked seqno, `high` the highest sent; `low <= high`, and
+    `high - low <= capacity`. Batches cover `(low, high]` without gaps; only the first may begin
+    before `low + 1`, when an ack ended inside it.
+    """
+
+    __slots__ = ("_batches", "bytes", "capacity", "capacity_bytes", "high", "low")
+
+    def __init__(self, capacity: int, capacity_bytes: int) -> None:
+        assert capacity > 0
+        assert capacity_bytes > 0
+        self.capacity = capacity
+        self.capacity_bytes = capacity_bytes
+        self.low = 0
+        self.high = 0
+        self.bytes = 0
+        self._batches: deque[Stored[T]] = deque()
+
+    def __len__(self) -> int:
+        """Messages sent and not acked."""
+        return self.high - self.low
+
+    def __iter__(self) -> Iterator[Stored[T]]:
+        """The retained batches, oldest first."""
+        return iter(self._batches)
+
+    def room(self) -> tuple[int, int]:
+        """Messages and bytes that still fit. An empty window admits one batch of any size."""
+        if not self._batches:
+            return self.capacity, 1 << 62
+        return self.capacity - (self.high - self.low), self.capacity_bytes - self.bytes
+
+    def append(self, count: int, size: int, item: T) -> int:
+        """Number `count` messages and keep them; returns the first seqno. Room was asked for."""
+        assert 0 < count <= self.capacity - (self.high - self.low), "append beyond the window"
+        lo = self.high + 1
+        self.high += count
+        self.bytes += size
+        self._batches.append(Stored(lo, self.high, size, item))
+        return lo
+
+    def ack(self, seqno: int) -> Stored[T] | None:
+        """Drop everything up to `seqno`; returns the newest batch that this completed."""
+        assert seqno <= self.high, "ack beyond what was sent"
+        newest = None
+        if seqno <= self.low:
+            return None
+        self.low = seqno
+        batches = self._batches
+        while batches and batches[0].hi <= seqno:
+            newest = batches.popleft()
+            self.bytes -= newest.size
+        return newest
+
+    def oldest(self) -> Stored[T] | None:
+        """The batch that holds `low + 1`."""
+        return self._batches[0] if self._batches else None
+
+    def newest(self) -> Stored[T] | None:
+        """The batch that holds `high`."""
+        return self._batches[-1] if self._batches else None
+
+    def covering(self, ranges: list[tuple[int, int]]) -> list[Stored[T]]:
+        """The retained batches that hold any of the (ascending) ranges, each once."""
+        found = []
+        wanted = iter(ranges)
+        lo, hi = next(wanted, (0, 0))
+        for batch in self._batches:
+            while hi < batch.lo:
+                following = next(wanted, None)
+                if following is None:
+                    return found
+                lo, hi = following
+            if lo <= batch.hi:
+                found.append(batch)
+        return found
+
+
+class Piece(NamedTuple, Generic[T]):
+    """Seqnos `lo..hi`, all of them new, and the batch that brought them.
+
+    `item` is None where the messages were delivered out of band and only hold the place.
+    """
+
+    lo: int
+    hi: int
+    size: int
+    item: T | None
+
+
+class ReceiveWindow(Generic[T]):
+    """What was received and not yet delivered.
+
+    `delivered <= deliverable <= high`: highest delivered, end of the gapless run after it, highest
+    received. `seen` is the highest seqno known to exist within the window, beyond `high` when
+    something was refused for lack of room. Nothing above `delivered + capacity` is ever stored.
+    """
+
+    __slots__ = (
+        "_islands",
+        "_ready",
+        "bytes",
+        "capacity",
+        "capacity_bytes",
+        "deliverable",
+        "delivered",
+        "seen",
+    )
+
+    def __init__(self, offset: int, capacity: int, capacity_bytes: int) -> None:
+        assert capacity > 0
+        assert capacity_bytes > 0
+        self.capacity = capacity
+        self.capacity_bytes = capacity_bytes
+        self.delivered = offset
+        self.deliverable = offset
+        self.seen = offset
+        self.bytes = 0
+        self._ready: list[Piece[T]] = []
+        # Ascending, disjoint, all above `deliverable + 1`.
+        self._islands: list[Piece[T]] = []
+
+    @property
+    def high(self) -> int:
+        """The highest seqno held or delivered."""
+        return self._islands[-1].hi if self._islands else self.deliverable
+
+    def __len__(self) -> int:
+        """Messages held and not delivered."""
+        return self.deliverable - self.delivered + sum(p.hi - p.lo + 1 for p in self._islands)
+
+    def has_gap(self) -> bool:
+        """Whether a seqno is missing below the highest one known to exist."""
+        return self.deliverable < self.seen
+
+    def add(self, lo: int, hi: int, size: int, item: T, *, oob: bool = False) -> list[Piece[T]]:
+        """Take a batch; returns the parts that are new (none for a duplicate or for lack of room).
+
+        With `oob` the caller delivers the new parts at once and the window keeps only their places.
+        """
+        assert 0 < lo <= hi
+        if (
+            lo == self.deliverable + 1
+            and not self._islands
+            and hi - self.delivered <= self.capacity
+            and (not self._ready or self.bytes + size <= self.capacity_bytes)
+        ):
+            piece: Piece[T] = Piece(lo, hi, size, item)
+            kept = Piece(lo, hi, 0, None) if oob else piece
+            self._ready.append(kept)
+            self.bytes += kept.size
+            self.deliverable = hi
+            if hi > self.seen:
+                self.seen = hi
+            return [piece]
+        return self._add_slowly(lo, hi, size, item, oob)
+
+    def take_ready(self) -> list[Piece[T]]:
+        """Take everything that is next in order."""
+        ready = self._ready
+        if ready:
+            self._ready = []
+            self.delivered = self.deliverable
+            self.bytes = sum(piece.size for piece in self._islands) if self._islands else 0
+        return ready
+
+    def missing(self, limit: int, ranges_limit: int = 1 << 30) -> list[tuple[int, int]]:
+        """The absent ranges, oldest first: at most `limit` seqnos in `ranges_limit` ranges."""
+        gaps: list[tuple[int, int]] = []
+        at = self.deliverable + 1
+        last = min(self.seen, self.delivered + self.capacity)
+        for piece in self._islands:
+            if piece.lo > at:
+                gaps.append((at, min(piece.lo - 1, at + limit - 1)))
+                limit -= gaps[-1][1] - at + 1
+                if limit <= 0 or len(gaps) >= ranges_limit:
+                    return gaps
+            at = piece.hi + 1
+        if at <= last:
+            gaps.append((at, min(last, at + limit - 1)))
+        return gaps
+
+    def skip_to(self, seqno: int) -> int:
+        """Give up on what is missing at or below `seqno`; returns how many were skipped."""
+        if seqno <= self.deliverable:
+            return 0
+        skipped = seqno - self.deliverable
+        islands, self._islands = self._islands, []
+        self.deliverable = seqno
+        self.seen = max(self.seen, seqno)
+        for piece in islands:
+            if piece.hi <= seqno:
+                skipped -= piece.hi - piece.lo + 1
+                self._ready.append(piece)
+            else:
+                if piece.lo <= seqno:
+                    skipped -= seqno - piece.lo + 1
+                    self._ready.append(piece._replace(hi=seqno, size=0))
+                    piece = piece._replace(lo=seqno + 1)  # noqa: PLW2901 the rest of it
+                self._islands.append(piece)
+        self._absorb()
+        if not self._ready:
+            self.delivered = self.deliverable
+        return skipped
+
+    def _add_slowly(self, lo: int, hi: int, size: int, item: T, oob: bool) -> list[Piece[T]]:
+        """Trim to what is absent and fits, then store it piece by piece."""
+        first = max(lo, self.deliverable + 1)
+        last = min(hi, self.delivered + self.capacity)
+        # What lies beyond the window leaves one trace: there is something to ask for up to its end.
+        self.seen = max(self.seen, min(hi, self.delivered + self.capacity))
+        new: list[Piece[T]] = []
+        for gap_lo, gap_hi in self._absent(first, last):
+            # A trimmed piece keeps the whole batch alive, so it is charged for the whole.
+            piece = Piece(gap_lo, gap_hi, size, item)
+            if not oob and not self._make_room(piece):
+                continue
+            self._store(Piece(gap_lo, gap_hi, 0, None) if oob else piece)
+            new.append(piece)
+        self._absorb()
+        return new
+
+    def _absent(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The parts of `first..last` that no island covers."""
+        gaps = []
+        at = first
+        index = max(0, bisect_right(self._islands, at, key=lambda piece: piece.lo) - 1)
+        while at <= last and index < len(self._islands):
+            piece = self._islands[index]
+            if piece.lo > last:
+                break
+            if piece.lo > at:
+                gaps.append((at, piece.lo - 1))
+            at = max(at, piece.hi + 1)
+            index += 1
+        if at <= last:
+            gaps.append((at, last))
+        return gaps
+
+    def _make_room(self, piece: Piece[T]) -> bool:
+        """Evict the highest islands for a lower piece: what is needed first wins, the rest is resent."""
+        islands = self._islands
+        while self.bytes + piece.size > self.capacity_bytes:
+            if islands and islands[-1].lo > piece.hi:
+                self.bytes -= islands.pop().size
+            else:
+                # An empty window admits one batch of any size, as the sender's does.
+                return not islands and not self._ready
+        return True
+
+    def _store(self, piece: Piece[T]) -> None:
+        index = bisect_right(self._islands, piece.lo, key=lambda island: island.lo)
+        self._islands.insert(index, piece)
+        self.bytes += piece.size
+
+    def _absorb(self) -> None:
+        """Move the islands that the gapless run has reached over to what is ready."""
+        islands = self._islands
+        reached = 0
+        for piece in islands:
+            if piece.lo != self.deliverable + 1:
+                break
+            self.deliverable = piece.hi
+            self._ready.append(piece)
+            reached += 1
+        if reached:
+            del islands[:reached]

@@ -1,0 +1,105 @@
+"""Where messages wait, unnumbered, until the windows admit them. The one place that refuses.
+
+One lane per destination, bounded in bytes (each message also costs a fixed overhead, which bounds the
+count). A lane is a queue of runs: payloads that share their flags and may travel in one batch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from node.core.model import DONT_BUNDLE, Payload
+
+MESSAGE_OVERHEAD: Final = 64
+"""What a queued message costs besides its bytes: about what its object takes."""
+
+
+class Run:
+    """Messages of one set of flags, in order."""
+
+    __slots__ = ("at", "flags", "payloads")
+
+    def __init__(self, flags: int) -> None:
+        self.flags = flags
+        self.payloads: list[Payload] = []
+        self.at = 0
+        """Index of the first message not yet taken."""
+
+
+class Lane:
+    """The queue towards one destination."""
+
+    __slots__ = ("blocked_since", "dest", "is_queued", "room", "run", "runs")
+
+    def __init__(self, dest: int, room: int) -> None:
+        self.dest = dest
+        self.room = room
+        """Bytes still accepted."""
+        self.run = Run(0)
+        self.runs: deque[Run] = deque((self.run,))
+        self.is_queued = False
+        """Whether the stack will look at this lane at the end of the turn."""
+        self.blocked_since = -1.0
+
+    def cut(self, flags: int) -> Run:
+        """Begin a run: the flags changed, or the message must travel alone."""
+        if self.run.payloads or len(self.runs) > 1:
+            self.run = Run(flags)
+            self.runs.append(self.run)
+        else:
+            self.run.flags = flags
+        return self.run
+
+    def take(self, messages: int, size: int) -> tuple[list[Payload], int] | None:
+        """Up to `messages` messages of up to `size` bytes (at least one) of the first run, and their flags."""
+        run = self.runs[0]
+        payloads, at = run.payloads, run.at
+        end = min(len(payloads), at + messages)
+        if at >= end:
+            return None
+        if run.flags & DONT_BUNDLE:
+            end = at + 1
+        taken = payloads[at:end] if at or end < len(payloads) else payloads
+        total = sum(map(len, taken))
+        if total > size:
+            taken = _fitting(taken, size)
+            end = at + len(taken)
+            total = sum(map(len, taken))
+        self.room += total + MESSAGE_OVERHEAD * len(taken)
+        if end < len(payloads):
+            run.at = end
+        else:
+            self._finish_run(run)
+        return taken, run.flags
+
+    def _finish_run(self, run: Run) -> None:
+        if run is self.run:
+            fresh = Run(run.flags)
+            self.run = self.runs[0] = fresh
+        else:
+            self.runs.popleft()
+
+    def clear(self) -> int:
+        """Throw away everything; returns how many messages that were."""
+        count = sum(len(run.payloads) - run.at for run in self.runs)
+        for run in self.runs:
+            self.room += sum(len(payload) + MESSAGE_OVERHEAD for payload in run.payloads[run.at :])
+        self.run = Run(0)
+        self.runs.clear()
+        self.runs.append(self.run)
+        return count
+
+    def __len__(self) -> int:
+        return sum(len(run.payloads) - run.at for run in self.runs)
+
+
+def _fitting(payloads: list[Payload], size: int) -> list[Payload]:
+    """The longest start of `payloads` within `size` bytes, but at least one message."""
+    total, number = 0, 0
+    for payload in payloads:
+        total += len(payload)
+        if total > size:
+            break
+        number += 1
+    return payloads[: max(1, number)]

@@ -1,0 +1,123 @@
+"""The two halves of a connection. They have different lifetimes and share nothing but the round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from math import inf
+from typing import NamedTuple
+
+from node.core.codec import Body
+from node.core.rtt import RoundTrip
+from node.core.window import ReceiveWindow, SendWindow
+from node.core.wire import Head
+
+
+class State(Enum):
+    """A connection is open, or closing; a closed one is gone."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+
+
+class Batch:
+    """A numbered batch: what it carries never changes, only how often it was sent."""
+
+    __slots__ = ("body", "flags", "sent_at", "transmission")
+
+    def __init__(self, body: Body, flags: int, sent_at: float) -> None:
+        self.body = body
+        self.flags = flags
+        self.sent_at = sent_at
+        self.transmission = 0
+
+
+class Arrival(NamedTuple):
+    """A received batch: the frame, and where its payloads are."""
+
+    head: Head
+    body: bytes
+    start: int
+    lengths: int | Sequence[int]
+
+
+class Entry:
+    """What both halves have: a peer, a connection id, a state, and moments at which to look."""
+
+    __slots__ = ("conn", "due", "expire_due", "last_used", "look_due", "peer", "rtt", "state", "tries")
+
+    def __init__(self, peer: int, conn: int, now: float, rtt: RoundTrip) -> None:
+        self.peer = peer
+        self.conn = conn
+        self.state = State.OPEN
+        self.rtt = rtt
+        self.last_used = now
+        self.tries = 0
+        self.look_due = inf
+        self.expire_due = inf
+        self.due = inf
+        """When the agenda visits this entry; -1 once it is removed."""
+
+
+class SenderEntry(Entry):
+    """The half that sends to `peer`."""
+
+    __slots__ = ("established", "heard_at", "last_stamp", "opened_at", "watermark", "window")
+
+    def __init__(self, peer: int, conn: int, now: float, rtt: RoundTrip, window: SendWindow[Batch]) -> None:
+        super().__init__(peer, conn, now, rtt)
+        self.window = window
+        self.opened_at = now
+        self.heard_at = -inf
+        self.last_stamp = 0
+        """Timestamp of the newest ACK, STABLE or SFS believed; 0 before the first."""
+        self.watermark = (-1, -1)
+        """Highest acked and highest sent at the previous look."""
+        self.established = False
+
+
+class ReceiverEntry(Entry):
+    """The half that receives from `peer`; its life is one epoch."""
+
+    __slots__ = (
+        "ack_due",
+        "ack_repeats",
+        "ack_wanted",
+        "acked",
+        "ask_again_at",
+        "asked_at",
+        "asked_to",
+        "epoch",
+        "last_ack",
+        "missing_before",
+        "report_due",
+        "reports",
+        "unacked",
+        "unacked_bytes",
+        "window",
+    )
+
+    def __init__(
+        self, peer: int, conn: int, now: float, rtt: RoundTrip, window: ReceiveWindow[Arrival], epoch: int
+    ) -> None:
+        super().__init__(peer, conn, now, rtt)
+        self.window = window
+        self.epoch = epoch
+        self.unacked = 0
+        """Messages taken since the last ack."""
+        self.unacked_bytes = 0
+        self.ack_due = inf
+        self.ack_wanted = False
+        """An ack leaves at the end of this turn."""
+        self.last_ack = -inf
+        self.acked = -1
+        """Value of the last ack, and how often that value was sent before."""
+        self.ack_repeats = 0
+        self.missing_before = 0
+        """Highest missing seqno at the previous look; 0 when nothing was missing."""
+        self.asked_to = 0
+        self.asked_at = 0.0
+        self.ask_again_at = 0.0
+        self.report_due = inf
+        """When UNICAST2 looks whether to report; its reports since something arrived."""
+        self.reports = 0

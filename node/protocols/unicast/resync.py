@@ -1,0 +1,105 @@
+"""What a receiver remembers of senders it has no window for: syncs sent, early frames, tombstones.
+
+Apart from the entries, because it is needed exactly when there is no entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import Final
+
+from node.protocols.unicast.config import UnicastConfig
+from node.protocols.unicast.entries import Arrival
+
+MAX_PEERS: Final = 4096
+"""Strangers remembered at once; the oldest is forgotten first, so a flood of sources is bounded."""
+
+
+class Sync:
+    """A SEND_FIRST_SEQNO towards one sender, and the frames that wait for its answer."""
+
+    __slots__ = ("cached", "conn", "due", "peer", "repeats", "sent_at", "seqno", "stamp")
+
+    def __init__(self, peer: int, conn: int) -> None:
+        self.peer = peer
+        self.conn = conn
+        self.seqno = 0
+        self.sent_at = -inf
+        self.stamp = 0
+        self.repeats = -1
+        self.due = inf
+        self.cached: list[Arrival] = []
+
+
+class Resync:
+    """The tables of one member."""
+
+    def __init__(self, config: UnicastConfig) -> None:
+        self.config = config
+        self._syncs: dict[int, Sync] = {}
+        self._tombs: dict[int, tuple[int, float]] = {}
+
+    def remember(self, arrival: Arrival, now: float) -> Sync:
+        """Keep an early frame (D-6), newest connection only, and say what was sent to its sender so far."""
+        head = arrival.head
+        sync = self._syncs.get(head.source)
+        if sync is None:
+            if len(self._syncs) >= MAX_PEERS:
+                del self._syncs[next(iter(self._syncs))]
+            sync = self._syncs[head.source] = Sync(head.source, head.conn)
+        if sync.conn != head.conn:
+            sync.conn = head.conn
+            sync.repeats = -1
+            sync.cached.clear()
+        sync.seqno = head.lo + head.count - 1
+        if len(sync.cached) < self.config.max_cached_frames:
+            sync.cached.append(arrival)
+        return sync
+
+    def is_answer(self, peer: int, stamp: int) -> bool:
+        """Whether a frame echoes the newest SEND_FIRST_SEQNO sent to its sender (R-3)."""
+        sync = self._syncs.get(peer)
+        if not self.config.historical.stamps:
+            return sync is not None
+        return sync is not None and stamp != 0 and stamp == sync.stamp
+
+    def take_cached(self, peer: int, conn: int) -> list[Arrival]:
+        """The early frames of a connection that just opened; those of others are thrown away."""
+        sync = self._syncs.get(peer)
+        if sync is None:
+            return []
+        cached, sync.cached = sync.cached, []
+        return [arrival for arrival in cached if arrival.head.conn == conn]
+
+    def opened(self, peer: int) -> None:
+        """A window exists: an outstanding deferred sync is pointless."""
+        if sync := self._syncs.get(peer):
+            sync.due = inf
+
+    def bury(self, peer: int, conn: int, now: float) -> None:
+        """Remember the newest connection that was removed: a late first frame of it must not re-open it."""
+        if len(self._tombs) >= MAX_PEERS:
+            del self._tombs[next(iter(self._tombs))]
+        self._tombs[peer] = (conn, now + self.config.conn_close_timeout)
+
+    def tombstone(self, peer: int, now: float) -> int:
+        """The connection of `peer` last removed, or 0."""
+        buried = self._tombs.get(peer)
+        if buried is None:
+            return 0
+        conn, until = buried
+        if now >= until and self.config.conn_close_timeout > 0:
+            del self._tombs[peer]
+            return 0
+        return conn
+
+    def retain(self, members: frozenset[int]) -> None:
+        """Drop the early frames of who is not in the view; the tombstones outlive it."""
+        for peer, sync in self._syncs.items():
+            if peer not in members:
+                sync.cached.clear()
+
+    def cached_counts(self) -> Iterator[tuple[int, int]]:
+        """How many early frames are kept, per sender."""
+        return ((peer, len(sync.cached)) for peer, sync in self._syncs.items() if sync.cached)

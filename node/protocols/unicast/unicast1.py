@@ -1,0 +1,47 @@
+"""UNICAST: acks after every frame, resends everything unacked. Reference only.
+
+Lost first and last messages are harmless because the sender keeps trying; the price is an ack per
+frame and a resend of the whole window whenever one ack is late. See docs/protocols/unicast.md.
+"""
+
+from __future__ import annotations
+
+from node.core import wire
+from node.core.model import FIRST
+from node.core.wire import Head
+from node.protocols.unicast.config import Unicast1Config
+from node.protocols.unicast.entries import ReceiverEntry, SenderEntry
+from node.protocols.unicast.machinery import Unicast
+
+
+class Unicast1(Unicast):
+    """The first generation."""
+
+    protocol = wire.UNICAST
+    config_type = Unicast1Config
+    closes_at_once = True
+
+    def _after_data(self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float) -> None:
+        entry.unacked += new
+        if self.config.historical.conn_ids == "first":
+            # The flaw of scenario #6 needs its ack on the spot, for what was just seen.
+            self._send_ack(entry, now)
+        else:
+            self._ack_soon(entry)
+
+    def _repair(self, entry: SenderEntry, now: float) -> None:
+        for stored in list(entry.window):
+            self._resend(entry, stored, now)
+
+    def _answer_sfs(self, entry: SenderEntry, head: Head, now: float) -> None:
+        resend_from_lowest(self, entry, head, now)
+
+
+def resend_from_lowest(protocol: Unicast, entry: SenderEntry, head: Head, now: float) -> None:
+    """The older answer to SEND_FIRST_SEQNO: the lowest batch as a start, then all up to what the receiver saw."""
+    flags, stamp = FIRST, head.stamp
+    for stored in list(entry.window):
+        if stored.lo > head.lo:
+            break
+        protocol._resend(entry, stored, now, flags, stamp)  # noqa: SLF001 one machinery, two generations
+        flags, stamp = 0, 0

@@ -1,0 +1,42 @@
+"""UNICAST3: cumulative delayed acks; the sender repeats only its newest message.
+
+One newest message is enough to make every hole visible to the receiver, which then asks for just what
+it misses. See docs/protocols/unicast3.md.
+"""
+
+from __future__ import annotations
+
+from node.core import wire
+from node.protocols.unicast.config import Unicast3Config, Unicast4Config
+from node.protocols.unicast.entries import ReceiverEntry, SenderEntry
+from node.protocols.unicast.machinery import Unicast
+
+
+class Unicast3(Unicast):
+    """The third generation; its `sync` setting says how a lost window is found again."""
+
+    protocol = wire.UNICAST3
+    config_type = Unicast3Config
+    config: Unicast3Config | Unicast4Config
+
+    def _after_data(self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float) -> None:
+        entry.unacked += new
+        if entry.unacked >= self._ack_threshold():
+            self._ack_soon(entry)
+        else:
+            # Duplicates are acked too: the sender repeats only because it misses our ack.
+            self._ack_later(entry, now)
+
+    def _ack_threshold(self) -> int:
+        return self.config.ack_threshold
+
+    def _sync_spacing(self) -> float:
+        if getattr(self.config, "sync", "spaced") == "deferred":
+            timing = self.pacer.timing
+            return timing.reorder_tolerance if timing.adaptive else self.config.xmit_interval
+        return super()._sync_spacing()
+
+    def _repair(self, entry: SenderEntry, now: float) -> None:
+        newest = entry.window.newest()
+        if newest is not None:
+            self._resend(entry, newest, now)

@@ -1,0 +1,185 @@
+"""Stack and timing files to checked settings: which protocols, in which order, set how.
+
+A stack says *what* (protocols, top to bottom), a timing says *when*. What cannot work is refused here,
+before anything starts, with the reason and the remedy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.resources import files
+from typing import Any, Final
+
+import yaml
+
+from node.core.errors import ConfigError, require
+from node.core.timing import Timing
+from node.protocols.unicast import (
+    Historical,
+    Unicast,
+    Unicast1,
+    Unicast2,
+    Unicast3,
+    Unicast4,
+    UnicastConfig,
+)
+from node.units import parse_duration, parse_size
+
+RELIABLE_UNICAST: Final[dict[str, type[Unicast]]] = {
+    "UNICAST": Unicast1,
+    "UNICAST2": Unicast2,
+    "UNICAST3": Unicast3,
+    "UNICAST4": Unicast4,
+}
+GENERATIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "UNICAST": ("UNICAST", {}),
+    "UNICAST2": ("UNICAST2", {}),
+    "UNICAST3": ("UNICAST3", {"sync": "deferred"}),
+    "UNICAST3-SYNC": ("UNICAST3", {"sync": "spaced"}),
+    "UNICAST4": ("UNICAST4", {}),
+}
+"""The five unicast protocols of the design notes: a protocol, and what it is set to."""
+TRANSPORTS: Final = frozenset({"UDP"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackSettings:
+    """Everything a member's stack is made from."""
+
+    name: str = "unicast-only"
+    unicast: str = "UNICAST3"
+    unicast_config: UnicastConfig
+    timing: Timing
+    transport: str = "UDP"
+
+    max_batch: int = 1024
+    """Messages in one batch, and so in one frame."""
+
+    max_frame: int = 60_000
+    """Bytes of payload after which a batch is closed; one message may be larger."""
+
+    outbox_bytes: int = 8 << 20
+    """Bytes accepted per destination and not yet numbered, 64 more per message. Beyond it `try_send` refuses."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.max_batch <= 65535, f"max_batch is {self.max_batch}: it must be 1..65535")
+        require(self.max_frame > 0, f"max_frame is {self.max_frame}: it must be positive")
+        require(self.outbox_bytes > 0, f"outbox_bytes is {self.outbox_bytes}: it must be positive")
+
+
+def load_settings(
+    stack: str = "unicast-only",
+    timing: str = "compatible",
+    *,
+    unicast: str | None = None,
+    overrides: Mapping[str, object] | None = None,
+    historical: Mapping[str, object] | None = None,
+    max_batch: int | None = None,
+) -> StackSettings:
+    """A stack file and a timing file, made one; `overrides` set the unicast protocol, `historical` its flaws."""
+    layers = read_layers(stack)
+    timing_file = _read_file("timings", timing)
+    protocol, stack_values = next((name, values) for name, values in layers if name in RELIABLE_UNICAST)
+    if unicast is not None:
+        require(
+            unicast in GENERATIONS,
+            f"unicast is {unicast!r}: choose one of {', '.join(GENERATIONS)}",
+        )
+        protocol, stack_values = GENERATIONS[unicast]
+    config_type = RELIABLE_UNICAST[protocol].config_type
+    values = dict(stack_values)
+    values |= (timing_file.get("protocols") or {}).get(protocol, {})
+    values |= overrides or {}
+    config = build(config_type, values, protocol)
+    if historical:
+        config = dataclasses.replace(config, historical=build(Historical, historical, "historical"))
+    return StackSettings(
+        name=stack,
+        unicast=protocol,
+        unicast_config=config,
+        timing=build(Timing, {"name": timing, **(timing_file.get("timing") or {})}, "timing"),
+        transport=layers[-1][0],
+        **({"max_batch": max_batch} if max_batch else {}),
+    )
+
+
+def read_layers(stack: str) -> list[tuple[str, dict[str, Any]]]:
+    """The protocols of a stack file, top to bottom, checked to be a stack that can work."""
+    content = _read_file("stacks", stack)
+    listed = content.get("protocols") or []
+    layers = [next(iter(item.items())) if isinstance(item, dict) else (item, {}) for item in listed]
+    check_order([name for name, _values in layers], stack)
+    return [(name, values or {}) for name, values in layers]
+
+
+def check_order(names: Sequence[str], stack: str) -> None:
+    """Refuse a list of protocols that cannot work, with what to do about it."""
+    known = [*RELIABLE_UNICAST, *TRANSPORTS]
+    for name in names:
+        require(name in known, f"stack {stack}: unknown protocol {name}{suggestion(name, known)}")
+    require(len(set(names)) == len(names), f"stack {stack}: a protocol is listed twice; keep one")
+    transports = [name for name in names if name in TRANSPORTS]
+    require(len(transports) == 1, f"stack {stack}: needs exactly one transport ({', '.join(sorted(TRANSPORTS))})")
+    require(names[-1] in TRANSPORTS, f"stack {stack}: {transports[0]} must come last: a transport is the bottom")
+    reliable = [name for name in names if name in RELIABLE_UNICAST]
+    require(
+        len(reliable) == 1,
+        f"stack {stack}: has {len(reliable)} reliable unicast protocols; list exactly one of {', '.join(RELIABLE_UNICAST)}",
+    )
+
+
+def build(kind: type[Any], values: Mapping[str, object], what: str) -> Any:
+    """A settings dataclass from plain values; unknown names and wrong types are refused."""
+    known = {field.name: field for field in dataclasses.fields(kind)}
+    checked = {}
+    for name, value in values.items():
+        require(name in known, f"{what}: unknown setting {name}{suggestion(name, known)}")
+        checked[name] = convert(f"{what}.{name}", value, known[name].type)
+    return kind(**checked)
+
+
+def convert(name: str, value: object, wanted: object) -> object:
+    """A value as its setting wants it: text with a unit becomes a number."""
+    wanted = str(wanted)
+    if wanted == "float":
+        if isinstance(value, str):
+            return parse_duration(value, name)
+        require(
+            isinstance(value, int | float) and not isinstance(value, bool),
+            f"{name} is {value!r}: write a duration with its unit, such as 500ms",
+        )
+        return float(value)  # type: ignore[arg-type] checked above
+    if wanted == "int":
+        if isinstance(value, str):
+            return parse_size(value, name)
+        require(
+            isinstance(value, int) and not isinstance(value, bool),
+            f"{name} is {value!r}: write a whole number",
+        )
+        return value
+    if wanted == "bool":
+        require(isinstance(value, bool), f"{name} is {value!r}: write true or false")
+        return value
+    require(isinstance(value, str), f"{name} is {value!r}: write a word")
+    return value
+
+
+def suggestion(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
+    """`; did you mean X?`, or what there is."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
+
+
+def _read_file(folder: str, name: str) -> dict[str, Any]:
+    source = files("node").joinpath(folder, f"{name}.yaml")
+    if not source.is_file():
+        there = sorted(
+            entry.name.removesuffix(".yaml") for entry in files("node").joinpath(folder).iterdir()
+        )
+        raise ConfigError(f"no {folder.removesuffix('s')} named {name}{suggestion(name, there)}")
+    content = yaml.safe_load(source.read_text())
+    assert isinstance(content, dict)
+    return content

@@ -1,0 +1,272 @@
+"""Events to trace blocks and back: the record of a run, and the contract with every checker.
+
+A block is a header, fixed-size records, and a heap of texts. It is checked as a whole, so a reader
+of a torn file believes everything up to the last whole block and nothing after it. The format is
+docs/trace-format.md; changing it means a new version.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from node.core.codec import Hash64
+from node.core.errors import BadTrace
+from node.core.model import Address
+
+MAGIC: Final = b"STRC"
+VERSION: Final = 1
+
+# Kinds of events.
+START: Final = 1
+SENT: Final = 2
+DELIVERED: Final = 3
+ACKED: Final = 4
+REQUESTED: Final = 5
+RETRANSMITTED: Final = 6
+PURGED: Final = 7
+BLOCKED: Final = 8
+UNBLOCKED: Final = 9
+VIEW: Final = 10
+CONN: Final = 11
+SUSPECT: Final = 12
+DROPPED: Final = 13
+GAUGE: Final = 14
+SYNC: Final = 15
+SKIPPED: Final = 16
+FAULT: Final = 17
+PROBE: Final = 18
+PHASE: Final = 19
+STOP: Final = 20
+
+EVENT_NAMES: Final[dict[int, str]] = {
+    START: "start",
+    SENT: "sent",
+    DELIVERED: "delivered",
+    ACKED: "acked",
+    REQUESTED: "requested",
+    RETRANSMITTED: "retransmitted",
+    PURGED: "purged",
+    BLOCKED: "blocked",
+    UNBLOCKED: "unblocked",
+    VIEW: "view",
+    CONN: "conn",
+    SUSPECT: "suspect",
+    DROPPED: "dropped",
+    GAUGE: "gauge",
+    SYNC: "sync",
+    SKIPPED: "skipped",
+    FAULT: "fault",
+    PROBE: "probe",
+    PHASE: "phase",
+    STOP: "stop",
+}
+
+# `stream` of a CONN event: which half, and what it became.
+SENDER_OPEN: Final = 1
+SENDER_CLOSING: Final = 2
+SENDER_REMOVED: Final = 3
+RECEIVER_OPEN: Final = 5
+RECEIVER_CLOSING: Final = 6
+RECEIVER_REMOVED: Final = 7
+CONN_STATES: Final[dict[int, str]] = {
+    SENDER_OPEN: "sender open",
+    SENDER_CLOSING: "sender closing",
+    SENDER_REMOVED: "sender removed",
+    RECEIVER_OPEN: "receiver open",
+    RECEIVER_CLOSING: "receiver closing",
+    RECEIVER_REMOVED: "receiver removed",
+}
+
+# `stream` of a GAUGE event: what was measured; `lo` is the value, `hi` the bound (0: unbounded by design).
+SEND_MESSAGES: Final = 1
+SEND_BYTES: Final = 2
+RECEIVE_MESSAGES: Final = 3
+RECEIVE_BYTES: Final = 4
+OUTBOX_BYTES: Final = 5
+CACHED_FRAMES: Final = 6
+GAUGES: Final[dict[int, str]] = {
+    SEND_MESSAGES: "send window messages",
+    SEND_BYTES: "send window bytes",
+    RECEIVE_MESSAGES: "receive window messages",
+    RECEIVE_BYTES: "receive window bytes",
+    OUTBOX_BYTES: "outbox bytes",
+    CACHED_FRAMES: "cached early frames",
+}
+
+# `stream` of a DELIVERED event.
+WHOLE: Final = 0
+PARTIAL: Final = 1
+"""Only a part of the batch was new: `digest` names the batch, `trim` is the digest of the part."""
+
+
+class Event(NamedTuple):
+    """One record: what happened to a range of messages, or to a connection, or to the member."""
+
+    kind: int
+    flags: int
+    protocol: int
+    stream: int
+    peer: int
+    conn: int
+    epoch: int
+    view: int
+    count: int
+    lo: int
+    hi: int
+    bytes: int
+    digest: int
+    trim: int
+    text: int
+    time: float
+
+    @property
+    def name(self) -> str:
+        return EVENT_NAMES.get(self.kind, f"event-{self.kind}")
+
+
+RECORD: Final = struct.Struct("<BBBBIIIIIQQQQIId")
+HEADER: Final = struct.Struct("<4sHHIIQQIIQ")
+"""magic, version, header size, member short id, records, first event number, wall clock (ns) at
+monotonic zero, text bytes, reserved, check of all the rest."""
+
+_PACK = RECORD.pack
+
+
+class Tracer:
+    """Collects one member's events and seals them into blocks.
+
+    Recording appends a tuple: the packing is paid once per block. `sink` is given each block before
+    the frames of its turn leave.
+    """
+
+    __slots__ = ("_hash64", "_member", "_sink", "_texts", "_wall_ns", "numbered", "records", "seal_at")
+
+    def __init__(
+        self,
+        member: int,
+        wall_ns: int,
+        hash64: Hash64,
+        sink: Callable[[bytes], None],
+        seal_at: int = 1,
+    ) -> None:
+        self._member = member
+        self._wall_ns = wall_ns
+        self._hash64 = hash64
+        self._sink = sink
+        self._texts: list[bytes] = []
+        self.numbered = 0
+        self.seal_at = seal_at
+        self.records: list[tuple[float, ...]] = []
+        """Tuples in the order of Event's fields."""
+
+    def record(
+        self,
+        kind: int,
+        time: float,
+        *,
+        flags: int = 0,
+        protocol: int = 0,
+        stream: int = 0,
+        peer: int = 0,
+        conn: int = 0,
+        epoch: int = 0,
+        view: int = 0,
+        count: int = 0,
+        lo: int = 0,
+        hi: int = 0,
+        size: int = 0,
+        digest: int = 0,
+        text: str = "",
+    ) -> None:
+        """Record a rare event by name; the hot path appends to `records` itself."""
+        at = self._text(text) if text else 0
+        self.records.append(
+            (kind, flags, protocol, stream, peer, conn, epoch, view, count, lo, hi, size, digest, 0, at, time)
+        )
+
+    def turn(self) -> None:
+        """End a turn: what it recorded reaches the sink once `seal_at` events have come together."""
+        if len(self.records) >= self.seal_at:
+            self.seal()
+
+    def seal(self) -> None:
+        """Hand the sink everything recorded so far."""
+        records = self.records
+        if not records:
+            return
+        self.records = []
+        body = b"".join([_PACK(*record) for record in records])
+        texts = b"".join(self._texts)
+        self._texts = []
+        front = HEADER.pack(
+            MAGIC, VERSION, HEADER.size, self._member, len(records), self.numbered, self._wall_ns,
+            len(texts), 0, 0,
+        )  # fmt: skip
+        self.numbered += len(records)
+        check = self._hash64(front[:-8] + body + texts)
+        self._sink(b"".join((front[:-8], check.to_bytes(8, "little"), body, texts)))
+
+    def _text(self, text: str) -> int:
+        """Keep a text; returns its number within the block, from 1."""
+        data = text.encode()[:65535]
+        self._texts.append(len(data).to_bytes(2, "little") + data)
+        return len(self._texts)
+
+
+class Block(NamedTuple):
+    """One checked block."""
+
+    member: int
+    first: int
+    wall_ns: int
+    events: list[Event]
+    texts: list[str]
+
+    def text(self, event: Event) -> str:
+        """The text of an event of this block."""
+        return self.texts[event.text - 1] if event.text else ""
+
+
+def read_blocks_untrusted(data: bytes, hash64: Hash64) -> Iterator[Block]:
+    """The blocks of a trace; BadTrace at the first that is torn or foreign."""
+    at = 0
+    while at < len(data):
+        block, at = _read_block_untrusted(data, at, hash64)
+        yield block
+
+
+def _read_block_untrusted(data: bytes, at: int, hash64: Hash64) -> tuple[Block, int]:
+    if len(data) - at < HEADER.size:
+        raise BadTrace("torn block header")
+    magic, version, header, member, count, first, wall_ns, texts, _reserved, check = HEADER.unpack_from(data, at)
+    if magic != MAGIC:
+        raise BadTrace("not a trace block")
+    if version != VERSION or header != HEADER.size:
+        raise BadTrace(f"trace version {version}")
+    body_at = at + HEADER.size
+    texts_at = body_at + count * RECORD.size
+    end = texts_at + texts
+    if end > len(data):
+        raise BadTrace("torn block")
+    body = data[body_at:end]
+    if hash64(data[at : body_at - 8] + body) != check:
+        raise BadTrace("block check")
+    make = Event._make
+    events = [make(record) for record in RECORD.iter_unpack(data[body_at:texts_at])]
+    return Block(member, first, wall_ns, events, _read_texts(data[texts_at:end])), end
+
+
+def _read_texts(heap: bytes) -> list[str]:
+    texts, at = [], 0
+    while at < len(heap):
+        size = int.from_bytes(heap[at : at + 2], "little")
+        texts.append(heap[at + 2 : at + 2 + size].decode(errors="replace"))
+        at += 2 + size
+    return texts
+
+
+def describe_start(address: Address, settings: str) -> str:
+    """The text of a START event: who this is and how it is set."""
+    return f"{address.name} {address.identity:032x} {settings}"

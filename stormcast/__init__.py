@@ -1,0 +1,1 @@
+"""The `stormcast` command. The product itself is in `node`, `chaos` and `bench`."""

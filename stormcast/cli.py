@@ -1,0 +1,113 @@
+"""The `stormcast` command: finds the function behind a sub-command and hands it the other words.
+
+Functions are named as text and imported when called, so that `stormcast trace` works, and starts
+fast, where the chaos rig is not installed.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from enum import IntEnum
+from importlib import import_module
+from importlib.metadata import version
+from typing import Final
+
+
+class Exit(IntEnum):
+    """What the command's exit codes mean."""
+
+    HOLDS = 0
+    VIOLATED = 1
+    USAGE = 2
+    UNKNOWN = 3
+
+    # As a shell reports a process that died of SIGINT or SIGPIPE: no verdict was reached, and
+    # none of the codes above may claim one.
+    INTERRUPTED = 130
+    PIPE_CLOSED = 141
+
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "run": ("run a scenario file and judge it", "chaos.cli:run"),
+    "plan": ("print the timed steps of a scenario and seed", "chaos.cli:plan"),
+    "chaos-test": ("run every scenario file and print the verdicts", "chaos.cli:chaos_test"),
+    "museum": ("show each known flaw, and that its fix removes it", "chaos.cli:museum"),
+    "search": ("look for violations over many random seeds", "chaos.cli:search"),
+    "compare": ("run one scenario on several protocols", "chaos.cli:compare"),
+    "trace": ("read the traces that members write", "node.cli:trace"),
+    "bench": ("measure the core or the simulator", "bench.cli:bench"),
+}
+"""Sub-command to its help and its `module:function`, called with the other words."""
+
+_HELP: Final = """\
+usage: stormcast SUB-COMMAND [...]
+       stormcast SUB-COMMAND --help
+       stormcast --version
+
+sub-commands:
+{commands}
+
+exit codes:
+  0  holds
+  1  violated
+  2  usage
+  3  unknown or unsupported
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one sub-command; return its exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    try:
+        try:
+            return _dispatch(words)
+        finally:
+            # Here, not at interpreter exit, a reader that went away can still be dealt with.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered must go somewhere, or the flush at exit fails once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.PIPE_CLOSED
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except Exception:  # noqa: BLE001  Python would exit with 1, and a crash is not a violation.
+        traceback.print_exc()
+        return Exit.UNKNOWN
+
+
+def _dispatch(words: list[str]) -> int:
+    match words:
+        case []:
+            print(_help(), end="", file=sys.stderr)
+            return Exit.USAGE
+        case ["-h" | "--help", *_]:
+            print(_help(), end="")
+            return Exit.HOLDS
+        case ["--version", *_]:
+            print(f"stormcast {version('stormcast')}")
+            return Exit.HOLDS
+        case [name, *rest] if name in COMMANDS:
+            _, target = COMMANDS[name]
+            return _load(target)(rest)
+        case [name, *_]:
+            print(_unknown(name), file=sys.stderr)
+    return Exit.USAGE
+
+
+def _load(target: str) -> Callable[[list[str]], int]:
+    module, _, function = target.partition(":")
+    command: Callable[[list[str]], int] = getattr(import_module(module), function)
+    return command
+
+
+def _help() -> str:
+    rows = (f"  {name:<11} {about}" for name, (about, _) in COMMANDS.items())
+    return _HELP.format(commands="\n".join(rows))
+
+
+def _unknown(name: str) -> str:
+    nearest = get_close_matches(name, COMMANDS, n=1)
+    remedy = f"did you mean {nearest[0]}?" if nearest else "see stormcast --help"
+    return f"stormcast: no sub-command {name!r}, {remedy}"

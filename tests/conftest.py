@@ -1,0 +1,27 @@
+"""How hard hypothesis tries: `ci` for every run, `fuzz` for the long ones (`make fuzz`)."""
+
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+_FAILURES = Path(__file__).parent.parent / ".hypothesis" / "examples"
+
+# Derandomized: one commit has one verdict on every machine. Looking for new failures is fuzzing.
+# No deadlines: how long an example takes says more about the machine than about the code.
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    max_examples=100,
+    print_blob=True,
+)
+settings.register_profile(
+    "fuzz",
+    derandomize=False,
+    deadline=None,
+    max_examples=20_000,
+    print_blob=True,
+    database=DirectoryBasedExampleDatabase(_FAILURES),
+)
+settings.load_profile("ci")
