@@ -79,7 +79,8 @@ CONN_STATES: Final[dict[int, str]] = {
     RECEIVER_REMOVED: "receiver removed",
 }
 
-# `stream` of a GAUGE event: what was measured; `lo` is the value, `hi` the bound (0: unbounded by design).
+# `stream` of a GAUGE event: what was measured; `lo` is the value, `hi` the bound (0: unbounded by
+# design).
 SEND_MESSAGES: Final = 1
 SEND_BYTES: Final = 2
 RECEIVE_MESSAGES: Final = 3
@@ -112,7 +113,7 @@ class Event(NamedTuple):
     conn: int
     epoch: int
     view: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
     lo: int
     hi: int
     bytes: int
@@ -141,7 +142,16 @@ class Tracer:
     the frames of its turn leave.
     """
 
-    __slots__ = ("_hash64", "_member", "_sink", "_texts", "_wall_ns", "numbered", "records", "seal_at")
+    __slots__ = (
+        "_hash64",
+        "_member",
+        "_sink",
+        "_texts",
+        "_wall_ns",
+        "numbered",
+        "records",
+        "seal_at",
+    )
 
     def __init__(
         self,
@@ -183,11 +193,12 @@ class Tracer:
         """Record a rare event by name; the hot path appends to `records` itself."""
         at = self._text(text) if text else 0
         self.records.append(
-            (kind, flags, protocol, stream, peer, conn, epoch, view, count, lo, hi, size, digest, 0, at, time)
-        )
+            (kind, flags, protocol, stream, peer, conn, epoch, view,
+             count, lo, hi, size, digest, 0, at, time)
+        )  # fmt: skip
 
     def turn(self) -> None:
-        """End a turn: what it recorded reaches the sink once `seal_at` events have come together."""
+        """End a turn: the sink gets what was recorded once `seal_at` events have come together."""
         if len(self.records) >= self.seal_at:
             self.seal()
 
@@ -210,7 +221,8 @@ class Tracer:
 
     def _text(self, text: str) -> int:
         """Keep a text; returns its number within the block, from 1."""
-        data = text.encode()[:65535]
+        # Whatever a text holds, the run it describes goes on: half a surrogate pair becomes "?".
+        data = text.encode(errors="replace")[:65535]
         self._texts.append(len(data).to_bytes(2, "little") + data)
         return len(self._texts)
 
@@ -240,14 +252,15 @@ def read_blocks_untrusted(data: bytes, hash64: Hash64) -> Iterator[Block]:
 def _read_block_untrusted(data: bytes, at: int, hash64: Hash64) -> tuple[Block, int]:
     if len(data) - at < HEADER.size:
         raise BadTrace("torn block header")
-    magic, version, header, member, count, first, wall_ns, texts, _reserved, check = HEADER.unpack_from(data, at)
+    front = HEADER.unpack_from(data, at)
+    magic, version, header, member, count, first, wall_ns, texts_size, _reserved, check = front
     if magic != MAGIC:
         raise BadTrace("not a trace block")
     if version != VERSION or header != HEADER.size:
         raise BadTrace(f"trace version {version}")
     body_at = at + HEADER.size
     texts_at = body_at + count * RECORD.size
-    end = texts_at + texts
+    end = texts_at + texts_size
     if end > len(data):
         raise BadTrace("torn block")
     body = data[body_at:end]
@@ -255,15 +268,20 @@ def _read_block_untrusted(data: bytes, at: int, hash64: Hash64) -> tuple[Block, 
         raise BadTrace("block check")
     make = Event._make
     events = [make(record) for record in RECORD.iter_unpack(data[body_at:texts_at])]
-    return Block(member, first, wall_ns, events, _read_texts(data[texts_at:end])), end
+    texts = _read_texts_untrusted(data[texts_at:end])
+    if any(event.text > len(texts) for event in events):
+        raise BadTrace("text number")
+    return Block(member, first, wall_ns, events, texts), end
 
 
-def _read_texts(heap: bytes) -> list[str]:
+def _read_texts_untrusted(heap: bytes) -> list[str]:
     texts, at = [], 0
     while at < len(heap):
-        size = int.from_bytes(heap[at : at + 2], "little")
-        texts.append(heap[at + 2 : at + 2 + size].decode(errors="replace"))
-        at += 2 + size
+        start = at + 2
+        at = start + int.from_bytes(heap[at:start], "little")
+        if at > len(heap):
+            raise BadTrace("texts")
+        texts.append(heap[start:at].decode(errors="replace"))
     return texts
 
 

@@ -34,7 +34,7 @@ class Body(NamedTuple):
 
     data: bytes
     digest: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
     width: int
 
 

@@ -13,6 +13,8 @@ class Digest:
     seqnos: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # A digest is a value: what happens to the caller's mapping afterwards must not change it.
+        object.__setattr__(self, "seqnos", dict(self.seqnos))
         for delivered, received in self.seqnos.values():
             assert 0 <= delivered <= received, "delivered <= received"
 

@@ -31,7 +31,7 @@ class BadTrace(NodeError):
         self.reason = reason
 
 
-def require(condition: bool, message: str) -> None:
+def require(condition: bool, message: str) -> None:  # noqa: FBT001 as in an assert statement
     """Raise ConfigError with `message` unless the condition holds."""
     if not condition:
         raise ConfigError(message)

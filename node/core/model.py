@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate
-from typing import Final
+from itertools import accumulate, pairwise
+from typing import Final, overload
 
 Payload = bytes | memoryview
 
@@ -115,6 +115,9 @@ class View:
 
 # Below this size a copy is cheaper than a memoryview, and does not keep the datagram alive.
 VIEW_FROM_BYTES: Final = 1024
+# A splitter takes 32 bytes per payload and is cached: what counts a peer chooses must not fill
+# memory (G5).
+CUT_AT_ONCE: Final = 1024
 
 
 @lru_cache(maxsize=256)
@@ -123,20 +126,32 @@ def _splitter(size: int, count: int) -> struct.Struct:
     return struct.Struct(f"{size}s" * count)
 
 
-def split_payloads(body: Payload, start: int, lengths: int | Sequence[int], count: int) -> Sequence[Payload]:
+def _cut_equal(body: Payload, start: int, size: int, count: int) -> Sequence[bytes]:
+    if count <= CUT_AT_ONCE:
+        return _splitter(size, count).unpack_from(body, start)
+    cut: list[bytes] = []
+    for first in range(0, count, CUT_AT_ONCE):
+        splitter = _splitter(size, min(CUT_AT_ONCE, count - first))
+        cut += splitter.unpack_from(body, start + first * size)
+    return cut
+
+
+def split_payloads(
+    body: Payload, start: int, lengths: int | Sequence[int], count: int
+) -> Sequence[Payload]:
     """Cut the payloads out of `body`; `lengths` is one number when all are equally long."""
     if isinstance(lengths, int):
         if count == 1 and lengths < VIEW_FROM_BYTES:
             return (bytes(body[start : start + lengths]),)
         if lengths < VIEW_FROM_BYTES:
-            return _splitter(lengths, count).unpack_from(body, start)
+            return _cut_equal(body, start, lengths, count)
         source = memoryview(body)
         return [source[at : at + lengths] for at in range(start, start + lengths * count, lengths)]
     ends = list(accumulate(lengths, initial=start))
     source = memoryview(body)
     return [
         source[low:high] if high - low >= VIEW_FROM_BYTES else bytes(source[low:high])
-        for low, high in zip(ends, ends[1:], strict=False)
+        for low, high in pairwise(ends)
     ]
 
 
@@ -185,5 +200,11 @@ class Delivery(Sequence[Payload]):
     def __iter__(self) -> Iterator[Payload]:
         return iter(self.messages)
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+    @overload
+    def __getitem__(self, index: int) -> Payload: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Payload]: ...
+
+    def __getitem__(self, index: int | slice) -> Payload | Sequence[Payload]:
         return self.messages[index]

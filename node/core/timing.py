@@ -1,10 +1,11 @@
 """When protocols look: one mechanism, two clocks.
 
-Every repair is the outcome of a *look* at a connection: a receiver compares what is missing with its
-previous look, a sender compares what is acked with its previous look, and only what did not change
-is repaired. A `Timing` says how far apart looks are. `compatible` looks at every connection on one
-grid of `xmit_interval`, as the design notes do. `fast` looks after a reordering tolerance or a
-round trip, backing off to `xmit_interval`: the interval that is the pace there is only the bound here (C1).
+Every repair is the outcome of a *look* at a connection: a receiver compares what is missing with
+its previous look, a sender compares what is acked with its previous look, and only what did not
+change is repaired. A `Timing` says how far apart looks are. `compatible` looks at every connection
+on one grid of `xmit_interval`, as the design notes do. `fast` looks after a reordering tolerance or
+a round trip, backing off to `xmit_interval`: the interval that is the pace there is only the bound
+here (C1).
 """
 
 from __future__ import annotations
@@ -33,19 +34,23 @@ class Timing:
     """Seconds of silence that never mean loss: covers scheduling noise of a busy host."""
 
     reorder_tolerance: float = 0.001
-    """Seconds that a gap may be mere reordering; a quarter of the round trip where that is longer."""
+    """Seconds that a gap may be mere reordering; a quarter of the round trip if that is longer."""
 
     ack_delay: float = 0.001
     """Seconds between two acks of one connection that no threshold asked for."""
 
     def __post_init__(self) -> None:
-        require(self.initial_rtt > 0, f"timing.initial_rtt is {self.initial_rtt}: it must be positive")
+        require(
+            self.initial_rtt > 0, f"timing.initial_rtt is {self.initial_rtt}: it must be positive"
+        )
         require(self.min_wait > 0, f"timing.min_wait is {self.min_wait}: it must be positive")
         require(
             self.reorder_tolerance >= 0,
             f"timing.reorder_tolerance is {self.reorder_tolerance}: it must not be negative",
         )
-        require(self.ack_delay >= 0, f"timing.ack_delay is {self.ack_delay}: it must not be negative")
+        require(
+            self.ack_delay >= 0, f"timing.ack_delay is {self.ack_delay}: it must not be negative"
+        )
 
 
 def next_on_grid(now: float, interval: float) -> float:
@@ -56,7 +61,7 @@ def next_on_grid(now: float, interval: float) -> float:
 
 
 class Pacer:
-    """Turns a Timing and a protocol's interval into moments. One per protocol; the interval may change."""
+    """Turns a Timing and a protocol's interval into moments. The interval may change."""
 
     __slots__ = ("_adaptive", "interval", "timing")
 

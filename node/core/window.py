@@ -1,8 +1,8 @@
 """The sliding windows: ranges inside, a window of seqnos to everyone else.
 
-Both are bounded in messages and in bytes, refuse without changing state, and cost O(1) per batch
-while traffic is in order. Exactness per seqno (gaps, overlaps, duplicates, partial purge) costs more
-only when there is something to be exact about.
+Both are bounded in messages and in bytes, refuse without changing what they hold, and cost O(1)
+per batch while traffic is in order. Exactness per seqno (gaps, overlaps, duplicates, partial purge)
+costs more only when there is something to be exact about.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SendWindow(Generic[T]):
 
     def covering(self, ranges: list[tuple[int, int]]) -> list[Stored[T]]:
         """The retained batches that hold any of the (ascending) ranges, each once."""
-        found = []
+        found: list[Stored[T]] = []
         wanted = iter(ranges)
         lo, hi = next(wanted, (0, 0))
         for batch in self._batches:
@@ -107,7 +107,8 @@ class SendWindow(Generic[T]):
 class Piece(NamedTuple, Generic[T]):
     """Seqnos `lo..hi`, all of them new, and the batch that brought them.
 
-    `item` is None where the messages were delivered out of band and only hold the place.
+    `item` is None and `size` 0 where the messages were delivered out of band and only hold the
+    place.
     """
 
     lo: int
@@ -171,7 +172,7 @@ class ReceiveWindow(Generic[T]):
             lo == self.deliverable + 1
             and not self._islands
             and hi - self.delivered <= self.capacity
-            and (not self._ready or self.bytes + size <= self.capacity_bytes)
+            and (not self.bytes or self.bytes + size <= self.capacity_bytes)
         ):
             piece: Piece[T] = Piece(lo, hi, size, item)
             kept = Piece(lo, hi, 0, None) if oob else piece
@@ -181,7 +182,7 @@ class ReceiveWindow(Generic[T]):
             if hi > self.seen:
                 self.seen = hi
             return [piece]
-        return self._add_slowly(lo, hi, size, item, oob)
+        return self._add_slowly(lo, hi, size, item, oob=oob)
 
     def take_ready(self) -> list[Piece[T]]:
         """Take everything that is next in order."""
@@ -189,11 +190,16 @@ class ReceiveWindow(Generic[T]):
         if ready:
             self._ready = []
             self.delivered = self.deliverable
-            self.bytes = sum(piece.size for piece in self._islands) if self._islands else 0
+            if self._islands:
+                self.bytes -= sum(piece.size for piece in ready)
+            else:
+                self.bytes = 0
         return ready
 
     def missing(self, limit: int, ranges_limit: int = 1 << 30) -> list[tuple[int, int]]:
         """The absent ranges, oldest first: at most `limit` seqnos in `ranges_limit` ranges."""
+        assert limit > 0
+        assert ranges_limit > 0
         gaps: list[tuple[int, int]] = []
         at = self.deliverable + 1
         last = min(self.seen, self.delivered + self.capacity)
@@ -210,6 +216,7 @@ class ReceiveWindow(Generic[T]):
 
     def skip_to(self, seqno: int) -> int:
         """Give up on what is missing at or below `seqno`; returns how many were skipped."""
+        assert seqno <= self.delivered + self.capacity, "skip beyond the window"
         if seqno <= self.deliverable:
             return 0
         skipped = seqno - self.deliverable
@@ -231,12 +238,21 @@ class ReceiveWindow(Generic[T]):
             self.delivered = self.deliverable
         return skipped
 
-    def _add_slowly(self, lo: int, hi: int, size: int, item: T, oob: bool) -> list[Piece[T]]:
+    def _add_slowly(self, lo: int, hi: int, size: int, item: T, *, oob: bool) -> list[Piece[T]]:
         """Trim to what is absent and fits, then store it piece by piece."""
         first = max(lo, self.deliverable + 1)
         last = min(hi, self.delivered + self.capacity)
         # What lies beyond the window leaves one trace: there is something to ask for up to its end.
         self.seen = max(self.seen, min(hi, self.delivered + self.capacity))
+        islands = self._islands
+        if islands and first > islands[-1].hi and lo == first and hi == last and not oob:
+            # Behind a gap the rest usually arrives in order: append, without searching.
+            if self.bytes and self.bytes + size > self.capacity_bytes:
+                return []
+            piece = Piece(lo, hi, size, item)
+            islands.append(piece)
+            self.bytes += size
+            return [piece]
         new: list[Piece[T]] = []
         for gap_lo, gap_hi in self._absent(first, last):
             # A trimmed piece keeps the whole batch alive, so it is charged for the whole.
@@ -266,14 +282,22 @@ class ReceiveWindow(Generic[T]):
         return gaps
 
     def _make_room(self, piece: Piece[T]) -> bool:
-        """Evict the highest islands for a lower piece: what is needed first wins, the rest is resent."""
+        """Evict the highest islands for a lower piece: what is needed first wins."""
+        excess = self.bytes + piece.size - self.capacity_bytes
+        if excess <= 0:
+            return True
         islands = self._islands
-        while self.bytes + piece.size > self.capacity_bytes:
-            if islands and islands[-1].lo > piece.hi:
-                self.bytes -= islands.pop().size
-            else:
-                # An empty window admits one batch of any size, as the sender's does.
-                return not islands and not self._ready
+        at, freed = len(islands), 0
+        while freed < excess and at and islands[at - 1].lo > piece.hi:
+            at -= 1
+            freed += islands[at].size
+        # A window that holds no bytes admits one batch of any size, as the sender's does. Where
+        # even that is out of reach nothing is evicted: it would be lost for nothing.
+        if freed < excess and freed < self.bytes:
+            return False
+        # The place of what was delivered out of band stays, else a copy is delivered too (G2).
+        islands[at:] = [island for island in islands[at:] if not island.size]
+        self.bytes -= freed
         return True
 
     def _store(self, piece: Piece[T]) -> None:

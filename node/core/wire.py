@@ -26,7 +26,9 @@ class Head(NamedTuple):
 
     magic: Annotated[int, Field("B", "0x5C: a frame of ours")]
     version: Annotated[int, Field("B", "format version, now 1")]
-    count: Annotated[int, Field("H", "messages of a DATA frame, ranges of an XMIT_REQ, else 0")]
+    count: Annotated[  # type: ignore[assignment]  # hides tuple.count
+        int, Field("H", "messages of a DATA frame, ranges of an XMIT_REQ, else 0")
+    ]
     kind: Annotated[int, Field("B", "what the frame is, see kinds")]
     protocol: Annotated[int, Field("B", "which protocol it belongs to, see protocols")]
     transmission: Annotated[int, Field("B", "0 at first, +1 for each repeat, saturating at 255")]
@@ -37,8 +39,12 @@ class Head(NamedTuple):
     conn: Annotated[int, Field("I", "connection id, serial; 0 none")]
     lo: Annotated[int, Field("Q", "first seqno of DATA; acked or highest seqno of a control frame")]
     digest: Annotated[int, Field("Q", "XXH3-64 of the body; 0 for an empty body")]
-    mark: Annotated[int, Field("Q", "DATA: highest seqno the sender has dropped; STABLE: highest received")]
-    stamp: Annotated[int, Field("I", "timestamp of ACK, STABLE, SFS; DATA answering an SFS echoes its stamp")]
+    mark: Annotated[
+        int, Field("Q", "DATA: highest seqno the sender has dropped; STABLE: highest received")
+    ]
+    stamp: Annotated[
+        int, Field("I", "timestamp of ACK, STABLE, SFS; DATA answering an SFS echoes its stamp")
+    ]
     size: Annotated[int, Field("I", "bytes of the body")]
     headers: Annotated[int, Field("H", "bytes of the body taken by headers of upper protocols")]
     width: Annotated[int, Field("B", "bytes per length: 0 one u32 for all, 2 or 4 a vector")]
@@ -66,7 +72,7 @@ def _offsets() -> dict[str, int]:
 
 
 OFFSETS: Final = _offsets()
-assert HEAD_SIZE == 64
+assert HEAD_SIZE == 2 * PREAMBLE_SIZE
 assert OFFSETS["digest"] == PREAMBLE_SIZE
 
 # Kinds of frames.
@@ -81,7 +87,10 @@ RESET_TO: Final = 7
 KINDS: Final[dict[int, tuple[str, str]]] = {
     DATA: ("DATA", "a batch of messages"),
     ACK: ("ACK", "the receiver has everything up to `lo`"),
-    SFS: ("SFS", "send first seqno: the receiver has no window for connection `conn`; it just saw `lo`"),
+    SFS: (
+        "SFS",
+        "send first seqno: the receiver has no window for connection `conn`; it just saw `lo`",
+    ),
     XMIT_REQ: ("XMIT_REQ", "the receiver misses these ranges"),
     STABLE: ("STABLE", "delivered up to `lo`, received up to `mark`"),
     CLOSE: ("CLOSE", "the sender has removed connection `conn`"),

@@ -712,16 +712,21 @@ class Unicast(ABC):
         is_member = self.members is not None and entry.peer in self.members
         return self.config.max_retransmit_time > 0 and not is_member
 
+    @staticmethod
+    def _has_passed(entry: Entry, timeout: float, now: float) -> bool:
+        """Whether the entry was unused for `timeout`; 0 is never."""
+        return timeout > 0 and now >= entry.last_used + timeout
+
     def _expire_sender(self, entry: SenderEntry, now: float) -> None:
         config = self.config
-        silent = now - max(entry.heard_at, entry.opened_at)
-        if self._is_ageing(entry) and entry.window.low < entry.window.high and silent >= config.max_retransmit_time:
+        # Sums, not differences: the same rounding as the moment that was scheduled.
+        is_silent = now >= max(entry.heard_at, entry.opened_at) + config.max_retransmit_time
+        if self._is_ageing(entry) and entry.window.low < entry.window.high and is_silent:
             self._remove_sender(entry, "aged", now)
             return
-        idle = now - entry.last_used
-        if entry.state is State.OPEN and 0 < config.conn_expiry_timeout <= idle:
+        if entry.state is State.OPEN and self._has_passed(entry, config.conn_expiry_timeout, now):
             self._close_sender(entry, "idle", now)
-        elif entry.state is State.CLOSING and 0 < config.conn_close_timeout <= idle:
+        elif entry.state is State.CLOSING and self._has_passed(entry, config.conn_close_timeout, now):
             self._remove_sender(entry, "closed", now)
             if self.members is None or entry.peer in self.members:
                 frame = self._codec.pack_control(wire.CLOSE, self.protocol, entry.peer, entry.conn, 0)
@@ -734,10 +739,9 @@ class Unicast(ABC):
 
     def _expire_receiver(self, entry: ReceiverEntry, now: float) -> None:
         config = self.config
-        idle = now - entry.last_used
-        if entry.state is State.OPEN and 0 < config.conn_expiry_timeout <= idle:
+        if entry.state is State.OPEN and self._has_passed(entry, config.conn_expiry_timeout, now):
             self._close_receiver(entry, "idle", now)
-        elif entry.state is State.CLOSING and 0 < config.conn_close_timeout <= idle:
+        elif entry.state is State.CLOSING and self._has_passed(entry, config.conn_close_timeout, now):
             self._remove_receiver(entry, "closed", now)
         if entry.due != REMOVED:
             self._schedule_expiry(entry, now)

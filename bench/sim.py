@@ -1,0 +1,127 @@
+"""`stormcast bench sim`: events per second of the simulator, on one core.
+
+Pairs of members on a lossy network, both directions busy, the trace on. An event is a frame arrival or a
+fired timer; the calls that offer traffic are not counted.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+from xxhash import xxh3_64_intdigest
+
+from chaos.backends.sim.engine import Engine, Host
+from chaos.backends.sim.network import Network, Path
+from chaos.fate import xxh3_fate
+from node.core.model import Address, Delivery
+from node.settings import load_settings
+from node.stack import Stack
+from node.trace import Tracer
+
+BURST = 5
+"""Messages per burst and direction."""
+SIZE = 100
+EVERY = 0.001
+"""Virtual seconds between two bursts."""
+DELAY = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimFigure:
+    """Several rounds of one configuration."""
+
+    unicast: str
+    timing: str
+    loss: float
+    pairs: int
+    rounds: tuple[float, ...]
+    """Events per second of each round."""
+    events: int
+    delivered: int
+    trace_bytes: int
+
+    @property
+    def median(self) -> float:
+        return median(self.rounds)
+
+    @property
+    def spread(self) -> float:
+        return (max(self.rounds) - min(self.rounds)) / self.median
+
+
+class BenchWorld:
+    """Engine and network with nothing but pairs in it."""
+
+    def __init__(self, unicast: str, timing: str, loss: float, pairs: int) -> None:
+        settings = load_settings(timing=timing, unicast=unicast)
+        self.delivered = 0
+        self.trace_bytes = 0
+        self.engine = Engine(self._send, self._deliver)
+        network = self.network = Network(xxh3_fate, 1, self.engine.arrive)
+        self.hosts: list[Host] = []
+        for number in range(1, 2 * pairs + 1):
+            address = Address(number << 64 | number, f"n{number}")
+            tracer = Tracer(number, 0, xxh3_64_intdigest, self._take_block, 256)
+            stack = Stack(address, "bench", settings, xxh3_64_intdigest, tracer, 0.0)
+            host = Host(address.name, stack, tracer)
+            self.hosts.append(host)
+            self.engine.hosts[number] = host
+        for one, other in zip(self.hosts[::2], self.hosts[1::2], strict=True):
+            for source, dest in ((one, other), (other, one)):
+                path = Path(DELAY)
+                path.losses = (network.dice("loss", "loss", dest.name, loss),)
+                network.set_path(source.name, dest.name, path)
+                source.routes[dest.short] = path
+
+    def _take_block(self, block: bytes) -> None:
+        self.trace_bytes += len(block)
+
+    def _send(self, host: Host, dest: int, frame: bytes) -> None:
+        self.network.send(host.routes[dest], dest, frame, self.engine.now)
+
+    def _deliver(self, _host: Host, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            self.delivered += len(delivery)
+
+    def offer(self, until: float) -> None:
+        """Bursts in both directions of each pair, until a virtual time."""
+        payload = bytes(SIZE)
+        engine = self.engine
+
+        def burst() -> None:
+            for at, host in enumerate(self.hosts):
+                dest = self.hosts[at ^ 1].short
+                for _ in range(BURST):
+                    host.stack.try_send(dest, payload)
+                engine.end_turn(host)
+            if engine.now < until:
+                engine.call(engine.now + EVERY, burst)
+
+        engine.call(0.0, burst)
+
+
+def measure(
+    unicast: str, timing: str, *, loss: float = 0.01, pairs: int = 4, seconds: float = 5.0, rounds: int = 3
+) -> SimFigure:
+    """Run the same world several times, after one round to warm up."""
+    rates = []
+    for _ in range(rounds + 1):
+        world = BenchWorld(unicast, timing, loss, pairs)
+        world.offer(seconds)
+        gc.collect()
+        began = perf_counter()
+        world.engine.run(seconds + 5.0)
+        rates.append(world.engine.events / (perf_counter() - began))
+    return SimFigure(
+        unicast=unicast,
+        timing=timing,
+        loss=loss,
+        pairs=pairs,
+        rounds=tuple(rates[1:]),
+        events=world.engine.events,
+        delivered=world.delivered,
+        trace_bytes=world.trace_bytes,
+    )

@@ -1,0 +1,1 @@
+"""The rig: scenarios, faults, backends, oracles."""

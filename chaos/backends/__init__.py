@@ -1,0 +1,1 @@
+"""Where members live. Each backend gives a scenario the same meaning."""

@@ -1,0 +1,139 @@
+"""The event loop in virtual time: hosts, arrivals, timers, and calls of the scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from math import inf
+from typing import Final
+
+from chaos.backends.sim.network import Path
+from node.core.model import Delivery
+from node.stack import Stack
+from node.trace import Tracer
+
+ARRIVAL: Final = 0
+WAKE: Final = 1
+CALL: Final = 2
+
+
+class Host:
+    """One incarnation of a member: a stack, and whether it runs."""
+
+    __slots__ = ("held", "is_alive", "is_paused", "name", "routes", "short", "stack", "tracer", "wake_at")
+
+    def __init__(self, name: str, stack: Stack, tracer: Tracer) -> None:
+        self.name = name
+        self.stack = stack
+        self.short = stack.address.short
+        self.tracer = tracer
+        self.is_alive = True
+        self.is_paused = False
+        self.held: list[bytes] = []
+        """Frames that arrived while paused: a stopped process's socket buffer."""
+        self.wake_at = inf
+        self.routes: dict[int, Path] = {}
+        """Where frames for a short id go; filled as it is used."""
+
+
+HELD_FRAMES: Final = 512
+"""What a paused host's socket buffer takes; more is lost, as on a real host."""
+
+Send = Callable[[Host, int, bytes], None]
+Deliver = Callable[[Host, list[Delivery]], None]
+
+
+class Engine:
+    """Runs hosts until a time, in an order that depends on nothing but the scenario and the seed."""
+
+    def __init__(self, send: Send, deliver: Deliver) -> None:
+        self.now = 0.0
+        self.events = 0
+        """Frame arrivals and fired timers."""
+        self.hosts: dict[int, Host] = {}
+        self._heap: list[tuple[float, int, int, object, object]] = []
+        self._order = 0
+        self._send = send
+        self._deliver = deliver
+
+    def arrive(self, at: float, dest: int, frame: bytes) -> None:
+        """Have a frame arrive at a host; at one that is gone, or never was, it is lost."""
+        self._order += 1
+        heappush(self._heap, (at, self._order, ARRIVAL, dest, frame))
+
+    def call(self, at: float, action: Callable[[], None]) -> None:
+        """Have the scenario act."""
+        self._order += 1
+        heappush(self._heap, (at, self._order, CALL, None, action))
+
+    def run(self, until: float) -> None:
+        """Process everything up to `until`."""
+        heap = self._heap
+        hosts = self.hosts
+        while heap and heap[0][0] <= until:
+            time, _order, kind, target, what = heappop(heap)
+            self.now = time
+            if kind == ARRIVAL:
+                host = hosts.get(target)  # type: ignore[call-overload] an arrival's target is a short id
+                if host is None or not host.is_alive:
+                    continue
+                if host.is_paused:
+                    if len(host.held) < HELD_FRAMES:
+                        host.held.append(what)  # type: ignore[arg-type] and its content a frame
+                    continue
+                self.events += 1
+                host.stack.receive(what, time)  # type: ignore[arg-type]
+                self.end_turn(host)
+            elif kind == WAKE:
+                self._wake(target, time)  # type: ignore[arg-type]
+            else:
+                what()  # type: ignore[operator]
+        self.now = max(self.now, until)
+
+    def end_turn(self, host: Host) -> None:
+        """Let a host's turn take effect: frames leave, deliveries reach the application, its timer is set."""
+        now = self.now
+        stack = host.stack
+        frames = stack.end_turn(now)
+        if frames:
+            send = self._send
+            for dest, head, body in frames:
+                send(host, dest, head + body)
+        deliveries = stack.take_deliveries()
+        if deliveries:
+            self._deliver(host, deliveries)
+        deadline = stack.next_deadline()
+        if deadline < host.wake_at:
+            self._set_wake(host, deadline)
+
+    def _set_wake(self, host: Host, at: float) -> None:
+        host.wake_at = at
+        self._order += 1
+        heappush(self._heap, (at, self._order, WAKE, host, None))
+
+    def _wake(self, host: Host, time: float) -> None:
+        if host.wake_at != time or not host.is_alive:
+            return
+        host.wake_at = inf
+        if host.is_paused:
+            return
+        deadline = host.stack.next_deadline()
+        if deadline <= time:
+            self.events += 1
+            host.stack.tick(time)
+            self.end_turn(host)
+        elif deadline < inf:
+            self._set_wake(host, deadline)
+
+    def resume(self, host: Host) -> int:
+        """A paused host takes what its socket buffer kept and the timers it slept through; returns how much."""
+        host.is_paused = False
+        held, host.held = host.held, []
+        for frame in held:
+            self.events += 1
+            host.stack.receive(frame, self.now)
+        missed = host.stack.next_deadline() <= self.now
+        if missed:
+            host.stack.tick(self.now)
+        self.end_turn(host)
+        return len(held) + int(missed)

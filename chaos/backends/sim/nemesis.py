@@ -1,0 +1,274 @@
+"""Steps of the schedule, done to a world: faults on paths, rules on frames, commands to members."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from chaos import faults
+from chaos.backends.sim.network import Path
+from chaos.backends.sim.rules import RuleState
+from chaos.schedule import End, TimedStep
+from node import trace
+from node.core import wire
+from node.core.model import FLAG_NAMES, View, ViewId
+
+if TYPE_CHECKING:
+    from chaos.backends.sim.engine import Host
+    from chaos.backends.sim.world import World
+
+LINK_FAULTS: Final = (
+    faults.Partition,
+    faults.Cut,
+    faults.Loss,
+    faults.Delay,
+    faults.Duplicate,
+    faults.Reorder,
+    faults.Corrupt,
+    faults.Bandwidth,
+)
+FLAG_BITS: Final = {name: bit for bit, name in FLAG_NAMES.items()}
+COMMANDS_THAT_ALWAYS_BITE: Final = (faults.Crash, faults.Restart, faults.SetAttribute)
+
+
+class Nemesis:
+    """Holds what is wrong at the moment, and makes it so."""
+
+    def __init__(self, world: World) -> None:
+        self.kinds: dict[str, str] = {}
+        """Every fault of the run, by id: what it is."""
+        self._world = world
+        self._links: dict[str, Any] = {}
+        self._rules: dict[str, RuleState] = {}
+        self._stalled: dict[str, str] = {}
+        self._paused: dict[str, str] = {}
+        self._views = 0
+
+    # -- Steps -------------------------------------------------------------------------------
+
+    def do(self, step: TimedStep) -> None:
+        """Do one step of the schedule."""
+        action = step.action
+        world = self._world
+        if isinstance(action, End):
+            self._end(action.fault)
+        elif isinstance(action, faults.Heal):
+            self._heal(action.name)
+        elif isinstance(action, faults.Release):
+            self._release(action.name)
+        elif isinstance(action, LINK_FAULTS):
+            self._note(step, "on")
+            self._links[step.fault] = action
+            self.rebuild_paths()
+        elif isinstance(action, faults.Rule):
+            self._note(step, "on")
+            self._rules[step.fault] = self._rule_state(step.fault, action)
+            self.rebuild_paths()
+        elif isinstance(action, faults.InstallView):
+            self._note(step, "on")
+            self._install_view(step.fault, action)
+        else:
+            self._command(step, world.members[action.member])
+
+    def _note(self, step: TimedStep, phase: str, host: Host | None = None) -> None:
+        """Write a fault into the rig's trace; checkers need to know when and whom."""
+        text: dict[str, Any] = {"id": step.fault, "do": step.do, "phase": phase}
+        if host is not None:
+            text["member"] = host.short
+        if phase == "on" and not isinstance(step.action, faults.Resume | faults.Consume):
+            self.kinds.setdefault(step.fault, step.do)
+        self._world.rig.record(trace.FAULT, self._world.engine.now, text=json.dumps(text))
+
+    def _command(self, step: TimedStep, host: Host) -> None:
+        action, world = step.action, self._world
+        now = world.engine.now
+        if isinstance(action, faults.Resume | faults.Consume):
+            self._undo(step, host)
+            return
+        self._note(step, "on", host)
+        if isinstance(action, COMMANDS_THAT_ALWAYS_BITE):
+            world.network.bite(step.fault)
+        if isinstance(action, faults.Crash):
+            world.crash(host)
+        elif isinstance(action, faults.Restart):
+            if host.is_alive:
+                world.crash(host)
+            world.start(action.member)
+        elif not host.is_alive:
+            return
+        elif isinstance(action, faults.Pause):
+            host.is_paused = True
+            self._paused[host.name] = step.fault
+        elif isinstance(action, faults.Stall):
+            host.stack.set_consuming(False, now)
+            self._stalled[host.name] = step.fault
+        elif isinstance(action, faults.SetAttribute):
+            host.stack.set_attribute(action.attribute, action.value, now)
+        else:
+            self._lose_connection(step, host)
+        if not host.is_paused and host.is_alive:
+            world.engine.end_turn(host)
+
+    def _lose_connection(self, step: TimedStep, host: Host) -> None:
+        action, world = step.action, self._world
+        now, peer = world.engine.now, world.members[action.peer].short
+        unicast = host.stack.unicast
+        if peer in unicast.send_connections() or peer in unicast.receive_connections():
+            world.network.bite(step.fault)
+        if isinstance(action, faults.Forget):
+            half = action.half
+            host.stack.forget(peer, now, sender=half != "receiver", receiver=half != "sender")
+        else:
+            host.stack.close_connection(peer, now)
+
+    def _undo(self, step: TimedStep, host: Host) -> None:
+        """End a pause or a stall; what it held back is how much it bit."""
+        world = self._world
+        if isinstance(step.action, faults.Resume):
+            fault = self._paused.pop(host.name, None)
+            if fault is None or not host.is_alive:
+                return
+            self._note(step, "off", host)
+            world.network.bite(fault, world.engine.resume(host))
+        else:
+            fault = self._stalled.pop(host.name, None)
+            if fault is None or not host.is_alive:
+                return
+            self._note(step, "off", host)
+            before = world.delivered
+            host.stack.set_consuming(True, world.engine.now)
+            if not host.is_paused:
+                world.engine.end_turn(host)
+            world.network.bite(fault, world.delivered - before)
+
+    def _install_view(self, fault: str, action: faults.InstallView) -> None:
+        world = self._world
+        now = world.engine.now
+        self._views += 1
+        addresses = tuple(world.members[name].stack.address for name in action.members)
+        for name in action.at_members:
+            host = world.members[name]
+            if not host.is_alive:
+                continue
+            before = len(host.stack.unicast.send_connections()) + len(host.stack.unicast.receive_connections())
+            if before:
+                world.network.bite(fault)
+            host.stack.install_view(View(ViewId(self._views, addresses[0]), addresses), now)
+            if not host.is_paused:
+                world.engine.end_turn(host)
+
+    # -- Ending faults ---------------------------------------------------------------------------
+
+    def _end(self, fault: str) -> None:
+        self._links.pop(fault, None)
+        rule = self._rules.pop(fault, None)
+        self.rebuild_paths()
+        world = self._world
+        text = json.dumps({"id": fault, "do": self.kinds.get(fault, "end"), "phase": "off"})
+        world.rig.record(trace.FAULT, world.engine.now, text=text)
+        if rule is not None:
+            world.network.release(rule, world.engine.now)
+        for member, by in [*self._paused.items(), *self._stalled.items()]:
+            if by == fault:
+                undo = faults.Resume(member=member) if member in self._paused else faults.Consume(member=member)
+                self._undo(TimedStep(at=world.engine.now, fault=fault, do="end", action=undo), world.members[member])
+
+    def _heal(self, name: str | None) -> None:
+        for fault in [*self._links, *self._rules] if name is None else [name]:
+            self._end(fault)
+
+    def _release(self, name: str | None) -> None:
+        for fault, rule in self._rules.items():
+            if name in (None, fault):
+                self._world.network.release(rule, self._world.engine.now)
+
+    # -- Paths -------------------------------------------------------------------------------
+
+    def _rule_state(self, fault: str, action: faults.Rule) -> RuleState:
+        match = action.match
+        flags = 0
+        for name in match.flags:
+            flags |= FLAG_BITS[name]
+        return RuleState(
+            fault=fault,
+            does=action.does,
+            match=match,
+            protocols=frozenset(wire.PROTOCOL_BY_NAME[name] for name in match.protocols),
+            kinds=frozenset(wire.KIND_BY_NAME[name] for name in match.kinds),
+            flags=flags,
+            delay=action.delay,
+            copies=action.copies,
+            times=action.times,
+            connections=self._world.network.connections or {},
+            held=[],
+        )
+
+    def rebuild_paths(self) -> None:
+        """Make every path what the scenario's network and the active faults say, together."""
+        world = self._world
+        names = world.scenario.cluster.members
+        for source in names:
+            for dest in names:
+                if source != dest:
+                    world.network.set_path(source, dest, self._path(source, dest))
+        for host in world.engine.hosts.values():
+            host.routes.clear()
+
+    def _path(self, source: str, dest: str) -> Path:
+        base, network = self._world.scenario.network, self._world.network
+        path = Path(base.delay)
+
+        def dice(fault: str, kind: str, share: float, amount: float = 0.0) -> Any:
+            return network.dice(fault, kind, dest, share, amount)
+
+        if base.loss:
+            path.losses += (dice("network", "loss", base.loss),)
+        if base.jitter:
+            path.jitters += (dice("network", "jitter", 1.0, base.jitter),)
+        if base.reorder:
+            path.reorders += (dice("network", "reorder", base.reorder, base.reorder_by),)
+        if base.duplicate:
+            path.duplicates += (dice("network", "duplicate", base.duplicate),)
+        if base.corrupt:
+            path.corrupts += (dice("network", "corrupt", base.corrupt),)
+        if base.bandwidth:
+            path.bandwidth, path.limited_by = base.bandwidth, "network"
+        for fault, action in self._links.items():
+            if isinstance(action, faults.Partition):
+                if _separates(action, source, dest):
+                    path.blocked_by += (fault,)
+            elif source in action.sources and dest in action.dests:
+                self._add_fault(path, fault, action, dice)
+        path.rules = tuple(
+            rule
+            for rule in self._rules.values()
+            if (not rule.match.sources or source in rule.match.sources)
+            and (not rule.match.dests or dest in rule.match.dests)
+        )
+        path.seal()
+        return path
+
+    @staticmethod
+    def _add_fault(path: Path, fault: str, action: Any, dice: Any) -> None:
+        if isinstance(action, faults.Cut):
+            path.blocked_by += (fault,)
+        elif isinstance(action, faults.Loss):
+            path.losses += (dice(fault, "loss", action.rate),)
+        elif isinstance(action, faults.Delay):
+            path.delay += action.delay
+            path.delayed_by += (fault,)
+            if action.jitter:
+                path.jitters += (dice(fault, "jitter", 1.0, action.jitter),)
+        elif isinstance(action, faults.Duplicate):
+            path.duplicates += (dice(fault, "duplicate", action.rate, 0.01),)
+        elif isinstance(action, faults.Reorder):
+            path.reorders += (dice(fault, "reorder", action.rate, action.by),)
+        elif isinstance(action, faults.Corrupt):
+            path.corrupts += (dice(fault, "corrupt", action.rate),)
+        elif not path.bandwidth or action.rate < path.bandwidth:
+            path.bandwidth, path.limited_by = action.rate, fault
+
+
+def _separates(action: faults.Partition, source: str, dest: str) -> bool:
+    """Whether two members are in no group together; a member in no group is alone."""
+    return not any(source in group and dest in group for group in action.groups)

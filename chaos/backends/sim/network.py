@@ -1,0 +1,202 @@
+"""The simulated network: a directed path per pair of members, and what is done to frames on it.
+
+A path without faults costs one comparison per fault kind. Every fault counts what it did, because a
+fault that did nothing proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from chaos.backends.sim.rules import RuleState
+from chaos.fate import Fate, fate_key, threshold, unit
+
+QUEUE_SECONDS: Final = 0.25
+"""A bandwidth limit queues this much, and drops what would wait longer."""
+DUPLICATE_GAP: Final = 0.0005
+"""Seconds by which a duplicate follows its original at least."""
+
+
+class Dice(NamedTuple):
+    """A fault that strikes frames by chance, on one path."""
+
+    fault: str
+    key: int
+    below: int
+    amount: float = 0.0
+
+
+class Path:
+    """What happens to frames from one member to another."""
+
+    __slots__ = (
+        "bandwidth",
+        "blocked_by",
+        "busy_until",
+        "corrupts",
+        "delay",
+        "delayed_by",
+        "duplicates",
+        "is_plain",
+        "jitters",
+        "limited_by",
+        "losses",
+        "reorders",
+        "rules",
+    )
+
+    def __init__(self, delay: float) -> None:
+        self.delay = delay
+        self.delayed_by: tuple[str, ...] = ()
+        self.blocked_by: tuple[str, ...] = ()
+        self.losses: tuple[Dice, ...] = ()
+        self.jitters: tuple[Dice, ...] = ()
+        self.reorders: tuple[Dice, ...] = ()
+        self.duplicates: tuple[Dice, ...] = ()
+        self.corrupts: tuple[Dice, ...] = ()
+        self.bandwidth = 0.0
+        self.limited_by = ""
+        self.busy_until = 0.0
+        self.rules: tuple[RuleState, ...] = ()
+
+        self.is_plain = True
+        """Whether frames are only delayed and lost: the common, and fast, case."""
+
+    def seal(self) -> None:
+        """Note, once, whether the path is plain."""
+        self.is_plain = not (
+            self.rules
+            or self.blocked_by
+            or self.jitters
+            or self.reorders
+            or self.duplicates
+            or self.corrupts
+            or self.bandwidth
+            or self.delayed_by
+        )
+
+
+Arrive = Callable[[float, int, bytes], None]
+"""When, at whom (short id), what."""
+
+
+class Network:
+    """All paths of a run, and the counts of what faults did."""
+
+    def __init__(self, fate: Fate, seed: int, arrive: Arrive) -> None:
+        self.bites: dict[str, int] = {}
+        """How many frames (or members) each fault has affected."""
+        self.connections: dict[tuple[int, int], list[int]] | None = None
+        """Connections in order of appearance, kept only where a rule selects by it."""
+        self._fate = fate
+        self._seed = seed
+        self._arrive = arrive
+        self._paths: dict[tuple[str, str], Path] = {}
+
+    def path(self, source: str, dest: str) -> Path:
+        """The path between two members, by name; incarnations share it."""
+        return self._paths[source, dest]
+
+    def set_path(self, source: str, dest: str, path: Path) -> None:
+        """Replace a path, keeping the queue of its bandwidth limit."""
+        before = self._paths.get((source, dest))
+        if before is not None:
+            path.busy_until = before.busy_until
+        self._paths[source, dest] = path
+
+    def dice(self, fault: str, kind: str, dest: str, share: float, amount: float = 0.0) -> Dice:
+        """A fault's dice at one receiver."""
+        return Dice(fault, fate_key(self._seed, f"{fault}/{kind}", dest), threshold(share), amount)
+
+    def bite(self, fault: str, count: int = 1) -> None:
+        """Note that a fault had an effect."""
+        self.bites[fault] = self.bites.get(fault, 0) + count
+
+    def send(self, path: Path, dest: int, frame: bytes, now: float) -> None:
+        """Put a frame on a path."""
+        if self.connections is not None:
+            RuleState.note_connection(self.connections, frame)
+        if path.rules:
+            for rule in path.rules:
+                if rule.takes(frame):
+                    self.bite(rule.fault)
+                    self._apply_rule(rule, path, dest, frame, now)
+                    return
+        self.pass_on(path, dest, frame, now)
+
+    def pass_on(self, path: Path, dest: int, frame: bytes, now: float) -> None:
+        """The chances and delays of a path, rules apart."""
+        if path.blocked_by:
+            for fault in path.blocked_by:
+                self.bite(fault)
+            return
+        fate = self._fate
+        for fault, key, below, _amount in path.losses:
+            if fate(frame, key) < below:
+                self.bite(fault)
+                return
+        if path.is_plain:
+            self._arrive(now + path.delay, dest, frame)
+            return
+        self._pass_through_faults(path, dest, frame, now)
+
+    def _pass_through_faults(self, path: Path, dest: int, frame: bytes, now: float) -> None:
+        fate = self._fate
+        at = now + path.delay
+        for fault in path.delayed_by:
+            self.bite(fault)
+        if path.bandwidth:
+            start = max(now, path.busy_until)
+            if start - now > QUEUE_SECONDS:
+                self.bite(path.limited_by)
+                return
+            path.busy_until = start + len(frame) / path.bandwidth
+            if path.busy_until > now + path.delay / 100:
+                self.bite(path.limited_by)
+            at += path.busy_until - now
+        for fault, key, _below, amount in path.jitters:
+            at += amount * unit(fate(frame, key))
+            self.bite(fault)
+        for fault, key, below, amount in path.reorders:
+            if fate(frame, key) < below:
+                at += amount
+                self.bite(fault)
+        for fault, key, below, amount in path.duplicates:
+            drawn = fate(frame, key)
+            if drawn < below:
+                self._arrive(at + DUPLICATE_GAP + amount * unit(fate(frame, key + 1)), dest, frame)
+                self.bite(fault)
+        for fault, key, below, _amount in path.corrupts:
+            if fate(frame, key) < below:
+                frame = corrupted(frame, fate(frame, key + 1))
+                self.bite(fault)
+        self._arrive(at, dest, frame)
+
+    def _apply_rule(self, rule: RuleState, path: Path, dest: int, frame: bytes, now: float) -> None:
+        if rule.does == "drop":
+            return
+        if rule.does == "hold":
+            rule.held.append((path, dest, frame))
+        elif rule.does == "delay":
+            self._arrive(now + path.delay + rule.delay, dest, frame)
+        elif rule.does == "duplicate":
+            for copy in range(rule.copies + 1):
+                self._arrive(now + path.delay + copy * DUPLICATE_GAP, dest, frame)
+        else:
+            self._arrive(now + path.delay, dest, corrupted(frame, rule.matched * 0x9E3779B97F4A7C15))
+
+    def release(self, rule: RuleState, now: float) -> int:
+        """Let go what a rule held, in order."""
+        held, rule.held = rule.held, []
+        for path, dest, frame in held:
+            self._arrive(now + path.delay, dest, frame)
+        return len(held)
+
+
+def corrupted(frame: bytes, drawn: int) -> bytes:
+    """The frame with one bit flipped."""
+    bit = drawn % (len(frame) * 8)
+    changed = bytearray(frame)
+    changed[bit >> 3] ^= 1 << (bit & 7)
+    return bytes(changed)

@@ -1,0 +1,269 @@
+"""A scenario, run: members as hosts of the engine, the nemesis on their network, traffic as calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
+
+from chaos import faults
+from chaos.backends.sim.engine import Engine, Host
+from chaos.backends.sim.nemesis import FLAG_BITS, Nemesis
+from chaos.backends.sim.network import Network
+from chaos.fate import FATES
+from chaos.scenario import Load, Scenario
+from chaos.schedule import schedule
+from chaos.traffic import Stream
+from node import trace
+from node.core.model import OOB, Address, Delivery
+from node.protocols.unicast import Unicast
+from node.settings import StackSettings, load_settings
+from node.stack import Stack
+from node.trace import Tracer
+
+WALL_NS: Final = 1_600_000_000_000_000_000
+"""The wall clock at virtual time zero: fixed, so that equal runs are equal to the byte."""
+SEAL_AT: Final = 256
+"""Events in a block. The simulator's disk survives its crashes, so a block may span turns."""
+RETRY_SECONDS: Final = 0.01
+"""How often a refused sender tries again."""
+RIG: Final = 0
+"""The short id under which the rig itself writes events."""
+
+Pair = tuple[str, str]
+"""Sender and receiver, by name."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulatedRun:
+    """What a simulation leaves behind."""
+
+    traces: dict[str, bytes]
+    """Per member incarnation (and the rig), its blocks."""
+    events: int
+    seconds: float
+    """Virtual seconds."""
+    sent: int
+    """Messages accepted from the workload."""
+    delivered: int
+    bites: dict[str, int]
+    mismatches: list[str]
+    """Deliveries whose payload is not what its sender made."""
+    sent_by_pair: dict[Pair, int]
+    reached: dict[Pair, list[tuple[float, int]]]
+    """When how many messages of a pair had been delivered."""
+    complete: bool
+    """Whether the workload ended within the limits."""
+
+
+@dataclass(slots=True)
+class Sending:
+    """One load between one pair, in progress."""
+
+    load: Load
+    source: str
+    dest: str
+    offered: int = 0
+    owed: int = 0
+    """Offered, and not yet accepted by the outbox."""
+    next_burst: float = 0.0
+
+
+def simulate(
+    scenario: Scenario, seed: int, *, make_unicast: Callable[..., Unicast] | None = None, fate: str = "xxh3"
+) -> SimulatedRun:
+    """Run a scenario to its end."""
+    return World(scenario, seed, make_unicast, fate).run()
+
+
+def settings_of(scenario: Scenario) -> StackSettings:
+    """The stack that a scenario asks for."""
+    cluster = scenario.cluster
+    return load_settings(
+        cluster.stack,
+        cluster.timing,
+        unicast=cluster.unicast,
+        overrides=dict(cluster.settings),
+        historical=dict(cluster.historical),
+        max_batch=cluster.max_batch,
+    )
+
+
+class World:
+    """One run in progress."""
+
+    def __init__(
+        self, scenario: Scenario, seed: int, make_unicast: Callable[..., Unicast] | None = None, fate: str = "xxh3"
+    ) -> None:
+        self.scenario = scenario
+        self.seed = seed
+        self.settings = settings_of(scenario)
+        self.members: dict[str, Host] = {}
+        self.sent = 0
+        self.delivered = 0
+        self.mismatches: list[str] = []
+        self.sent_by_pair: dict[Pair, int] = {}
+        self.reached: dict[Pair, list[tuple[float, int]]] = {}
+        self._make_unicast = make_unicast
+        self._incarnations: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._streams: dict[tuple[int, int], Stream] = {}
+        self._blocks: dict[str, list[bytes]] = {"rig": []}
+        self._open_loads = 0
+        self.engine = Engine(self._send, self._deliver)
+        self.network = Network(FATES[fate], seed, self.engine.arrive)
+        if any(isinstance(step.action, faults.Rule) and step.action.match.connection for step in scenario.timeline):
+            self.network.connections = {}
+        self.rig = Tracer(RIG, WALL_NS, xxh3_64_intdigest, self._blocks["rig"].append, SEAL_AT)
+        self.nemesis = Nemesis(self)
+        for name in scenario.cluster.members:
+            self.start(name)
+        self.nemesis.rebuild_paths()
+
+    def run(self) -> SimulatedRun:
+        """Workload and timeline to their ends, then quiet until everything had time to settle."""
+        engine, limit = self.engine, self.scenario.limits.run
+        steps = schedule(self.scenario, self.seed)
+        for step in steps:
+            engine.call(step.at, lambda step=step: self.nemesis.do(step))  # type: ignore[misc] bound per step
+        for load in self.scenario.workload:
+            self._begin_load(load)
+        engine.run(max([step.at for step in steps], default=0.0))
+        while self._open_loads and engine.now < limit:
+            engine.run(min(limit, engine.now + 0.5))
+        complete = not self._open_loads
+        self.rig.record(trace.PHASE, engine.now, text="quiet")
+        engine.run(engine.now + self._settle_seconds())
+        return self._finish(complete=complete)
+
+    def _settle_seconds(self) -> float:
+        """Longer than the bound of quiescence, so that silence after it can be seen."""
+        quiet = max(host.stack.unicast.bounds()["quiet_within"] for host in self.members.values())
+        return max(self.scenario.limits.settle, 1.5 * quiet)
+
+    def _finish(self, *, complete: bool) -> SimulatedRun:
+        now = self.engine.now
+        self.rig.record(trace.PHASE, now, text="end")
+        for fault, kind in self.nemesis.kinds.items():
+            bit = self.network.bites.get(fault, 0)
+            self.rig.record(trace.PROBE, now, text=json.dumps({"id": fault, "do": kind, "bit": bit}))
+        self.rig.seal()
+        for host in self.members.values():
+            if host.is_alive:
+                host.stack.unicast.gauge(now)
+            host.tracer.seal()
+        return SimulatedRun(
+            traces={label: b"".join(blocks) for label, blocks in self._blocks.items()},
+            events=self.engine.events,
+            seconds=now,
+            sent=self.sent,
+            delivered=self.delivered,
+            bites=dict(self.network.bites),
+            mismatches=self.mismatches,
+            sent_by_pair=self.sent_by_pair,
+            reached=self.reached,
+            complete=complete,
+        )
+
+    # -- Members -----------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Bring a member up as a new incarnation: nobody will mistake it for an earlier one."""
+        incarnation = self._incarnations[name] = self._incarnations.get(name, 0) + 1
+        identity = xxh3_128_intdigest(f"{self.seed}/{name}/{incarnation}".encode()) or 1
+        address = Address(identity, name)
+        blocks = self._blocks[f"{name}-{incarnation}"] = []
+        tracer = Tracer(address.short, WALL_NS, xxh3_64_intdigest, blocks.append, SEAL_AT)
+        stack = Stack(
+            address, "sim", self.settings, xxh3_64_intdigest, tracer, self.engine.now,
+            first_conn=self.scenario.cluster.unicast_first_conn or 1, make_unicast=self._make_unicast,
+        )  # fmt: skip
+        host = Host(name, stack, tracer)
+        self.members[name] = host
+        self.engine.hosts[address.short] = host
+        self._names[address.short] = name
+
+    def crash(self, host: Host) -> None:
+        """End a member as a kill does: no goodbye, nothing flushed but what its journal already has."""
+        host.is_alive = False
+        host.tracer.seal()
+
+    def _send(self, host: Host, dest: int, frame: bytes) -> None:
+        path = host.routes.get(dest)
+        if path is None:
+            name = self._names.get(dest)
+            if name is None or name == host.name:
+                return
+            path = host.routes[dest] = self.network.path(host.name, name)
+        self.network.send(path, dest, frame, self.engine.now)
+
+    def _deliver(self, host: Host, deliveries: list[Delivery]) -> None:
+        """The application: recognises every message, and keeps count."""
+        for delivery in deliveries:
+            stream = self._streams.get((delivery.source, host.short))
+            number = len(delivery)
+            self.delivered += number
+            if stream is None or not all(map(stream.recognises, delivery.messages)):
+                self.mismatches.append(
+                    f"{host.name} t={self.engine.now:.6f} got from {self._names.get(delivery.source)} "
+                    f"conn {delivery.conn} seqnos {delivery.lo}..{delivery.hi}: not what was sent"
+                )
+            reached = self.reached.setdefault((self._names[delivery.source], host.name), [])
+            reached.append((self.engine.now, (reached[-1][1] if reached else 0) + number))
+
+    # -- Traffic -----------------------------------------------------------------------------
+
+    def _begin_load(self, load: Load) -> None:
+        for source in load.sources:
+            for dest in load.dests:
+                if dest == source and load.excludes_self:
+                    continue
+                self._open_loads += 1
+                sending = Sending(load, source, dest)
+                self.engine.call(load.start, lambda sending=sending: self._offer(sending))  # type: ignore[misc]
+
+    def _offer(self, sending: Sending) -> None:
+        """One tick of a load: a burst, and whatever was refused before."""
+        load, now = sending.load, self.engine.now
+        host = self.members[sending.source]
+        if sending.offered < load.count and now >= sending.next_burst:
+            number = min(load.burst, load.count - sending.offered)
+            sending.offered += number
+            sending.owed += number
+            sending.next_burst = now + load.burst / load.rate
+        if host.is_alive and not host.is_paused:
+            self._send_owed(sending, host)
+        if sending.offered >= load.count and not sending.owed:
+            self._open_loads -= 1
+            return
+        wait = RETRY_SECONDS if sending.offered >= load.count else sending.next_burst - now
+        if sending.owed:
+            wait = min(wait, RETRY_SECONDS)
+        self.engine.call(now + max(wait, 1e-6), lambda: self._offer(sending))
+
+    def _send_owed(self, sending: Sending, host: Host) -> None:
+        dest = self.members[sending.dest].short
+        stream = self._stream(host, dest, sending)
+        load, pair = sending.load, (sending.source, sending.dest)
+        flags = sum(FLAG_BITS[name] for name in load.flags)
+        while sending.owed:
+            index = stream.sent
+            bits = flags | OOB if load.oob_every and (index + 1) % load.oob_every == 0 else flags
+            if not host.stack.try_send(dest, stream.payload(index), bits):
+                break
+            stream.sent += 1
+            sending.owed -= 1
+            self.sent += 1
+            self.sent_by_pair[pair] = self.sent_by_pair.get(pair, 0) + 1
+        self.engine.end_turn(host)
+
+    def _stream(self, host: Host, dest: int, sending: Sending) -> Stream:
+        stream = self._streams.get((host.short, dest))
+        if stream is None:
+            source = f"{host.name}:{host.short:x}"
+            stream = Stream(self.seed, source, f"{dest:x}", sending.load.size)
+            self._streams[host.short, dest] = stream
+        return stream

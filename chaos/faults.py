@@ -1,0 +1,319 @@
+"""Faults as data: what a scenario may do to links, members and connections, and how faults add up.
+
+Members go by name here; a backend knows where they live. A network fault lasts until its step's
+duration is over or a `Heal` ends it. Several may act on one link: `desired_links` merges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from itertools import permutations
+from typing import Final
+
+Names = tuple[str, ...]
+Range = tuple[int, int]
+"""First and last, both in."""
+
+RANDOM: Final = "random"
+"""Stands for a member that the schedule draws from the seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """The state of one directed link: what happens to a frame on its way. Seconds, shares, bytes per second."""
+
+    delay: float = 0.001
+    jitter: float = 0.0
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    """Share of frames held back by `reorder_by`, so that later ones overtake them."""
+    reorder_by: float = 0.0
+    corrupt: float = 0.0
+    bandwidth: float | None = None
+    """None is without limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkState(Link):
+    """What a backend makes of a link while faults act on it."""
+
+    blocked: bool = False
+    """Nothing passes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkFault:
+    """What `heal` ends; when, and by which name, stands in the step."""
+
+    def strikes(self, source: str, dest: str) -> bool:
+        """Whether it acts on the link from `source` to `dest`."""
+        raise NotImplementedError
+
+    def applied(self, state: LinkState) -> LinkState:
+        """The state of a struck link with this fault on top."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition(NetworkFault):
+    """Only members of one group hear each other; one in two groups is a bridge, one in none is alone."""
+
+    groups: tuple[Names, ...]
+    """Empty: two halves that the schedule draws from the seed."""
+
+    def strikes(self, source: str, dest: str) -> bool:
+        return not any(source in group and dest in group for group in self.groups)
+
+    def applied(self, state: LinkState) -> LinkState:
+        return replace(state, blocked=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFault(NetworkFault):
+    """Acts on every link from one of `sources` to one of `dests`, in that direction only."""
+
+    sources: Names
+    dests: Names
+
+    def strikes(self, source: str, dest: str) -> bool:
+        return source in self.sources and dest in self.dests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut(LinkFault):
+    """Nothing passes, in one direction."""
+
+    def applied(self, state: LinkState) -> LinkState:
+        return replace(state, blocked=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss(LinkFault):
+    """A share of the frames is lost."""
+
+    rate: float
+
+    def applied(self, state: LinkState) -> LinkState:
+        return replace(state, loss=either(state.loss, self.rate))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delay(LinkFault):
+    """Frames arrive later, by `delay` and up to `jitter` more."""
+
+    delay: float
+    jitter: float = 0.0
+
+    def applied(self, state: LinkState) -> LinkState:
+        return replace(state, delay=state.delay + self.delay, jitter=state.jitter + self.jitter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duplicate(LinkFault):
+    """A share of the frames arrives twice."""
+
+    rate: float
+
+    def applied(self, state: LinkState) -> LinkState:
+        return replace(state, duplicate=either(state.duplicate, self.rate))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reorder(LinkFault):
+    """A share of the frames arrives later by `by`, behind those sent after it."""
+
+    rate: float
+    by: float
+
+    def applied(self, state: LinkState) -> LinkState:
+        return replace(
+            state,
+            reorder=either(state.reorder, self.rate),
+            # Not the sum: one frame is held back once, and the longer hold contains the shorter.
+            reorder_by=max(state.reorder_by, self.by),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrupt(LinkFault):
+    """A share of the frames arrives with a bit flipped."""
+
+    rate: float
+
+    def applied(self, state: LinkState) -> LinkState:
+        return replace(state, corrupt=either(state.corrupt, self.rate))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bandwidth(LinkFault):
+    """Bytes per second that pass, queueing the rest for a moment."""
+
+    rate: float
+
+    def applied(self, state: LinkState) -> LinkState:
+        limit = self.rate if state.bandwidth is None else min(state.bandwidth, self.rate)
+        return replace(state, bandwidth=limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Which frames a rule takes: those that meet every condition; an empty one is met by all."""
+
+    protocols: Names = ()
+    kinds: Names = ()
+    sources: Names = ()
+    dests: Names = ()
+    connection: int | None = None
+    """1 is the first connection between source and dest, 2 the second."""
+    seqno: Range | None = None
+    occurrence: Range | None = None
+    """The n-th frames, from 1, that meet all other conditions."""
+    transmission: Range | None = None
+    """0 is the first transmission of a frame, 1 its first repeat."""
+    flags: Names = ()
+    """All of them must be set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule(NetworkFault):
+    """Does one thing to chosen frames."""
+
+    does: str = "drop"
+    match: Match = field(default_factory=Match)
+    delay: float = 0.0
+    copies: int = 1
+    """Extra frames of a `duplicate` rule."""
+    times: int | None = None
+    """Ends after so many frames; None is without limit."""
+
+    def strikes(self, source: str, dest: str) -> bool:
+        match = self.match
+        return (not match.sources or source in match.sources) and (not match.dests or dest in match.dests)
+
+    def applied(self, state: LinkState) -> LinkState:
+        # A rule selects frames, which a link's state cannot say: backends carry rules out apart.
+        return state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Lets go the frames that `hold` rules keep (the named one, or all) while the rules stay."""
+
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heal:
+    """Ends the named network fault, or all of them; a `hold` rule that ends lets go what it holds."""
+
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash:
+    """The process is gone at once, and what it had in memory; after the step's duration it is restarted."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """The process stops, and takes what its socket kept when it resumes."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """Ends a pause."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """A new incarnation of the member, ending the one that may still run."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """The member drops its connection to `peer`, and tells nobody."""
+
+    member: str
+    peer: str
+    half: str = "both"
+    """`sender`, `receiver` or `both`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Close:
+    """The member closes its connection to `peer` as the protocol does it."""
+
+    member: str
+    peer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallView:
+    """Hands a view to `at_members`, in place of a membership protocol."""
+
+    at_members: Names
+    members: Names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAttribute:
+    """Changes a setting of a running member."""
+
+    member: str
+    attribute: str
+    value: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """The member's application stops taking deliveries, until `Consume`."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consume:
+    """The member's application takes deliveries again."""
+
+    member: str
+
+
+NetworkAction = Partition | Cut | Loss | Delay | Duplicate | Reorder | Corrupt | Bandwidth | Rule
+MemberAction = Crash | Pause | Restart | Forget | Close | InstallView | SetAttribute | Stall
+Cure = Heal | Release | Resume | Consume
+"""What ends faults, and is none."""
+Action = NetworkAction | MemberAction | Cure
+
+
+def either(one: float, other: float) -> float:
+    """The chance that at least one of two independent chances strikes."""
+    # Exact where there is nothing to merge: a rate that is alone must come out as written.
+    if one == 0.0 or other == 0.0:
+        return one + other
+    return 1.0 - (1.0 - one) * (1.0 - other)
+
+
+def desired_links(
+    base: Link, active: Iterable[NetworkFault], members: Names
+) -> dict[tuple[str, str], LinkState]:
+    """The state of every directed link, the faults acting on it merged into one."""
+    faults = tuple(active)
+    plain = LinkState(**{entry.name: getattr(base, entry.name) for entry in fields(Link)})
+    links = {}
+    for source, dest in permutations(members, 2):
+        state = plain
+        for fault in faults:
+            if fault.strikes(source, dest):
+                state = fault.applied(state)
+        links[source, dest] = state
+    return links

@@ -1,0 +1,20 @@
+"""Ranges of seqnos: what they cover together, and where they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from node.trace import Event
+
+
+def first_gap(lo: int, hi: int, parts: Iterable[Event]) -> int | None:
+    """The first seqno of `lo..hi` that no part covers."""
+    ranges = [(part.lo, part.hi) for part in parts]
+    if len(ranges) > 1:
+        ranges.sort()
+    at = lo
+    for part_lo, part_hi in ranges:
+        if part_lo > at:
+            break
+        at = max(at, part_hi + 1)
+    return at if at <= hi else None

@@ -1,0 +1,369 @@
+"""The evidence of a run: its traces, read whole or not at all, and indexed once.
+
+A torn, foreign or empty trace is evidence of nothing, because every check also concludes from what is
+not there. The one exception: the last block of a member that the rig killed may be torn, since a
+block is written before the frames of its turn leave, and so nobody has seen what it lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import Any, Final, NamedTuple
+
+from chaos.oracles.history import EPSILON, RIG, Connection, Entry, Epoch, Member, Noted, Probe, Span
+from node.core.codec import Hash64
+from node.core.errors import BadTrace
+from node.trace import (
+    ACKED,
+    CONN,
+    DELIVERED,
+    FAULT,
+    GAUGE,
+    PHASE,
+    PROBE,
+    PURGED,
+    RECEIVER_OPEN,
+    RECEIVER_REMOVED,
+    REQUESTED,
+    RETRANSMITTED,
+    SENDER_CLOSING,
+    SENDER_OPEN,
+    SENDER_REMOVED,
+    SENT,
+    SKIPPED,
+    START,
+    STOP,
+    SYNC,
+    Event,
+    read_blocks_untrusted,
+)
+
+Traces = Mapping[str, bytes] | Iterable[tuple[str, bytes]]
+"""A label for each member incarnation (and the rig), and its blocks."""
+
+Payloads = Callable[[str, str, int, int], bytes]
+"""The payloads, back to back, of messages number `lo..hi` from one trace label to another: counted from
+0 over all connections, in the order of sending."""
+
+UNNUMBERED: Final = 0
+"""The protocol of messages that are neither numbered nor repaired (NO_RELIABILITY)."""
+
+_UNDONE_BY: Final = {"pause": "resume", "stall": "consume"}
+_KILLS: Final = frozenset({"crash", "restart"})
+_CHANGES_SETTINGS: Final = frozenset({"setattribute", "set-attribute", "set_attribute"})
+_BY_SENDER: Final = frozenset({SENT, PURGED, RETRANSMITTED})
+_BY_RECEIVER: Final = frozenset({DELIVERED, ACKED, REQUESTED, SKIPPED})
+_SENDER_STATES: Final = frozenset({SENDER_OPEN, SENDER_CLOSING, SENDER_REMOVED})
+
+
+class _Hold(NamedTuple):
+    """A pause or a stall that has not ended yet."""
+
+    fault: str
+    do: str
+    member: Member
+    start: float
+
+    def note(self, end: float) -> None:
+        spans = self.member.paused if self.do == "pause" else self.member.stalled
+        spans.append(Span(self.start, end))
+
+
+class Evidence:
+    """The indexed traces of a run."""
+
+    def __init__(self, hash64: Hash64) -> None:
+        self.hash64 = hash64
+        self.defects: list[str] = []
+        """Why the traces prove nothing."""
+        self.members: dict[int, Member] = {}
+        """By short id; the rig apart."""
+        self.rig = Member("rig", RIG)
+        self.probes: list[Probe] = []
+        self.quiet = inf
+        """From here on the rig did nothing."""
+        self.end = inf
+        self.connections: dict[tuple[int, int, int], Connection] = {}
+        """By sender, receiver and connection id."""
+        self.syncs: dict[tuple[int, int], list[Event]] = {}
+        """By asking member and peer."""
+        self.gauges: list[tuple[Member, Event]] = []
+        self.unnumbered_sent: dict[tuple[int, int], list[Event]] = {}
+        """By sender and receiver."""
+        self.unnumbered_delivered: dict[tuple[int, int], list[Event]] = {}
+        """By receiver and sender."""
+        self._unknown: dict[int, Member] = {}
+        self._torn: dict[int, str] = {}
+        self._killed: set[int] = set()
+        self._holds: list[_Hold] = []
+
+    @classmethod
+    def from_blocks(cls, traces: Traces, hash64: Hash64) -> Evidence:
+        """Read and index the traces of a run. What is wrong with them goes to `defects`."""
+        evidence = cls(hash64)
+        for label, data in traces.items() if isinstance(traces, Mapping) else traces:
+            evidence._read(label, data)
+        evidence._index_rig()
+        evidence._end_replaced()
+        for member in evidence.members.values():
+            evidence._index_member(member)
+        evidence._match_deliveries()
+        evidence._find_defects()
+        return evidence
+
+    @property
+    def messages_sent(self) -> int:
+        """Messages of all members, repeats apart."""
+        numbered = sum(event.count for entry in self.entries() for event in entry.sent)
+        return numbered + sum(event.count for events in self.unnumbered_sent.values() for event in events)
+
+    def entries(self) -> Iterable[Entry]:
+        """All lives of all sender entries."""
+        return (entry for connection in self.connections.values() for entry in connection.entries)
+
+    def epochs(self) -> Iterable[Epoch]:
+        """All lives of all receive windows."""
+        return (epoch for connection in self.connections.values() for epoch in connection.epochs)
+
+    def find(self, short: int) -> Member:
+        """A member by its short id, or a stand-in for one that left no trace."""
+        member = self.members.get(short) or self._unknown.get(short)
+        if member is None:
+            member = self._unknown[short] = Member(f"{short:x}", short)
+            member.ended = -inf
+        return member
+
+    # -- Reading -----------------------------------------------------------------------------
+
+    def _read(self, label: str, data: bytes) -> None:
+        member: Member | None = None
+        try:
+            for block in read_blocks_untrusted(data, self.hash64):
+                if member is None:
+                    member = Member(label, block.member)
+                if block.member != member.short:
+                    raise BadTrace("block of another member")
+                if block.first != len(member.events):
+                    raise BadTrace(f"events {len(member.events)}..{block.first} are missing")
+                for number, event in enumerate(block.events, block.first):
+                    if event.text:
+                        member.texts[number] = block.text(event)
+                member.events += block.events
+        except (BadTrace, IndexError) as error:
+            if member is None or not str(error).startswith("torn"):
+                self.defects.append(f"{label}: {error}")
+                return
+            self._torn[member.short] = str(error)
+        if member is None:
+            self.defects.append(f"{label}: empty trace")
+        elif member.short == RIG:
+            self.rig = member
+        elif member.short in self.members:
+            self.defects.append(f"{label}: the same member as {self.members[member.short].label}")
+        else:
+            self.members[member.short] = member
+            self._introduce(member)
+
+    def _introduce(self, member: Member) -> None:
+        """Who a member is and what it promises, from its first event."""
+        first = member.events[0]
+        words = member.texts.get(0, "").split(" ", 2)
+        if first.kind != START or len(words) != 3:  # noqa: PLR2004 name, identity, settings
+            self.defects.append(f"{member.label}: does not begin with its start")
+            return
+        member.name = words[0]
+        member.started = first.time
+        self._try(member, words[2], lambda settings: member.bounds.update(settings.get("bounds") or {}))
+
+    def _try(self, member: Member, text: str, use: Callable[[Any], None]) -> None:
+        """Use a text that should be a JSON object; one that is not is a defect of its trace."""
+        try:
+            use(json.loads(text))
+        except (ValueError, KeyError, AttributeError) as error:
+            self.defects.append(f"{member.label}: {text[:40]!r} does not say what it should: {error!r}")
+
+    # -- The rig -----------------------------------------------------------------------------
+
+    def _index_rig(self) -> None:
+        for number, event in enumerate(self.rig.events):
+            text, time = self.rig.texts.get(number, ""), event.time
+            if event.kind == FAULT:
+                self._try(self.rig, text, lambda fault, time=time: self._fault(fault, time))  # type: ignore[misc]
+            elif event.kind == PROBE:
+                self._try(self.rig, text, self._probe)
+            elif event.kind == PHASE and text == "quiet":
+                self.quiet = time
+            elif event.kind == PHASE and text == "end":
+                self.end = time
+
+        for hold in self._holds:
+            hold.note(inf)
+
+    def _probe(self, probe: dict[str, Any]) -> None:
+        self.probes.append(Probe(str(probe["id"]), str(probe["do"]), int(probe["bit"])))
+
+    def _fault(self, fault: dict[str, Any], time: float) -> None:
+        """What was done to a member; faults of the network only matter by their effect."""
+        do = fault["do"]
+        self._release(fault, time)
+        member = self.members.get(fault.get("member", RIG))
+        if member is None or fault["phase"] != "on":
+            return
+        if do in _KILLS:
+            self._killed.add(member.short)
+            member.ended = min(member.ended, time)
+        elif do in _UNDONE_BY:
+            self._holds.append(_Hold(fault["id"], do, member, time))
+        elif do in _CHANGES_SETTINGS:
+            # Its START tells what was promised before; what is promised now is written nowhere.
+            member.bounds.clear()
+
+    def _release(self, fault: dict[str, Any], time: float) -> None:
+        """End the pauses and stalls that a fault undoes: by their name, or all of a kind at a member."""
+        for hold in list(self._holds):
+            is_named = fault["phase"] == "off" and fault["id"] == hold.fault
+            is_undone = fault["do"] == _UNDONE_BY[hold.do]
+            if (is_named or is_undone) and fault.get("member") in (None, hold.member.short):
+                self._holds.remove(hold)
+                hold.note(time)
+
+    def _end_replaced(self) -> None:
+        """A member whose name starts again is gone, whatever the rig knows of it."""
+        newest: dict[str, Member] = {}
+        for member in sorted(self.members.values(), key=lambda member: member.started):
+            if before := newest.get(member.name):
+                before.ended = min(before.ended, member.started)
+            newest[member.name] = member
+        names = [member.name for member in self.members.values()]
+        for member in self.members.values():
+            if names.count(member.name) > 1:
+                member.name = member.label
+
+    # -- Members -----------------------------------------------------------------------------
+
+    def _index_member(self, member: Member) -> None:
+        open_entries: dict[tuple[int, int], Entry] = {}
+        epochs: dict[tuple[int, int, int], Epoch] = {}
+        me = member.short
+        for number, event in enumerate(member.events):
+            kind = event.kind
+            if kind in _BY_SENDER:
+                if event.protocol == UNNUMBERED:
+                    self.unnumbered_sent.setdefault((me, event.peer), []).append(event)
+                else:
+                    self._note_sending(self._entry(member, open_entries, event), event)
+            elif kind in _BY_RECEIVER:
+                if event.protocol == UNNUMBERED:
+                    self.unnumbered_delivered.setdefault((me, event.peer), []).append(event)
+                else:
+                    self._note_receiving(self._epoch(member, epochs, event), event)
+            elif kind == GAUGE:
+                self.gauges.append((member, event))
+            elif kind == SYNC:
+                self.syncs.setdefault((me, event.peer), []).append(event)
+            elif kind == STOP:
+                member.ended = min(member.ended, event.time)
+            elif kind == CONN:
+                noted = Noted(number, event, member.texts.get(number, ""))
+                if event.stream in _SENDER_STATES:
+                    self._note_sender_state(member, open_entries, noted)
+                else:
+                    self._note_epoch_state(self._epoch(member, epochs, event), noted)
+
+    def _connection(self, sender: Member, receiver: Member, conn: int) -> Connection:
+        key = sender.short, receiver.short, conn
+        connection = self.connections.get(key)
+        if connection is None:
+            connection = self.connections[key] = Connection(sender, receiver, conn)
+        return connection
+
+    def _entry(self, member: Member, open_entries: dict[tuple[int, int], Entry], event: Event) -> Entry:
+        key = event.peer, event.conn
+        entry = open_entries.get(key)
+        if entry is None:
+            connection = self._connection(member, self.find(event.peer), event.conn)
+            entry = open_entries[key] = Entry(connection, event.time)
+            connection.entries.append(entry)
+        return entry
+
+    def _epoch(self, member: Member, epochs: dict[tuple[int, int, int], Epoch], event: Event) -> Epoch:
+        key = event.peer, event.conn, event.epoch
+        epoch = epochs.get(key)
+        if epoch is None:
+            connection = self._connection(self.find(event.peer), member, event.conn)
+            epoch = epochs[key] = Epoch(connection, event.epoch)
+            connection.epochs.append(epoch)
+        return epoch
+
+    @staticmethod
+    def _note_sending(entry: Entry, event: Event) -> None:
+        entry.activity.append(event)
+        if event.kind == SENT:
+            entry.sent.append(event)
+            entry.lows.append(event.lo)
+        elif event.kind == PURGED:
+            entry.purged.append(event)
+
+    @staticmethod
+    def _note_receiving(epoch: Epoch, event: Event) -> None:
+        kind = event.kind
+        if kind == DELIVERED:
+            epoch.delivered.append(event)
+        elif kind == ACKED:
+            epoch.acked.append(event)
+        elif kind == REQUESTED:
+            epoch.requested.append(event)
+        else:
+            epoch.skipped.append(event)
+
+    def _note_sender_state(
+        self, member: Member, open_entries: dict[tuple[int, int], Entry], noted: Noted
+    ) -> None:
+        """An entry that closes and re-opens is the same one; after its removal a new one begins."""
+        self._entry(member, open_entries, noted.event).states.append(noted)
+        if noted.event.stream == SENDER_REMOVED:
+            del open_entries[noted.event.peer, noted.event.conn]
+
+    @staticmethod
+    def _note_epoch_state(epoch: Epoch, noted: Noted) -> None:
+        if noted.event.stream == RECEIVER_OPEN and epoch.opened is None:
+            epoch.opened = noted
+        elif noted.event.stream == RECEIVER_REMOVED:
+            epoch.removed = noted
+
+    # -- Both sides --------------------------------------------------------------------------
+
+    def _match_deliveries(self) -> None:
+        """Say of each delivery which entry sent it."""
+        for connection in self.connections.values():
+            for epoch in connection.epochs:
+                for event in epoch.delivered:
+                    entry = connection.origin(event)
+                    if entry is None:
+                        epoch.strange.append(event)
+                    else:
+                        entry.delivered.append((epoch, event))
+            for entry in connection.entries:
+                entry.delivered.sort(key=lambda pair: pair[1].time)
+
+    def _find_defects(self) -> None:
+        if not self.members:
+            self.defects.append("no member left a trace")
+        if self.end == inf:
+            self.defects.append("the rig recorded no end of the run")
+        for short, reason in self._torn.items():
+            if short not in self._killed:
+                label = self.members[short].label if short in self.members else "rig"
+                self.defects.append(f"{label}: {reason}")
+        for connection in self.connections.values():
+            self._miss_traces(connection)
+
+    def _miss_traces(self, connection: Connection) -> None:
+        """Whoever acked or sent was there, and must have left a trace."""
+        sender, receiver = connection.sender, connection.receiver
+        if receiver.short in self._unknown and any(entry.purged for entry in connection.entries):
+            self.defects.append(f"{receiver.label} acked {sender.name} and left no trace")
+        if sender.short in self._unknown and any(epoch.delivered for epoch in connection.epochs):
+            self.defects.append(f"{sender.label} sent to {receiver.name} and left no trace")

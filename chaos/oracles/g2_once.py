@@ -1,0 +1,62 @@
+"""G2, at most once: within an epoch always; across epochs only what the sender had not yet purged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.history import Entry, Epoch, Violation
+from node.trace import Event
+
+Delivered = tuple[Epoch, Event]
+
+
+def violations(evidence: Evidence) -> Iterator[Violation]:
+    """Pairs of deliveries that share a seqno, and may not."""
+    for epoch in evidence.epochs():
+        for (_, first), (_, again) in repeats([(epoch, event) for event in epoch.delivered]):
+            receiver = epoch.connection.receiver
+            detail = f"seqno {_shared(first, again)[0]} was delivered twice within one receive window"
+            yield Violation(again.time, detail, ((receiver, first), (receiver, again)))
+    for entry in evidence.entries():
+        if len(entry.connection.epochs) > 1:
+            for before, after in repeats(entry.delivered):
+                if before[0] is not after[0]:
+                    yield from _across_epochs(entry, before, after)
+
+
+def repeats(delivered: Sequence[Delivered]) -> Iterator[tuple[Delivered, Delivered]]:
+    """Pairs of deliveries that share a seqno, the earlier one first."""
+    reaching: list[tuple[int, Delivered]] = []
+    for lo, index, pair in sorted((pair[1].lo, index, pair) for index, pair in enumerate(delivered)):
+        if reaching:
+            reaching = [other for other in reaching if other[1][1].hi >= lo]
+            for other_index, other in reaching:
+                yield (other, pair) if other_index < index else (pair, other)
+        reaching.append((index, pair))
+
+
+def _shared(one: Event, other: Event) -> tuple[int, int]:
+    return max(one.lo, other.lo), min(one.hi, other.hi)
+
+
+def _across_epochs(entry: Entry, before: Delivered, after: Delivered) -> Iterator[Violation]:
+    """A repeat is fair when the first window was gone, and the sender still owed the message."""
+    (first_epoch, first), (epoch, again) = before, after
+    receiver, opened, removed = entry.connection.receiver, epoch.opened, first_epoch.removed
+    lo, hi = _shared(first, again)
+    if opened is None or removed is None or removed.number > opened.number:
+        detail = f"seqno {lo} was delivered again in another window, and no removal of the first is logged"
+        yield Violation(again.time, detail, ((receiver, first), (receiver, again)))
+        return
+    for purge in entry.purged:
+        if purge.time < opened.event.time and purge.lo <= hi and lo <= purge.hi:
+            detail = f"seqno {max(lo, purge.lo)} was delivered again, in a window opened after the sender had purged it"
+            witness = (
+                (receiver, first),
+                (entry.connection.sender, purge),
+                (receiver, opened.event),
+                (receiver, again),
+            )
+            yield Violation(again.time, detail, witness)
+            return

@@ -1,0 +1,201 @@
+"""The nouns of the oracles: what a trace is cut into before it is judged.
+
+The unit is what a guarantee speaks of: an `Entry` is one life of a sender's half of a connection, an
+`Epoch` one life of a receiver's window. All times are of one clock; the order of events within one
+member is the order of its trace.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import inf
+from typing import Final, NamedTuple
+
+from node.trace import SENDER_REMOVED, Event
+
+RIG: Final = 0
+"""The short id under which the rig writes faults, probes and phases."""
+EPSILON: Final = 1e-6
+"""Seconds by which two times may differ and still be one: sums of floats differ in their last digits."""
+
+
+class Span(NamedTuple):
+    """A stretch of time; `inf` where it never ended."""
+
+    start: float
+    end: float
+
+    def overlap(self, start: float, end: float) -> float:
+        """How much of `start..end` lies within."""
+        return max(0.0, min(self.end, end) - max(self.start, start))
+
+
+class Noted(NamedTuple):
+    """An event with its number in the member's trace and its text."""
+
+    number: int
+    event: Event
+    text: str
+
+
+class Member:
+    """One incarnation of a member, and its trace."""
+
+    __slots__ = (
+        "bounds", "ended", "events", "label", "name", "paused", "short", "stalled", "started", "texts",
+    )  # fmt: skip
+
+    def __init__(self, label: str, short: int) -> None:
+        self.label = label
+        self.short = short
+        self.name = label
+        self.events: list[Event] = []
+        """Without a gap: an event's number is its index."""
+        self.texts: dict[int, str] = {}
+        """By event number."""
+        self.bounds: dict[str, float | None] = {}
+        """What its settings promise; a missing one or None promises nothing."""
+        self.started = 0.0
+        self.ended = inf
+        """When it crashed, stopped or was replaced."""
+        self.paused: list[Span] = []
+        self.stalled: list[Span] = []
+        """While its application took no deliveries."""
+
+    @property
+    def lives(self) -> bool:
+        """Whether it ran to the end of the run."""
+        return self.ended == inf
+
+    def is_stalled(self, time: float) -> bool:
+        """Whether deliveries were held back at `time`; what a member held when it ended stays held."""
+        time = min(time, self.ended)
+        return any(span.start <= time <= span.end + EPSILON for span in self.stalled)
+
+    def is_hindered(self, start: float, end: float) -> bool:
+        """Whether it was paused, stalled or gone at any time of `start..end`."""
+        if self.ended <= end:
+            return True
+        return any(span.start <= end and span.end >= start for span in (*self.paused, *self.stalled))
+
+    def paused_within(self, start: float, end: float) -> float:
+        """Seconds of `start..end` in which it did not run."""
+        return sum(span.overlap(start, end) for span in self.paused)
+
+
+class Connection:
+    """Everything under one connection id from one member to another.
+
+    Where frames name no connection (`conn` 0) it holds several entries: seqnos start again with each.
+    """
+
+    __slots__ = ("conn", "entries", "epochs", "receiver", "sender")
+
+    def __init__(self, sender: Member, receiver: Member, conn: int) -> None:
+        self.sender = sender
+        self.receiver = receiver
+        self.conn = conn
+        self.entries: list[Entry] = []
+        self.epochs: list[Epoch] = []
+
+    @property
+    def is_to_self(self) -> bool:
+        """Messages to self enter no window, and are never acked."""
+        return self.sender is self.receiver
+
+    def origin(self, delivered: Event) -> Entry | None:
+        """The newest entry that had sent what was delivered: within one batch of the same digest."""
+        for entry in reversed(self.entries):
+            batch = entry.batch_at(delivered.lo)
+            if (
+                batch is not None
+                and batch.digest == delivered.digest
+                and batch.hi >= delivered.hi
+                and batch.time <= delivered.time + EPSILON
+            ):
+                return entry
+        return None
+
+
+class Entry:
+    """One life of a sender entry: from its opening to its removal, or to the end of the run."""
+
+    __slots__ = ("activity", "connection", "delivered", "lows", "opened_at", "purged", "sent", "states")
+
+    def __init__(self, connection: Connection, opened_at: float) -> None:
+        self.connection = connection
+        self.opened_at = opened_at
+        self.states: list[Noted] = []
+        """Its CONN events; a removal is the last of them."""
+        self.sent: list[Event] = []
+        self.lows: list[int] = []
+        """The first seqno of each of `sent`."""
+        self.purged: list[Event] = []
+        self.activity: list[Event] = []
+        """SENT, RETRANSMITTED and PURGED, in order."""
+        self.delivered: list[tuple[Epoch, Event]] = []
+        """What the receiver delivered of it, by time."""
+
+    @property
+    def removed(self) -> Noted | None:
+        """Its removal, if there was one."""
+        last = self.states[-1] if self.states else None
+        return last if last is not None and last.event.stream == SENDER_REMOVED else None
+
+    def batch_at(self, seqno: int) -> Event | None:
+        """The SENT that holds a seqno."""
+        index = bisect_right(self.lows, seqno) - 1
+        if index < 0 or self.sent[index].hi < seqno:
+            return None
+        return self.sent[index]
+
+    def purged_before(self, time: float) -> int:
+        """The highest seqno purged before a time."""
+        return max((event.hi for event in self.purged if event.time < time), default=0)
+
+
+class Epoch:
+    """One life of a receive window."""
+
+    __slots__ = (
+        "acked", "connection", "delivered", "number", "opened", "removed", "requested", "skipped", "strange",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        self.opened: Noted | None = None
+        """None where the window is imaginary: messages to self enter none."""
+        self.removed: Noted | None = None
+        self.delivered: list[Event] = []
+        self.acked: list[Event] = []
+        self.requested: list[Event] = []
+        self.skipped: list[Event] = []
+        self.strange: list[Event] = []
+        """Deliveries of what was not sent on this connection."""
+
+    @property
+    def opened_at(self) -> float:
+        """When its life began, as far as it is known."""
+        return self.opened.event.time if self.opened else 0.0
+
+    @property
+    def removed_at(self) -> float:
+        """When its life ended; `inf` if it did not."""
+        return self.removed.event.time if self.removed else inf
+
+
+class Probe(NamedTuple):
+    """How often a fault had an effect."""
+
+    fault: str
+    kind: str
+    bites: int
+
+
+class Violation(NamedTuple):
+    """One way in which a guarantee did not hold, and the few events that prove it."""
+
+    time: float
+    detail: str
+    witness: tuple[tuple[Member, Event], ...]

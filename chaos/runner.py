@@ -1,0 +1,164 @@
+"""A scenario and a seed to a run directory and a verdict."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from xxhash import xxh3_64_intdigest
+
+from chaos.backends.sim import SimulatedRun, simulate
+from chaos.oracles.verdict import Finding, Judgement, Verdict, judge, worst
+from chaos.oracles.evidence import Evidence
+from chaos.scenario import Scenario, dump
+
+SIM_CANNOT: Final[dict[str, str]] = {
+    "multicast": "this simulator has no multicast protocol yet; use unicast loads",
+    "stream": "the simulated transport is a datagram network; use stack: unicast-only",
+    "clock-skew": "simulated members share one clock",
+}
+"""What a scenario may need and the sim backend has not: the need and what to do."""
+BACKENDS: Final = ("sim",)
+
+
+class Unsupported(Exception):  # noqa: N818 it is a verdict, not an error
+    """The backend can not give this scenario its meaning; nothing was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to."""
+
+    scenario: Scenario
+    seed: int
+    judgement: Judgement
+    run: SimulatedRun
+    directory: Path | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.judgement.verdict
+
+    def as_json(self) -> dict[str, Any]:
+        """The one object that `stormcast run --json` prints."""
+        return {
+            "scenario": self.scenario.name,
+            "verdict": str(self.verdict),
+            "guarantees": {finding.guarantee: str(finding.verdict) for finding in self.judgement.findings},
+            "findings": [
+                {
+                    "guarantee": finding.guarantee,
+                    "verdict": str(finding.verdict),
+                    "detail": finding.detail,
+                    "witness": list(finding.witness),
+                }
+                for finding in self.judgement.findings
+            ],
+            "seed": self.seed,
+            "run": str(self.directory) if self.directory else None,
+            "messages": self.run.sent,
+            "delivered": self.run.delivered,
+            "events": self.run.events,
+            "virtual_seconds": round(self.run.seconds, 6),
+            "faults": self.run.bites,
+        }
+
+
+def check_supported(scenario: Scenario, backend: str = "sim") -> None:
+    """Raise Unsupported when a backend lacks what the scenario needs, before anything starts."""
+    if backend not in BACKENDS:
+        raise Unsupported(f"backend {backend!r} is not there yet; this version has: {', '.join(BACKENDS)}")
+    for need in scenario.needs:
+        if need in SIM_CANNOT:
+            raise Unsupported(f"{scenario.name} needs {need}: {SIM_CANNOT[need]}")
+
+
+def run_scenario(
+    scenario: Scenario,
+    seed: int,
+    *,
+    out: Path | None = None,
+    make_unicast: Callable[..., Any] | None = None,
+    min_bites: int | None = None,
+) -> Outcome:
+    """Run in the simulator and judge; with `out`, leave everything needed to look again."""
+    check_supported(scenario)
+    run = simulate(scenario, seed, make_unicast=make_unicast)
+    judgement = judge_run(scenario, run, min_bites)
+    outcome = Outcome(scenario, seed, judgement, run, out)
+    if out is not None:
+        write_run(outcome, out)
+    return outcome
+
+
+def judge_run(scenario: Scenario, run: SimulatedRun, min_bites: int | None = None) -> Judgement:
+    """The oracles' findings, and what the run itself can say."""
+    evidence = Evidence.from_blocks(run.traces, xxh3_64_intdigest)
+    judgement = judge(evidence, scenario.guarantees, budget=scenario.budget, min_bites=min_bites)
+    extra = [*content_findings(run), *expectation_findings(scenario, run)]
+    if not run.complete:
+        extra.append(
+            Finding(
+                "run",
+                Verdict.UNKNOWN,
+                f"the workload did not end within {scenario.limits.run:g}s: raise limits.run or lower the load",
+                (),
+            )
+        )
+    if not extra:
+        return judgement
+    return Judgement(
+        worst([judgement.verdict, *(finding.verdict for finding in extra)]),
+        (*judgement.findings, *extra),
+    )
+
+
+def content_findings(run: SimulatedRun) -> list[Finding]:
+    """What the receiving applications saw: payloads prove themselves (G4)."""
+    if not run.mismatches:
+        return []
+    return [Finding("G4", Verdict.VIOLATED, f"{len(run.mismatches)} batches were not what was sent",
+                    tuple(run.mismatches[:3]))]  # fmt: skip
+
+
+def expectation_findings(scenario: Scenario, run: SimulatedRun) -> list[Finding]:
+    """Whether what the scenario expects had happened in time (G8)."""
+    findings = []
+    for expect in scenario.expect:
+        late = []
+        for pair, wanted in expect.wanted(run.sent_by_pair).items():
+            reached = [count for time, count in run.reached.get(pair, []) if time <= expect.by]
+            got = reached[-1] if reached else 0
+            if got < wanted:
+                late.append(f"{pair[1]} had {got} of {wanted} from {pair[0]} by t={expect.by:g}")
+        if late:
+            findings.append(Finding("G8", Verdict.VIOLATED, "not delivered in time", tuple(late[:3])))
+        else:
+            findings.append(Finding("G8", Verdict.HOLDS, f"delivered by t={expect.by:g}", ()))
+    return findings
+
+
+def write_run(outcome: Outcome, directory: Path) -> None:
+    """The run directory: scenario, seed, versions, trace, verdict."""
+    traces = directory / "trace"
+    traces.mkdir(parents=True, exist_ok=True)
+    (directory / "scenario.yaml").write_text(outcome.scenario.text or dump(outcome.scenario))
+    (directory / "seed").write_text(f"{outcome.seed}\n")
+    (directory / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
+    for label, blocks in outcome.run.traces.items():
+        (traces / f"{label}.trace").write_bytes(blocks)
+    (directory / "verdict.json").write_text(json.dumps(outcome.as_json(), indent=2) + "\n")
+
+
+def versions() -> dict[str, str]:
+    """What ran."""
+    try:
+        stormcast = version("stormcast")
+    except PackageNotFoundError:
+        stormcast = "not installed"
+    return {"stormcast": stormcast, "python": platform.python_version(), "xxhash": version("xxhash")}

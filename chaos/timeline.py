@@ -1,0 +1,303 @@
+"""The timeline of a scenario file: each action's keys, and what no single step shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any, Final
+
+from chaos import faults
+from chaos.faults import RANDOM, Action, Names
+from chaos.shapes import (
+    SETTINGS,
+    Codec,
+    Key,
+    Plain,
+    Shape,
+    list_of,
+    members_of,
+    one_of,
+    quantity,
+    setting_value,
+    some_of,
+    whole,
+    whole_range,
+    word,
+)
+from chaos.units import BANDWIDTH, DURATION, SHARE
+from chaos.yaml_nodes import Item, nearest
+from node.core import wire
+from node.core.model import FLAG_NAMES
+
+RULES: Final = ("drop", "delay", "hold", "duplicate", "corrupt")
+HALVES: Final = ("both", "sender", "receiver")
+LASTING: Final = (faults.NetworkFault, faults.Crash, faults.Pause, faults.Stall)
+"""What may have a duration (`for:`)."""
+CURES: Final = (faults.Heal, faults.Release, faults.Resume, faults.Consume)
+"""What ends faults, and so has no name of its own."""
+
+_FAULT_NAME: Final = re.compile(r"(?!f\d+$)[a-z][a-z0-9-]{0,62}")
+_ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An action and its time, seconds from the start of the run."""
+
+    at: float
+    action: Action
+    name: str | None = None
+    """The fault's id, by which `heal` and `release` call it; None: the schedule numbers it."""
+    duration: float | None = None
+    """Seconds until the action is undone (`for:`); None: until something else undoes it."""
+    line: int = field(default=0, compare=False)
+    """Where it stands in the file; no part of what it says."""
+
+
+NAME: Final = word(
+    _FAULT_NAME, "a fault's name is in small letters, digits and dashes, and not f1, f2 …: these are given"
+)
+_TIME: Final = quantity(DURATION)
+_POSITIVE_TIME: Final = quantity(DURATION, above_zero=True)
+_SHARE: Final = quantity(SHARE, above_zero=True)
+_SEQNOS: Final = whole_range(0)
+
+AT: Final = {"at": Key("at", _TIME)}
+FOR: Final = {"for": Key("duration", _POSITIVE_TIME, None)}
+NAMED: Final = {"name": Key("name", NAME, None)}
+
+
+def _groups(members: Names) -> Codec:
+    listed = list_of(list_of(one_of(members, "member"), at_least=1), at_least=1)
+
+    def read(item: Item) -> tuple[Names, ...]:
+        if item.is_list():
+            groups: tuple[Names, ...] = listed.read(item)
+            return groups
+        if item.one_of([RANDOM], "way to group; list the groups ([[n0], [n1]])") and len(members) < 2:  # noqa: PLR2004
+            raise item.refuse("one member cannot be parted")
+        return ()
+
+    return Codec(read, lambda value: listed.write(value) if value else RANDOM)
+
+
+def _match(members: Names) -> Shape:
+    anyone = members_of(members, everyone=())
+    return Shape(
+        faults.Match,
+        {
+            "protocol": Key("protocols", some_of(wire.PROTOCOL_BY_NAME, "protocol"), ()),
+            "kind": Key("kinds", some_of(wire.KIND_BY_NAME, "kind of frame"), ()),
+            "from": Key("sources", anyone, ()),
+            "to": Key("dests", anyone, ()),
+            "connection": Key("connection", whole(1), None),
+            "seqno": Key("seqno", _SEQNOS, None),
+            "occurrence": Key("occurrence", whole_range(1), None),
+            "transmission": Key("transmission", whole_range(0, 255), None),
+            "flags": Key("flags", some_of(FLAG_NAMES.values(), "flag"), ()),
+        },
+    )
+
+
+def actions(members: Names) -> dict[str, Shape]:
+    """Every word that may stand behind `do:`, and the keys that come with it."""
+    some, one = members_of(members), one_of(members, "member")
+    any_one = one_of([*members, RANDOM], "member")
+    member, peer = {"member": Key("member", one)}, {"peer": Key("peer", one)}
+    links = {"from": Key("sources", some, members), "to": Key("dests", some, members)}
+    share = links | {"rate": Key("rate", _SHARE)}
+    called = {"name": Key("name", NAME, None)}
+
+    def on_links(make: type[faults.LinkFault], keys: dict[str, Key]) -> Shape:
+        return Shape(make, keys, _checked_links(members))
+
+    return {
+        "partition": Shape(
+            faults.Partition, {"groups": Key("groups", _groups(members))}, _checked_links(members)
+        ),
+        "cut": on_links(faults.Cut, links),
+        "loss": on_links(faults.Loss, share),
+        "delay": on_links(
+            faults.Delay, links | {"delay": Key("delay", _TIME), "jitter": Key("jitter", _TIME, 0.0)}
+        ),
+        "duplicate": on_links(faults.Duplicate, share),
+        "reorder": on_links(faults.Reorder, share | {"by": Key("by", _POSITIVE_TIME)}),
+        "corrupt": on_links(faults.Corrupt, share),
+        "bandwidth": on_links(
+            faults.Bandwidth, links | {"rate": Key("rate", quantity(BANDWIDTH, above_zero=True))}
+        ),
+        "rule": Shape(
+            faults.Rule,
+            {
+                "does": Key("does", one_of(RULES, "deed"), "drop"),
+                "match": Key("match", _match(members).codec(), faults.Match()),
+                "delay": Key("delay", _POSITIVE_TIME, 0.0),
+                "copies": Key("copies", whole(1, 100), 1),
+                "times": Key("times", whole(1), None),
+            },
+            _checked_rule(members),
+        ),
+        "release": Shape(faults.Release, called),
+        "heal": Shape(faults.Heal, called),
+        "crash": Shape(faults.Crash, {"member": Key("member", any_one)}),
+        "pause": Shape(faults.Pause, {"member": Key("member", any_one)}),
+        "resume": Shape(faults.Resume, member),
+        "restart": Shape(faults.Restart, {"member": Key("member", any_one)}),
+        "forget": Shape(
+            faults.Forget, member | peer | {"half": Key("half", one_of(HALVES, "half"), "both")}, _check_peer
+        ),
+        "close": Shape(faults.Close, member | peer, _check_peer),
+        "install-view": Shape(
+            faults.InstallView,
+            {
+                "member": Key("at_members", some),
+                "members": Key("members", members_of(members)),
+            },
+            _check_view,
+        ),
+        "set-attribute": Shape(
+            faults.SetAttribute,
+            member
+            | {
+                "attribute": Key("attribute", word(_ATTRIBUTE, "name a setting, such as xmit_interval")),
+                "value": Key("value", setting_value("")),
+            },
+            _check_attribute,
+        ),
+        "stall": Shape(faults.Stall, member),
+        "consume": Shape(faults.Consume, member),
+    }
+
+
+WORDS: Final = {shape.make: do for do, shape in actions(("n0",)).items()}
+"""Every kind of action, and the word it goes by."""
+
+
+def read_step(item: Item, shapes: dict[str, Shape]) -> Step:
+    """One entry of a timeline."""
+    shape = shapes[item.peek("do").one_of(shapes, "fault or action")]
+    timing = _timing(shape.make)
+    action = shape.read(item, besides=["do", *timing.keys])
+    step: Step = timing.read(item, besides=["do", *shape.keys], action=action, line=item.line)
+    return step
+
+
+def write_step(step: Step, shapes: dict[str, Shape]) -> dict[str, Plain]:
+    """The mapping that `read_step` turns into an equal step."""
+    timing, do = _timing(type(step.action)), WORDS[type(step.action)]
+    times = timing.write(step)
+    return {"at": times.pop("at"), "do": do, **shapes[do].write(step.action), **times}
+
+
+def _timing(kind: Callable[..., Any]) -> Shape:
+    """The keys about a step itself: some actions last, all but cures have a name."""
+    lasts = isinstance(kind, type) and issubclass(kind, LASTING)
+    return Shape(Step, AT | (FOR if lasts else {}) | ({} if kind in CURES else NAMED))
+
+
+def check_timeline(parsed: Iterable[tuple[Item, Step]], run: float) -> None:
+    """Refuse what goes beyond the run, and what is aimed at a fault that is not there."""
+    names: dict[str, Step] = {}
+    ordered = sorted(parsed, key=lambda entry: entry[1].at)
+    for item, step in ordered:
+        for key, end in (("at", step.at), ("for", step.at + (step.duration or 0.0))):
+            if end > run:
+                raise item.peek(key).refuse(
+                    f"it reaches {DURATION.write(end)}, beyond limits.run ({DURATION.write(run)}); "
+                    "raise the limit or begin earlier"
+                )
+        if step.name is not None:
+            if step.name in names:
+                raise item.peek("name").refuse("another fault has this name; choose another")
+            names[step.name] = step
+        _check_cure(item, step, names, [earlier for _item, earlier in ordered if earlier.at <= step.at])
+
+
+def _check_cure(item: Item, step: Step, names: dict[str, Step], earlier: list[Step]) -> None:
+    action = step.action
+    if isinstance(action, faults.Heal | faults.Release) and action.name is not None:
+        if action.name not in names:
+            raise item.peek("name").error(
+                f"name is {action.name!r}: no earlier fault has this name{_named(action.name, names)}"
+            )
+        if not isinstance(names[action.name].action, faults.NetworkFault):
+            raise item.peek("name").refuse("it is no fault of the network; restart or resume the member")
+    aim = _aim(action)
+    if aim is not None and not any(aim(other.action) for other in earlier):
+        raise item.peek("do").refuse(_NO_AIM[type(action)])
+
+
+_NO_AIM: Final[dict[type, str]] = {
+    faults.Heal: "there is no earlier fault of the network to heal; remove it",
+    faults.Release: "there is no earlier rule that holds frames; add one (does: hold)",
+    faults.Resume: "the member is not paused before; pause it first",
+    faults.Consume: "the member is not stalled before; stall it first",
+}
+
+
+def _aim(action: Action) -> Callable[[Action], bool] | None:
+    """What a cure needs to have happened before it."""
+    match action:
+        case faults.Heal():
+            return lambda other: isinstance(other, faults.NetworkFault)
+        case faults.Release():
+            return lambda other: isinstance(other, faults.Rule) and other.does == "hold"
+        case faults.Resume(member=member):
+            return lambda other: isinstance(other, faults.Pause) and other.member in (member, RANDOM)
+        case faults.Consume(member=member):
+            return lambda other: isinstance(other, faults.Stall) and other.member == member
+    return None
+
+
+def _named(name: str, names: Iterable[str]) -> str:
+    known = list(names)
+    return nearest(name, known) if known else "; name one (name: …)"
+
+
+def _checked_links(members: Names) -> Callable[[Item, faults.NetworkFault], None]:
+    def check(item: Item, fault: faults.NetworkFault) -> None:
+        if isinstance(fault, faults.Delay) and not fault.delay and not fault.jitter:
+            raise item.peek("delay").refuse("it would do nothing; give a delay or a jitter above 0")
+        if isinstance(fault, faults.Partition) and not fault.groups:
+            return
+        if not any(fault.strikes(source, dest) for source, dest in permutations(members, 2)):
+            raise item.peek("do").refuse("it is aimed at nobody: no two members are on a link it names")
+
+    return check
+
+
+def _checked_rule(members: Names) -> Callable[[Item, faults.Rule], None]:
+    links = _checked_links(members)
+
+    def check(item: Item, rule: faults.Rule) -> None:
+        if rule.does == "delay" and not rule.delay:
+            raise item.error("timeline: a rule that delays needs the key 'delay'; add it")
+        if rule.does != "delay" and rule.delay:
+            raise item.peek("delay").refuse(f"a rule that does {rule.does} has no delay; remove it")
+        if rule.does != "duplicate" and rule.copies != 1:
+            raise item.peek("copies").refuse(f"a rule that does {rule.does} has no copies; remove it")
+        links(item, rule)
+
+    return check
+
+
+def _check_peer(item: Item, action: faults.Forget | faults.Close) -> None:
+    if action.member == action.peer:
+        raise item.peek("peer").refuse("a member has no connection to itself; name another")
+
+
+def _check_view(item: Item, action: faults.InstallView) -> None:
+    for name in action.at_members:
+        if name not in action.members:
+            raise item.peek("members").refuse(f"{name} gets this view but is not in it; add it (V2)")
+
+
+def _check_attribute(item: Item, action: faults.SetAttribute) -> None:
+    if isinstance(action.value, int) and not isinstance(action.value, bool):
+        # The name says what kind of value it wants; a bare number is refused where a unit is due.
+        SETTINGS.read(item.lone(action.attribute, "value"))
+
+
+__all__ = ["Step", "actions", "check_timeline", "read_step", "write_step"]
