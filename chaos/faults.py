@@ -21,7 +21,7 @@ RANDOM: Final = "random"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """The state of one directed link: what happens to a frame on its way. Seconds, shares, bytes per second."""
+    """What happens to a frame on one directed link. Seconds, shares, bytes per second."""
 
     delay: float = 0.001
     jitter: float = 0.0
@@ -58,7 +58,7 @@ class NetworkFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition(NetworkFault):
-    """Only members of one group hear each other; one in two groups is a bridge, one in none is alone."""
+    """Only members of one group hear each other; who is in two is a bridge, in none alone."""
 
     groups: tuple[Names, ...]
     """Empty: two halves that the schedule draws from the seed."""
@@ -190,7 +190,9 @@ class Rule(NetworkFault):
 
     def strikes(self, source: str, dest: str) -> bool:
         match = self.match
-        return (not match.sources or source in match.sources) and (not match.dests or dest in match.dests)
+        return (not match.sources or source in match.sources) and (
+            not match.dests or dest in match.dests
+        )
 
     def applied(self, state: LinkState) -> LinkState:
         # A rule selects frames, which a link's state cannot say: backends carry rules out apart.
@@ -206,14 +208,14 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heal:
-    """Ends the named network fault, or all of them; a `hold` rule that ends lets go what it holds."""
+    """Ends the named network fault, or all; a `hold` rule that ends lets go what it holds."""
 
     name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
-    """The process is gone at once, and what it had in memory; after the step's duration it is restarted."""
+    """The process is gone at once, and what it had in memory. Undone, it is a restart."""
 
     member: str
 

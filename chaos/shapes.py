@@ -29,7 +29,7 @@ _UNQUOTED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./%-]*")
 _STRING: Final = "tag:yaml.org,2002:str"
 _TIMES: Final = ("interval", "timeout", "time")
 _BYTES: Final = ("bytes",)
-_RESOLVER: Final = yaml.resolver.Resolver()
+_resolve: Final[Callable[..., object]] = yaml.resolver.Resolver().resolve
 
 
 class Codec(NamedTuple):
@@ -40,9 +40,10 @@ class Codec(NamedTuple):
 
 
 class Key(NamedTuple):
-    """One key of a mapping: the attribute it sets, its codec, and what its absence means."""
+    """One key of a mapping: what it sets, its codec, and what its absence means."""
 
-    attribute: str
+    attribute: str | Names
+    """One attribute, or several that the codec reads and writes as a tuple."""
     codec: Codec
     default: Any = REQUIRED
 
@@ -56,15 +57,18 @@ class Shape:
     check: Callable[[Item, Any], None] | None = None
     """Refuses what no single value shows."""
 
-    def read(self, item: Item, besides: Collection[str] = ()) -> Any:
+    def read(self, item: Item, besides: Collection[str] = ()) -> Any:  # noqa: ANN401 the type is `make`'s
         """The record that a mapping says; keys in `besides` are somebody else's."""
         required = [name for name, key in self.keys.items() if key.default is REQUIRED]
         optional = [name for name, key in self.keys.items() if key.default is not REQUIRED]
         found = item.entries(required, [*optional, *besides])
-        values = {
-            key.attribute: key.codec.read(found[name]) if name in found else key.default
-            for name, key in self.keys.items()
-        }
+        values: dict[str, Any] = {}
+        for name, key in self.keys.items():
+            value = key.codec.read(found[name]) if name in found else key.default
+            if isinstance(key.attribute, str):
+                values[key.attribute] = value
+            else:
+                values |= zip(key.attribute, value, strict=True)
         record = self.make(**values)
         if self.check is not None:
             self.check(item, record)
@@ -72,12 +76,18 @@ class Shape:
 
     def write(self, record: object) -> dict[str, Plain]:
         """The mapping that `read` turns into an equal record."""
-        values = ((name, key, getattr(record, key.attribute)) for name, key in self.keys.items())
+        values = ((name, key, _value(record, key.attribute)) for name, key in self.keys.items())
         return {name: key.codec.write(value) for name, key, value in values if value != key.default}
 
     def codec(self) -> Codec:
         """The shape as a value of another one."""
         return Codec(self.read, self.write)
+
+
+def _value(record: object, attribute: str | Names) -> object:
+    if isinstance(attribute, str):
+        return getattr(record, attribute)
+    return tuple(getattr(record, name) for name in attribute)
 
 
 def quantity(kind: Quantity, *, above_zero: bool = False) -> Codec:
@@ -119,7 +129,9 @@ def whole_range(low: int, high: int = (1 << 63) - 1) -> Codec:
         ends = [part.whole(low, high) for part in item.ends()]
         return _ordered(item, ends[0], ends[-1], low, high)
 
-    return Codec(read, lambda value: value[0] if value[0] == value[1] else f"{value[0]}..{value[1]}")
+    return Codec(
+        read, lambda value: value[0] if value[0] == value[1] else f"{value[0]}..{value[1]}"
+    )
 
 
 def _ordered(item: Item, first: int, last: int, low: int, high: int) -> tuple[int, int]:
@@ -143,7 +155,7 @@ def one_of(known: Collection[str], kind: str) -> Codec:
     return Codec(lambda item: item.one_of(known, kind), lambda value: value)
 
 
-def some_of(known: Collection[str], kind: str) -> Codec:
+def some_of(known: Collection[str], kind: str, *, at_least: int = 0) -> Codec:
     """A list of words, none twice; a single one needs no brackets."""
 
     def read(item: Item) -> Names:
@@ -153,6 +165,8 @@ def some_of(known: Collection[str], kind: str) -> Codec:
             if name in found:
                 raise part.refuse("it is listed twice; keep one")
             found.append(name)
+        if len(found) < at_least:
+            raise item.refuse(f"it must name {at_least} or more of {', '.join(known)}")
         return tuple(found)
 
     return Codec(read, lambda value: value[0] if len(value) == 1 else list(value))
@@ -161,14 +175,12 @@ def some_of(known: Collection[str], kind: str) -> Codec:
 def members_of(members: Names, *, everyone: Names | None = None) -> Codec:
     """`all`, a member, or a list of members; `everyone` is what `all` stands for."""
     everyone = members if everyone is None else everyone
-    some = some_of(members, "member")
+    some = some_of(members, "member", at_least=1)
 
     def read(item: Item) -> Names:
         if not item.is_list() and item.one_of(["all", *members], "member") == "all":
             return everyone
         names: Names = some.read(item)
-        if not names:
-            raise item.refuse("it names nobody; name a member, or write all")
         return names
 
     return Codec(read, lambda value: "all" if value == everyone else some.write(value))
@@ -227,7 +239,9 @@ def _read_unnamed(item: Item) -> object:
 def _read_settings(item: Item) -> tuple[tuple[str, object], ...]:
     pairs = []
     for key, value in item.pairs():
-        name = key.word(_IDENTIFIER, "the name of a setting is in small letters, such as xmit_interval")
+        name = key.word(
+            _IDENTIFIER, "the name of a setting is in small letters, such as xmit_interval"
+        )
         pairs.append((name, setting_value(name).read(value)))
     return tuple(pairs)
 
@@ -253,10 +267,11 @@ def flow(value: Plain) -> str:
 def _is_unquoted(text: str) -> bool:
     if _UNQUOTED.fullmatch(text) is None or text.lower() in SWITCHES:
         return False
-    return bool(_RESOLVER.resolve(yaml.ScalarNode, text, (True, False)) == _STRING)
+    return _resolve(yaml.ScalarNode, text, (True, False)) == _STRING
 
 
 def _quoted(text: str) -> str:
     # The emitter knows which characters YAML wants escaped; its line breaks are not wanted.
-    return yaml.dump(text, Dumper=yaml.SafeDumper, default_style='"', width=float("inf")).rstrip("\n")
-
+    return yaml.dump(text, Dumper=yaml.SafeDumper, default_style='"', width=float("inf")).rstrip(
+        "\n"
+    )

@@ -11,7 +11,6 @@ from typing import Any, Final
 from chaos import faults
 from chaos.faults import RANDOM, Action, Names
 from chaos.shapes import (
-    SETTINGS,
     Codec,
     Key,
     Plain,
@@ -38,7 +37,7 @@ LASTING: Final = (faults.NetworkFault, faults.Crash, faults.Pause, faults.Stall)
 CURES: Final = (faults.Heal, faults.Release, faults.Resume, faults.Consume)
 """What ends faults, and so has no name of its own."""
 
-_FAULT_NAME: Final = re.compile(r"(?!f\d+$)[a-z][a-z0-9-]{0,62}")
+_FAULT_NAME: Final = re.compile(r"(?!(?:f\d+|network)$)[a-z][a-z0-9-]{0,62}")
 _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
@@ -57,7 +56,8 @@ class Step:
 
 
 NAME: Final = word(
-    _FAULT_NAME, "a fault's name is in small letters, digits and dashes, and not f1, f2 …: these are given"
+    _FAULT_NAME,
+    "a fault's name is in small letters, digits and dashes, and not f1, f2 …: these are given",
 )
 _TIME: Final = quantity(DURATION)
 _POSITIVE_TIME: Final = quantity(DURATION, above_zero=True)
@@ -76,7 +76,8 @@ def _groups(members: Names) -> Codec:
         if item.is_list():
             groups: tuple[Names, ...] = listed.read(item)
             return groups
-        if item.one_of([RANDOM], "way to group; list the groups ([[n0], [n1]])") and len(members) < 2:  # noqa: PLR2004
+        item.one_of([RANDOM], "way to group; list the groups ([[n0], [n1]])")
+        if len(members) == 1:
             raise item.refuse("one member cannot be parted")
         return ()
 
@@ -108,7 +109,6 @@ def actions(members: Names) -> dict[str, Shape]:
     member, peer = {"member": Key("member", one)}, {"peer": Key("peer", one)}
     links = {"from": Key("sources", some, members), "to": Key("dests", some, members)}
     share = links | {"rate": Key("rate", _SHARE)}
-    called = {"name": Key("name", NAME, None)}
 
     def on_links(make: type[faults.LinkFault], keys: dict[str, Key]) -> Shape:
         return Shape(make, keys, _checked_links(members))
@@ -120,7 +120,8 @@ def actions(members: Names) -> dict[str, Shape]:
         "cut": on_links(faults.Cut, links),
         "loss": on_links(faults.Loss, share),
         "delay": on_links(
-            faults.Delay, links | {"delay": Key("delay", _TIME), "jitter": Key("jitter", _TIME, 0.0)}
+            faults.Delay,
+            links | {"delay": Key("delay", _TIME), "jitter": Key("jitter", _TIME, 0.0)},
         ),
         "duplicate": on_links(faults.Duplicate, share),
         "reorder": on_links(faults.Reorder, share | {"by": Key("by", _POSITIVE_TIME)}),
@@ -131,7 +132,7 @@ def actions(members: Names) -> dict[str, Shape]:
         "rule": Shape(
             faults.Rule,
             {
-                "does": Key("does", one_of(RULES, "deed"), "drop"),
+                "does": Key("does", one_of(RULES, "deed")),
                 "match": Key("match", _match(members).codec(), faults.Match()),
                 "delay": Key("delay", _POSITIVE_TIME, 0.0),
                 "copies": Key("copies", whole(1, 100), 1),
@@ -139,14 +140,16 @@ def actions(members: Names) -> dict[str, Shape]:
             },
             _checked_rule(members),
         ),
-        "release": Shape(faults.Release, called),
-        "heal": Shape(faults.Heal, called),
+        "release": Shape(faults.Release, NAMED),
+        "heal": Shape(faults.Heal, NAMED),
         "crash": Shape(faults.Crash, {"member": Key("member", any_one)}),
         "pause": Shape(faults.Pause, {"member": Key("member", any_one)}),
         "resume": Shape(faults.Resume, member),
         "restart": Shape(faults.Restart, {"member": Key("member", any_one)}),
         "forget": Shape(
-            faults.Forget, member | peer | {"half": Key("half", one_of(HALVES, "half"), "both")}, _check_peer
+            faults.Forget,
+            member | peer | {"half": Key("half", one_of(HALVES, "half"), "both")},
+            _check_peer,
         ),
         "close": Shape(faults.Close, member | peer, _check_peer),
         "install-view": Shape(
@@ -161,7 +164,9 @@ def actions(members: Names) -> dict[str, Shape]:
             faults.SetAttribute,
             member
             | {
-                "attribute": Key("attribute", word(_ATTRIBUTE, "name a setting, such as xmit_interval")),
+                "attribute": Key(
+                    "attribute", word(_ATTRIBUTE, "name a setting, such as xmit_interval")
+                ),
                 "value": Key("value", setting_value("")),
             },
             _check_attribute,
@@ -171,30 +176,27 @@ def actions(members: Names) -> dict[str, Shape]:
     }
 
 
-WORDS: Final = {shape.make: do for do, shape in actions(("n0",)).items()}
-"""Every kind of action, and the word it goes by."""
-
-
 def read_step(item: Item, shapes: dict[str, Shape]) -> Step:
     """One entry of a timeline."""
     shape = shapes[item.peek("do").one_of(shapes, "fault or action")]
     timing = _timing(shape.make)
     action = shape.read(item, besides=["do", *timing.keys])
-    step: Step = timing.read(item, besides=["do", *shape.keys], action=action, line=item.line)
-    return step
+    return Step(action=action, line=item.line, **timing.read(item, besides=["do", *shape.keys]))
 
 
 def write_step(step: Step, shapes: dict[str, Shape]) -> dict[str, Plain]:
     """The mapping that `read_step` turns into an equal step."""
-    timing, do = _timing(type(step.action)), WORDS[type(step.action)]
-    times = timing.write(step)
-    return {"at": times.pop("at"), "do": do, **shapes[do].write(step.action), **times}
+    action, do = step.action, WORDS[type(step.action)]
+    words, times = shapes[do].write(action), _timing(type(action)).write(step)
+    if isinstance(action, faults.SetAttribute):
+        words["value"] = setting_value(action.attribute).write(action.value)
+    return {"at": times.pop("at"), "do": do, **words, **times}
 
 
 def _timing(kind: Callable[..., Any]) -> Shape:
     """The keys about a step itself: some actions last, all but cures have a name."""
     lasts = isinstance(kind, type) and issubclass(kind, LASTING)
-    return Shape(Step, AT | (FOR if lasts else {}) | ({} if kind in CURES else NAMED))
+    return Shape(dict, AT | (FOR if lasts else {}) | ({} if kind in CURES else NAMED))
 
 
 def check_timeline(parsed: Iterable[tuple[Item, Step]], run: float) -> None:
@@ -212,18 +214,23 @@ def check_timeline(parsed: Iterable[tuple[Item, Step]], run: float) -> None:
             if step.name in names:
                 raise item.peek("name").refuse("another fault has this name; choose another")
             names[step.name] = step
-        _check_cure(item, step, names, [earlier for _item, earlier in ordered if earlier.at <= step.at])
+        _check_cure(
+            item, step, names, [earlier for _item, earlier in ordered if earlier.at <= step.at]
+        )
 
 
 def _check_cure(item: Item, step: Step, names: dict[str, Step], earlier: list[Step]) -> None:
     action = step.action
     if isinstance(action, faults.Heal | faults.Release) and action.name is not None:
         if action.name not in names:
+            known = nearest(action.name, names) if names else "; name one (name: …)"
             raise item.peek("name").error(
-                f"name is {action.name!r}: no earlier fault has this name{_named(action.name, names)}"
+                f"name is {action.name!r}: no earlier fault has this name{known}"
             )
         if not isinstance(names[action.name].action, faults.NetworkFault):
-            raise item.peek("name").refuse("it is no fault of the network; restart or resume the member")
+            raise item.peek("name").refuse(
+                "it is no fault of the network; restart or resume the member"
+            )
     aim = _aim(action)
     if aim is not None and not any(aim(other.action) for other in earlier):
         raise item.peek("do").refuse(_NO_AIM[type(action)])
@@ -245,15 +252,12 @@ def _aim(action: Action) -> Callable[[Action], bool] | None:
         case faults.Release():
             return lambda other: isinstance(other, faults.Rule) and other.does == "hold"
         case faults.Resume(member=member):
-            return lambda other: isinstance(other, faults.Pause) and other.member in (member, RANDOM)
+            return lambda other: (
+                isinstance(other, faults.Pause) and other.member in (member, RANDOM)
+            )
         case faults.Consume(member=member):
             return lambda other: isinstance(other, faults.Stall) and other.member == member
     return None
-
-
-def _named(name: str, names: Iterable[str]) -> str:
-    known = list(names)
-    return nearest(name, known) if known else "; name one (name: …)"
 
 
 def _checked_links(members: Names) -> Callable[[Item, faults.NetworkFault], None]:
@@ -263,7 +267,9 @@ def _checked_links(members: Names) -> Callable[[Item, faults.NetworkFault], None
         if isinstance(fault, faults.Partition) and not fault.groups:
             return
         if not any(fault.strikes(source, dest) for source, dest in permutations(members, 2)):
-            raise item.peek("do").refuse("it is aimed at nobody: no two members are on a link it names")
+            raise item.peek("do").refuse(
+                "it is aimed at nobody: no two members are on a link it names"
+            )
 
     return check
 
@@ -277,7 +283,9 @@ def _checked_rule(members: Names) -> Callable[[Item, faults.Rule], None]:
         if rule.does != "delay" and rule.delay:
             raise item.peek("delay").refuse(f"a rule that does {rule.does} has no delay; remove it")
         if rule.does != "duplicate" and rule.copies != 1:
-            raise item.peek("copies").refuse(f"a rule that does {rule.does} has no copies; remove it")
+            raise item.peek("copies").refuse(
+                f"a rule that does {rule.does} has no copies; remove it"
+            )
         links(item, rule)
 
     return check
@@ -291,13 +299,15 @@ def _check_peer(item: Item, action: faults.Forget | faults.Close) -> None:
 def _check_view(item: Item, action: faults.InstallView) -> None:
     for name in action.at_members:
         if name not in action.members:
-            raise item.peek("members").refuse(f"{name} gets this view but is not in it; add it (V2)")
+            raise item.peek("members").refuse(
+                f"{name} gets this view but is not in it; add it (V2)"
+            )
 
 
 def _check_attribute(item: Item, action: faults.SetAttribute) -> None:
-    if isinstance(action.value, int) and not isinstance(action.value, bool):
-        # The name says what kind of value it wants; a bare number is refused where a unit is due.
-        SETTINGS.read(item.lone(action.attribute, "value"))
+    # Read once more, now that the name says what kind of value it wants.
+    setting_value(action.attribute).read(item.peek("value"))
 
 
-__all__ = ["Step", "actions", "check_timeline", "read_step", "write_step"]
+WORDS: Final = {shape.make: do for do, shape in actions(("n0",)).items()}
+"""Every kind of action, and the word it goes by."""

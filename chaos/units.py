@@ -10,7 +10,7 @@ from typing import Final
 from node.core.errors import NodeError
 
 # Bounded, because the time to read a number grows with the square of its digits.
-_NUMBER: Final = re.compile(r"(\d{1,18}(?:\.\d{1,30})?)(.*)", re.DOTALL)
+_NUMBER: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,30})?)(.*)", re.DOTALL)
 _DECIMALS: Final = 30
 
 
@@ -38,7 +38,9 @@ class Quantity:
         number, unit = matched.groups()
         if unit not in self.units:
             fault = f"has the unknown unit {unit[:20]!r}" if unit else "has no unit"
-            raise UnitError(f"it {fault}; write {self.kind} such as {self.example} (units: {self.names()})")
+            raise UnitError(
+                f"it {fault}; write {self.kind} such as {self.example} (units: {self.names()})"
+            )
         value = Fraction(number) * self.units[unit]
         if value > self.most:
             raise UnitError(f"it is above the limit of {self.write(float(self.most))}; write less")
@@ -47,7 +49,7 @@ class Quantity:
         return float(value)
 
     def write(self, value: float) -> str:
-        """The shortest text that `parse` turns into exactly this value."""
+        """The text that `parse` turns into exactly this value; without a point if it can, short."""
         exact = Fraction(repr(value))
         texts = [
             number + unit
@@ -55,7 +57,7 @@ class Quantity:
             if (number := _decimal(exact / scale)) is not None
         ]
         assert texts, f"{value!r} has too many digits to be written"
-        return min(texts, key=len)
+        return min(texts, key=lambda text: ("." in text, len(text)))
 
     def names(self) -> str:
         """The units there are, for a message."""

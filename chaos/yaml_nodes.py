@@ -1,8 +1,8 @@
 """YAML as we accept it: a tree in which every value knows its line, and nothing is guessed.
 
-YAML 1.1 rewrites what it thinks it knows (`on` to true, `1:30` to 90, `010` to 8), merges and repeats
-nodes by alias, and keeps the last of two equal keys. A scenario must mean what it shows, so all of
-that is refused, with the place and the remedy.
+YAML 1.1 rewrites what it thinks it knows (`on` to true, `1:30` to 90, `010` to 8), merges and
+repeats nodes by alias, and keeps the last of two equal keys. A scenario must mean what it shows, so
+all of that is refused, with the place and the remedy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -27,10 +27,10 @@ _STRING: Final = "tag:yaml.org,2002:str"
 _MERGE: Final = "tag:yaml.org,2002:merge"
 SWITCHES: Final = frozenset({"on", "off", "yes", "no", "y", "n"})
 """Words that YAML 1.1 takes for booleans."""
-_SEXAGESIMAL: Final = re.compile(r"[-+]?\d+(:\d+)+(\.\d*)?")
+_SEXAGESIMAL: Final = re.compile(r"[-+]?[0-9]+(:[0-9]+)+(\.[0-9]*)?")
 _PADDED: Final = re.compile(r"[-+]?0[0-9_]+")
-_INTEGER: Final = re.compile(r"-?(0|[1-9]\d{0,18})")
-_NUMBER: Final = re.compile(r"[-+]?\d[\d_]*(\.[\d_]*)?([eE][-+]?\d+)?")
+_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_NUMBER: Final = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?")
 
 
 class ScenarioError(NodeError):
@@ -54,12 +54,12 @@ class Item:
 
     @property
     def line(self) -> int:
-        return int(self.node.start_mark.line) + 1
+        return _place_of(self.node.start_mark)[0]
 
     def error(self, message: str) -> ScenarioError:
         """An error at this value."""
-        mark = self.node.start_mark
-        return ScenarioError(message, path=self.path, line=mark.line + 1, column=mark.column + 1)
+        line, column = _place_of(self.node.start_mark)
+        return ScenarioError(message, path=self.path, line=line, column=column)
 
     def refuse(self, remedy: str) -> ScenarioError:
         """An error that names key, value and remedy."""
@@ -83,7 +83,9 @@ class Item:
         found: dict[str, Item] = {}
         for key, value in self.pairs():
             if key.node.value not in known:
-                raise key.error(f"{self.key}: unknown key {key.shown()}{nearest(key.node.value, known)}")
+                raise key.error(
+                    f"{self.key}: unknown key {key.shown()}{nearest(key.node.value, known)}"
+                )
             found[key.node.value] = value
         for name in required:
             if name not in found:
@@ -107,11 +109,12 @@ class Item:
             key = Item(key_node, self.path, f"a key of {self.key}")
             if not isinstance(key_node, yaml.ScalarNode):
                 raise key.error(f"{self.key}: a key must be a word, this one is {key.shown()}")
-            key._check_plain()  # noqa: SLF001 of the same class
+            key._check_plain()
             name = key_node.value
             if name in first_lines:
                 raise key.error(
-                    f"{self.key}: duplicate key {key.shown()}, first on line {first_lines[name]}; keep one"
+                    f"{self.key}: duplicate key {key.shown()}, first on line "
+                    f"{first_lines[name]}; keep one"
                 )
             first_lines[name] = key.line
             pairs.append((key, Item(value_node, self.path, _shortened(name))))
@@ -129,8 +132,9 @@ class Item:
         parts = value.split("..")
         if len(parts) > 2:  # noqa: PLR2004 a range has two ends
             raise self.refuse("write a range such as 5..9")
-        start, style = self.node.start_mark, self.node.style  # type: ignore[attr-defined] a scalar has one
-        nodes = [yaml.ScalarNode(_STRING, part, start, self.node.end_mark, style) for part in parts]
+        style = None if self.is_plain() else '"'
+        marks = self.node.start_mark, self.node.end_mark
+        nodes = [yaml.ScalarNode(_STRING, part, *marks, style=style) for part in parts]
         return [Item(node, self.path, self.key) for node in nodes]
 
     def text(self) -> str:
@@ -155,7 +159,9 @@ class Item:
         """One of the words there are."""
         value = self._scalar(f"choose one of {', '.join(known)}")
         if value not in known:
-            raise self.error(f"{self.key} is {self.shown()}: there is no such {kind}{nearest(value, known)}")
+            raise self.error(
+                f"{self.key} is {self.shown()}: there is no such {kind}{nearest(value, known)}"
+            )
         return value
 
     def whole(self, low: int, high: int) -> int:
@@ -203,9 +209,13 @@ class Item:
             return
         value = self.node.value
         if value.lower() in SWITCHES:
-            raise self.refuse("a bare on, off, yes or no is a boolean to YAML 1.1; write true, false or quotes")
+            raise self.refuse(
+                "a bare on, off, yes or no is a boolean to YAML 1.1; write true, false or quotes"
+            )
         if _SEXAGESIMAL.fullmatch(value):
-            raise self.refuse("YAML 1.1 reads this as a number to base 60; write seconds, such as 90s")
+            raise self.refuse(
+                "YAML 1.1 reads this as a number to base 60; write seconds, such as 90s"
+            )
         if _PADDED.fullmatch(value):
             raise self.refuse("YAML 1.1 reads a leading 0 as octal; write the number without it")
         if self.node.tag == _MERGE:
@@ -232,23 +242,26 @@ class _Composer(yaml.SafeLoader):
         super().__init__(text)
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        name = _shortened(event.anchor or "")
         if isinstance(event, yaml.AliasEvent):
-            raise self.refuse(event, f"alias *{_shortened(event.anchor)} is refused: write the value out")
-        if event.anchor is not None:
-            raise self.refuse(event, f"anchor &{_shortened(event.anchor)} is refused: remove it")
+            raise self.refuse(event, f"alias *{name} is refused: write the value out")
+        if name:
+            raise self.refuse(event, f"anchor &{name} is refused: remove it")
         if event.tag is not None:
             raise self.refuse(event, f"tag {_shortened(event.tag)!r} is refused: remove it")
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise self.refuse(event, f"nested deeper than {MAX_DEPTH} levels: no scenario needs that")
+            raise self.refuse(
+                event, f"nested deeper than {MAX_DEPTH} levels: no scenario needs that"
+            )
         node: yaml.Node | None = super().compose_node(parent, index)
         self.depth -= 1
         return node
 
-    def refuse(self, event: yaml.Event, message: str) -> ScenarioError:
-        mark = event.start_mark
-        return ScenarioError(message, path=self.path, line=mark.line + 1, column=mark.column + 1)
+    def refuse(self, event: Any, message: str) -> ScenarioError:  # noqa: ANN401 pyyaml's own are untyped
+        line, column = _place_of(event.start_mark)
+        return ScenarioError(message, path=self.path, line=line, column=column)
 
 
 def compose(text: str, path: str) -> Item:
@@ -267,8 +280,7 @@ def compose(text: str, path: str) -> Item:
         raise _explained(error, path) from None
     except (ValueError, OverflowError) as error:
         # pyyaml converts some escapes and versions without checking them first.
-        mark = loader.get_mark() if loader else None
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        line, column = _place_of(loader.get_mark() if loader else None)
         raise ScenarioError(f"not YAML: {error}", path=path, line=line, column=column) from None
     if node is None:
         raise ScenarioError("the file is empty: write a scenario", path=path, line=1, column=1)
@@ -276,12 +288,16 @@ def compose(text: str, path: str) -> Item:
 
 
 def _explained(error: yaml.MarkedYAMLError, path: str) -> ScenarioError:
-    mark = error.problem_mark or error.context_mark
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    line, column = _place_of(error.problem_mark or error.context_mark)
     message = f"not YAML: {', '.join(filter(None, (error.context, error.problem)))}"
     if error.context == "expected a single document in the stream":
         message = "a second document begins here: write one scenario per file"
     return ScenarioError(message, path=path, line=line, column=column)
+
+
+def _place_of(mark: Any) -> tuple[int, int]:  # noqa: ANN401 pyyaml has two kinds of marks
+    """Line and column, from 1; the beginning where there is no mark."""
+    return (mark.line + 1, mark.column + 1) if mark else (1, 1)
 
 
 def place(text: str, position: int) -> tuple[int, int]:

@@ -14,6 +14,9 @@ from node.core.model import DONT_BUNDLE, Payload
 MESSAGE_OVERHEAD: Final = 64
 """What a queued message costs besides its bytes: about what its object takes."""
 
+LENGTH_COST: Final = 4
+"""What a message's length takes in a frame at most."""
+
 
 class Run:
     """Messages of one set of flags, in order."""
@@ -42,28 +45,33 @@ class Lane:
         """Whether the stack will look at this lane at the end of the turn."""
         self.blocked_since = -1.0
 
+    def is_empty(self) -> bool:
+        """Whether nothing waits; every run but the last holds something."""
+        return not self.run.payloads and len(self.runs) == 1
+
     def cut(self, flags: int) -> Run:
         """Begin a run: the flags changed, or the message must travel alone."""
-        if self.run.payloads or len(self.runs) > 1:
+        if self.run.payloads:
             self.run = Run(flags)
             self.runs.append(self.run)
         else:
             self.run.flags = flags
         return self.run
 
-    def take(self, messages: int, size: int) -> tuple[list[Payload], int] | None:
-        """Up to `messages` messages of up to `size` bytes (at least one) of the first run, and their flags."""
+    def take(self, messages: int, size: int, single: int) -> tuple[list[Payload], int] | None:
+        """Messages of the first run that fit, and their flags; None when not even one does.
+
+        At most `messages` of them and `size` bytes together; one message alone may have `single` bytes.
+        """
         run = self.runs[0]
         payloads, at = run.payloads, run.at
-        end = min(len(payloads), at + messages)
-        if at >= end:
-            return None
-        if run.flags & DONT_BUNDLE:
-            end = at + 1
+        end = min(len(payloads), at + (1 if run.flags & DONT_BUNDLE else messages))
         taken = payloads[at:end] if at or end < len(payloads) else payloads
         total = sum(map(len, taken))
-        if total > size:
+        if total + LENGTH_COST * len(taken) > size:
             taken = _fitting(taken, size)
+            if len(taken) == 1 and len(taken[0]) + LENGTH_COST > single:
+                return None
             end = at + len(taken)
             total = sum(map(len, taken))
         self.room += total + MESSAGE_OVERHEAD * len(taken)
@@ -98,7 +106,7 @@ def _fitting(payloads: list[Payload], size: int) -> list[Payload]:
     """The longest start of `payloads` within `size` bytes, but at least one message."""
     total, number = 0, 0
     for payload in payloads:
-        total += len(payload)
+        total += len(payload) + LENGTH_COST
         if total > size:
             break
         number += 1

@@ -81,6 +81,10 @@ def load_settings(
 ) -> StackSettings:
     """A stack file and a timing file, made one; `overrides` set the unicast protocol, `historical` its flaws."""
     layers = read_layers(stack)
+    require(
+        not historical or is_museum(stack),
+        f"historical flaws are for museum stacks only: drop `historical`, or use stack unicast-museum, not {stack}",
+    )
     timing_file = _read_file("timings", timing)
     protocol, stack_values = next((name, values) for name, values in layers if name in RELIABLE_UNICAST)
     if unicast is not None:
@@ -113,6 +117,11 @@ def read_layers(stack: str) -> list[tuple[str, dict[str, Any]]]:
     layers = [next(iter(item.items())) if isinstance(item, dict) else (item, {}) for item in listed]
     check_order([name for name, _values in layers], stack)
     return [(name, values or {}) for name, values in layers]
+
+
+def is_museum(stack: str) -> bool:
+    """Whether a stack may have flaws on purpose."""
+    return bool(_read_file("stacks", stack).get("museum"))
 
 
 def check_order(names: Sequence[str], stack: str) -> None:

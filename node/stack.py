@@ -30,7 +30,7 @@ from node.core.model import (
 from node.core.wire import Head
 from node.outbox import MESSAGE_OVERHEAD, Lane, Run
 from node.protocols.port import Frame, Port
-from node.protocols.unicast import Unicast
+from node.protocols.unicast import UNLIMITED, Unicast
 from node.settings import RELIABLE_UNICAST, StackSettings
 
 GAUGE_INTERVAL: Final = 0.25
@@ -209,24 +209,24 @@ class Stack:
         queued, self._queued = self._queued, []
         unicast = self.unicast
         max_batch, max_frame = self.settings.max_batch, self.settings.max_frame
+        window_bytes = self.settings.unicast_config.window_bytes
         for lane in queued:
             lane.is_queued = False
             dest = lane.dest
             while True:
-                if lane.run.payloads == [] and len(lane.runs) == 1:
+                if lane.is_empty():
                     self._note_unblocked(lane, now)
                     break
                 if lane.runs[0].flags & NO_RELIABILITY:
                     self._send_unreliable(lane, now)
                     continue
                 messages, size = unicast.room(dest)
-                if messages <= 0 or size <= 0:
+                # A window that holds nothing admits one message of any size, else that message never leaves.
+                single = size if size < window_bytes else UNLIMITED
+                batch = lane.take(min(messages, max_batch), min(size, max_frame), single) if messages > 0 else None
+                if batch is None:
                     self._note_blocked(lane, now)
                     break
-                batch = lane.take(min(messages, max_batch), min(size, max_frame))
-                if batch is None:
-                    lane.runs.popleft()
-                    continue
                 unicast.send(dest, batch[0], batch[1], now)
 
     def _note_blocked(self, lane: Lane, now: float) -> None:
@@ -244,7 +244,7 @@ class Stack:
         woken, port.woken = port.woken, []
         for peer in woken:
             lane = self._lanes.get(peer)
-            if lane is not None and not lane.is_queued and (lane.run.payloads or len(lane.runs) > 1):
+            if lane is not None and not lane.is_queued and not lane.is_empty():
                 lane.is_queued = True
                 self._queued.append(lane)
 
@@ -259,10 +259,8 @@ class Stack:
                 port.drop("connection-closed", lane.clear())
 
     def _send_unreliable(self, lane: Lane, now: float) -> None:
-        batch = lane.take(self.settings.max_batch, self.settings.max_frame)
-        if batch is None:
-            lane.runs.popleft()
-            return
+        batch = lane.take(self.settings.max_batch, self.settings.max_frame, UNLIMITED)
+        assert batch is not None
         payloads, flags = batch
         body = pack_body(payloads, self._codec.hash64)
         self._tracer.record(

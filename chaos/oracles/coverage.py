@@ -1,4 +1,4 @@
-"""Ranges of seqnos: what they cover together, and where they meet."""
+"""Ranges of seqnos, and what they cover together."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from node.trace import Event
 
 def first_gap(lo: int, hi: int, parts: Iterable[Event]) -> int | None:
     """The first seqno of `lo..hi` that no part covers."""
-    ranges = [(part.lo, part.hi) for part in parts]
-    if len(ranges) > 1:
-        ranges.sort()
     at = lo
-    for part_lo, part_hi in ranges:
+    for part_lo, part_hi in sorted((part.lo, part.hi) for part in parts):
         if part_lo > at:
             break
         at = max(at, part_hi + 1)

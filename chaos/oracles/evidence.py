@@ -1,8 +1,8 @@
 """The evidence of a run: its traces, read whole or not at all, and indexed once.
 
-A torn, foreign or empty trace is evidence of nothing, because every check also concludes from what is
-not there. The one exception: the last block of a member that the rig killed may be torn, since a
-block is written before the frames of its turn leave, and so nobody has seen what it lost.
+A torn, foreign or empty trace is evidence of nothing, because every check also concludes from what
+is not there. The one exception: the last block of a member that the rig killed may be torn, since
+a block is written before the frames of its turn leave, and so nobody has seen what it lost.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from chaos.oracles.history import EPSILON, RIG, Connection, Entry, Epoch, Member, Noted, Probe, Span
+from chaos.oracles.history import RIG, Connection, Entry, Epoch, Member, Noted, Probe, Span
 from node.core.codec import Hash64
 from node.core.errors import BadTrace
 from node.trace import (
@@ -44,8 +44,8 @@ Traces = Mapping[str, bytes] | Iterable[tuple[str, bytes]]
 """A label for each member incarnation (and the rig), and its blocks."""
 
 Payloads = Callable[[str, str, int, int], bytes]
-"""The payloads, back to back, of messages number `lo..hi` from one trace label to another: counted from
-0 over all connections, in the order of sending."""
+"""The payloads, back to back, of messages number `lo..hi` from one trace label to another. They are
+counted from 0 in the order of sending, over all connections."""
 
 UNNUMBERED: Final = 0
 """The protocol of messages that are neither numbered nor repaired (NO_RELIABILITY)."""
@@ -117,7 +117,9 @@ class Evidence:
     def messages_sent(self) -> int:
         """Messages of all members, repeats apart."""
         numbered = sum(event.count for entry in self.entries() for event in entry.sent)
-        return numbered + sum(event.count for events in self.unnumbered_sent.values() for event in events)
+        return numbered + sum(
+            event.count for events in self.unnumbered_sent.values() for event in events
+        )
 
     def entries(self) -> Iterable[Entry]:
         """All lives of all sender entries."""
@@ -134,6 +136,17 @@ class Evidence:
             member = self._unknown[short] = Member(f"{short:x}", short)
             member.ended = -inf
         return member
+
+    def sent_elsewhere(self, epoch: Epoch, delivered: Event) -> tuple[Connection, Event] | None:
+        """Another connection of the same pair on which a delivery was sent, and its batch."""
+        here = epoch.connection
+        for connection in self.connections.values():
+            if connection.sender is here.sender and connection.receiver is here.receiver:
+                entry = connection.origin(delivered) if connection is not here else None
+                batch = entry.batch_at(delivered.lo) if entry else None
+                if batch is not None:
+                    return connection, batch
+        return None
 
     # -- Reading -----------------------------------------------------------------------------
 
@@ -175,14 +188,18 @@ class Evidence:
             return
         member.name = words[0]
         member.started = first.time
-        self._try(member, words[2], lambda settings: member.bounds.update(settings.get("bounds") or {}))
+        self._try(
+            member, words[2], lambda settings: member.bounds.update(settings.get("bounds") or {})
+        )
 
     def _try(self, member: Member, text: str, use: Callable[[Any], None]) -> None:
         """Use a text that should be a JSON object; one that is not is a defect of its trace."""
         try:
             use(json.loads(text))
         except (ValueError, KeyError, AttributeError) as error:
-            self.defects.append(f"{member.label}: {text[:40]!r} does not say what it should: {error!r}")
+            self.defects.append(
+                f"{member.label}: {text[:40]!r} does not say what it should: {error!r}"
+            )
 
     # -- The rig -----------------------------------------------------------------------------
 
@@ -221,7 +238,7 @@ class Evidence:
             member.bounds.clear()
 
     def _release(self, fault: dict[str, Any], time: float) -> None:
-        """End the pauses and stalls that a fault undoes: by their name, or all of a kind at a member."""
+        """End the pauses and stalls that a fault undoes: by their id, or all of a kind."""
         for hold in list(self._holds):
             is_named = fault["phase"] == "off" and fault["id"] == hold.fault
             is_undone = fault["do"] == _UNDONE_BY[hold.do]
@@ -259,18 +276,22 @@ class Evidence:
                     self.unnumbered_delivered.setdefault((me, event.peer), []).append(event)
                 else:
                     self._note_receiving(self._epoch(member, epochs, event), event)
-            elif kind == GAUGE:
-                self.gauges.append((member, event))
-            elif kind == SYNC:
-                self.syncs.setdefault((me, event.peer), []).append(event)
-            elif kind == STOP:
-                member.ended = min(member.ended, event.time)
             elif kind == CONN:
                 noted = Noted(number, event, member.texts.get(number, ""))
                 if event.stream in _SENDER_STATES:
                     self._note_sender_state(member, open_entries, noted)
                 else:
                     self._note_epoch_state(self._epoch(member, epochs, event), noted)
+            else:
+                self._note_rare(member, event)
+
+    def _note_rare(self, member: Member, event: Event) -> None:
+        if event.kind == GAUGE:
+            self.gauges.append((member, event))
+        elif event.kind == SYNC:
+            self.syncs.setdefault((member.short, event.peer), []).append(event)
+        elif event.kind == STOP:
+            member.ended = min(member.ended, event.time)
 
     def _connection(self, sender: Member, receiver: Member, conn: int) -> Connection:
         key = sender.short, receiver.short, conn
@@ -279,7 +300,9 @@ class Evidence:
             connection = self.connections[key] = Connection(sender, receiver, conn)
         return connection
 
-    def _entry(self, member: Member, open_entries: dict[tuple[int, int], Entry], event: Event) -> Entry:
+    def _entry(
+        self, member: Member, open_entries: dict[tuple[int, int], Entry], event: Event
+    ) -> Entry:
         key = event.peer, event.conn
         entry = open_entries.get(key)
         if entry is None:
@@ -288,7 +311,9 @@ class Evidence:
             connection.entries.append(entry)
         return entry
 
-    def _epoch(self, member: Member, epochs: dict[tuple[int, int, int], Epoch], event: Event) -> Epoch:
+    def _epoch(
+        self, member: Member, epochs: dict[tuple[int, int, int], Epoch], event: Event
+    ) -> Epoch:
         key = event.peer, event.conn, event.epoch
         epoch = epochs.get(key)
         if epoch is None:
@@ -357,13 +382,10 @@ class Evidence:
             if short not in self._killed:
                 label = self.members[short].label if short in self.members else "rig"
                 self.defects.append(f"{label}: {reason}")
-        for connection in self.connections.values():
-            self._miss_traces(connection)
-
-    def _miss_traces(self, connection: Connection) -> None:
-        """Whoever acked or sent was there, and must have left a trace."""
-        sender, receiver = connection.sender, connection.receiver
-        if receiver.short in self._unknown and any(entry.purged for entry in connection.entries):
-            self.defects.append(f"{receiver.label} acked {sender.name} and left no trace")
-        if sender.short in self._unknown and any(epoch.delivered for epoch in connection.epochs):
-            self.defects.append(f"{sender.label} sent to {receiver.name} and left no trace")
+        # Whoever acked or sent was there, and must have left a trace.
+        spoke = {entry.connection.receiver.label for entry in self.entries() if entry.purged}
+        spoke |= {epoch.connection.sender.label for epoch in self.epochs() if epoch.delivered}
+        spoke |= {self.find(sender).label for _receiver, sender in self.unnumbered_delivered}
+        for member in self._unknown.values():
+            if member.label in spoke:
+                self.defects.append(f"{member.label} was heard and left no trace")

@@ -14,11 +14,11 @@ from node.trace import SENDER_CLOSING, Event
 GIVEN_UP: Final = frozenset({"view", "aged", "forgot", "stop"})
 """Reasons for which a connection may be removed at once, with all that it still held."""
 FLUSHED: Final = frozenset({"idle", "close", "closed"})
-"""Reasons for which it may be removed only after it was closing: until then what it held is repeated."""
+"""Reasons for which it may be removed only after it was closing, and so had time to repeat it."""
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Batches of which a part was never delivered, though both ends live and nobody gave the connection up."""
+    """Batches not wholly delivered, though both ends live and nobody gave the connection up."""
     for entry in evidence.entries():
         connection = entry.connection
         if connection.sender.lives and connection.receiver.lives and not was_given_up(entry):

@@ -1,4 +1,4 @@
-"""G2, at most once: within an epoch always; across epochs only what the sender had not yet purged."""
+"""G2, at most once: within an epoch always; across epochs except what the sender still owed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     for epoch in evidence.epochs():
         for (_, first), (_, again) in repeats([(epoch, event) for event in epoch.delivered]):
             receiver = epoch.connection.receiver
-            detail = f"seqno {_shared(first, again)[0]} was delivered twice within one receive window"
+            detail = (
+                f"seqno {_shared(first, again)[0]} was delivered twice within one receive window"
+            )
             yield Violation(again.time, detail, ((receiver, first), (receiver, again)))
     for entry in evidence.entries():
         if len(entry.connection.epochs) > 1:
@@ -28,7 +30,9 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 def repeats(delivered: Sequence[Delivered]) -> Iterator[tuple[Delivered, Delivered]]:
     """Pairs of deliveries that share a seqno, the earlier one first."""
     reaching: list[tuple[int, Delivered]] = []
-    for lo, index, pair in sorted((pair[1].lo, index, pair) for index, pair in enumerate(delivered)):
+    for lo, index, pair in sorted(
+        (pair[1].lo, index, pair) for index, pair in enumerate(delivered)
+    ):
         if reaching:
             reaching = [other for other in reaching if other[1][1].hi >= lo]
             for other_index, other in reaching:
@@ -46,12 +50,13 @@ def _across_epochs(entry: Entry, before: Delivered, after: Delivered) -> Iterato
     receiver, opened, removed = entry.connection.receiver, epoch.opened, first_epoch.removed
     lo, hi = _shared(first, again)
     if opened is None or removed is None or removed.number > opened.number:
-        detail = f"seqno {lo} was delivered again in another window, and no removal of the first is logged"
+        detail = f"seqno {lo} was delivered in two windows, and no removal of the first is logged"
         yield Violation(again.time, detail, ((receiver, first), (receiver, again)))
         return
     for purge in entry.purged:
         if purge.time < opened.event.time and purge.lo <= hi and lo <= purge.hi:
-            detail = f"seqno {max(lo, purge.lo)} was delivered again, in a window opened after the sender had purged it"
+            seqno = max(lo, purge.lo)
+            detail = f"seqno {seqno} was delivered again, in a window opened after it was purged"
             witness = (
                 (receiver, first),
                 (entry.connection.sender, purge),

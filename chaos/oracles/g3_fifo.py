@@ -1,4 +1,4 @@
-"""G3, FIFO: within an epoch deliveries ascend without a step back and without a skip; OOB is exempt."""
+"""G3, FIFO: within an epoch deliveries ascend, with no step back and no skip; OOB is exempt."""
 
 from __future__ import annotations
 
@@ -15,31 +15,39 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     """Deliveries at or behind their predecessor, or beyond a seqno that nothing accounts for."""
     for epoch in evidence.epochs():
         receiver = epoch.connection.receiver
-        previous: Event | None = None
-        for index, event in enumerate(epoch.delivered):
+        # The highest delivery in order so far. Where a window starts is for G1 to judge.
+        before: Event | None = None
+        early: dict[int, Event] = {}
+        for event in epoch.delivered:
             if event.flags & OOB:
+                early[event.lo] = event
                 continue
-            if previous is None or event.lo == previous.hi + 1:
-                pass
-            elif event.lo <= previous.hi:
-                detail = f"seqno {event.lo} was delivered after seqno {previous.hi}"
-                yield Violation(event.time, detail, ((receiver, previous), (receiver, event)))
-            else:
-                skipped = _unaccounted(epoch, previous.hi + 1, event, index)
-                if skipped is not None:
-                    detail = f"seqno {event.lo} was delivered after seqno {previous.hi}: seqno {skipped} was skipped"
-                    yield Violation(event.time, detail, ((receiver, previous), (receiver, event)))
-            if previous is None or event.hi > previous.hi:
-                previous = event
+            if before is not None and (fault := _fault(epoch, before, event, early)):
+                yield Violation(event.time, fault, ((receiver, before), (receiver, event)))
+            if before is None or event.hi > before.hi:
+                before = event
 
 
-def _unaccounted(epoch: Epoch, lo: int, event: Event, index: int) -> int | None:
-    """The first seqno of `lo` to the delivery that was neither delivered out of band nor given up aloud."""
-    hi = event.lo - 1
-    parts = [early for early in epoch.delivered[:index] if early.flags & OOB and early.hi >= lo]
+def _fault(epoch: Epoch, before: Event, event: Event, early: dict[int, Event]) -> str:
+    """What is wrong with a delivery that is not next, if anything is."""
+    if event.lo <= before.hi:
+        return f"seqno {event.lo} was delivered after seqno {before.hi}"
+    at = before.hi + 1
+    while at in early and at < event.lo:
+        at = early[at].hi + 1
+    if at == event.lo:
+        return ""
+    parts = [*early.values(), *_accounted(epoch, before.hi + 1, event.lo - 1, event.time)]
+    skipped = first_gap(before.hi + 1, event.lo - 1, parts)
+    if skipped is None:
+        return ""
+    return f"seqno {event.lo} was delivered after seqno {before.hi}, and seqno {skipped} was not"
+
+
+def _accounted(epoch: Epoch, lo: int, hi: int, time: float) -> Iterator[Event]:
+    """What explains a hole: seqnos given up aloud, or not meant to be delivered to their sender."""
     # A skip names the seqno up to which it gave up; where it names no first one, that is all below.
-    parts += [skip for skip in epoch.skipped if skip.time <= event.time]
+    yield from (skip for skip in epoch.skipped if skip.time <= time)
     if epoch.connection.is_to_self:
-        sent = (batch for entry in epoch.connection.entries for batch in entry.sent)
-        parts += [batch for batch in sent if batch.flags & DONT_LOOPBACK]
-    return first_gap(lo, hi, parts)
+        for entry in epoch.connection.entries:
+            yield from (batch for batch in entry.batches(lo, hi) if batch.flags & DONT_LOOPBACK)

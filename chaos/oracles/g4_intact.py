@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 from chaos.oracles.evidence import Evidence, Payloads
-from chaos.oracles.history import EPSILON, Connection, Entry, Epoch, Violation
+from chaos.oracles.history import EPSILON, Connection, Epoch, Violation
 from node.core.model import DONT_LOOPBACK, OOB
-from node.trace import WHOLE, Event
+from node.trace import SENT, WHOLE, Event
 
 DELIVERY_FLAGS: Final = OOB | DONT_LOOPBACK
 """The flags that decide how a message is delivered; others may change on the way."""
 
 
 def violations(evidence: Evidence, payloads: Payloads | None = None) -> Iterator[Violation]:
-    """Deliveries that differ from the batch they name; their bytes too, where they can be made again."""
+    """Deliveries that differ from their batch; in their bytes too, where those can be remade."""
     for epoch in evidence.epochs():
         for event in epoch.strange:
             yield _strange(evidence, epoch, event)
@@ -40,9 +41,84 @@ def _difference(batch: Event, event: Event) -> str:
         return f"{event.count} messages were delivered as seqnos {event.lo}..{event.hi}"
     if event.stream == WHOLE:
         if (event.lo, event.hi) != (batch.lo, batch.hi):
-            return f"seqnos {event.lo}..{event.hi} were delivered as the whole of {batch.lo}..{batch.hi}"
+            return f"{event.lo}..{event.hi} were delivered as the whole of {batch.lo}..{batch.hi}"
         if event.bytes != batch.bytes:
             return f"{event.bytes} bytes were delivered of a batch of {batch.bytes}"
     elif event.bytes > batch.bytes:
         return f"{event.bytes} bytes were delivered as a part of a batch of {batch.bytes}"
     return ""
+
+
+def _strange(evidence: Evidence, epoch: Epoch, event: Event) -> Violation:
+    """A delivery of what was not sent here, beside the batch that it pretends to be, or is."""
+    connection = epoch.connection
+    witness = [(connection.receiver, event)]
+    what = f"seqnos {event.lo}..{event.hi}"
+    if elsewhere := evidence.sent_elsewhere(epoch, event):
+        other, batch = elsewhere
+        witness.insert(0, (other.sender, batch))
+        detail = f"{what} were sent on conn {other.conn} and delivered on conn {connection.conn}"
+    elif batches := _batches_at(connection, event):
+        batch = batches[-1]
+        witness.insert(0, (connection.sender, batch))
+        detail = f"{what} were delivered {_contradiction(batch, event)}"
+    else:
+        detail = f"{what} were delivered on conn {connection.conn} and never sent on it"
+    return Violation(event.time, detail, tuple(witness))
+
+
+def _batches_at(connection: Connection, event: Event) -> list[Event]:
+    batches = (entry.batch_at(event.lo) for entry in connection.entries)
+    return [batch for batch in batches if batch is not None]
+
+
+def _contradiction(batch: Event, event: Event) -> str:
+    if batch.digest != event.digest:
+        return (
+            f"from a batch with digest {event.digest:016x}, and were sent with {batch.digest:016x}"
+        )
+    if batch.hi < event.hi:
+        return f"from a batch that was sent as {batch.lo}..{batch.hi}"
+    return "before they were sent"
+
+
+def _unnumbered(evidence: Evidence) -> Iterator[Violation]:
+    """Messages without a number are known by their digest alone, and may be lost or repeated."""
+    for (receiver, sender), delivered in evidence.unnumbered_delivered.items():
+        sent: dict[int, float] = {}
+        for batch in evidence.unnumbered_sent.get((sender, receiver), ()):
+            sent.setdefault(batch.digest, batch.time)
+        for event in delivered:
+            if sent.get(event.digest, inf) > event.time + EPSILON:
+                detail = "an unnumbered batch was delivered that had not been sent"
+                yield Violation(event.time, detail, ((evidence.find(receiver), event),))
+
+
+def _different_bytes(evidence: Evidence, payloads: Payloads) -> Iterator[Violation]:
+    """Parts whose bytes are not those of the messages they stand for."""
+    numbers = _message_numbers(evidence)
+    for entry in evidence.entries():
+        sender, receiver = entry.connection.sender, entry.connection.receiver
+        for _epoch, event in entry.delivered:
+            batch = entry.batch_at(event.lo)
+            if event.stream == WHOLE or batch is None:
+                continue
+            first = numbers[id(batch)] + event.lo - batch.lo
+            part = payloads(sender.label, receiver.label, first, first + event.hi - event.lo)
+            if len(part) != event.bytes or evidence.hash64(part) & 0xFFFFFFFF != event.trim:
+                detail = (
+                    f"seqnos {event.lo}..{event.hi} were cut out of their batch with other bytes"
+                )
+                yield Violation(event.time, detail, ((sender, batch), (receiver, event)))
+
+
+def _message_numbers(evidence: Evidence) -> dict[int, int]:
+    """The number of the first message of each SENT, by the identity of the event."""
+    numbers: dict[int, int] = {}
+    for member in evidence.members.values():
+        counted: dict[int, int] = {}
+        for event in member.events:
+            if event.kind == SENT:
+                numbers[id(event)] = counted.get(event.peer, 0)
+                counted[event.peer] = numbers[id(event)] + event.count
+    return numbers

@@ -1,8 +1,8 @@
 """The nouns of the oracles: what a trace is cut into before it is judged.
 
-The unit is what a guarantee speaks of: an `Entry` is one life of a sender's half of a connection, an
-`Epoch` one life of a receiver's window. All times are of one clock; the order of events within one
-member is the order of its trace.
+The unit is what a guarantee speaks of: an `Entry` is one life of a sender's half of a connection,
+an `Epoch` one life of a receiver's window. All times are of one clock; the order of events within
+one member is the order of its trace.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from node.trace import SENDER_REMOVED, Event
 RIG: Final = 0
 """The short id under which the rig writes faults, probes and phases."""
 EPSILON: Final = 1e-6
-"""Seconds by which two times may differ and still be one: sums of floats differ in their last digits."""
+"""Seconds by which two times may differ and still be one: sums of floats are not exact."""
 
 
 class Span(NamedTuple):
@@ -42,8 +42,17 @@ class Member:
     """One incarnation of a member, and its trace."""
 
     __slots__ = (
-        "bounds", "ended", "events", "label", "name", "paused", "short", "stalled", "started", "texts",
-    )  # fmt: skip
+        "bounds",
+        "ended",
+        "events",
+        "label",
+        "name",
+        "paused",
+        "short",
+        "stalled",
+        "started",
+        "texts",
+    )
 
     def __init__(self, label: str, short: int) -> None:
         self.label = label
@@ -68,7 +77,7 @@ class Member:
         return self.ended == inf
 
     def is_stalled(self, time: float) -> bool:
-        """Whether deliveries were held back at `time`; what a member held when it ended stays held."""
+        """Whether deliveries were held back at `time`, or at its end if that came first."""
         time = min(time, self.ended)
         return any(span.start <= time <= span.end + EPSILON for span in self.stalled)
 
@@ -76,7 +85,9 @@ class Member:
         """Whether it was paused, stalled or gone at any time of `start..end`."""
         if self.ended <= end:
             return True
-        return any(span.start <= end and span.end >= start for span in (*self.paused, *self.stalled))
+        return any(
+            span.start <= end and span.end >= start for span in (*self.paused, *self.stalled)
+        )
 
     def paused_within(self, start: float, end: float) -> float:
         """Seconds of `start..end` in which it did not run."""
@@ -86,7 +97,7 @@ class Member:
 class Connection:
     """Everything under one connection id from one member to another.
 
-    Where frames name no connection (`conn` 0) it holds several entries: seqnos start again with each.
+    Where frames name no connection (`conn` 0) it may hold several entries, each counting from 1.
     """
 
     __slots__ = ("conn", "entries", "epochs", "receiver", "sender")
@@ -104,7 +115,7 @@ class Connection:
         return self.sender is self.receiver
 
     def origin(self, delivered: Event) -> Entry | None:
-        """The newest entry that had sent what was delivered: within one batch of the same digest."""
+        """The newest entry that had sent what was delivered: part of a batch of that digest."""
         for entry in reversed(self.entries):
             batch = entry.batch_at(delivered.lo)
             if (
@@ -120,7 +131,16 @@ class Connection:
 class Entry:
     """One life of a sender entry: from its opening to its removal, or to the end of the run."""
 
-    __slots__ = ("activity", "connection", "delivered", "lows", "opened_at", "purged", "sent", "states")
+    __slots__ = (
+        "activity",
+        "connection",
+        "delivered",
+        "lows",
+        "opened_at",
+        "purged",
+        "sent",
+        "states",
+    )
 
     def __init__(self, connection: Connection, opened_at: float) -> None:
         self.connection = connection
@@ -149,17 +169,26 @@ class Entry:
             return None
         return self.sent[index]
 
-    def purged_before(self, time: float) -> int:
-        """The highest seqno purged before a time."""
-        return max((event.hi for event in self.purged if event.time < time), default=0)
+    def batches(self, lo: int, hi: int) -> list[Event]:
+        """The SENT that hold any of `lo..hi`."""
+        first = max(0, bisect_right(self.lows, lo) - 1)
+        return [sent for sent in self.sent[first : bisect_right(self.lows, hi)] if sent.hi >= lo]
 
 
 class Epoch:
     """One life of a receive window."""
 
     __slots__ = (
-        "acked", "connection", "delivered", "number", "opened", "removed", "requested", "skipped", "strange",
-    )  # fmt: skip
+        "acked",
+        "connection",
+        "delivered",
+        "number",
+        "opened",
+        "removed",
+        "requested",
+        "skipped",
+        "strange",
+    )
 
     def __init__(self, connection: Connection, number: int) -> None:
         self.connection = connection

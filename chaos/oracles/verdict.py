@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import total_ordering
-from typing import Protocol
+from functools import partial, total_ordering
+from typing import Final
 
+from chaos.oracles import (
+    c1_control_traffic,
+    g1_no_loss,
+    g2_once,
+    g3_fifo,
+    g4_intact,
+    g5_bounded,
+    g6_purge_safety,
+    g7_connections,
+    l1_liveness,
+)
+from chaos.oracles.c1_control_traffic import Budget
 from chaos.oracles.evidence import Evidence, Payloads
+from chaos.oracles.history import Violation
+from chaos.oracles.witness import describe
+
+__all__ = ["CHECKS", "RUN", "Budget", "Finding", "Judgement", "Verdict", "judge", "worst"]
+
+Check = Callable[[Evidence], Iterator[Violation]]
+
+CHECKS: Final[dict[str, Check]] = {
+    "G1": g1_no_loss.violations,
+    "G2": g2_once.violations,
+    "G3": g3_fifo.violations,
+    "G4": g4_intact.violations,
+    "G5": g5_bounded.violations,
+    "G6": g6_purge_safety.violations,
+    "G7": g7_connections.violations,
+    "C1": c1_control_traffic.violations,
+    "L1": l1_liveness.violations,
+}
+RUN: Final = "run"
+"""What a finding is about when the run as a whole proves nothing."""
 
 
 @total_ordering
@@ -44,7 +76,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """All findings of a run and their worst; `run` is the pseudo-guarantee that it proves anything."""
+    """The findings of a run, one per guarantee and one per doubt about the run, and the worst."""
 
     verdict: Verdict
     findings: tuple[Finding, ...]
@@ -54,33 +86,73 @@ class Judgement:
         return next(finding for finding in self.findings if finding.guarantee == guarantee)
 
 
-class Budget(Protocol):
-    """What control traffic a scenario allows; None is no limit."""
-
-    @property
-    def acks(self) -> float | None:
-        """Acks per message sent."""
-
-    @property
-    def resends(self) -> float | None:
-        """Resent messages per message sent."""
-
-    @property
-    def syncs(self) -> int | None:
-        """SEND_FIRST_SEQNO in the whole run."""
-
-    @property
-    def requests(self) -> int | None:
-        """Retransmission requests in the whole run."""
-
-
 def judge(
     evidence: Evidence,
-    guarantees: Iterable[str] = (),
+    guarantees: Iterable[str] = tuple(CHECKS),
     *,
     budget: Budget | None = None,
     payloads: Payloads | None = None,
     min_bites: int | None = None,
 ) -> Judgement:
-    """Judge the guarantees asked for (all when none is named), and whether the run proves anything."""
-    raise NotImplementedError
+    """Judge the guarantees, and whether the run proves anything.
+
+    A budget is judged under C1 even where C1 itself is not asked for. A fault that had fewer than
+    `min_bites` effects (1 unless said otherwise) leaves the run unknown.
+    """
+    asked = dict.fromkeys(guarantees)
+    if budget is not None:
+        asked["C1"] = None
+    if evidence.defects:
+        detail = "; ".join(evidence.defects)
+        findings = [Finding(guarantee, Verdict.UNKNOWN, detail) for guarantee in asked or [RUN]]
+    else:
+        checks = _checks(set(guarantees), budget, payloads)
+        findings = [_judge_one(evidence, guarantee, checks.get(guarantee)) for guarantee in asked]
+        findings += _doubts(evidence, 1 if min_bites is None else min_bites)
+    return Judgement(worst(finding.verdict for finding in findings), tuple(findings))
+
+
+def _checks(asked: set[str], budget: Budget | None, payloads: Payloads | None) -> dict[str, Check]:
+    """The checks, with what the scenario knows bound to those that can use it."""
+    checks = dict(CHECKS)
+    if payloads is not None:
+        checks["G4"] = partial(g4_intact.violations, payloads=payloads)
+    if budget is not None:
+        promised = CHECKS["C1"] if "C1" in asked else None
+        checks["C1"] = partial(_promised_and_budgeted, promised, budget)
+    return checks
+
+
+def _promised_and_budgeted(
+    promised: Check | None, budget: Budget, evidence: Evidence
+) -> Iterator[Violation]:
+    if promised is not None:
+        yield from promised(evidence)
+    yield from c1_control_traffic.over_budget(evidence, budget)
+
+
+def _judge_one(evidence: Evidence, guarantee: str, check: Check | None) -> Finding:
+    """The earliest violation that a check finds, if it finds one."""
+    if check is None:
+        return Finding(guarantee, Verdict.UNKNOWN, "no check for it")
+    try:
+        first = min(check(evidence), key=lambda violation: violation.time, default=None)
+    except Exception as error:  # noqa: BLE001 a crashed check proves nothing, whatever crashed it
+        return Finding(guarantee, Verdict.UNKNOWN, f"its check crashed: {error!r}")
+    if first is None:
+        return Finding(guarantee, Verdict.HOLDS, "no violation found")
+    witness = tuple(describe(evidence, member, event) for member, event in first.witness)
+    return Finding(guarantee, Verdict.VIOLATED, first.detail, witness)
+
+
+def _doubts(evidence: Evidence, min_bites: int) -> Iterator[Finding]:
+    """Why a run without violations would still prove nothing."""
+    if not evidence.messages_sent:
+        yield Finding(RUN, Verdict.UNKNOWN, "nothing was sent")
+    for probe in evidence.probes:
+        if probe.bites < min_bites:
+            yield Finding(
+                RUN,
+                Verdict.UNKNOWN,
+                f"fault {probe.fault} ({probe.kind}) did not bite: {probe.bites} times",
+            )

@@ -53,9 +53,7 @@ class SendWindow(Generic[T]):
         return iter(self._batches)
 
     def room(self) -> tuple[int, int]:
-        """Messages and bytes that still fit. An empty window admits one batch of any size."""
-        if not self._batches:
-            return self.capacity, 1 << 62
+        """Messages and bytes that still fit."""
         return self.capacity - (self.high - self.low), self.capacity_bytes - self.bytes
 
     def append(self, count: int, size: int, item: T) -> int:

@@ -8,6 +8,7 @@ from math import inf
 from typing import Final
 
 from chaos.backends.sim.network import Path
+from node.core.errors import NodeError
 from node.core.model import Delivery
 from node.stack import Stack
 from node.trace import Tracer
@@ -38,6 +39,14 @@ class Host:
 
 HELD_FRAMES: Final = 512
 """What a paused host's socket buffer takes; more is lost, as on a real host."""
+
+EVENTS_PER_INSTANT: Final = 200_000
+"""More at one moment of virtual time is a loop of timers, not traffic."""
+
+
+class RunawayError(NodeError):
+    """The stacks keep each other busy without time passing."""
+
 
 Send = Callable[[Host, int, bytes], None]
 Deliver = Callable[[Host, list[Delivery]], None]
@@ -70,9 +79,16 @@ class Engine:
         """Process everything up to `until`."""
         heap = self._heap
         hosts = self.hosts
+        instant, at_instant = -1.0, 0
         while heap and heap[0][0] <= until:
             time, _order, kind, target, what = heappop(heap)
             self.now = time
+            if time == instant:
+                at_instant += 1
+                if at_instant > EVENTS_PER_INSTANT:
+                    raise RunawayError(f"{at_instant} events at t={time}: timers that are always due")
+            else:
+                instant, at_instant = time, 0
             if kind == ARRIVAL:
                 host = hosts.get(target)  # type: ignore[call-overload] an arrival's target is a short id
                 if host is None or not host.is_alive:

@@ -191,14 +191,10 @@ class Nemesis:
             flags |= FLAG_BITS[name]
         return RuleState(
             fault=fault,
-            does=action.does,
-            match=match,
+            rule=action,
             protocols=frozenset(wire.PROTOCOL_BY_NAME[name] for name in match.protocols),
             kinds=frozenset(wire.KIND_BY_NAME[name] for name in match.kinds),
             flags=flags,
-            delay=action.delay,
-            copies=action.copies,
-            times=action.times,
             connections=self._world.network.connections or {},
             held=[],
         )
@@ -234,23 +230,15 @@ class Nemesis:
         if base.bandwidth:
             path.bandwidth, path.limited_by = base.bandwidth, "network"
         for fault, action in self._links.items():
-            if isinstance(action, faults.Partition):
-                if _separates(action, source, dest):
-                    path.blocked_by += (fault,)
-            elif source in action.sources and dest in action.dests:
+            if action.strikes(source, dest):
                 self._add_fault(path, fault, action, dice)
-        path.rules = tuple(
-            rule
-            for rule in self._rules.values()
-            if (not rule.match.sources or source in rule.match.sources)
-            and (not rule.match.dests or dest in rule.match.dests)
-        )
+        path.rules = tuple(state for state in self._rules.values() if state.rule.strikes(source, dest))
         path.seal()
         return path
 
     @staticmethod
     def _add_fault(path: Path, fault: str, action: Any, dice: Any) -> None:
-        if isinstance(action, faults.Cut):
+        if isinstance(action, faults.Cut | faults.Partition):
             path.blocked_by += (fault,)
         elif isinstance(action, faults.Loss):
             path.losses += (dice(fault, "loss", action.rate),)
@@ -268,7 +256,3 @@ class Nemesis:
         elif not path.bandwidth or action.rate < path.bandwidth:
             path.bandwidth, path.limited_by = action.rate, fault
 
-
-def _separates(action: faults.Partition, source: str, dest: str) -> bool:
-    """Whether two members are in no group together; a member in no group is alone."""
-    return not any(source in group and dest in group for group in action.groups)

@@ -173,18 +173,19 @@ class Network:
                 self.bite(fault)
         self._arrive(at, dest, frame)
 
-    def _apply_rule(self, rule: RuleState, path: Path, dest: int, frame: bytes, now: float) -> None:
-        if rule.does == "drop":
-            return
-        if rule.does == "hold":
-            rule.held.append((path, dest, frame))
-        elif rule.does == "delay":
-            self._arrive(now + path.delay + rule.delay, dest, frame)
-        elif rule.does == "duplicate":
-            for copy in range(rule.copies + 1):
-                self._arrive(now + path.delay + copy * DUPLICATE_GAP, dest, frame)
-        else:
-            self._arrive(now + path.delay, dest, corrupted(frame, rule.matched * 0x9E3779B97F4A7C15))
+    def _apply_rule(self, state: RuleState, path: Path, dest: int, frame: bytes, now: float) -> None:
+        does = state.rule.does
+        at = now + path.delay
+        if does == "hold":
+            state.held.append((path, dest, frame))
+        elif does == "delay":
+            self._arrive(at + state.rule.delay, dest, frame)
+        elif does == "duplicate":
+            for copy in range(state.rule.copies + 1):
+                self._arrive(at + copy * DUPLICATE_GAP, dest, frame)
+        elif does == "corrupt":
+            # Spread the flipped bits over the frame by the golden ratio.
+            self._arrive(at, dest, corrupted(frame, state.taken * 0x9E3779B97F4A7C15))
 
     def release(self, rule: RuleState, now: float) -> int:
         """Let go what a rule held, in order."""

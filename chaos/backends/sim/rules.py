@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from node.core import wire
 
 if TYPE_CHECKING:
-    from chaos.faults import Match
+    from chaos.faults import Rule
 
 _PREAMBLE: Final = struct.Struct(">BBHBBBBIIIIQ")
 assert _PREAMBLE.size == wire.PREAMBLE_SIZE
@@ -22,14 +22,10 @@ class RuleState:
     """One rule of a run: what it matches, what it does, and what it did."""
 
     fault: str
-    does: str
-    match: Match
+    rule: Rule
     protocols: frozenset[int]
     kinds: frozenset[int]
     flags: int
-    delay: float = 0.0
-    copies: int = 1
-    times: int | None = None
     matched: int = 0
     """Frames that met every condition but the occurrence."""
     taken: int = 0
@@ -39,12 +35,12 @@ class RuleState:
 
     def takes(self, frame: bytes) -> bool:
         """Whether the rule acts on this frame; counts occurrences as they pass."""
-        if self.times is not None and self.taken >= self.times:
+        if self.rule.times is not None and self.taken >= self.rule.times:
             return False
         preamble = _PREAMBLE.unpack_from(frame)
         _magic, _version, count, kind, protocol, transmission, flags = preamble[:7]
         source, dest, conn, lo = preamble[8:12]
-        match = self.match
+        match = self.rule.match
         if (self.protocols and protocol not in self.protocols) or (self.kinds and kind not in self.kinds):
             return False
         if self.flags & ~flags:

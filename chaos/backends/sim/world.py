@@ -50,6 +50,9 @@ class SimulatedRun:
     """Messages accepted from the workload."""
     delivered: int
     bites: dict[str, int]
+    """How often each fault had an effect, by id."""
+    kinds: dict[str, str]
+    """What each fault is, by id."""
     mismatches: list[str]
     """Deliveries whose payload is not what its sender made."""
     sent_by_pair: dict[Pair, int]
@@ -132,12 +135,17 @@ class World:
         for load in self.scenario.workload:
             self._begin_load(load)
         engine.run(max([step.at for step in steps], default=0.0))
-        while self._open_loads and engine.now < limit:
+        while (self._open_loads or self._has_backlog()) and engine.now < limit:
             engine.run(min(limit, engine.now + 0.5))
-        complete = not self._open_loads
+        complete = not self._open_loads and not self._has_backlog()
         self.rig.record(trace.PHASE, engine.now, text="quiet")
         engine.run(engine.now + self._settle_seconds())
         return self._finish(complete=complete)
+
+    def _has_backlog(self) -> bool:
+        """Whether a living member still holds unnumbered messages for another."""
+        living = [host for host in self.members.values() if host.is_alive]
+        return any(host.stack.pending(peer.short) for host in living for peer in living)
 
     def _settle_seconds(self) -> float:
         """Longer than the bound of quiescence, so that silence after it can be seen."""
@@ -161,7 +169,8 @@ class World:
             seconds=now,
             sent=self.sent,
             delivered=self.delivered,
-            bites=dict(self.network.bites),
+            bites={fault: self.network.bites.get(fault, 0) for fault in self.nemesis.kinds},
+            kinds=dict(self.nemesis.kinds),
             mismatches=self.mismatches,
             sent_by_pair=self.sent_by_pair,
             reached=self.reached,

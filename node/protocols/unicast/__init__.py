@@ -8,13 +8,14 @@ from node.protocols.unicast.config import (
     Unicast4Config,
     UnicastConfig,
 )
-from node.protocols.unicast.machinery import Unicast
+from node.protocols.unicast.machinery import UNLIMITED, Unicast
 from node.protocols.unicast.unicast1 import Unicast1
 from node.protocols.unicast.unicast2 import Unicast2
 from node.protocols.unicast.unicast3 import Unicast3
 from node.protocols.unicast.unicast4 import Unicast4
 
 __all__ = [
+    "UNLIMITED",
     "Historical",
     "Unicast",
     "Unicast1",

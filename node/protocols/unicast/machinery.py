@@ -39,6 +39,8 @@ class Unicast(ABC):
 
     protocol: ClassVar[int]
     config_type: ClassVar[type[UnicastConfig]]
+    asks_for_gaps: ClassVar[bool] = True
+    """Whether the receiver requests what is missing."""
     closes_at_once: ClassVar[bool] = False
     """Whether a view without the peer removes its connections at once instead of letting them flush."""
 
@@ -95,7 +97,7 @@ class Unicast(ABC):
             return (UNLIMITED, UNLIMITED) if self._consuming else (0, 0)
         entry = self._senders.get(peer)
         if entry is None:
-            return self.config.window_messages, UNLIMITED
+            return self.config.window_messages, self.config.window_bytes
         return entry.window.room()
 
     def send(self, peer: int, payloads: Sequence[Payload], flags: int, now: float) -> None:
@@ -229,7 +231,7 @@ class Unicast(ABC):
                 entry.rtt.sample(now - entry.asked_at)
             entry.asked_at = 0.0
         self._after_data(entry, taken, len(arrival.body), flags, now)
-        if window.deliverable < window.seen and entry.look_due == inf:
+        if window.deliverable < window.seen and entry.look_due == inf and self.asks_for_gaps:
             entry.look_due = self.pacer.first_gap_look(now)
             if entry.look_due <= now:
                 self._look_at_gaps(entry, now)
@@ -547,13 +549,17 @@ class Unicast(ABC):
         return self._agenda[0][0] if self._agenda else inf
 
     def tick(self, now: float) -> None:
-        """Visit every entry whose moment has come."""
+        """Visit every entry whose moment has come, each once: a tick ends whatever the visits ask for."""
         agenda = self._agenda
+        come = []
         while agenda and agenda[0][0] <= now:
             when, _order, entry = heappop(agenda)
-            if entry.due != when:
+            if entry.due == when:
+                entry.due = inf
+                come.append(entry)
+        for entry in come:
+            if entry.due == REMOVED:
                 continue
-            entry.due = inf
             if isinstance(entry, SenderEntry):
                 self._visit_sender(entry, now)
             elif isinstance(entry, ReceiverEntry):
@@ -847,7 +853,7 @@ class Unicast(ABC):
             window = sender.window
             if window.low < window.high:
                 self._gauge(trace.SEND_MESSAGES, sender.peer, len(window), window.capacity, now)
-                # One batch of any size enters an empty window, so a window of one batch is within its bound.
+                # One message of any size enters an empty window, so it is its own bound.
                 bound = max(window.capacity_bytes, max(stored.size for stored in window))
                 self._gauge(trace.SEND_BYTES, sender.peer, window.bytes, bound, now)
         for receiver in self._receivers.values():

@@ -19,6 +19,7 @@ class Unicast1(Unicast):
 
     protocol = wire.UNICAST
     config_type = Unicast1Config
+    asks_for_gaps = False
     closes_at_once = True
 
     def _after_data(self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float) -> None:

@@ -1,0 +1,276 @@
+"""A seed to a scenario: every generation meets every kind of fault, mixed with others.
+
+The grid of generation × fault is walked by the seed, so no cell stays empty for long; everything else is
+drawn. Times are chosen so that faults fall into traffic, and so that no frame is under way longer than a
+closed connection is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from chaos import faults
+from chaos.faults import Link
+from chaos.scenario import Cluster, Limits, Load, Scenario
+from chaos.timeline import Step
+
+GENERATIONS: Final = ("UNICAST", "UNICAST2", "UNICAST3", "UNICAST3-SYNC", "UNICAST4")
+GUARANTEES: Final = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "C1", "L1")
+TRAFFIC_SECONDS: Final = 8.0
+MIN_MESSAGES: Final = 1000
+MIN_BITES: Final = 3
+CONTROL_KINDS: Final = ("ACK", "XMIT_REQ", "SFS", "STABLE", "CLOSE")
+
+Names = tuple[str, ...]
+
+
+class Draw:
+    """The dice of one scenario, and what they may point at."""
+
+    def __init__(self, random: Random, members: Names) -> None:
+        self.random = random
+        self.members = members
+
+    def pair(self) -> tuple[str, str]:
+        """Two different members."""
+        one, other = self.random.sample(self.members, 2)
+        return one, other
+
+    def side(self) -> tuple[Names, Names]:
+        """One directed link, or all of them."""
+        if self.random.random() < 0.4:
+            return self.members, self.members
+        source, dest = self.pair()
+        return (source,), (dest,)
+
+    def seconds(self, low: float, high: float) -> float:
+        return round(self.random.uniform(low, high), 3)
+
+    def share(self, low: float, high: float) -> float:
+        return round(self.random.uniform(low, high), 3)
+
+
+def _loss(draw: Draw) -> faults.Action:
+    sources, dests = draw.side()
+    return faults.Loss(sources=sources, dests=dests, rate=draw.share(0.02, 0.6))
+
+
+def _delay(draw: Draw) -> faults.Action:
+    sources, dests = draw.side()
+    return faults.Delay(
+        sources=sources, dests=dests, delay=draw.seconds(0.001, 0.3), jitter=draw.seconds(0.0, 0.3)
+    )
+
+
+def _duplicate(draw: Draw) -> faults.Action:
+    sources, dests = draw.side()
+    return faults.Duplicate(sources=sources, dests=dests, rate=draw.share(0.05, 0.5))
+
+
+def _reorder(draw: Draw) -> faults.Action:
+    sources, dests = draw.side()
+    return faults.Reorder(sources=sources, dests=dests, rate=draw.share(0.05, 0.5), by=draw.seconds(0.002, 1.0))
+
+
+def _corrupt(draw: Draw) -> faults.Action:
+    sources, dests = draw.side()
+    return faults.Corrupt(sources=sources, dests=dests, rate=draw.share(0.02, 0.3))
+
+
+def _cut(draw: Draw) -> faults.Action:
+    source, dest = draw.pair()
+    return faults.Cut(sources=(source,), dests=(dest,))
+
+
+def _partition(draw: Draw) -> faults.Action:
+    shuffled = list(draw.members)
+    draw.random.shuffle(shuffled)
+    at = draw.random.randint(1, len(shuffled) - 1)
+    return faults.Partition(groups=(tuple(shuffled[:at]), tuple(shuffled[at:])))
+
+
+def _bandwidth(draw: Draw) -> faults.Action:
+    sources, dests = draw.side()
+    return faults.Bandwidth(sources=sources, dests=dests, rate=float(draw.random.randint(2_000, 40_000)))
+
+
+def _rule(draw: Draw) -> faults.Action:
+    """Something aimed: control frames, first or last transmissions, a stretch of seqnos."""
+    source, dest = draw.pair()
+    random = draw.random
+    kind = random.choice(("DATA", "DATA", *CONTROL_KINDS))
+    aim = random.randrange(4)
+    match = faults.Match(
+        kinds=(kind,),
+        sources=(source,),
+        dests=(dest,),
+        seqno=(1, random.randint(1, 60)) if aim == 1 and kind == "DATA" else None,
+        occurrence=(1, random.randint(1, 40)) if aim == 2 else None,
+        transmission=(0, 0) if aim == 3 and kind == "DATA" else None,
+    )
+    does = random.choice(("drop", "delay", "hold", "duplicate", "corrupt"))
+    return faults.Rule(does=does, match=match, delay=draw.seconds(0.01, 2.0) if does == "delay" else 0.0)
+
+
+def _restart(draw: Draw) -> faults.Action:
+    return faults.Restart(member=draw.random.choice(draw.members))
+
+
+def _pause(draw: Draw) -> faults.Action:
+    return faults.Pause(member=draw.random.choice(draw.members))
+
+
+def _stall(draw: Draw) -> faults.Action:
+    return faults.Stall(member=draw.random.choice(draw.members))
+
+
+def _forget(draw: Draw) -> faults.Action:
+    member, peer = draw.pair()
+    return faults.Forget(member=member, peer=peer, half=draw.random.choice(("receiver", "receiver", "sender", "both")))
+
+
+def _close(draw: Draw) -> faults.Action:
+    member, peer = draw.pair()
+    return faults.Close(member=member, peer=peer)
+
+
+def _view(draw: Draw) -> faults.Action:
+    """One member believes in a view that lacks another: the asymmetric split."""
+    member, peer = draw.pair()
+    return faults.InstallView(
+        at_members=(member,), members=tuple(name for name in draw.members if name != peer)
+    )
+
+
+def _set(draw: Draw) -> faults.Action:
+    attribute, value = draw.random.choice(
+        (("xmit_interval", 0.25), ("xmit_interval", 0.1), ("conn_expiry_timeout", 1.5), ("sync_min_interval", 1.0))
+    )
+    return faults.SetAttribute(member=draw.random.choice(draw.members), attribute=attribute, value=value)
+
+
+KINDS: Final[dict[str, Callable[[Draw], faults.Action]]] = {
+    "loss": _loss,
+    "delay": _delay,
+    "duplicate": _duplicate,
+    "reorder": _reorder,
+    "corrupt": _corrupt,
+    "cut": _cut,
+    "partition": _partition,
+    "bandwidth": _bandwidth,
+    "rule": _rule,
+    "restart": _restart,
+    "pause": _pause,
+    "stall": _stall,
+    "forget": _forget,
+    "close": _close,
+    "view": _view,
+    "set": _set,
+}
+LASTING: Final = frozenset(
+    {"loss", "delay", "duplicate", "reorder", "corrupt", "cut", "partition", "bandwidth", "rule", "pause", "stall"}
+)
+
+
+def cell_of(seed: int) -> tuple[str, str]:
+    """The generation and the leading fault of a seed."""
+    kinds = tuple(KINDS)
+    return GENERATIONS[seed % len(GENERATIONS)], kinds[seed // len(GENERATIONS) % len(kinds)]
+
+
+def generate(seed: int, attempt: int = 0) -> Scenario:
+    """The scenario of a seed; `attempt` draws another one for the same cell."""
+    random = Random(f"stormcast/{seed}/{attempt}")  # noqa: S311 scenarios, not secrets
+    generation, leading = cell_of(seed)
+    members = tuple(f"n{number}" for number in range(random.choice((2, 2, 2, 3, 3, 4))))
+    draw = Draw(random, members)
+    workload = _workload(draw)
+    return Scenario(
+        name=f"generated-{seed}",
+        about=f"{generation} under {leading} and more, drawn from seed {seed}.",
+        guarantees=GUARANTEES,
+        cluster=_cluster(draw, generation),
+        network=Link(delay=draw.seconds(0.0002, 0.02), jitter=random.choice((0.0, 0.0, 0.002))),
+        workload=workload,
+        timeline=_timeline(draw, leading),
+        limits=Limits(run=300.0),
+    )
+
+
+def _cluster(draw: Draw, generation: str) -> Cluster:
+    random = draw.random
+    settings: dict[str, object] = {}
+    if random.random() < 0.5:
+        settings["conn_close_timeout"] = random.choice((6.0, 10.0))
+    if random.random() < 0.4:
+        settings["conn_expiry_timeout"] = random.choice((2.0, 4.0))
+    if random.random() < 0.4:
+        settings["window_messages"] = random.choice((16, 64, 300))
+        if generation.startswith("UNICAST3"):
+            settings["ack_threshold"] = settings["window_messages"] // 4
+    if random.random() < 0.2:
+        settings["window_bytes"] = random.choice((4096, 32768))
+    if random.random() < 0.2:
+        settings["max_xmit_req_size"] = random.choice((1, 8, 64))
+    if generation == "UNICAST2" and random.random() < 0.5:
+        settings["stable_interval"] = 5.0
+    return Cluster(
+        members=draw.members,
+        unicast=generation,
+        timing=random.choice(("compatible", "fast")),
+        settings=tuple(sorted(settings.items())),
+        max_batch=random.choice((None, None, 1, 3, 20)),
+        unicast_first_conn=random.choice((None, None, 0xFFFFFFFE)),
+    )
+
+
+def _workload(draw: Draw) -> tuple[Load, ...]:
+    """At least a thousand messages over the time in which faults happen."""
+    random = draw.random
+    loads = []
+    pairs = [draw.pair() for _ in range(random.randint(1, 3))]
+    if random.random() < 0.2:
+        pairs.append((draw.members[0], draw.members[0]))
+    total = 0
+    for source, dest in pairs:
+        count = random.randint(400, 900)
+        total += count if source != dest else 0
+        loads.append(_load(draw, source, dest, count))
+    if total < MIN_MESSAGES:
+        source, dest = draw.pair()
+        loads.append(_load(draw, source, dest, MIN_MESSAGES - total))
+    return tuple(loads)
+
+
+def _load(draw: Draw, source: str, dest: str, count: int) -> Load:
+    random = draw.random
+    low = random.choice((16, 16, 100))
+    return Load(
+        sources=(source,),
+        dests=(dest,),
+        excludes_self=False,
+        count=count,
+        rate=round(count / TRAFFIC_SECONDS, 3),
+        size=(low, random.choice((low, low, 500))),
+        burst=random.choice((1, 2, 5, 20)),
+        oob_every=random.choice((0, 0, 0, 7, 2)),
+        flags=random.choice(((), (), (), ("DONT_BUNDLE",))),
+    )
+
+
+def _timeline(draw: Draw, leading: str) -> tuple[Step, ...]:
+    random = draw.random
+    kinds = [leading, *random.choices(tuple(KINDS), k=random.randint(3, 6))]
+    steps = []
+    for kind in kinds:
+        at = draw.seconds(0.3, TRAFFIC_SECONDS - 2.0)
+        duration = draw.seconds(0.3, 4.0) if kind in LASTING else None
+        steps.append(Step(at=at, action=KINDS[kind](draw), duration=duration))
+        if kind == "view":
+            # The split is noticed, and mended, by views too.
+            member = steps[-1].action.at_members
+            back = faults.InstallView(at_members=member, members=draw.members)
+            steps.append(Step(at=draw.seconds(at, TRAFFIC_SECONDS), action=back))
+    return tuple(sorted(steps, key=lambda step: step.at))

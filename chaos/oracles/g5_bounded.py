@@ -1,0 +1,46 @@
+"""G5, bounded memory: no gauge above its bound, and nothing kept for ever behind a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.history import Connection, Member, Violation
+from node.trace import GAUGES, RECEIVE_BYTES, RECEIVE_MESSAGES, Event
+
+RECEIVE_WINDOW: Final = frozenset({RECEIVE_MESSAGES, RECEIVE_BYTES})
+
+
+def violations(evidence: Evidence) -> Iterator[Violation]:
+    """Gauges above their bound at any time, and receive windows that are not empty at the end."""
+    for member, gauge in evidence.gauges:
+        if 0 < gauge.hi < gauge.lo:
+            detail = f"{GAUGES.get(gauge.stream, 'gauge')}: {gauge.lo}, and the bound is {gauge.hi}"
+            yield Violation(gauge.time, detail, ((member, gauge),))
+        elif gauge.stream in RECEIVE_WINDOW and gauge.lo > 0 and gauge.time >= evidence.end:
+            yield from _stuck(evidence, member, gauge)
+
+
+def _stuck(evidence: Evidence, member: Member, gauge: Event) -> Iterator[Violation]:
+    """What still waits at the end waits for ever: its sender could fill the gap and does not."""
+    if not evidence.find(gauge.peer).lives:
+        return
+    for connection in evidence.connections.values():
+        if (
+            connection.sender.short == gauge.peer
+            and connection.receiver is member
+            and _is_current(connection)
+        ):
+            detail = f"{GAUGES[gauge.stream]}: {gauge.lo} at the end of the run, behind a gap"
+            behind = connection.epochs[-1].delivered[-1:]
+            yield Violation(
+                gauge.time, detail, (*((member, event) for event in behind), (member, gauge))
+            )
+            return
+
+
+def _is_current(connection: Connection) -> bool:
+    """Whether both ends still hold it: a sender that removed it has nothing left to send."""
+    entries, epochs = connection.entries, connection.epochs
+    return bool(entries and epochs) and entries[-1].removed is None and epochs[-1].removed is None

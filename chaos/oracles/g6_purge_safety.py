@@ -1,0 +1,81 @@
+"""G6, purge safety: a sender drops nothing before its receiver has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from math import inf
+from typing import NamedTuple
+
+from chaos.oracles.coverage import first_gap
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.history import EPSILON, Entry, Violation
+from node.trace import Event
+
+
+class EarlyPurge(NamedTuple):
+    """A purge of a seqno that its receiver did not have."""
+
+    entry: Entry
+    purge: Event
+    seqno: int
+    late: Event | None
+    """Its delivery after the purge, if there was one."""
+
+
+def violations(evidence: Evidence) -> Iterator[Violation]:
+    """Seqnos that were purged and delivered later, or never."""
+    for entry, purge, seqno, late in early_purges(evidence):
+        sender, receiver = entry.connection.sender, entry.connection.receiver
+        witness = [(sender, purge)]
+        sent = entry.batch_at(seqno)
+        if sent is not None:
+            witness.insert(0, (sender, sent))
+        if late is None:
+            detail = f"seqno {seqno} was purged and never delivered"
+        else:
+            detail = (
+                f"seqno {seqno} was purged {late.time - purge.time:.6f}s before it was delivered"
+            )
+            witness.append((receiver, late))
+        yield Violation(purge.time, detail, tuple(witness))
+
+
+def early_purges(evidence: Evidence) -> Iterator[EarlyPurge]:
+    """The first early purge of each entry."""
+    for entry in evidence.entries():
+        if entry.purged:
+            yield from _first_early(entry)
+
+
+def _first_early(entry: Entry) -> Iterator[EarlyPurge]:
+    """Play deliveries and purges by time; up to `reached` everything was delivered."""
+    delivered = entry.delivered
+    reached, taken = 0, 0
+    islands: list[tuple[int, int]] = []
+    for purge in entry.purged:
+        while taken < len(delivered) and delivered[taken][1].time <= purge.time + EPSILON:
+            event = delivered[taken][1]
+            taken += 1
+            heappush(islands, (event.lo, event.hi))
+        while islands and islands[0][0] <= reached + 1:
+            reached = max(reached, heappop(islands)[1])
+        if purge.hi > reached and not _may_be_held(entry, purge, reached + 1):
+            late = (event for _epoch, event in delivered if event.lo <= reached + 1 <= event.hi)
+            yield EarlyPurge(entry, purge, reached + 1, next(late, None))
+            return
+
+
+def _may_be_held(entry: Entry, purge: Event, lo: int) -> bool:
+    """Whether the receiver can have had what was purged without having delivered it.
+
+    Only a stalled receiver acks before it delivers. It delivers later, unless it ends or removes
+    its window.
+    """
+    receiver = entry.connection.receiver
+    if not receiver.is_stalled(purge.time):
+        return False
+    epochs = entry.connection.epochs
+    if not receiver.lives or any(purge.time < epoch.removed_at < inf for epoch in epochs):
+        return True
+    return first_gap(lo, purge.hi, (event for _epoch, event in entry.delivered)) is None

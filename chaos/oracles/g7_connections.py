@@ -1,0 +1,94 @@
+"""G7, connections are apart: no old message comes up in a new one, no old ack purges a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from chaos.oracles.evidence import UNNUMBERED, Evidence
+from chaos.oracles.g6_purge_safety import EarlyPurge, early_purges
+from chaos.oracles.history import EPSILON, Connection, Entry, Member, Violation
+from node.core.serial import is_newer
+from node.trace import CONN, DELIVERED, RECEIVER_OPEN, Event
+
+
+def violations(evidence: Evidence) -> Iterator[Violation]:
+    """Deliveries and purges that belong to another connection than they took effect on."""
+    for member in evidence.members.values():
+        yield from _went_back(member)
+    for connection in evidence.connections.values():
+        yield from _entries_went_back(connection)
+    for epoch in evidence.epochs():
+        for event in epoch.strange:
+            if elsewhere := evidence.sent_elsewhere(epoch, event):
+                other, batch = elsewhere
+                detail = (
+                    f"messages of conn {other.conn} were delivered on conn {epoch.connection.conn}"
+                )
+                yield Violation(
+                    event.time, detail, ((other.sender, batch), (epoch.connection.receiver, event))
+                )
+    for early in early_purges(evidence):
+        yield from _purged_by_other(evidence, early)
+
+
+def _went_back(member: Member) -> Iterator[Violation]:
+    """Deliveries on a connection after a newer one of the same sender was opened."""
+    newest: dict[int, Event] = {}
+    for event in member.events:
+        if event.kind == CONN and event.stream == RECEIVER_OPEN:
+            opened = newest.setdefault(event.peer, event)
+            if is_newer(event.conn, opened.conn):
+                newest[event.peer] = event
+        elif event.kind == DELIVERED:
+            opened = newest.get(event.peer, event)
+            if is_newer(opened.conn, event.conn) and event.protocol != UNNUMBERED:
+                detail = (
+                    f"conn {event.conn} delivered after the newer conn {opened.conn} was opened"
+                )
+                yield Violation(event.time, detail, ((member, opened), (member, event)))
+
+
+def _entries_went_back(connection: Connection) -> Iterator[Violation]:
+    """The same where frames name no connection: an entry's message after one of a later entry."""
+    for older, newer in pairwise(connection.entries):
+        if not newer.delivered:
+            continue
+        _epoch, first = newer.delivered[0]
+        for _epoch, event in older.delivered:
+            if event.time > first.time + EPSILON:
+                receiver = connection.receiver
+                detail = "a message of an earlier connection was delivered after one of the next"
+                yield Violation(event.time, detail, ((receiver, first), (receiver, event)))
+                break
+
+
+def _purged_by_other(evidence: Evidence, early: EarlyPurge) -> Iterator[Violation]:
+    """The receiver had that seqno only on an older connection: it acked that one."""
+    entry, purge, seqno, _late = early
+    sender, receiver = entry.connection.sender, entry.connection.receiver
+    for older in _older_entries(evidence, entry):
+        had = next(
+            (event for _epoch, event in older.delivered if event.lo <= seqno <= event.hi), None
+        )
+        if had is None:
+            continue
+        acks = (ack for epoch in older.connection.epochs for ack in epoch.acked)
+        covering = [ack for ack in acks if ack.lo >= seqno and ack.time <= purge.time]
+        proof = max(covering, key=lambda ack: ack.time, default=had)
+        detail = (
+            f"seqno {seqno} of conn {purge.conn} was purged: the receiver had only an older one"
+        )
+        yield Violation(purge.time, detail, ((receiver, proof), (sender, purge)))
+        return
+
+
+def _older_entries(evidence: Evidence, entry: Entry) -> Iterator[Entry]:
+    """Entries of the same pair on older connection ids, and earlier ones on the same."""
+    here = entry.connection
+    for connection in evidence.connections.values():
+        if connection.sender is not here.sender or connection.receiver is not here.receiver:
+            continue
+        if is_newer(here.conn, connection.conn):
+            yield from connection.entries
+    yield from here.entries[: here.entries.index(entry)]

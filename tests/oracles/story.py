@@ -1,0 +1,248 @@
+"""A run told by hand: who recorded what, when. Ends in the blocks of its traces."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Self
+
+from xxhash import xxh3_64_intdigest
+
+from node import trace
+from node.core import wire
+from node.core.model import DONT_LOOPBACK, OOB
+from node.trace import Tracer
+
+BOUNDS: Final[dict[str, float | None]] = {
+    "ack_within": 0.5,
+    "resend_within": 1.0,
+    "sync_spacing": 2.0,
+    "request_spacing": 0.5,
+    "request_size": 100,
+    "ack_spacing": 0.5,
+    "ack_threshold": 10,
+    "quiet_within": 3.0,
+}
+"""What the members of a story promise, unless it says otherwise."""
+
+IDS: Final = {"n0": 0xA0, "n1": 0xA1, "n1-2": 0xB1, "n2": 0xA2, "ghost": 0xEE}
+"""Short ids; `n1-2` is the second incarnation of n1."""
+BYTES: Final = 10
+"""Bytes of a message."""
+
+
+def digest_of(*what: object) -> int:
+    """The digest of a batch is a function of what it is."""
+    return xxh3_64_intdigest(repr(what).encode())
+
+
+class Story:
+    """Verbs that append one event each, at the time last said; members start when first heard of.
+
+    `n0` speaks to `n1` on connection 1, and `n1` listens in window 1, unless something else is said.
+    """
+
+    def __init__(self, **bounds: float | None) -> None:
+        self.bounds = BOUNDS | bounds
+        self.now = 0.0
+        self.blocks: dict[str, bytes] = {}
+        self._tracers: dict[str, Tracer] = {}
+        self._rig = self._tracer("rig", 0)
+
+    def at(self, time: float) -> Self:
+        """What follows happens at this time."""
+        self.now = time
+        return self
+
+    # -- The sender --------------------------------------------------------------------------
+
+    def opens(self, who: str = "n0", to: str = "n1", *, conn: int = 1) -> Self:
+        return self._conn(trace.SENDER_OPEN, who, to, conn, 0, "")
+
+    def closes(self, who: str = "n0", to: str = "n1", *, conn: int = 1, why: str = "close") -> Self:
+        return self._conn(trace.SENDER_CLOSING, who, to, conn, 0, why)
+
+    def removes(
+        self, who: str = "n0", to: str = "n1", *, conn: int = 1, why: str = "closed"
+    ) -> Self:
+        return self._conn(trace.SENDER_REMOVED, who, to, conn, 0, why)
+
+    def sends(self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", **more: Any) -> Self:
+        return self._batch(trace.SENT, who, to, lo, hi or lo, **more)
+
+    def resends(self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", **more: Any) -> Self:
+        return self._batch(trace.RETRANSMITTED, who, to, lo, hi or lo, stream=1, **more)
+
+    def purges(
+        self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", *, conn: int = 1
+    ) -> Self:
+        hi = hi or lo
+        return self._note(trace.PURGED, who, to, conn=conn, lo=lo, hi=hi, count=hi - lo + 1)
+
+    # -- The receiver ------------------------------------------------------------------------
+
+    def listens(
+        self, who: str = "n1", to: str = "n0", *, conn: int = 1, epoch: int = 1, why: str = ""
+    ) -> Self:
+        return self._conn(trace.RECEIVER_OPEN, who, to, conn, epoch, why)
+
+    def forgets(
+        self, who: str = "n1", to: str = "n0", *, conn: int = 1, epoch: int = 1, why: str = "forgot"
+    ) -> Self:
+        return self._conn(trace.RECEIVER_REMOVED, who, to, conn, epoch, why)
+
+    def delivers(
+        self, lo: int, hi: int = 0, who: str = "n1", of: str = "n0", epoch: int = 1, **more: Any
+    ) -> Self:
+        """A batch, or with `part_of=(lo, hi)` the part of one that was new."""
+        hi = hi or lo
+        batch = more.pop("part_of", None)
+        if batch is not None:
+            more.setdefault("digest", self._digest(of, who, more.get("conn", 1), *batch))
+            more["stream"] = trace.PARTIAL
+        return self._batch(trace.DELIVERED, who, of, lo, hi, epoch=epoch, **more)
+
+    def acks(
+        self, upto: int, who: str = "n1", to: str = "n0", *, conn: int = 1, epoch: int = 1
+    ) -> Self:
+        return self._note(trace.ACKED, who, to, conn=conn, epoch=epoch, lo=upto)
+
+    def requests(
+        self, lo: int, hi: int = 0, count: int = 0, who: str = "n1", to: str = "n0", epoch: int = 1
+    ) -> Self:
+        hi = hi or lo
+        count = count or hi - lo + 1
+        return self._note(
+            trace.REQUESTED, who, to, conn=1, epoch=epoch, lo=lo, hi=hi, count=count
+        )
+
+    def syncs(self, who: str = "n1", to: str = "n0", *, conn: int = 1) -> Self:
+        return self._note(trace.SYNC, who, to, conn=conn, lo=1)
+
+    def skips(self, upto: int, who: str = "n1", to: str = "n0", *, epoch: int = 1) -> Self:
+        return self._note(trace.SKIPPED, who, to, conn=1, epoch=epoch, hi=upto, count=1)
+
+    def gauges(
+        self, metric: int, value: int, bound: int, who: str = "n1", peer: str = "n0"
+    ) -> Self:
+        return self._note(trace.GAUGE, who, peer, stream=metric, lo=value, hi=bound)
+
+    def stops(self, who: str) -> Self:
+        return self._note(trace.STOP, who, None)
+
+    # -- Messages without a number, and to self ------------------------------------------------
+
+    def shouts(self, what: str, who: str = "n0", to: str = "n1") -> Self:
+        """Send without a number or repair (NO_RELIABILITY)."""
+        return self._note(trace.SENT, who, to, protocol=wire.NONE, count=1, digest=digest_of(what))
+
+    def hears(self, what: str, who: str = "n1", of: str = "n0") -> Self:
+        digest = digest_of(what)
+        return self._note(trace.DELIVERED, who, of, protocol=wire.NONE, count=1, digest=digest)
+
+    # -- The rig -----------------------------------------------------------------------------
+
+    def fault(self, do: str, phase: str = "on", member: str = "", name: str = "f1") -> Self:
+        """Something the rig does, to a member or to the network."""
+        text: dict[str, Any] = {"id": name, "do": do, "phase": phase}
+        if member:
+            self._of(member)
+            text["member"] = IDS[member]
+        self._rig.record(trace.FAULT, self.now, text=json.dumps(text))
+        return self
+
+    def probe(self, bit: int, name: str = "f1", do: str = "loss") -> Self:
+        text = json.dumps({"id": name, "do": do, "bit": bit})
+        self._rig.record(trace.PROBE, self.now, text=text)
+        return self
+
+    def quiet(self, time: float) -> Self:
+        self.at(time)._rig.record(trace.PHASE, time, text="quiet")
+        return self
+
+    def ends(self, time: float) -> Self:
+        self.at(time)._rig.record(trace.PHASE, time, text="end")
+        return self
+
+    # -- The whole ---------------------------------------------------------------------------
+
+    def a_clean_exchange(self, lo: int = 1, hi: int = 5, at: float = 1.0) -> Self:
+        """n0 sends one batch; n1 delivers and acks it; n0 purges it."""
+        if lo == 1:
+            self.at(at).opens()
+        self.at(at).sends(lo, hi).at(at + 0.1)
+        if lo == 1:
+            self.listens()
+        return self.delivers(lo, hi).acks(hi).at(at + 0.2).purges(lo, hi)
+
+    def told(self) -> dict[str, bytes]:
+        """The traces of the run."""
+        for tracer in self._tracers.values():
+            tracer.seal()
+        return self.blocks
+
+    def _digest(self, sender: str, receiver: str, conn: int, lo: int, hi: int) -> int:
+        return digest_of(sender, receiver, conn, lo, hi)
+
+    def _batch(
+        self,
+        kind: int,
+        who: str,
+        peer: str,
+        lo: int,
+        hi: int,
+        *,
+        conn: int = 1,
+        epoch: int = 0,
+        stream: int = 0,
+        oob: bool = False,
+        muted: bool = False,
+        size: int | None = None,
+        digest: int | None = None,
+        trim: int = 0,
+    ) -> Self:
+        if digest is None:
+            sender, receiver = (peer, who) if kind == trace.DELIVERED else (who, peer)
+            digest = self._digest(sender, receiver, conn, lo, hi)
+        count = hi - lo + 1
+        flags = OOB * oob | DONT_LOOPBACK * muted
+        size = count * BYTES if size is None else size
+        self._of(peer)
+        self._of(who).records.append(
+            (kind, flags, wire.UNICAST3, stream, IDS[peer], conn, epoch, 0,
+             count, lo, hi, size, digest, trim, 0, self.now)
+        )  # fmt: skip
+        return self
+
+    def _conn(self, stream: int, who: str, peer: str, conn: int, epoch: int, why: str) -> Self:
+        return self._note(trace.CONN, who, peer, stream=stream, conn=conn, epoch=epoch, text=why)
+
+    def _note(
+        self, kind: int, who: str, peer: str | None, *, protocol: int = wire.UNICAST3, **more: Any
+    ) -> Self:
+        if peer is not None:
+            self._of(peer)
+            more["peer"] = IDS[peer]
+        self._of(who).record(kind, self.now, protocol=protocol, **more)
+        return self
+
+    def _of(self, who: str) -> Tracer:
+        if who == "ghost":
+            # Somebody that is spoken of and leaves no trace.
+            return Tracer(IDS[who], 0, xxh3_64_intdigest, lambda _block: None)
+        tracer = self._tracers.get(who)
+        if tracer is None:
+            tracer = self._tracer(who, IDS[who])
+            settings = json.dumps({"protocol": "UNICAST3", "bounds": self.bounds})
+            name = who.partition("-")[0]
+            tracer.record(trace.START, self.now, text=f"{name} {IDS[who]:032x} {settings}")
+        return tracer
+
+    def _tracer(self, label: str, short: int) -> Tracer:
+        blocks = self.blocks
+        blocks[label] = b""
+
+        def sink(block: bytes) -> None:
+            blocks[label] += block
+
+        tracer = self._tracers[label] = Tracer(short, 0, xxh3_64_intdigest, sink)
+        return tracer
