@@ -12,7 +12,8 @@ from chaos.yaml_nodes import Item
 
 GENERATIONS: Final = ("UNICAST", "UNICAST2", "UNICAST3", "UNICAST3-SYNC", "UNICAST4")
 TIMINGS: Final = ("compatible", "fast")
-MAX_MEMBERS: Final = 1000
+MAX_MEMBERS: Final = 256
+"""Links grow with its square."""
 
 _WORD: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
 # Besides words that mean something here, those that some YAML reader takes for something else.

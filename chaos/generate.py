@@ -13,10 +13,11 @@ from typing import Final
 
 from chaos import faults
 from chaos.faults import Link
-from chaos.scenario import Cluster, Limits, Load, Scenario
+from chaos.cluster import GENERATIONS, Cluster
+from chaos.scenario import Limits, Scenario
+from chaos.workload import Load
 from chaos.timeline import Step
 
-GENERATIONS: Final = ("UNICAST", "UNICAST2", "UNICAST3", "UNICAST3-SYNC", "UNICAST4")
 GUARANTEES: Final = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "C1", "L1")
 TRAFFIC_SECONDS: Final = 8.0
 MIN_MESSAGES: Final = 1000
@@ -166,8 +167,8 @@ KINDS: Final[dict[str, Callable[[Draw], faults.Action]]] = {
     "stall": _stall,
     "forget": _forget,
     "close": _close,
-    "view": _view,
-    "set": _set,
+    "install-view": _view,
+    "set-attribute": _set,
 }
 LASTING: Final = frozenset(
     {"loss", "delay", "duplicate", "reorder", "corrupt", "cut", "partition", "bandwidth", "rule", "pause", "stall"}
@@ -268,7 +269,7 @@ def _timeline(draw: Draw, leading: str) -> tuple[Step, ...]:
         at = draw.seconds(0.3, TRAFFIC_SECONDS - 2.0)
         duration = draw.seconds(0.3, 4.0) if kind in LASTING else None
         steps.append(Step(at=at, action=KINDS[kind](draw), duration=duration))
-        if kind == "view":
+        if kind == "install-view":
             # The split is noticed, and mended, by views too.
             member = steps[-1].action.at_members
             back = faults.InstallView(at_members=member, members=draw.members)

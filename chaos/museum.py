@@ -39,24 +39,24 @@ class Exhibit:
 
 EXHIBITS: Final = (
     Exhibit(
-        name="stored-for-ever", note="UNICAST2, motivation", guarantee="G1", witness="25..25",
+        name="stored-for-ever", note="UNICAST2, motivation", guarantee="G1", witness="seqno 25",
         flawed={"unicast": "UNICAST", "conn_ids": "none"}, fixed={"unicast": "UNICAST2"},
     ),
     Exhibit(
-        name="first-six-discarded", note="UNICAST2, motivation", guarantee="G1", witness="1..1",
+        name="first-six-discarded", note="UNICAST2, motivation", guarantee="G1", witness="seqno 1",
         flawed={"unicast": "UNICAST", "conn_ids": "none"}, fixed={"unicast": "UNICAST2"},
     ),
     Exhibit(
         name="second-message-acked-and-lost", note="UNICAST2, scenario #6 (JGRP-968)", guarantee="G1",
-        witness="2..2",
+        witness="seqno 2",
         flawed={"unicast": "UNICAST", "conn_ids": "first"}, fixed={"unicast": "UNICAST"},
     ),
     Exhibit(
-        name="first-message-dropped", note="UNICAST3, JGRP-1563", guarantee="G1", witness="1..1",
+        name="first-message-dropped", note="UNICAST3, JGRP-1563", guarantee="G1", witness="seqno 1",
         flawed={"unicast": "UNICAST2", "repair_ends": False}, fixed={"unicast": "UNICAST3"},
     ),
     Exhibit(
-        name="last-message-dropped", note="UNICAST3, JGRP-1548", guarantee="G1", witness="5..5",
+        name="last-message-dropped", note="UNICAST3, JGRP-1548", guarantee="G1", witness="seqno 5",
         flawed={"unicast": "UNICAST2", "repair_ends": False}, fixed={"unicast": "UNICAST3"},
     ),
     Exhibit(
@@ -73,7 +73,7 @@ EXHIBITS: Final = (
     ),
     Exhibit(
         name="delayed-ack-purges-unseen", note="UNICAST3 sync, JGRP-1873, JGRP-1875", guarantee="G1",
-        witness="26..26",
+        witness="seqno 26",
         flawed={"unicast": "UNICAST3-SYNC", "stamps": False}, fixed={"unicast": "UNICAST3-SYNC"},
     ),
     Exhibit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any, Final
@@ -57,7 +57,7 @@ class Step:
 
 NAME: Final = word(
     _FAULT_NAME,
-    "a fault's name is in small letters, digits and dashes, and not f1, f2 …: these are given",
+    "a fault's name is in small letters, digits and dashes, and not network, f1, f2 …: these are taken",
 )
 _TIME: Final = quantity(DURATION)
 _POSITIVE_TIME: Final = quantity(DURATION, above_zero=True)
@@ -202,25 +202,25 @@ def _timing(kind: Callable[..., Any]) -> Shape:
 def check_timeline(parsed: Iterable[tuple[Item, Step]], run: float) -> None:
     """Refuse what goes beyond the run, and what is aimed at a fault that is not there."""
     names: dict[str, Step] = {}
-    ordered = sorted(parsed, key=lambda entry: entry[1].at)
-    for item, step in ordered:
+    broken: set[tuple[str, str]] = set()
+    for item, step in sorted(parsed, key=lambda entry: entry[1].at):
         for key, end in (("at", step.at), ("for", step.at + (step.duration or 0.0))):
             if end > run:
                 raise item.peek(key).refuse(
                     f"it reaches {DURATION.write(end)}, beyond limits.run ({DURATION.write(run)}); "
                     "raise the limit or begin earlier"
                 )
+        if step.name in names:
+            raise item.peek("name").refuse("another fault has this name; choose another")
         if step.name is not None:
-            if step.name in names:
-                raise item.peek("name").refuse("another fault has this name; choose another")
             names[step.name] = step
-        _check_cure(
-            item, step, names, [earlier for _item, earlier in ordered if earlier.at <= step.at]
-        )
+        _check_cure(item, step.action, names, broken)
+        broken.update(_breaks(step.action))
 
 
-def _check_cure(item: Item, step: Step, names: dict[str, Step], earlier: list[Step]) -> None:
-    action = step.action
+def _check_cure(
+    item: Item, action: Action, names: dict[str, Step], broken: set[tuple[str, str]]
+) -> None:
     if isinstance(action, faults.Heal | faults.Release) and action.name is not None:
         if action.name not in names:
             known = nearest(action.name, names) if names else "; name one (name: …)"
@@ -228,15 +228,13 @@ def _check_cure(item: Item, step: Step, names: dict[str, Step], earlier: list[St
                 f"name is {action.name!r}: no earlier fault has this name{known}"
             )
         if not isinstance(names[action.name].action, faults.NetworkFault):
-            raise item.peek("name").refuse(
-                "it is no fault of the network; restart or resume the member"
-            )
-    aim = _aim(action)
-    if aim is not None and not any(aim(other.action) for other in earlier):
-        raise item.peek("do").refuse(_NO_AIM[type(action)])
+            raise item.peek("name").refuse("it is no network fault; restart or resume the member")
+    mends = _mends(action)
+    if mends and broken.isdisjoint(mends):
+        raise item.peek("do").refuse(_NOTHING_TO_MEND[type(action)])
 
 
-_NO_AIM: Final[dict[type, str]] = {
+_NOTHING_TO_MEND: Final[dict[type, str]] = {
     faults.Heal: "there is no earlier fault of the network to heal; remove it",
     faults.Release: "there is no earlier rule that holds frames; add one (does: hold)",
     faults.Resume: "the member is not paused before; pause it first",
@@ -244,20 +242,31 @@ _NO_AIM: Final[dict[type, str]] = {
 }
 
 
-def _aim(action: Action) -> Callable[[Action], bool] | None:
-    """What a cure needs to have happened before it."""
+def _breaks(action: Action) -> Iterator[tuple[str, str]]:
+    """What is broken from here on: a kind of thing, and the member it belongs to."""
+    match action:
+        case faults.NetworkFault():
+            yield "network", ""
+            if isinstance(action, faults.Rule) and action.does == "hold":
+                yield "frames", ""
+        case faults.Pause(member=member):
+            yield "pause", member
+        case faults.Stall(member=member):
+            yield "stall", member
+
+
+def _mends(action: Action) -> set[tuple[str, str]]:
+    """Of which something must have been broken before."""
     match action:
         case faults.Heal():
-            return lambda other: isinstance(other, faults.NetworkFault)
+            return {("network", "")}
         case faults.Release():
-            return lambda other: isinstance(other, faults.Rule) and other.does == "hold"
+            return {("frames", "")}
         case faults.Resume(member=member):
-            return lambda other: (
-                isinstance(other, faults.Pause) and other.member in (member, RANDOM)
-            )
+            return {("pause", member), ("pause", RANDOM)}
         case faults.Consume(member=member):
-            return lambda other: isinstance(other, faults.Stall) and other.member == member
-    return None
+            return {("stall", member)}
+    return set()
 
 
 def _checked_links(members: Names) -> Callable[[Item, faults.NetworkFault], None]:

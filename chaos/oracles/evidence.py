@@ -382,7 +382,11 @@ class Evidence:
             if short not in self._killed:
                 label = self.members[short].label if short in self.members else "rig"
                 self.defects.append(f"{label}: {reason}")
-        # Whoever acked or sent was there, and must have left a trace.
+        if not self.defects:
+            self._miss_traces()
+
+    def _miss_traces(self) -> None:
+        """Whoever acked or sent was there, and must have left a trace."""
         spoke = {entry.connection.receiver.label for entry in self.entries() if entry.purged}
         spoke |= {epoch.connection.sender.label for epoch in self.epochs() if epoch.delivered}
         spoke |= {self.find(sender).label for _receiver, sender in self.unnumbered_delivered}

@@ -97,8 +97,11 @@ class Pacer:
         return next_on_grid(now, self.interval)
 
     def next_gap_look(self, now: float, rtt: RoundTrip, tries: int) -> float:
-        """When a requested gap is looked at again."""
-        return self.next_send_look(now, rtt, tries)
+        """When a gap that was requested at `now` may be requested again."""
+        if self._adaptive:
+            return self.next_send_look(now, rtt, tries)
+        # A late tick, after a pause, must not shorten the spacing to the next one.
+        return next_on_grid(now + 0.999 * self.interval, self.interval)
 
     def next_send_look(self, now: float, rtt: RoundTrip, tries: int) -> float:
         """When a sender looks whether acks moved; silence doubles the wait up to the interval."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypedDict, Unpack
 
 from xxhash import xxh3_64_intdigest
 
@@ -12,22 +12,36 @@ from node.core import wire
 from node.core.model import DONT_LOOPBACK, OOB
 from node.trace import Tracer
 
-BOUNDS: Final[dict[str, float | None]] = {
-    "ack_within": 0.5,
-    "resend_within": 1.0,
-    "sync_spacing": 2.0,
-    "request_spacing": 0.5,
-    "request_size": 100,
-    "ack_spacing": 0.5,
-    "ack_threshold": 10,
-    "quiet_within": 3.0,
-}
-"""What the members of a story promise, unless it says otherwise."""
-
 IDS: Final = {"n0": 0xA0, "n1": 0xA1, "n1-2": 0xB1, "n2": 0xA2, "ghost": 0xEE}
 """Short ids; `n1-2` is the second incarnation of n1."""
 BYTES: Final = 10
 """Bytes of a message."""
+
+
+class Detail(TypedDict, total=False):
+    """What is unusual about a batch."""
+
+    conn: int
+    oob: bool
+    muted: bool
+    """Not to be delivered to its own sender (DONT_LOOPBACK)."""
+    size: int
+    digest: int
+    trim: int
+    stream: int
+
+
+class Fields(TypedDict, total=False):
+    """What an event may say."""
+
+    stream: int
+    conn: int
+    epoch: int
+    count: int
+    lo: int
+    hi: int
+    digest: int
+    text: str
 
 
 def digest_of(*what: object) -> int:
@@ -38,15 +52,17 @@ def digest_of(*what: object) -> int:
 class Story:
     """Verbs that append one event each, at the time last said; members start when first heard of.
 
-    `n0` speaks to `n1` on connection 1, and `n1` listens in window 1, unless something else is said.
+    `n0` speaks to `n1` on connection 1, and `n1` listens in window 1, unless it says otherwise.
+    Members promise the bounds they are given, and nothing else.
     """
 
     def __init__(self, **bounds: float | None) -> None:
-        self.bounds = BOUNDS | bounds
+        self.bounds = bounds
         self.now = 0.0
+        self.has_ended = False
         self.blocks: dict[str, bytes] = {}
         self._tracers: dict[str, Tracer] = {}
-        self._rig = self._tracer("rig", 0)
+        self.rig = self._tracer("rig", 0)
 
     def at(self, time: float) -> Self:
         """What follows happens at this time."""
@@ -55,8 +71,8 @@ class Story:
 
     # -- The sender --------------------------------------------------------------------------
 
-    def opens(self, who: str = "n0", to: str = "n1", *, conn: int = 1) -> Self:
-        return self._conn(trace.SENDER_OPEN, who, to, conn, 0, "")
+    def opens(self, who: str = "n0", to: str = "n1", *, conn: int = 1, why: str = "") -> Self:
+        return self._conn(trace.SENDER_OPEN, who, to, conn, 0, why)
 
     def closes(self, who: str = "n0", to: str = "n1", *, conn: int = 1, why: str = "close") -> Self:
         return self._conn(trace.SENDER_CLOSING, who, to, conn, 0, why)
@@ -66,11 +82,16 @@ class Story:
     ) -> Self:
         return self._conn(trace.SENDER_REMOVED, who, to, conn, 0, why)
 
-    def sends(self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", **more: Any) -> Self:
+    def sends(
+        self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", **more: Unpack[Detail]
+    ) -> Self:
         return self._batch(trace.SENT, who, to, lo, hi or lo, **more)
 
-    def resends(self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", **more: Any) -> Self:
-        return self._batch(trace.RETRANSMITTED, who, to, lo, hi or lo, stream=1, **more)
+    def resends(
+        self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", **more: Unpack[Detail]
+    ) -> Self:
+        more["stream"] = 1
+        return self._batch(trace.RETRANSMITTED, who, to, lo, hi or lo, **more)
 
     def purges(
         self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", *, conn: int = 1
@@ -91,15 +112,21 @@ class Story:
         return self._conn(trace.RECEIVER_REMOVED, who, to, conn, epoch, why)
 
     def delivers(
-        self, lo: int, hi: int = 0, who: str = "n1", of: str = "n0", epoch: int = 1, **more: Any
+        self,
+        lo: int,
+        hi: int = 0,
+        who: str = "n1",
+        of: str = "n0",
+        *,
+        epoch: int = 1,
+        part_of: tuple[int, int] | None = None,
+        **more: Unpack[Detail],
     ) -> Self:
         """A batch, or with `part_of=(lo, hi)` the part of one that was new."""
-        hi = hi or lo
-        batch = more.pop("part_of", None)
-        if batch is not None:
-            more.setdefault("digest", self._digest(of, who, more.get("conn", 1), *batch))
+        if part_of is not None:
+            more.setdefault("digest", self.digest(of, who, *part_of, conn=more.get("conn", 1)))
             more["stream"] = trace.PARTIAL
-        return self._batch(trace.DELIVERED, who, of, lo, hi, epoch=epoch, **more)
+        return self._batch(trace.DELIVERED, who, of, lo, hi or lo, epoch=epoch, **more)
 
     def acks(
         self, upto: int, who: str = "n1", to: str = "n0", *, conn: int = 1, epoch: int = 1
@@ -111,9 +138,7 @@ class Story:
     ) -> Self:
         hi = hi or lo
         count = count or hi - lo + 1
-        return self._note(
-            trace.REQUESTED, who, to, conn=1, epoch=epoch, lo=lo, hi=hi, count=count
-        )
+        return self._note(trace.REQUESTED, who, to, conn=1, epoch=epoch, lo=lo, hi=hi, count=count)
 
     def syncs(self, who: str = "n1", to: str = "n0", *, conn: int = 1) -> Self:
         return self._note(trace.SYNC, who, to, conn=conn, lo=1)
@@ -147,20 +172,21 @@ class Story:
         if member:
             self._of(member)
             text["member"] = IDS[member]
-        self._rig.record(trace.FAULT, self.now, text=json.dumps(text))
+        self.rig.record(trace.FAULT, self.now, text=json.dumps(text))
         return self
 
     def probe(self, bit: int, name: str = "f1", do: str = "loss") -> Self:
         text = json.dumps({"id": name, "do": do, "bit": bit})
-        self._rig.record(trace.PROBE, self.now, text=text)
+        self.rig.record(trace.PROBE, self.now, text=text)
         return self
 
     def quiet(self, time: float) -> Self:
-        self.at(time)._rig.record(trace.PHASE, time, text="quiet")
+        self.at(time).rig.record(trace.PHASE, time, text="quiet")
         return self
 
     def ends(self, time: float) -> Self:
-        self.at(time)._rig.record(trace.PHASE, time, text="end")
+        self.at(time).rig.record(trace.PHASE, time, text="end")
+        self.has_ended = True
         return self
 
     # -- The whole ---------------------------------------------------------------------------
@@ -175,12 +201,16 @@ class Story:
         return self.delivers(lo, hi).acks(hi).at(at + 0.2).purges(lo, hi)
 
     def told(self) -> dict[str, bytes]:
-        """The traces of the run."""
+        """The traces of the run, which ends in quiet if nothing else was said."""
+        if not self.has_ended:
+            self.quiet(10.0).ends(20.0)
         for tracer in self._tracers.values():
             tracer.seal()
         return self.blocks
 
-    def _digest(self, sender: str, receiver: str, conn: int, lo: int, hi: int) -> int:
+    @staticmethod
+    def digest(sender: str, receiver: str, lo: int, hi: int, *, conn: int = 1) -> int:
+        """The digest of a batch, unless its SENT says otherwise."""
         return digest_of(sender, receiver, conn, lo, hi)
 
     def _batch(
@@ -202,7 +232,7 @@ class Story:
     ) -> Self:
         if digest is None:
             sender, receiver = (peer, who) if kind == trace.DELIVERED else (who, peer)
-            digest = self._digest(sender, receiver, conn, lo, hi)
+            digest = self.digest(sender, receiver, lo, hi, conn=conn)
         count = hi - lo + 1
         flags = OOB * oob | DONT_LOOPBACK * muted
         size = count * BYTES if size is None else size
@@ -217,12 +247,18 @@ class Story:
         return self._note(trace.CONN, who, peer, stream=stream, conn=conn, epoch=epoch, text=why)
 
     def _note(
-        self, kind: int, who: str, peer: str | None, *, protocol: int = wire.UNICAST3, **more: Any
+        self,
+        kind: int,
+        who: str,
+        peer: str | None,
+        *,
+        protocol: int = wire.UNICAST3,
+        **more: Unpack[Fields],
     ) -> Self:
         if peer is not None:
             self._of(peer)
-            more["peer"] = IDS[peer]
-        self._of(who).record(kind, self.now, protocol=protocol, **more)
+        short = IDS[peer] if peer else 0
+        self._of(who).record(kind, self.now, protocol=protocol, peer=short, **more)
         return self
 
     def _of(self, who: str) -> Tracer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -325,7 +326,8 @@ class SendMachine(RuleBasedStateMachine):
     @rule(count=COUNTS, size=SIZES)
     def a_batch_is_sent_if_there_is_room(self, count: int, size: int) -> None:
         messages, room = self.window.room()
-        if count > messages or size > room:
+        # A window that holds nothing takes one batch of any size, else that batch never leaves.
+        if count > messages or (size > room and self.unacked):
             return
         name = len(self.sizes)
         assert self.window.append(count, size, name) == self.high + 1
@@ -366,12 +368,11 @@ class SendMachine(RuleBasedStateMachine):
         ]
         assert (window.low, window.high, len(window)) == (self.low, self.high, len(self.unacked))
         assert window.bytes == used
+        assert window.room() == (window.capacity - len(window), window.capacity_bytes - used)
         if retained:
-            assert window.room() == (window.capacity - len(window), window.capacity_bytes - used)
             assert window.oldest() is next(iter(window))
             assert window.newest() is list(window)[-1]
         else:
-            assert window.room()[0] == window.capacity
             assert window.oldest() is window.newest() is None
 
     @invariant()
@@ -382,11 +383,11 @@ class SendMachine(RuleBasedStateMachine):
         assert window.bytes <= window.capacity_bytes or len(list(window)) == 1
 
 
-TestRoomyReceiveWindow = RoomyReceiveWindow.TestCase
+TestRoomyReceiveWindow = pytest.mark.slow(RoomyReceiveWindow.TestCase)
 TestRoomyReceiveWindow.settings = LONG
-TestTightReceiveWindow = TightReceiveWindow.TestCase
+TestTightReceiveWindow = pytest.mark.slow(TightReceiveWindow.TestCase)
 TestTightReceiveWindow.settings = LONG
-TestSendWindow = SendMachine.TestCase
+TestSendWindow = pytest.mark.slow(SendMachine.TestCase)
 
 
 @dataclass(frozen=True)

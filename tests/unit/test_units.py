@@ -46,7 +46,11 @@ def test_a_number_and_its_unit_are_read_exactly(
 @pytest.mark.parametrize(
     ("quantity", "text", "message"),
     [
-        (DURATION, "5", "it has no unit; write a duration such as 500ms (units: s, ms, us, min, h)"),
+        (
+            DURATION,
+            "5",
+            "it has no unit; write a duration such as 500ms (units: s, ms, us, min, h)",
+        ),
         (DURATION, "5sec", "it has the unknown unit 'sec'"),
         (DURATION, "5 s", "it has the unknown unit ' s'"),
         (DURATION, "5S", "it has the unknown unit 'S'"),
@@ -113,7 +117,9 @@ def test_a_number_of_a_million_digits_is_refused_before_it_is_computed() -> None
         (BANDWIDTH, 1_000_000.0, "8Mbit/s"),
     ],
 )
-def test_a_text_without_a_point_is_written_if_there_is_one_and_a_short_one(quantity: Quantity, value: float, text: str) -> None:
+def test_a_text_without_a_point_is_written_if_there_is_one_and_a_short_one(
+    quantity: Quantity, value: float, text: str
+) -> None:
     assert quantity.write(value) == text
 
 

@@ -14,7 +14,8 @@ from chaos.backends.sim.engine import Engine, Host
 from chaos.backends.sim.nemesis import FLAG_BITS, Nemesis
 from chaos.backends.sim.network import Network
 from chaos.fate import FATES
-from chaos.scenario import Load, Scenario
+from chaos.scenario import Scenario
+from chaos.workload import Load
 from chaos.schedule import schedule
 from chaos.traffic import Stream
 from node import trace

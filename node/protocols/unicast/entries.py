@@ -76,6 +76,18 @@ class SenderEntry(Entry):
         self.established = False
 
 
+class Asked:
+    """Seqnos that were first requested together: up to `hi`, last asked for at `at`."""
+
+    __slots__ = ("at", "hi", "is_sampled", "tries")
+
+    def __init__(self, hi: int, at: float) -> None:
+        self.hi = hi
+        self.at = at
+        self.tries = 0
+        self.is_sampled = False
+
+
 class ReceiverEntry(Entry):
     """The half that receives from `peer`; its life is one epoch."""
 
@@ -84,10 +96,9 @@ class ReceiverEntry(Entry):
         "ack_repeats",
         "ack_wanted",
         "acked",
-        "ask_again_at",
-        "asked_at",
-        "asked_to",
+        "asked",
         "epoch",
+        "fresh_at",
         "last_ack",
         "missing_before",
         "report_due",
@@ -115,9 +126,10 @@ class ReceiverEntry(Entry):
         self.ack_repeats = 0
         self.missing_before = 0
         """Highest missing seqno at the previous look; 0 when nothing was missing."""
-        self.asked_to = 0
-        self.asked_at = 0.0
-        self.ask_again_at = 0.0
+        self.asked: list[Asked] = []
+        """What was requested and may still be missing, ascending: each covers what lies above the one before."""
+        self.fresh_at = now
+        """When something new last arrived."""
         self.report_due = inf
         """When UNICAST2 looks whether to report; its reports since something arrived."""
         self.reports = 0

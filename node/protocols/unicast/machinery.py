@@ -27,11 +27,13 @@ from node.core.window import Piece, ReceiveWindow, SendWindow, Stored
 from node.core.wire import Head
 from node.protocols.port import Port
 from node.protocols.unicast.config import UnicastConfig
-from node.protocols.unicast.entries import Arrival, Batch, Entry, ReceiverEntry, SenderEntry, State
+from node.protocols.unicast.entries import Arrival, Asked, Batch, Entry, ReceiverEntry, SenderEntry, State
 from node.protocols.unicast.resync import Resync, Sync
 
 UNLIMITED: Final = 1 << 62
 REMOVED: Final = -1.0
+MAX_REQUESTS_PER_LOOK: Final = 64
+"""Request frames that one look sends at most; the rest waits for the next look."""
 
 
 class Unicast(ABC):
@@ -71,9 +73,11 @@ class Unicast(ABC):
     def _after_data(self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float) -> None:
         """New messages (or a duplicate, when `new` is 0) were taken: ack now, later, or not at all."""
 
-    @abstractmethod
     def _repair(self, entry: SenderEntry, now: float) -> None:
-        """Nothing was acked or sent since the previous look: repeat what this generation repeats."""
+        """Nothing was acked or sent since the previous look: the newest batch makes every hole visible."""
+        newest = entry.window.newest()
+        if newest is not None:
+            self._resend(entry, newest, now)
 
     def _answer_sfs(self, entry: SenderEntry, head: Head, now: float) -> None:
         """Resend the lowest retained batch as a possible start (D-9); the rest will be asked for."""
@@ -225,17 +229,24 @@ class Unicast(ABC):
                 self._deliver_ready(entry, now)
         else:
             self._refused(entry, head)
-        if head.transmission and entry.asked_at and head.lo <= entry.asked_to:
-            # Only an answer to the one request that can have caused it measures a round trip.
-            if entry.tries == 0:
-                entry.rtt.sample(now - entry.asked_at)
-            entry.asked_at = 0.0
+        if head.transmission and entry.asked:
+            self._sample_round_trip(entry, head.lo, now)
         self._after_data(entry, taken, len(arrival.body), flags, now)
         if window.deliverable < window.seen and entry.look_due == inf and self.asks_for_gaps:
             entry.look_due = self.pacer.first_gap_look(now)
             if entry.look_due <= now:
                 self._look_at_gaps(entry, now)
             self._wake(entry, entry.look_due)
+
+    @staticmethod
+    def _sample_round_trip(entry: ReceiverEntry, seqno: int, now: float) -> None:
+        """Only an answer to the one request that can have caused it measures a round trip."""
+        for asked in entry.asked:
+            if seqno <= asked.hi:
+                if not asked.tries and not asked.is_sampled:
+                    entry.rtt.sample(now - asked.at)
+                    asked.is_sampled = True
+                return
 
     def _refused(self, entry: ReceiverEntry, head: Head) -> None:
         hi = head.lo + head.count - 1
@@ -305,7 +316,7 @@ class Unicast(ABC):
         if tomb and is_newer(tomb, head.conn):
             self._port.drop("old-connection")
             return None
-        if head.flags & FIRST and (tomb != head.conn or self.resync.is_answer(head.source, head.stamp)):
+        if head.flags & FIRST and (tomb != head.conn or self.resync.is_answer(head)):
             if entry is not None:
                 self._remove_receiver(entry, "replaced", now)
             # A batch may begin below what the sender still has to get acked: that part was delivered before.
@@ -323,13 +334,20 @@ class Unicast(ABC):
         sync = self.resync.remember(arrival, now)
         if self.config.historical.sync_spacing and getattr(self.config, "sync", "spaced") == "deferred":
             if sync.due == inf:
-                sync.due = self.pacer.second_gap_look(now, self._round_trip(head.source))
+                sync.due = self._deferred_until(sync, now)
                 heappush(self._agenda, (sync.due, next(self._order), sync))
             return
         spacing = self.pacer.spaced(self.config.sync_min_interval, self._round_trip(head.source))
         if self.config.historical.sync_spacing and now < sync.sent_at + spacing:
             return
         self._send_sfs(sync, now)
+
+    def _deferred_until(self, sync: Sync, now: float) -> float:
+        """The next tick; in `fast`, after the reordering tolerance at first, then at the pace of resends."""
+        rtt = self._round_trip(sync.peer)
+        if sync.repeats < 0:
+            return self.pacer.second_gap_look(now, rtt)
+        return max(self.pacer.second_gap_look(now, rtt), self.pacer.next_send_look(sync.sent_at, rtt, sync.repeats))
 
     def _send_sfs(self, sync: Sync, now: float) -> None:
         sync.sent_at = now
@@ -506,41 +524,59 @@ class Unicast(ABC):
     def _look_at_gaps(self, entry: ReceiverEntry, now: float) -> None:
         """The two-look rule: ask only for what was already missing at the previous look (JGRP-1539)."""
         window = entry.window
-        config = self.config
-        missing = window.missing(config.max_xmit_req_size, config.max_xmit_req_ranges)
+        missing = window.missing(UNLIMITED)
         if not missing:
-            entry.missing_before = entry.asked_to = entry.tries = 0
+            entry.missing_before = 0
+            entry.asked.clear()
             entry.look_due = inf
             return
-        highest = missing[-1][1]
-        before = entry.missing_before
+        before, highest = entry.missing_before, missing[-1][1]
         entry.missing_before = max(before, highest)
-        is_repeat = now >= entry.ask_again_at
-        after = 0 if is_repeat else entry.asked_to
-        ask = [(max(lo, after + 1), min(hi, before)) for lo, hi in missing if hi > after and lo <= before]
+        ask = self._due_requests(entry, missing, before, now)
         if ask:
-            if is_repeat:
-                entry.tries = entry.tries + 1 if ask[0][0] <= entry.asked_to else 0
-                entry.ask_again_at = self.pacer.next_gap_look(now, entry.rtt, entry.tries)
-            entry.asked_to = max(entry.asked_to, ask[-1][1])
-            entry.asked_at = now
             self._request(entry, ask, now)
-        if highest > before:
-            entry.look_due = self.pacer.second_gap_look(now, entry.rtt)
-        else:
-            entry.look_due = max(entry.ask_again_at, now)
+        due = self.pacer.second_gap_look(now, entry.rtt) if highest > before else inf
+        for asked in entry.asked:
+            due = min(due, self.pacer.next_gap_look(asked.at, entry.rtt, asked.tries))
+        entry.look_due = max(due, now)
+
+    def _due_requests(
+        self, entry: ReceiverEntry, missing: list[tuple[int, int]], before: int, now: float
+    ) -> list[tuple[int, int]]:
+        """What of the missing ranges to ask for now: never asked and seen before, or asked too long ago."""
+        pacer, rtt = self.pacer, entry.rtt
+        asked = [one for one in entry.asked if one.hi > entry.window.deliverable]
+        known = asked[-1].hi if asked else entry.window.deliverable
+        due: list[tuple[int, int]] = []
+        lo = 0
+        for one in asked:
+            if pacer.next_gap_look(one.at, rtt, one.tries) <= now:
+                parts = _overlap(missing, lo + 1, one.hi)
+                due += parts
+                one.at = now
+                one.tries += 1
+            lo = one.hi
+        if before > known and (fresh := _overlap(missing, known + 1, before)):
+            due += fresh
+            asked.append(Asked(before, now))
+        entry.asked = asked
+        return due
 
     def _request(self, entry: ReceiverEntry, ranges: list[tuple[int, int]], now: float) -> None:
-        number = sum(hi - lo + 1 for lo, hi in ranges)
-        self._tracer.records.append(
-            (trace.REQUESTED, 0, self.protocol, 0, entry.peer, entry.conn, entry.epoch, 0,
-             number, ranges[0][0], ranges[-1][1], 0, 0, 0, 0, now)
-        )  # fmt: skip
-        frame = self._codec.pack_control(
-            wire.XMIT_REQ, self.protocol, entry.peer, entry.conn, ranges[-1][1],
-            transmission=min(entry.tries, 255), ranges=ranges,
-        )  # fmt: skip
-        self._port.frames.append((entry.peer, frame, b""))
+        """Ask, in as many frames as the size of a request makes of it, but not without limit."""
+        config = self.config
+        requests = split_ranges(ranges, config.max_xmit_req_size, config.max_xmit_req_ranges)
+        transmission = max(asked.tries for asked in entry.asked)
+        for part, number in requests[:MAX_REQUESTS_PER_LOOK]:
+            self._tracer.records.append(
+                (trace.REQUESTED, 0, self.protocol, 0, entry.peer, entry.conn, entry.epoch, 0,
+                 number, part[0][0], part[-1][1], 0, 0, 0, 0, now)
+            )  # fmt: skip
+            frame = self._codec.pack_control(
+                wire.XMIT_REQ, self.protocol, entry.peer, entry.conn, part[-1][1],
+                transmission=min(transmission, 255), ranges=part,
+            )  # fmt: skip
+            self._port.frames.append((entry.peer, frame, b""))
 
     # -- Time --------------------------------------------------------------------------------
 
@@ -689,7 +725,7 @@ class Unicast(ABC):
             self._flush_ack(entry, now)
         entry.due = REMOVED
         del self._receivers[entry.peer]
-        self.resync.bury(entry.peer, entry.conn, now)
+        self.resync.bury(entry.peer, entry.conn, self._last_stamp, now)
         self._trace_conn(entry, trace.RECEIVER_REMOVED, reason, now, entry.window.delivered)
 
     def _flush_ack(self, entry: ReceiverEntry, now: float) -> None:
@@ -824,8 +860,13 @@ class Unicast(ABC):
             "request_spacing": least,
             "request_size": config.max_xmit_req_size,
             "sync_spacing": self._sync_spacing(),
-            "quiet_within": 12 * config.xmit_interval,
+            "quiet_within": self._quiet_within(),
         }
+
+    def _quiet_within(self) -> float:
+        """A dozen intervals, and one more for each look that the gaps of a whole window may take to ask for."""
+        looks = self.config.window_messages / (MAX_REQUESTS_PER_LOOK * self.config.max_xmit_req_size)
+        return (12 + looks) * self.config.xmit_interval
 
     def _ack_within(self) -> float:
         return self.config.xmit_interval
@@ -866,3 +907,30 @@ class Unicast(ABC):
 
     def _gauge(self, stream: int, peer: int, value: int, bound: int, now: float) -> None:
         self._tracer.record(trace.GAUGE, now, protocol=self.protocol, stream=stream, peer=peer, lo=value, hi=bound)
+
+
+def _overlap(ranges: list[tuple[int, int]], lo: int, hi: int) -> list[tuple[int, int]]:
+    """The parts of ascending ranges within `lo..hi`."""
+    return [(max(first, lo), min(last, hi)) for first, last in ranges if last >= lo and first <= hi]
+
+
+def split_ranges(
+    ranges: list[tuple[int, int]], most_seqnos: int, most_ranges: int
+) -> list[tuple[list[tuple[int, int]], int]]:
+    """Cut ascending ranges into requests, each with how many seqnos it asks for."""
+    requests: list[tuple[list[tuple[int, int]], int]] = []
+    part: list[tuple[int, int]] = []
+    number = 0
+    for first, last in ranges:
+        lo = first
+        while lo <= last:
+            hi = min(last, lo + most_seqnos - number - 1)
+            part.append((lo, hi))
+            number += hi - lo + 1
+            lo = hi + 1
+            if number >= most_seqnos or len(part) >= most_ranges:
+                requests.append((part, number))
+                part, number = [], 0
+    if part:
+        requests.append((part, number))
+    return requests

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
+from node.core.serial import is_newer
+from node.core.wire import Head
 from node.protocols.unicast.config import UnicastConfig
 from node.protocols.unicast.entries import Arrival
 
@@ -32,13 +34,21 @@ class Sync:
         self.cached: list[Arrival] = []
 
 
+class Tombstone(NamedTuple):
+    """A removed connection: its id, our newest timestamp at that moment, and how long it is remembered."""
+
+    conn: int
+    stamp: int
+    until: float
+
+
 class Resync:
     """The tables of one member."""
 
     def __init__(self, config: UnicastConfig) -> None:
         self.config = config
         self._syncs: dict[int, Sync] = {}
-        self._tombs: dict[int, tuple[int, float]] = {}
+        self._tombs: dict[int, Tombstone] = {}
 
     def remember(self, arrival: Arrival, now: float) -> Sync:
         """Keep an early frame (D-6), newest connection only, and say what was sent to its sender so far."""
@@ -57,12 +67,12 @@ class Resync:
             sync.cached.append(arrival)
         return sync
 
-    def is_answer(self, peer: int, stamp: int) -> bool:
-        """Whether a frame echoes the newest SEND_FIRST_SEQNO sent to its sender (R-3)."""
-        sync = self._syncs.get(peer)
+    def is_answer(self, head: Head) -> bool:
+        """Whether a first frame answers a SEND_FIRST_SEQNO sent since the window was removed (R-3)."""
         if not self.config.historical.stamps:
-            return sync is not None
-        return sync is not None and stamp != 0 and stamp == sync.stamp
+            return head.source in self._syncs
+        buried = self._tombs.get(head.source)
+        return buried is not None and head.stamp != 0 and is_newer(head.stamp, buried.stamp)
 
     def take_cached(self, peer: int, conn: int) -> list[Arrival]:
         """The early frames of a connection that just opened; those of others are thrown away."""
@@ -77,22 +87,21 @@ class Resync:
         if sync := self._syncs.get(peer):
             sync.due = inf
 
-    def bury(self, peer: int, conn: int, now: float) -> None:
+    def bury(self, peer: int, conn: int, stamp: int, now: float) -> None:
         """Remember the newest connection that was removed: a late first frame of it must not re-open it."""
         if len(self._tombs) >= MAX_PEERS:
             del self._tombs[next(iter(self._tombs))]
-        self._tombs[peer] = (conn, now + self.config.conn_close_timeout)
+        self._tombs[peer] = Tombstone(conn, stamp, now + self.config.conn_close_timeout)
 
     def tombstone(self, peer: int, now: float) -> int:
         """The connection of `peer` last removed, or 0."""
         buried = self._tombs.get(peer)
         if buried is None:
             return 0
-        conn, until = buried
-        if now >= until and self.config.conn_close_timeout > 0:
+        if now >= buried.until and self.config.conn_close_timeout > 0:
             del self._tombs[peer]
             return 0
-        return conn
+        return buried.conn
 
     def retain(self, members: frozenset[int]) -> None:
         """Drop the early frames of who is not in the view; the tombstones outlive it."""

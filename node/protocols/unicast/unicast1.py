@@ -6,6 +6,8 @@ frame and a resend of the whole window whenever one ack is late. See docs/protoc
 
 from __future__ import annotations
 
+from math import inf
+
 from node.core import wire
 from node.core.model import FIRST
 from node.core.wire import Head
@@ -30,9 +32,19 @@ class Unicast1(Unicast):
         else:
             self._ack_soon(entry)
 
-    def _repair(self, entry: SenderEntry, now: float) -> None:
-        for stored in list(entry.window):
+    def _look_at_acks(self, entry: SenderEntry, now: float) -> None:
+        """Repeat whatever was unacked at the previous look already, progress or not."""
+        window = entry.window
+        if window.low == window.high:
+            entry.look_due = inf
+            return
+        _low, seen = entry.watermark
+        old = [stored for stored in window if stored.hi <= seen]
+        for stored in old:
             self._resend(entry, stored, now)
+        entry.tries = entry.tries + 1 if old else 0
+        entry.watermark = (window.low, window.high)
+        entry.look_due = self.pacer.next_send_look(now, entry.rtt, entry.tries)
 
     def _answer_sfs(self, entry: SenderEntry, head: Head, now: float) -> None:
         resend_from_lowest(self, entry, head, now)

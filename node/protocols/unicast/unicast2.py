@@ -35,6 +35,8 @@ class Unicast2(Unicast):
         if flags & FIRST:
             self._send_ack(entry, now)
         entry.reports = 0
+        if new:
+            entry.fresh_at = now
         entry.unacked += new
         entry.unacked_bytes += size
         if (
@@ -55,7 +57,8 @@ class Unicast2(Unicast):
         """Report when the stream went quiet or the interval passed; then fall silent until something arrives."""
         if entry.report_due > now:
             return entry.report_due
-        is_quiet = now - entry.last_used >= self._settled_after(entry) / 2
+        # Duplicates are not traffic: the sender repeats because it waits for this report.
+        is_quiet = now - entry.fresh_at >= self._settled_after(entry) / 2
         is_due = now - entry.last_ack >= self.config.stable_interval
         if is_due or (is_quiet and self.config.historical.repair_ends):
             self._report(entry, now)
@@ -104,11 +107,11 @@ class Unicast2(Unicast):
     def _repair(self, entry: SenderEntry, now: float) -> None:
         if not self.config.historical.repair_ends:
             return
-        oldest, newest = entry.window.oldest(), entry.window.newest()
+        oldest = entry.window.oldest()
         if not entry.established and oldest is not None:
-            self._resend(entry, oldest, now, FIRST if oldest.lo == 1 else 0)
-        elif newest is not None:
-            self._resend(entry, newest, now)
+            self._resend(entry, oldest, now)
+        else:
+            super()._repair(entry, now)
 
     def _answer_sfs(self, entry: SenderEntry, head: Head, now: float) -> None:
         """The lowest batch as a start, and the newest (D-9): the receiver asks for what lies between."""

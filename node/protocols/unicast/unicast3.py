@@ -35,8 +35,3 @@ class Unicast3(Unicast):
             timing = self.pacer.timing
             return timing.reorder_tolerance if timing.adaptive else self.config.xmit_interval
         return super()._sync_spacing()
-
-    def _repair(self, entry: SenderEntry, now: float) -> None:
-        newest = entry.window.newest()
-        if newest is not None:
-            self._resend(entry, newest, now)

@@ -1,0 +1,145 @@
+"""`stormcast trace`: the traces of a run, as text and in figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from xxhash import xxh3_64_intdigest
+
+from node.core.errors import BadTrace
+from node.core.model import flag_names
+from node.core.wire import PROTOCOLS
+from node.trace import CONN, CONN_STATES, EVENT_NAMES, GAUGE, GAUGES, START, Block, Event, read_blocks_untrusted
+
+USAGE = 2
+UNKNOWN = 3
+
+
+def trace(argv: list[str]) -> int:
+    """`stormcast trace cat|stats RUN`."""
+    parser = argparse.ArgumentParser(prog="stormcast trace", description="Read the traces of a run.", allow_abbrev=False)
+    parser.add_argument("what", choices=("cat", "stats"), help="cat: one line per event; stats: counts per member")
+    parser.add_argument("run", type=Path, help="a run directory, or one .trace file")
+    parser.add_argument("--member", help="only this member (the name of its trace file)")
+    parser.add_argument("--json", action="store_true", help="one JSON object per event, or one for all stats")
+    args = parser.parse_args(argv)
+    paths = trace_files(args.run)
+    if args.member:
+        paths = [path for path in paths if path.stem == args.member]
+    if not paths:
+        print(f"stormcast trace: no traces in {args.run}: give a run directory or a .trace file", file=sys.stderr)
+        return USAGE
+    try:
+        return _cat(paths, as_json=args.json) if args.what == "cat" else _stats(paths, as_json=args.json)
+    except BadTrace as bad:
+        print(f"stormcast trace: {bad}", file=sys.stderr)
+        return UNKNOWN
+
+
+def trace_files(run: Path) -> list[Path]:
+    """The trace files of a run directory, or the one that was named."""
+    if run.is_file():
+        return [run]
+    return sorted(run.glob("trace/*.trace")) or sorted(run.glob("*.trace"))
+
+
+def _blocks(path: Path) -> Iterator[Block]:
+    """The blocks of a file; a torn end is said by name, after all that is whole."""
+    try:
+        yield from read_blocks_untrusted(path.read_bytes(), xxh3_64_intdigest)
+    except BadTrace as bad:
+        raise BadTrace(f"{path}: {bad.reason}; everything before it was read") from None
+
+
+def member_names(paths: list[Path]) -> dict[int, str]:
+    """Short ids to names, as the members' START events say them."""
+    names = {0: "rig"}
+    for path in paths:
+        for block in read_blocks_untrusted(path.read_bytes(), xxh3_64_intdigest):
+            first = block.events[0]
+            if first.kind == START:
+                names[block.member] = path.stem
+            break
+    return names
+
+
+def _cat(paths: list[Path], *, as_json: bool) -> int:
+    names = member_names(paths)
+    events = [
+        (event.time, path.stem, block.first + number, event, block.text(event))
+        for path in paths
+        for block in _blocks(path)
+        for number, event in enumerate(block.events)
+    ]
+    events.sort(key=lambda one: one[:3])
+    for _time, member, number, event, text in events:
+        if as_json:
+            print(json.dumps({"member": member, "number": number, "event": event.name, **event._asdict(), "text": text}))
+        else:
+            print(f"{event.time:12.6f} {member}#{number:<6} {describe(event, text, names)}")
+    return 0
+
+
+def describe(event: Event, text: str, names: dict[int, str]) -> str:
+    """One event in words; what is zero is left out."""
+    words = [event.name.ljust(13)]
+    if event.kind == CONN:
+        words.append(CONN_STATES.get(event.stream, str(event.stream)))
+    elif event.kind == GAUGE:
+        words.append(f"{GAUGES.get(event.stream, event.stream)} {event.lo} of {event.hi}")
+    if event.peer:
+        words.append(f"peer {names.get(event.peer, f'{event.peer:08x}')}")
+    if event.conn:
+        words.append(f"conn {event.conn}")
+    if event.epoch:
+        words.append(f"epoch {event.epoch}")
+    if event.kind != GAUGE and (event.lo or event.hi):
+        words.append(f"{event.lo}..{event.hi}" if event.hi else f"{event.lo}")
+    if event.count:
+        words.append(f"{event.count} messages")
+    if event.bytes:
+        words.append(f"{event.bytes} B {event.digest:016x}")
+    if event.flags:
+        words.append(flag_names(event.flags))
+    if text:
+        words.append(text)
+    return " ".join(words)
+
+
+def _stats(paths: list[Path], *, as_json: bool) -> int:
+    totals = {}
+    for path in paths:
+        counts: Counter[str] = Counter()
+        messages: Counter[str] = Counter()
+        blocks, protocols, last = 0, set(), 0.0
+        for block in _blocks(path):
+            blocks += 1
+            for event in block.events:
+                name = EVENT_NAMES.get(event.kind, str(event.kind))
+                counts[name] += 1
+                messages[name] += event.count
+                last = max(last, event.time)
+                if event.protocol:
+                    protocols.add(PROTOCOLS.get(event.protocol, str(event.protocol)))
+        totals[path.stem] = {
+            "bytes": path.stat().st_size,
+            "blocks": blocks,
+            "events": dict(sorted(counts.items())),
+            "messages": {name: messages[name] for name in sorted(messages) if messages[name]},
+            "protocols": sorted(protocols),
+            "last_event_seconds": round(last, 6),
+        }
+    if as_json:
+        print(json.dumps(totals))
+        return 0
+    for member, stats in totals.items():
+        print(f"{member}: {stats['bytes']} bytes, {stats['blocks']} blocks, until t={stats['last_event_seconds']}s")
+        for name, number in stats["events"].items():  # type: ignore[attr-defined] the dict built above
+            count = stats["messages"].get(name)  # type: ignore[attr-defined]
+            print(f"  {name:14}{number:8}" + (f"{count:10} messages" if count else ""))
+    return 0

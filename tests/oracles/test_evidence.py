@@ -1,0 +1,178 @@
+"""Reading traces: whole or not at all, and who lived when."""
+
+from __future__ import annotations
+
+import random
+from math import inf
+
+import pytest
+from xxhash import xxh3_64_intdigest
+
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.history import Span
+from chaos.oracles.verdict import Verdict, judge
+from node import trace
+from tests.oracles.story import IDS, Story
+
+
+def read(blocks: dict[str, bytes]) -> Evidence:
+    return Evidence.from_blocks(blocks, xxh3_64_intdigest)
+
+
+def test_a_trace_is_indexed_by_who_spoke_with_whom() -> None:
+    evidence = read(Story().a_clean_exchange().a_clean_exchange(6, 8, at=2.0).told())
+
+    assert evidence.defects == []
+    connection = evidence.connections[IDS["n0"], IDS["n1"], 1]
+    (entry,), (epoch,) = connection.entries, connection.epochs
+    assert [event.hi for event in entry.sent] == [5, 8]
+    assert [event.hi for event in entry.purged] == [5, 8]
+    assert [event.hi for event in epoch.delivered] == [5, 8]
+    assert [event for _epoch, event in entry.delivered] == epoch.delivered
+    assert (evidence.quiet, evidence.end, evidence.messages_sent) == (10.0, 20.0, 8)
+
+
+def test_an_empty_trace_is_no_evidence() -> None:
+    blocks = Story().a_clean_exchange().told()
+
+    assert read(blocks | {"n1": b""}).defects == ["n1: empty trace"]
+
+
+@pytest.mark.parametrize("cut", [1, 40, 100])
+def test_a_torn_trace_is_no_evidence(cut: int) -> None:
+    story = Story().a_clean_exchange()
+    blocks = story.told()
+
+    evidence = read(blocks | {"n1": blocks["n1"][:-cut]})
+    assert evidence.defects == ["n1: torn block"]
+    assert judge(evidence).verdict is Verdict.UNKNOWN
+
+
+def test_every_tear_and_every_flipped_byte_is_noticed() -> None:
+    blocks = Story().a_clean_exchange().told()
+    whole = blocks["n1"]
+    chance = random.Random(1)
+
+    for _ in range(200):
+        at = chance.randrange(len(whole))
+        assert read(blocks | {"n1": whole[:at]}).defects
+        flipped = bytearray(whole)
+        flipped[at] ^= 1 << chance.randrange(8)
+        evidence = read(blocks | {"n1": bytes(flipped)})
+        # Four bytes of the header are reserved, and the check does not cover them.
+        assert evidence.defects or 36 <= at < 40
+        judge(evidence)
+
+
+def test_the_last_block_of_a_killed_member_may_be_torn() -> None:
+    """What it had written and nobody saw is as if it had not happened."""
+    story = Story().a_clean_exchange()
+    seen = len(story.told()["n1"])
+    story.at(2.0).sends(6).at(2.1).fault("crash", member="n1").delivers(6).probe(1)
+    blocks = story.told()
+
+    for length in range(seen, len(blocks["n1"])):
+        evidence = read(blocks | {"n1": blocks["n1"][:length]})
+        assert evidence.defects == []
+        assert judge(evidence).verdict is Verdict.HOLDS
+
+
+def test_a_trace_with_blocks_of_two_members_is_no_evidence() -> None:
+    blocks = Story().a_clean_exchange().told()
+
+    mixed = read(blocks | {"n1": blocks["n1"] + blocks["n0"]})
+    assert mixed.defects[0] == "n1: block of another member"
+
+
+def test_two_traces_of_one_member_are_no_evidence() -> None:
+    blocks = Story().a_clean_exchange().told()
+
+    assert read(blocks | {"copy": blocks["n1"]}).defects == ["copy: the same member as n1"]
+
+
+def test_a_missing_block_is_noticed() -> None:
+    story = Story().a_clean_exchange()
+    first = len(story.told()["n1"])
+    story.at(2.0).acks(5)
+    second = len(story.told()["n1"])
+    story.at(3.0).acks(5)
+    blocks = story.told()
+
+    missing = blocks["n1"][:first] + blocks["n1"][second:]
+    assert read(blocks | {"n1": missing}).defects == ["n1: events 4..5 are missing"]
+
+
+@pytest.mark.parametrize(("label", "who"), [("n0", "a0"), ("n1", "a1")])
+def test_a_member_that_was_heard_must_have_left_a_trace(label: str, who: str) -> None:
+    blocks = Story().a_clean_exchange().told()
+    del blocks[label]
+
+    assert read(blocks).defects == [f"{who} was heard and left no trace"]
+
+
+def test_a_run_without_its_end_is_no_evidence() -> None:
+    blocks = Story().a_clean_exchange().told()
+    del blocks["rig"]
+
+    assert read(blocks).defects == ["the rig recorded no end of the run"]
+
+
+def test_a_rig_that_talks_nonsense_is_no_evidence() -> None:
+    story = Story().a_clean_exchange()
+    story.rig.record(trace.FAULT, 2.0, text="{half a fau")
+
+    (defect,) = read(story.told()).defects
+    assert defect.startswith("rig: '{half a fau' does not say what it should")
+
+
+def test_who_ended_how() -> None:
+    story = Story().a_clean_exchange().at(2.0).sends(1, to="n2", conn=2)
+    story.at(3.0).fault("restart", member="n1").at(3.5).sends(1, to="n1-2", conn=3)
+    story.at(4.0).stops("n2")
+    members = read(story.told()).members
+
+    ended = {label: members[IDS[label]].ended for label in ("n0", "n1", "n1-2", "n2")}
+    assert ended == {"n0": inf, "n1": 3.0, "n1-2": inf, "n2": 4.0}
+    assert members[IDS["n1-2"]].name == "n1-2"
+
+
+def test_a_member_is_replaced_by_whoever_starts_under_its_name() -> None:
+    """No fault says so: it died by itself."""
+    story = Story().a_clean_exchange().at(3.5).sends(1, to="n1-2", conn=3)
+
+    assert read(story.told()).members[IDS["n1"]].ended == 3.5
+
+
+@pytest.mark.parametrize(
+    ("do", "phase", "name"),
+    [
+        ("resume", "off", "heal"),
+        ("resume", "on", "f9"),
+        ("pause", "off", "f1"),
+        ("end", "off", "f1"),
+    ],
+)
+def test_a_pause_ends_by_its_name_or_by_a_resume(do: str, phase: str, name: str) -> None:
+    story = Story().a_clean_exchange().at(2.0).fault("pause", member="n1", name="f1")
+    story.at(2.5).fault("loss", "off", name="f3").fault("consume", "off", member="n1", name="f4")
+    story.fault("resume", "off", member="n0", name="f5")
+    story.at(3.0).fault(do, phase, member="n1", name=name)
+    member = read(story.told()).members[IDS["n1"]]
+
+    assert member.paused == [Span(2.0, 3.0)]
+    assert member.stalled == []
+
+
+def test_a_stall_that_nothing_ends_lasts() -> None:
+    story = Story().a_clean_exchange().at(2.0).fault("stall", member="n1")
+
+    assert read(story.told()).members[IDS["n1"]].stalled == [Span(2.0, inf)]
+
+
+def test_settings_that_change_promise_nothing() -> None:
+    story = Story(ack_within=0.5).a_clean_exchange().at(2.0).sends(6).at(2.1).delivers(6)
+    assert judge(read(story.told())).of("L1").verdict is Verdict.VIOLATED
+
+    story = Story(ack_within=0.5).a_clean_exchange().at(2.0).sends(6).at(2.1).delivers(6)
+    story.at(0.5).fault("setattribute", member="n1").probe(1)
+    assert judge(read(story.told())).of("L1").verdict is Verdict.HOLDS

@@ -1,0 +1,186 @@
+"""The schedule: every end explicit, every choice made by the seed, everything mended at the end."""
+
+import pytest
+
+from chaos import faults
+from chaos.scenario import Scenario, parse_scenario
+from chaos.schedule import End, TimedStep, format_plan, schedule
+
+ALL = ("n0", "n1", "n2", "n3", "n4")
+
+
+def scenario(*steps: str, workload: str = "[]") -> Scenario:
+    lines = "".join(f"  - {{{step}}}\n" for step in steps)
+    return parse_scenario(
+        "name: x\nguarantees: [G1]\ncluster: {members: 5}\n"
+        f"workload: {workload}\ntimeline:{lines and chr(10)}{lines or ' []' + chr(10)}"
+    )
+
+
+def plan(*steps: str, workload: str = "[]", seed: int = 7) -> list[tuple[float, str, str]]:
+    """What the schedule does: time, word, fault."""
+    timed = schedule(scenario(*steps, workload=workload), seed)
+    return [(step.at, step.do, step.fault) for step in timed]
+
+
+def test_for_becomes_an_explicit_end() -> None:
+    timed = schedule(scenario("at: 5s, do: cut, from: n0, to: n1, for: 10s"), 0)
+    assert timed == (
+        TimedStep(at=5.0, fault="f1", do="cut", action=faults.Cut(sources=("n0",), dests=("n1",))),
+        TimedStep(at=15.0, fault="f1", do="end", action=End(fault="f1")),
+    )
+
+
+def test_faults_are_numbered_as_they_stand_in_the_file_unless_named() -> None:
+    assert plan(
+        "at: 3s, do: cut, for: 1s",
+        "at: 1s, do: loss, rate: 5%, name: rain, for: 1s",
+        "at: 2s, do: close, member: n0, peer: n1",
+    ) == [
+        (1.0, "loss", "rain"),
+        (2.0, "end", "rain"),
+        (2.0, "close", "f3"),
+        (3.0, "cut", "f1"),
+        (4.0, "end", "f1"),
+    ]
+
+
+def test_cures_are_not_counted_as_faults() -> None:
+    assert plan("at: 1s, do: cut", "at: 2s, do: heal", "at: 3s, do: crash, member: n0") == [
+        (1.0, "cut", "f1"),
+        (2.0, "heal", ""),
+        (3.0, "crash", "f2"),
+    ]
+
+
+def test_at_one_time_the_order_of_the_file_holds_and_ends_come_first() -> None:
+    assert plan(
+        "at: 5s, do: cut, name: a, for: 1s",
+        "at: 6s, do: cut, name: c, for: 1s",
+        "at: 6s, do: cut, name: b, for: 1s",
+    ) == [
+        (5.0, "cut", "a"),
+        (6.0, "end", "a"),
+        (6.0, "cut", "c"),
+        (6.0, "cut", "b"),
+        (7.0, "end", "c"),
+        (7.0, "end", "b"),
+    ]
+
+
+def test_a_fault_that_was_healed_does_not_end_again() -> None:
+    assert plan("at: 1s, do: cut, for: 9s", "at: 2s, do: heal") == [
+        (1.0, "cut", "f1"),
+        (2.0, "heal", ""),
+    ]
+
+
+def test_heal_by_name_leaves_the_others_to_the_end() -> None:
+    assert plan(
+        "at: 1s, do: cut, name: a", "at: 1s, do: cut, name: b", "at: 2s, do: heal, name: a"
+    ) == [(1.0, "cut", "a"), (1.0, "cut", "b"), (2.0, "heal", "a"), (2.0, "heal", "")]
+
+
+def test_what_is_broken_is_mended_when_steps_and_loads_are_over() -> None:
+    assert plan(
+        "at: 1s, do: rule, does: hold",
+        "at: 2s, do: pause, member: n1",
+        "at: 3s, do: stall, member: n2",
+        "at: 4s, do: crash, member: n3",
+        workload="[{do: unicast, count: 1000, rate: 100/s, start: 2s}]",
+    )[4:] == [
+        (12.0, "heal", ""),
+        (12.0, "release", ""),
+        (12.0, "resume", "f2"),
+        (12.0, "consume", "f3"),
+    ]
+
+
+def test_a_clean_end_needs_no_mending() -> None:
+    assert plan("at: 1s, do: pause, member: n1", "at: 2s, do: resume, member: n1") == [
+        (1.0, "pause", "f1"),
+        (2.0, "resume", "f1"),
+    ]
+    assert plan() == []
+
+
+@pytest.mark.parametrize(
+    ("step", "undo"),
+    [
+        ("crash", faults.Restart(member="n1")),
+        ("pause", faults.Resume(member="n1")),
+        ("stall", faults.Consume(member="n1")),
+    ],
+)
+def test_a_member_that_is_stopped_for_a_time_comes_back(step: str, undo: faults.Action) -> None:
+    timed = schedule(scenario(f"at: 1s, do: {step}, member: n1, for: 2s"), 0)
+    assert [(one.at, one.fault) for one in timed] == [(1.0, "f1"), (3.0, "f1")]
+    assert timed[1].action == undo
+
+
+def test_a_member_that_came_back_earlier_does_not_come_back_twice() -> None:
+    assert plan("at: 1s, do: crash, member: n1, for: 5s", "at: 2s, do: restart, member: n1") == [
+        (1.0, "crash", "f1"),
+        (2.0, "restart", "f2"),
+    ]
+
+
+def test_a_crash_takes_the_pause_with_it() -> None:
+    assert plan("at: 1s, do: pause, member: n1", "at: 2s, do: crash, member: n1") == [
+        (1.0, "pause", "f1"),
+        (2.0, "crash", "f2"),
+    ]
+
+
+def test_the_seed_and_nothing_else_chooses() -> None:
+    one = scenario("at: 1s, do: crash, member: random", "at: 2s, do: partition, groups: random")
+    assert schedule(one, 3) == schedule(one, 3)
+    assert len({str(schedule(one, seed)) for seed in range(50)}) > 10
+
+
+def test_a_choice_does_not_depend_on_other_faults() -> None:
+    alone = schedule(scenario("at: 1s, do: pause, member: random, name: x"), 5)
+    among = schedule(
+        scenario("at: 0s, do: cut, for: 1s", "at: 1s, do: pause, member: random, name: x"), 5
+    )
+    assert alone[0] in among
+
+
+def test_random_halves_are_all_members_once() -> None:
+    for seed in range(20):
+        action = schedule(scenario("at: 1s, do: partition, groups: random"), seed)[0].action
+        assert isinstance(action, faults.Partition)
+        majority, minority = action.groups
+        assert len(majority) == 3
+        assert sorted(majority + minority) == list(ALL)
+
+
+def test_random_crashes_hit_the_living_and_random_restarts_the_dead() -> None:
+    crashes = [f"at: {second}s, do: crash, member: random" for second in range(1, 5)]
+    for seed in range(20):
+        timed = schedule(scenario(*crashes, "at: 9s, do: restart, member: random"), seed)
+        actions = [step.action for step in timed]
+        dead = [one.member for one in actions if isinstance(one, faults.Crash)]
+        back = [one.member for one in actions if isinstance(one, faults.Restart)]
+        assert len(set(dead)) == 4
+        assert set(back) < set(dead)
+
+
+def test_the_plan_is_an_aligned_table_of_loads_and_steps() -> None:
+    one = scenario(
+        "at: 5s, do: partition, groups: [[n0], [n1, n2]], name: split, for: 10s",
+        "at: 6s, do: rule, does: drop, match: {kind: ACK, seqno: 5..9}",
+        workload="[{do: unicast, from: n0, to: [n1, n2], size: 10B..2KiB, oob_every: 10}]",
+    )
+    assert format_plan(one, 7) == (
+        "x, seed 7: 5 members (n0 n1 n2 n3 n4), unicast-only, compatible timing, at most 60s, "
+        "then 20s to settle\n"
+        "\n"
+        "     at  fault  do         what\n"
+        " 0.000s  -      unicast    n0 to n1 n2: 1000 of 10B..2KiB at 200/s, until 5.000s, "
+        "each 10th OOB\n"
+        " 5.000s  split  partition  groups: [[n0], [n1, n2]]\n"
+        " 6.000s  f2     rule       does: drop, match: {kind: ACK, seqno: 5..9}\n"
+        "15.000s  split  end\n"
+        "15.000s  -      heal\n"
+    )

@@ -1,0 +1,89 @@
+"""The bytes of every kind and shape of frame, pinned: a difference is a new format version."""
+
+from __future__ import annotations
+
+import pytest
+from xxhash import xxh3_64_intdigest as hash64
+
+from node import trace
+from node.core import wire
+from node.core.codec import Codec, unpack_lengths_untrusted, unpack_ranges_untrusted
+from node.core.model import split_payloads
+from tests.wire.make_golden import CLUSTER, CONN, DEST, FOLDER, SOURCE, golden
+
+NAMES = sorted(path.stem for path in FOLDER.glob("*.hex"))
+READER = Codec(CLUSTER, DEST, hash64)
+
+
+def pinned(name: str) -> bytes:
+    return bytes.fromhex((FOLDER / f"{name}.hex").read_text())
+
+
+def test_every_kind_and_shape_has_its_golden_file() -> None:
+    assert sorted(golden()) == NAMES
+    kinds = {pinned(name)[wire.OFFSETS["kind"]] for name in NAMES if name != "trace-blocks"}
+    assert kinds == set(wire.KINDS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_written_today_are_the_golden_bytes(name: str) -> None:
+    assert golden()[name].hex(" ") == pinned(name).hex(" ")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name not in {"trace-blocks", "data-lengths-of-four-bytes"}]
+)
+def test_golden_bytes_are_read_back(name: str) -> None:
+    """Yesterday's frames are believed today, with the fields they were made from."""
+    head, body = READER.unpack_untrusted(pinned(name))
+    assert (head.magic, head.version) == (0x5C, 1)
+    assert (head.cluster, head.source, head.dest, head.conn) == (CLUSTER, SOURCE, DEST, CONN)
+    assert head.digest == (hash64(body) if body else 0)
+    assert (head.headers, head.spare) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "payloads"),
+    [
+        ("data-one-message", 0, [b"hello"]),
+        ("data-one-empty-message", 0, [b""]),
+        ("data-equal-lengths", 0, [b"abcd", b"efgh", b"ijkl"]),
+        ("data-equal-lengths-empty", 0, [b"", b"", b""]),
+        ("data-lengths-of-two-bytes", 2, [b"a", b"", b"ccc"]),
+    ],
+)
+def test_golden_data_holds_the_payloads(name: str, width: int, payloads: list[bytes]) -> None:
+    head, body = READER.unpack_untrusted(pinned(name))
+    start, lengths = unpack_lengths_untrusted(head, body)
+    assert (head.kind, head.count, head.width) == (wire.DATA, len(payloads), width)
+    assert (head.lo, head.mark) == (1000, 990)
+    assert list(split_payloads(body, start, lengths, head.count)) == payloads
+
+
+def test_golden_control_frames_hold_their_fields() -> None:
+    def fields(name: str) -> tuple[int, ...]:
+        head, _body = READER.unpack_untrusted(pinned(name))
+        return head.kind, head.protocol, head.lo, head.mark, head.stamp, head.transmission
+
+    assert fields("ack") == (wire.ACK, wire.UNICAST3, 1009, 0, 41, 0)
+    assert fields("ack-repeated") == (wire.ACK, wire.UNICAST3, 1009, 0, 42, 3)
+    assert fields("send-first-seqno") == (wire.SFS, wire.UNICAST3, 1004, 0, 43, 0)
+    assert fields("stable") == (wire.STABLE, wire.UNICAST2, 1009, 1020, 44, 0)
+    assert fields("close") == (wire.CLOSE, wire.UNICAST3, 0, 0, 0, 0)
+    assert fields("reset-to") == (wire.RESET_TO, wire.UNICAST3, 1005, 0, 0, 0)
+
+
+def test_a_golden_request_holds_its_ranges() -> None:
+    head, body = READER.unpack_untrusted(pinned("request-of-three-ranges"))
+    ranges = [(1001, 1001), (1003, 1010), (1 << 40, (1 << 40) + 5)]
+    assert unpack_ranges_untrusted(head, body) == ranges
+    assert (head.count, head.lo, head.transmission) == (3, ranges[-1][1], 2)
+
+
+def test_golden_trace_blocks_are_read_back() -> None:
+    blocks = list(trace.read_blocks_untrusted(pinned("trace-blocks"), hash64))
+    assert [(block.first, len(block.events)) for block in blocks] == [(0, 2), (2, 1)]
+    start, sent = blocks[0].events
+    assert blocks[0].text(start) == "n0 settings"
+    assert (sent.name, sent.peer, sent.lo, sent.hi, sent.bytes) == ("sent", DEST, 1, 10, 1234)
+    assert (blocks[1].events[0].name, blocks[1].events[0].time) == ("stop", 60.5)
