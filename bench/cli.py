@@ -13,7 +13,9 @@ GENERATIONS = ("UNICAST", "UNICAST2", "UNICAST3", "UNICAST3-SYNC", "UNICAST4")
 
 def bench(argv: list[str]) -> int:
     """Measure, and print medians with their spread."""
-    parser = argparse.ArgumentParser(prog="stormcast bench", description="Measure this machine.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="stormcast bench", description="Measure this machine.", allow_abbrev=False
+    )
     parser.add_argument("what", choices=("core", "sim"))
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--rounds", type=int, default=5)
@@ -32,16 +34,30 @@ def _core(args: argparse.Namespace) -> int:
         for size, messages in ((100, 400_000), (1000, 120_000), (10_000, 20_000))
     ]
     if args.json:
-        print(json.dumps({
-            "messages_per_second": {str(figure.size): round(figure.median) for figure in figures},
-            "spread": {str(figure.size): round(figure.spread, 4) for figure in figures},
-            "rounds": {str(figure.size): [round(rate) for rate in figure.rounds] for figure in figures},
-            "unicast": unicast, "timing": timing, "python": platform.python_version(),
-        }))  # fmt: skip
+        print(
+            json.dumps(
+                {
+                    "messages_per_second": {
+                        str(figure.size): round(figure.median) for figure in figures
+                    },
+                    "spread": {str(figure.size): round(figure.spread, 4) for figure in figures},
+                    "rounds": {
+                        str(figure.size): [round(rate) for rate in figure.rounds]
+                        for figure in figures
+                    },
+                    "unicast": unicast,
+                    "timing": timing,
+                    "python": platform.python_version(),
+                }
+            )
+        )
         return 0
     print(f"two full stacks in memory, {unicast}, {timing}; messages per second on one core")
     for figure in figures:
-        print(f"  {figure.size:6} B  {figure.median:12,.0f}  spread {figure.spread:.1%} over {len(figure.rounds)} rounds")
+        print(
+            f"  {figure.size:6} B  {figure.median:12,.0f}  "
+            f"spread {figure.spread:.1%} over {len(figure.rounds)} rounds"
+        )
     return 0
 
 
@@ -49,13 +65,27 @@ def _sim(args: argparse.Namespace) -> int:
     unicast, timing = args.unicast or "UNICAST3", args.timing or "compatible"
     figure = sim.measure(unicast, timing, rounds=args.rounds)
     if args.json:
-        print(json.dumps({
-            "events_per_second": round(figure.median), "spread": round(figure.spread, 4),
-            "rounds": [round(rate) for rate in figure.rounds], "unicast": unicast, "timing": timing,
-            "loss": figure.loss, "pairs": figure.pairs, "events": figure.events, "delivered": figure.delivered,
-            "trace_bytes": figure.trace_bytes, "python": platform.python_version(),
-        }))  # fmt: skip
+        print(
+            json.dumps(
+                {
+                    "events_per_second": round(figure.median),
+                    "spread": round(figure.spread, 4),
+                    "rounds": [round(rate) for rate in figure.rounds],
+                    "unicast": unicast,
+                    "timing": timing,
+                    "loss": figure.loss,
+                    "pairs": figure.pairs,
+                    "events": figure.events,
+                    "delivered": figure.delivered,
+                    "trace_bytes": figure.trace_bytes,
+                    "python": platform.python_version(),
+                }
+            )
+        )
         return 0
     print(f"{figure.pairs} pairs, {unicast}, {timing}, {figure.loss:.0%} loss, trace on")
-    print(f"  {figure.median:,.0f} events per second  spread {figure.spread:.1%} over {len(figure.rounds)} rounds")
+    print(
+        f"  {figure.median:,.0f} events per second  "
+        f"spread {figure.spread:.1%} over {len(figure.rounds)} rounds"
+    )
     return 0

@@ -1,6 +1,7 @@
 """`stormcast bench core`: two full stacks in memory, send to purge, on one core.
 
-One `try_send` per message with distinct payloads made beforehand, integrity and trace on, the receiver
+One `try_send` per message with distinct payloads made beforehand, integrity and trace on, the
+receiver
 touches each message. The figure is messages per second through both stacks together.
 """
 
@@ -79,9 +80,13 @@ class Pair:
         return touched
 
 
-def measure(size: int, messages: int, rounds: int, unicast: str = "UNICAST3-SYNC", timing: str = "fast") -> CoreFigure:
+def measure(
+    size: int, messages: int, rounds: int, unicast: str = "UNICAST3-SYNC", timing: str = "fast"
+) -> CoreFigure:
     """Send `messages` messages of `size` bytes, `rounds` times, after one round to warm up."""
-    payloads = [number.to_bytes(8, "big") * (size // 8) + bytes(size % 8) for number in range(messages)]
+    payloads = [
+        number.to_bytes(8, "big") * (size // 8) + bytes(size % 8) for number in range(messages)
+    ]
     return CoreFigure(
         size=size, rounds=tuple([_round(payloads, unicast, timing) for _ in range(rounds + 1)][1:])
     )

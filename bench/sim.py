@@ -1,6 +1,7 @@
 """`stormcast bench sim`: events per second of the simulator, on one core.
 
-Pairs of members on a lossy network, both directions busy, the trace on. An event is a frame arrival or a
+Pairs of members on a lossy network, both directions busy, the trace on. An event is a frame arrival
+or a
 fired timer; the calls that offer traffic are not counted.
 """
 
@@ -104,7 +105,13 @@ class BenchWorld:
 
 
 def measure(
-    unicast: str, timing: str, *, loss: float = 0.01, pairs: int = 4, seconds: float = 5.0, rounds: int = 3
+    unicast: str,
+    timing: str,
+    *,
+    loss: float = 0.01,
+    pairs: int = 4,
+    seconds: float = 5.0,
+    rounds: int = 3,
 ) -> SimFigure:
     """Run the same world several times, after one round to warm up."""
     rates = []

@@ -1,4 +1,5 @@
-"""`stormcast run`, `plan`, `chaos-test`, `museum`, `search`, `compare`. Results on stdout, talk on stderr."""
+"""`stormcast run`, `plan`, `chaos-test`, `museum`, `search`, `compare`. Results on stdout, talk on
+stderr."""
 
 from __future__ import annotations
 
@@ -34,10 +35,18 @@ NOT_FOR_ALL: Final = ("storm",)
 
 def run(argv: list[str]) -> int:
     """`stormcast run FILE`: one scenario, one seed, one run directory, one verdict."""
-    parser = _parser("run", "Run a scenario and judge it. Exit 0 holds, 1 violated, 2 usage, 3 unknown or unsupported.")
+    parser = _parser(
+        "run",
+        "Run a scenario and judge it. Exit 0 holds, 1 violated, 2 usage, 3 unknown or unsupported.",
+    )
     parser.add_argument("file", type=Path, help="the scenario file")
     _add_backend(parser)
-    parser.add_argument("--seed", type=_seed, default=1, help="chooses everything that is left to chance (default 1)")
+    parser.add_argument(
+        "--seed",
+        type=_seed,
+        default=1,
+        help="chooses everything that is left to chance (default 1)",
+    )
     parser.add_argument("--out", type=Path, help="the run directory (default runs/NAME-SEED)")
     _add_json(parser)
     args = parser.parse_args(argv)
@@ -61,7 +70,9 @@ def plan(argv: list[str]) -> int:
     """`stormcast plan FILE`: what would be done, and when."""
     parser = _parser("plan", "Print the timed steps of a scenario.")
     parser.add_argument("file", type=Path, help="the scenario file")
-    parser.add_argument("--seed", type=_seed, default=1, help="decides what the file leaves to chance (default 1)")
+    parser.add_argument(
+        "--seed", type=_seed, default=1, help="decides what the file leaves to chance (default 1)"
+    )
     args = parser.parse_args(argv)
     try:
         print(format_plan(load_scenario(args.file), args.seed))
@@ -72,11 +83,16 @@ def plan(argv: list[str]) -> int:
 
 def chaos_test(argv: list[str]) -> int:
     """`stormcast chaos-test`: every scenario of the library on every generation, and the museum."""
-    parser = _parser("chaos-test", "Run every scenario on every unicast generation, then the museum; one table, one verdict.")
+    parser = _parser(
+        "chaos-test",
+        "Run every scenario on every unicast generation, then the museum; one table, one verdict.",
+    )
     _add_backend(parser)
     parser.add_argument("--seed", type=_seed, default=1)
     parser.add_argument("--timing", choices=(*TIMINGS, "all"), default="all")
-    parser.add_argument("--out", type=Path, default=RUNS / "chaos-test", help="where the runs are kept")
+    parser.add_argument(
+        "--out", type=Path, default=RUNS / "chaos-test", help="where the runs are kept"
+    )
     _add_json(parser)
     args = parser.parse_args(argv)
     _say("backend sim: virtual time, no rights and no network needed")
@@ -92,9 +108,19 @@ def chaos_test(argv: list[str]) -> int:
                     out = args.out / f"{scenario.name}-{generation.lower()}-{timing}"
                     outcome = run_scenario(side, args.seed, out=out)
                     verdicts.append(outcome.verdict)
-                    rows.append({"scenario": scenario.name, "unicast": generation, "timing": timing,
-                                 "verdict": str(outcome.verdict), "run": str(out)})  # fmt: skip
-                    _progress(f"{len(rows)} runs, {scenario.name} on {generation} {timing}: {outcome.verdict}")
+                    rows.append(
+                        {
+                            "scenario": scenario.name,
+                            "unicast": generation,
+                            "timing": timing,
+                            "verdict": str(outcome.verdict),
+                            "run": str(out),
+                        }
+                    )
+                    _progress(
+                        f"{len(rows)} runs, {scenario.name} on {generation} {timing}: "
+                        f"{outcome.verdict}"
+                    )
         _end_progress()
         shown = list(tour())
     except (ScenarioError, NodeError, OSError) as error:
@@ -107,19 +133,32 @@ def chaos_test(argv: list[str]) -> int:
     verdicts += [Verdict.HOLDS if one.is_as_described else Verdict.VIOLATED for one in shown]
     verdict = worst(verdicts)
     if args.json:
-        print(json.dumps({"verdict": str(verdict), "seed": args.seed, "runs": rows,
-                          "museum": [one.as_json() for one in shown]}))  # fmt: skip
+        print(
+            json.dumps(
+                {
+                    "verdict": str(verdict),
+                    "seed": args.seed,
+                    "runs": rows,
+                    "museum": [one.as_json() for one in shown],
+                }
+            )
+        )
     else:
         print(_matrix(rows))
         good = sum(one.is_as_described for one in shown)
-        print(f"\nflaw museum: {good} of {len(shown)} exhibits as described (stormcast museum shows them)")
+        print(
+            f"\nflaw museum: {good} of {len(shown)} exhibits as described "
+            "(stormcast museum shows them)"
+        )
         print(f"verdict: {verdict}   seed {args.seed}   runs in {args.out}")
     return EXIT[verdict]
 
 
 def museum(argv: list[str]) -> int:
     """`stormcast museum`: each flaw shown, and shown gone."""
-    parser = _parser("museum", "Run every exhibit on the version that has the flaw and on the one that fixed it.")
+    parser = _parser(
+        "museum", "Run every exhibit on the version that has the flaw and on the one that fixed it."
+    )
     _add_backend(parser)
     parser.add_argument("--seed", type=_seed, default=1)
     parser.add_argument("--exhibit", help="only this one")
@@ -127,17 +166,33 @@ def museum(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     names = [exhibit.name for exhibit in EXHIBITS]
     if args.exhibit and args.exhibit not in names:
-        return _refuse(ValueError(f"no exhibit named {args.exhibit}; there are: {', '.join(names)}"))
+        return _refuse(
+            ValueError(f"no exhibit named {args.exhibit}; there are: {', '.join(names)}")
+        )
     chosen: tuple[Exhibit, ...] = tuple(one for one in EXHIBITS if args.exhibit in (None, one.name))
     shown = list(tour(chosen, args.seed))
     if args.json:
         print(json.dumps([one.as_json() for one in shown]))
     else:
-        rows = [("exhibit", "guarantee", "flawed", "", "fixed", "", "witness of the flaw")]
+        rows: list[Sequence[str]] = [
+            ("exhibit", "guarantee", "flawed", "", "fixed", "", "witness of the flaw")
+        ]
         for one in shown:
-            witness = next(iter(one.as_json()["witness"]), one.flawed.judgement.of(one.exhibit.guarantee).detail)
-            rows.append((one.exhibit.name, one.exhibit.guarantee, _setting(one.exhibit.flawed), str(one.flawed.verdict),
-                         _setting(one.exhibit.fixed), str(one.fixed.verdict), witness))  # fmt: skip
+            witness = next(
+                iter(one.as_json()["witness"]),
+                one.flawed.judgement.of(one.exhibit.guarantee).detail,
+            )
+            rows.append(
+                (
+                    one.exhibit.name,
+                    one.exhibit.guarantee,
+                    _setting(one.exhibit.flawed),
+                    str(one.flawed.verdict),
+                    _setting(one.exhibit.fixed),
+                    str(one.fixed.verdict),
+                    witness,
+                )
+            )
         print(_table(rows))
     bad = [one.exhibit.name for one in shown if not one.is_as_described]
     if bad:
@@ -149,8 +204,12 @@ def search(argv: list[str]) -> int:
     """`stormcast search --seeds N`: generated scenarios in parallel."""
     parser = _parser("search", "Run generated scenarios, one per seed, on all cores.")
     parser.add_argument("--seeds", type=_positive, default=500, help="how many (default 500)")
-    parser.add_argument("--from", dest="first", type=_seed, default=0, help="the first one (default 0)")
-    parser.add_argument("--out", type=Path, default=RUNS / "search", help="where seeds that do not hold are kept")
+    parser.add_argument(
+        "--from", dest="first", type=_seed, default=0, help="the first one (default 0)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=RUNS / "search", help="where seeds that do not hold are kept"
+    )
     parser.add_argument("--workers", type=_positive, help="processes (default: one per core)")
     _add_json(parser)
     args = parser.parse_args(argv)
@@ -170,12 +229,19 @@ def search(argv: list[str]) -> int:
     else:
         for one in [*result.violations, *result.unknown]:
             print(f"seed {one.seed}: {one.verdict}: {'; '.join(one.broken[:2])}")
-            print(f"  again: stormcast search --from {one.seed} --seeds 1   kept: {args.out}/seed-{one.seed}")
+            print(
+                f"  again: stormcast search --from {one.seed} --seeds 1   "
+                f"kept: {args.out}/seed-{one.seed}"
+            )
         empty = empty_cells(result, GENERATIONS, tuple(KINDS))
-        print(f"{result.seeds} seeds from {args.first}, {len(result.violations)} violated, {len(result.unknown)} unknown, "
-              f"{result.events} events in {result.seconds:.1f}s")  # fmt: skip
-        print(f"generation × fault: {len(GENERATIONS) * len(KINDS) - len(empty)} of {len(GENERATIONS) * len(KINDS)} met"
-              + (f"; not met: {', '.join('×'.join(cell) for cell in empty)}" if empty else ""))  # fmt: skip
+        print(
+            f"{result.seeds} seeds from {args.first}, {len(result.violations)} violated, "
+            f"{len(result.unknown)} unknown, {result.events} events in {result.seconds:.1f}s"
+        )
+        cells = len(GENERATIONS) * len(KINDS)
+        print(f"generation × fault: {cells - len(empty)} of {cells} met")
+        if empty:
+            print(f"not met: {', '.join('×'.join(cell) for cell in empty)}")
     if result.violations:
         return EXIT[Verdict.VIOLATED]
     return EXIT[Verdict.UNKNOWN] if result.unknown else 0
@@ -183,7 +249,9 @@ def search(argv: list[str]) -> int:
 
 def compare(argv: list[str]) -> int:
     """`stormcast compare`: the generations on the same storm."""
-    parser = _parser("compare", "Run the storm scenario on every generation and print what each pays.")
+    parser = _parser(
+        "compare", "Run the storm scenario on every generation and print what each pays."
+    )
     _add_backend(parser)
     parser.add_argument("--seed", type=_seed, default=1)
     parser.add_argument("--timing", choices=TIMINGS, default="compatible")
@@ -193,13 +261,35 @@ def compare(argv: list[str]) -> int:
     if args.json:
         print(json.dumps([row.as_json() for row in rows]))
     else:
-        table = [("unicast", "verdict", "frames", "acks", "requests", "resent", "syncs", "unacked peak", "resync", "repaired")]
+        table = [
+            (
+                "unicast",
+                "verdict",
+                "frames",
+                "acks",
+                "requests",
+                "resent",
+                "syncs",
+                "unacked peak",
+                "resync",
+                "repaired",
+            )
+        ]
         table += [
-            (row.unicast, row.verdict, str(row.data_frames), str(row.acks), str(row.requests), str(row.resent),
-             str(row.syncs), f"{row.unacked_peak} ({row.unacked_peak_bytes / 1024:.0f} KiB)",
-             f"{row.resync_ms:.0f} ms", f"{row.repaired_ms:.0f} ms")
+            (
+                row.unicast,
+                row.verdict,
+                str(row.data_frames),
+                str(row.acks),
+                str(row.requests),
+                str(row.resent),
+                str(row.syncs),
+                f"{row.unacked_peak} ({row.unacked_peak_bytes / 1024:.0f} KiB)",
+                f"{row.resync_ms:.0f} ms",
+                f"{row.repaired_ms:.0f} ms",
+            )
             for row in rows
-        ]  # fmt: skip
+        ]
         print(_table(table))
     return 0
 
@@ -219,13 +309,20 @@ def library() -> Iterable[Scenario]:
 
 
 def _report(outcome: Outcome) -> str:
-    rows = [(finding.guarantee, str(finding.verdict), finding.detail) for finding in outcome.judgement.findings]
-    lines = [f"{outcome.scenario.name}: {outcome.verdict}   seed {outcome.seed}   "
-             f"{outcome.run.delivered} delivered of {outcome.run.sent} sent, {outcome.run.events} events, "
-             f"{outcome.run.seconds:.1f} virtual seconds", _table(rows)]  # fmt: skip
+    rows = [
+        (finding.guarantee, str(finding.verdict), finding.detail)
+        for finding in outcome.judgement.findings
+    ]
+    run = outcome.run
+    lines = [
+        f"{outcome.scenario.name}: {outcome.verdict}   seed {outcome.seed}   "
+        f"{run.delivered} delivered of {run.sent} sent, {run.events} events, "
+        f"{run.seconds:.1f} virtual seconds",
+        _table(rows),
+    ]
     for finding in outcome.judgement.findings:
         lines += [f"  {finding.guarantee} witness: {line}" for line in finding.witness]
-    bitten = ", ".join(f"{fault} {count}" for fault, count in outcome.run.bites.items())
+    bitten = ", ".join(f"{fault} {count}" for fault, count in run.bites.items())
     lines.append(f"faults, and how often each had an effect: {bitten or 'none'}")
     lines.append(f"run: {outcome.directory}")
     return "\n".join(lines)
@@ -235,16 +332,21 @@ def _matrix(rows: Sequence[dict[str, object]]) -> str:
     """Scenario and timing down, generation across."""
     by_line: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
-        by_line.setdefault((str(row["scenario"]), str(row["timing"])), {})[str(row["unicast"])] = str(row["verdict"])
-    table = [("scenario", "timing", *GENERATIONS)]
-    table += [(*line, *(cells.get(name, "-") for name in GENERATIONS)) for line, cells in by_line.items()]
+        by_line.setdefault((str(row["scenario"]), str(row["timing"])), {})[str(row["unicast"])] = (
+            str(row["verdict"])
+        )
+    table: list[Sequence[str]] = [("scenario", "timing", *GENERATIONS)]
+    table += [
+        (*line, *(cells.get(name, "-") for name in GENERATIONS)) for line, cells in by_line.items()
+    ]
     return _table(table)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
     )
 
 
@@ -259,7 +361,9 @@ def _parser(name: str, about: str) -> argparse.ArgumentParser:
 
 
 def _add_backend(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--backend", default="sim", help=f"where members live: {', '.join(BACKENDS)} (default sim)")
+    parser.add_argument(
+        "--backend", default="sim", help=f"where members live: {', '.join(BACKENDS)} (default sim)"
+    )
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
@@ -280,7 +384,17 @@ def _positive(text: str) -> int:
 
 def _unsupported(refusal: Unsupported, *, as_json: bool, seed: int) -> int:
     if as_json:
-        print(json.dumps({"verdict": "unsupported", "reason": str(refusal), "guarantees": {}, "seed": seed, "run": None}))
+        print(
+            json.dumps(
+                {
+                    "verdict": "unsupported",
+                    "reason": str(refusal),
+                    "guarantees": {},
+                    "seed": seed,
+                    "run": None,
+                }
+            )
+        )
     _say(f"unsupported: {refusal}")
     return UNSUPPORTED
 

@@ -1,4 +1,5 @@
-"""The generations on the same storm, in figures: what each pays in acks, resends and memory, and how fast it is back."""
+"""The generations on the same storm, in figures: what each pays in acks, resends and memory, and
+how fast it is back."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from typing import Any
 from xxhash import xxh3_64_intdigest
 
 from chaos.backends.sim import SimulatedRun
-from chaos.runner import run_scenario
 from chaos.cluster import GENERATIONS
+from chaos.runner import run_scenario
 from chaos.scenario import Scenario, parse_scenario
 from node import trace
 from node.trace import Event, read_blocks_untrusted
@@ -62,7 +63,9 @@ def compare(seed: int, timing: str) -> Iterator[Row]:
 def _row(generation: str, timing: str, verdict: str, run: SimulatedRun) -> Row:
     events = sorted(_events(run), key=lambda event: event.time)
     peak, peak_bytes = _unacked_peaks(events)
-    lost_at = next(e.time for e in events if e.kind == trace.CONN and e.stream == trace.RECEIVER_REMOVED)
+    lost_at = next(
+        e.time for e in events if e.kind == trace.CONN and e.stream == trace.RECEIVER_REMOVED
+    )
     healed_at = _healed_at(run)
     return Row(
         unicast=generation,
@@ -76,7 +79,10 @@ def _row(generation: str, timing: str, verdict: str, run: SimulatedRun) -> Row:
         syncs=sum(1 for e in events if e.kind == trace.SYNC),
         unacked_peak=peak,
         unacked_peak_bytes=peak_bytes,
-        resync_ms=1000 * (next(e.time for e in events if e.kind == trace.DELIVERED and e.time > lost_at) - lost_at),
+        resync_ms=1000
+        * (
+            next(e.time for e in events if e.kind == trace.DELIVERED and e.time > lost_at) - lost_at
+        ),
         repaired_ms=1000 * (_repaired_at(events, healed_at) - healed_at),
     )
 
@@ -118,5 +124,7 @@ def _repaired_at(events: list[Event], healed_at: float) -> float:
     """When the highest seqno sent before the heal, and all below it, had been delivered."""
     highest = max(e.hi for e in events if e.kind == trace.SENT and e.time <= healed_at)
     return next(
-        e.time for e in events if e.kind == trace.DELIVERED and e.time > healed_at and e.hi >= highest
+        e.time
+        for e in events
+        if e.kind == trace.DELIVERED and e.time > healed_at and e.hi >= highest
     )

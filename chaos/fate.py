@@ -1,7 +1,9 @@
 """The fate of a frame: a keyed hash of what the frame is, never a draw from a stream.
 
-So timing does not change what is lost: the same frame of the same connection, in the same transmission,
-meets the same fate in every run with the same seed, and on every backend that uses the same function.
+So timing does not change what is lost: the same frame of the same connection, in the same
+transmission,
+meets the same fate in every run with the same seed, and on every backend that uses the same
+function.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ def fate_key(seed: int, rule: str, receiver: str) -> int:
 
 
 def identity(frame: bytes) -> bytes:
-    """What makes a frame the same frame: kind, protocol, transmission, flags, source, connection, seqno."""
+    """What makes a frame the same frame: kind, protocol, transmission, flags, source, connection,
+    seqno."""
     return frame[4:8] + frame[12:16] + frame[20:32]
 
 
@@ -33,7 +36,7 @@ def xxh3_fate(frame: bytes, key: int) -> int:
 
 
 def jhash_fate(frame: bytes, key: int) -> int:
-    """The kernel's dice (`jhash` of nftables), so that a run on real packets can be replayed here."""
+    """The kernel's dice (`jhash` of nftables), so that runs on real packets replay here."""
     return jhash(identity(frame), key & 0xFFFFFFFF) << 32
 
 
@@ -61,7 +64,7 @@ def jhash(key: bytes, seed: int) -> int:
 
     a = b = c = (0xDEADBEEF + len(key) + seed) & mask
     at = 0
-    while len(words) - at > 3:
+    while len(words) - at > 3:  # noqa: PLR2004 lookup3 mixes three words at a time
         a, b, c = (a + words[at]) & mask, (b + words[at + 1]) & mask, (c + words[at + 2]) & mask
         a = ((a - c) & mask) ^ rot(c, 4)
         c = (c + b) & mask
@@ -79,7 +82,7 @@ def jhash(key: bytes, seed: int) -> int:
     tail = words[at:]
     if not tail:
         return c
-    if len(tail) > 2:
+    if len(tail) == 3:  # noqa: PLR2004 all three
         c = (c + tail[2]) & mask
     if len(tail) > 1:
         b = (b + tail[1]) & mask

@@ -1,7 +1,9 @@
 """A seed to a scenario: every generation meets every kind of fault, mixed with others.
 
-The grid of generation × fault is walked by the seed, so no cell stays empty for long; everything else is
-drawn. Times are chosen so that faults fall into traffic, and so that no frame is under way longer than a
+The grid of generation × fault is walked by the seed, so no cell stays empty for long; everything
+else is
+drawn. Times are chosen so that faults fall into traffic, and so that no frame is under way longer
+than a
 closed connection is remembered.
 """
 
@@ -12,11 +14,11 @@ from random import Random
 from typing import Final
 
 from chaos import faults
-from chaos.faults import Link
 from chaos.cluster import GENERATIONS, Cluster
+from chaos.faults import Link
 from chaos.scenario import Limits, Scenario
-from chaos.workload import Load
 from chaos.timeline import Step
+from chaos.workload import Load
 
 GUARANTEES: Final = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "C1", "L1")
 TRAFFIC_SECONDS: Final = 8.0
@@ -72,7 +74,9 @@ def _duplicate(draw: Draw) -> faults.Action:
 
 def _reorder(draw: Draw) -> faults.Action:
     sources, dests = draw.side()
-    return faults.Reorder(sources=sources, dests=dests, rate=draw.share(0.05, 0.5), by=draw.seconds(0.002, 1.0))
+    return faults.Reorder(
+        sources=sources, dests=dests, rate=draw.share(0.05, 0.5), by=draw.seconds(0.002, 1.0)
+    )
 
 
 def _corrupt(draw: Draw) -> faults.Action:
@@ -94,7 +98,9 @@ def _partition(draw: Draw) -> faults.Action:
 
 def _bandwidth(draw: Draw) -> faults.Action:
     sources, dests = draw.side()
-    return faults.Bandwidth(sources=sources, dests=dests, rate=float(draw.random.randint(2_000, 40_000)))
+    return faults.Bandwidth(
+        sources=sources, dests=dests, rate=float(draw.random.randint(2_000, 40_000))
+    )
 
 
 def _rule(draw: Draw) -> faults.Action:
@@ -112,7 +118,9 @@ def _rule(draw: Draw) -> faults.Action:
         transmission=(0, 0) if aim == 3 and kind == "DATA" else None,
     )
     does = random.choice(("drop", "delay", "hold", "duplicate", "corrupt"))
-    return faults.Rule(does=does, match=match, delay=draw.seconds(0.01, 2.0) if does == "delay" else 0.0)
+    return faults.Rule(
+        does=does, match=match, delay=draw.seconds(0.01, 2.0) if does == "delay" else 0.0
+    )
 
 
 def _restart(draw: Draw) -> faults.Action:
@@ -129,7 +137,11 @@ def _stall(draw: Draw) -> faults.Action:
 
 def _forget(draw: Draw) -> faults.Action:
     member, peer = draw.pair()
-    return faults.Forget(member=member, peer=peer, half=draw.random.choice(("receiver", "receiver", "sender", "both")))
+    return faults.Forget(
+        member=member,
+        peer=peer,
+        half=draw.random.choice(("receiver", "receiver", "sender", "both")),
+    )
 
 
 def _close(draw: Draw) -> faults.Action:
@@ -147,9 +159,16 @@ def _view(draw: Draw) -> faults.Action:
 
 def _set(draw: Draw) -> faults.Action:
     attribute, value = draw.random.choice(
-        (("xmit_interval", 0.25), ("xmit_interval", 0.1), ("conn_expiry_timeout", 1.5), ("sync_min_interval", 1.0))
+        (
+            ("xmit_interval", 0.25),
+            ("xmit_interval", 0.1),
+            ("conn_expiry_timeout", 1.5),
+            ("sync_min_interval", 1.0),
+        )
     )
-    return faults.SetAttribute(member=draw.random.choice(draw.members), attribute=attribute, value=value)
+    return faults.SetAttribute(
+        member=draw.random.choice(draw.members), attribute=attribute, value=value
+    )
 
 
 KINDS: Final[dict[str, Callable[[Draw], faults.Action]]] = {
@@ -171,7 +190,19 @@ KINDS: Final[dict[str, Callable[[Draw], faults.Action]]] = {
     "set-attribute": _set,
 }
 LASTING: Final = frozenset(
-    {"loss", "delay", "duplicate", "reorder", "corrupt", "cut", "partition", "bandwidth", "rule", "pause", "stall"}
+    {
+        "loss",
+        "delay",
+        "duplicate",
+        "reorder",
+        "corrupt",
+        "cut",
+        "partition",
+        "bandwidth",
+        "rule",
+        "pause",
+        "stall",
+    }
 )
 
 
@@ -183,7 +214,7 @@ def cell_of(seed: int) -> tuple[str, str]:
 
 def generate(seed: int, attempt: int = 0) -> Scenario:
     """The scenario of a seed; `attempt` draws another one for the same cell."""
-    random = Random(f"stormcast/{seed}/{attempt}")  # noqa: S311 scenarios, not secrets
+    random = Random(f"stormcast/{seed}/{attempt}")
     generation, leading = cell_of(seed)
     members = tuple(f"n{number}" for number in range(random.choice((2, 2, 2, 3, 3, 4))))
     draw = Draw(random, members)
@@ -208,9 +239,10 @@ def _cluster(draw: Draw, generation: str) -> Cluster:
     if random.random() < 0.4:
         settings["conn_expiry_timeout"] = random.choice((2.0, 4.0))
     if random.random() < 0.4:
-        settings["window_messages"] = random.choice((16, 64, 300))
+        window = random.choice((16, 64, 300))
+        settings["window_messages"] = window
         if generation.startswith("UNICAST3"):
-            settings["ack_threshold"] = settings["window_messages"] // 4
+            settings["ack_threshold"] = window // 4
     if random.random() < 0.2:
         settings["window_bytes"] = random.choice((4096, 32768))
     if random.random() < 0.2:
@@ -268,10 +300,11 @@ def _timeline(draw: Draw, leading: str) -> tuple[Step, ...]:
     for kind in kinds:
         at = draw.seconds(0.3, TRAFFIC_SECONDS - 2.0)
         duration = draw.seconds(0.3, 4.0) if kind in LASTING else None
-        steps.append(Step(at=at, action=KINDS[kind](draw), duration=duration))
+        action = KINDS[kind](draw)
+        steps.append(Step(at=at, action=action, duration=duration))
         if kind == "install-view":
             # The split is noticed, and mended, by views too.
-            member = steps[-1].action.at_members
-            back = faults.InstallView(at_members=member, members=draw.members)
+            assert isinstance(action, faults.InstallView)
+            back = faults.InstallView(at_members=action.at_members, members=draw.members)
             steps.append(Step(at=draw.seconds(at, TRAFFIC_SECONDS), action=back))
     return tuple(sorted(steps, key=lambda step: step.at))

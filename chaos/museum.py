@@ -1,6 +1,8 @@
-"""The flaw museum: each flaw of the design notes, shown on the version that has it and gone on the one that fixes it.
+"""The flaw museum: each flaw of the design notes, shown on the version that has it and gone on the
+one that fixes it.
 
-An exhibit is one scenario, run twice. The flawed run must be violated, in the guarantee and with the
+An exhibit is one scenario, run twice. The flawed run must be violated, in the guarantee and with
+the
 witness that the note describes; the fixed run must hold.
 """
 
@@ -39,60 +41,110 @@ class Exhibit:
 
 EXHIBITS: Final = (
     Exhibit(
-        name="stored-for-ever", note="UNICAST2, motivation", guarantee="G1", witness="seqno 25",
-        flawed={"unicast": "UNICAST", "conn_ids": "none"}, fixed={"unicast": "UNICAST2"},
+        name="stored-for-ever",
+        note="UNICAST2, motivation",
+        guarantee="G1",
+        witness="seqno 25",
+        flawed={"unicast": "UNICAST", "conn_ids": "none"},
+        fixed={"unicast": "UNICAST2"},
     ),
     Exhibit(
-        name="first-six-discarded", note="UNICAST2, motivation", guarantee="G1", witness="seqno 1",
-        flawed={"unicast": "UNICAST", "conn_ids": "none"}, fixed={"unicast": "UNICAST2"},
+        name="first-six-discarded",
+        note="UNICAST2, motivation",
+        guarantee="G1",
+        witness="seqno 1",
+        flawed={"unicast": "UNICAST", "conn_ids": "none"},
+        fixed={"unicast": "UNICAST2"},
     ),
     Exhibit(
-        name="second-message-acked-and-lost", note="UNICAST2, scenario #6 (JGRP-968)", guarantee="G1",
+        name="second-message-acked-and-lost",
+        note="UNICAST2, scenario #6 (JGRP-968)",
+        guarantee="G1",
         witness="seqno 2",
-        flawed={"unicast": "UNICAST", "conn_ids": "first"}, fixed={"unicast": "UNICAST"},
+        flawed={"unicast": "UNICAST", "conn_ids": "first"},
+        fixed={"unicast": "UNICAST"},
     ),
     Exhibit(
-        name="first-message-dropped", note="UNICAST3, JGRP-1563", guarantee="G1", witness="seqno 1",
-        flawed={"unicast": "UNICAST2", "repair_ends": False}, fixed={"unicast": "UNICAST3"},
+        name="first-message-dropped",
+        note="UNICAST3, JGRP-1563",
+        guarantee="G1",
+        witness="seqno 1",
+        flawed={"unicast": "UNICAST2", "repair_ends": False},
+        fixed={"unicast": "UNICAST3"},
     ),
     Exhibit(
-        name="last-message-dropped", note="UNICAST3, JGRP-1548", guarantee="G1", witness="seqno 5",
-        flawed={"unicast": "UNICAST2", "repair_ends": False}, fixed={"unicast": "UNICAST3"},
+        name="last-message-dropped",
+        note="UNICAST3, JGRP-1548",
+        guarantee="G1",
+        witness="seqno 5",
+        flawed={"unicast": "UNICAST2", "repair_ends": False},
+        fixed={"unicast": "UNICAST3"},
     ),
     Exhibit(
-        name="old-ack-purges-new-connection", note="UNICAST3, JGRP-1577", guarantee="G7", witness="purged",
-        flawed={"unicast": "UNICAST", "conn_check": False}, fixed={"unicast": "UNICAST3"},
+        name="old-ack-purges-new-connection",
+        note="UNICAST3, JGRP-1577",
+        guarantee="G7",
+        witness="purged",
+        flawed={"unicast": "UNICAST", "conn_check": False},
+        fixed={"unicast": "UNICAST3"},
     ),
     Exhibit(
-        name="closed-without-flush", note="UNICAST3, JGRP-1586", guarantee="G1", witness="removed",
-        flawed={"unicast": "UNICAST2", "flush_on_close": False}, fixed={"unicast": "UNICAST3"},
+        name="closed-without-flush",
+        note="UNICAST3, JGRP-1586",
+        guarantee="G1",
+        witness="removed",
+        flawed={"unicast": "UNICAST2", "flush_on_close": False},
+        fixed={"unicast": "UNICAST3"},
     ),
     Exhibit(
-        name="first-seqno-storm", note="UNICAST3 sync, JGRP-1874", guarantee="C1", witness="sync",
-        flawed={"unicast": "UNICAST3", "sync_spacing": False}, fixed={"unicast": "UNICAST3-SYNC"},
+        name="first-seqno-storm",
+        note="UNICAST3 sync, JGRP-1874",
+        guarantee="C1",
+        witness="sync",
+        flawed={"unicast": "UNICAST3", "sync_spacing": False},
+        fixed={"unicast": "UNICAST3-SYNC"},
     ),
     Exhibit(
-        name="delayed-ack-purges-unseen", note="UNICAST3 sync, JGRP-1873, JGRP-1875", guarantee="G1",
+        name="delayed-ack-purges-unseen",
+        note="UNICAST3 sync, JGRP-1873, JGRP-1875",
+        guarantee="G1",
         witness="seqno 26",
-        flawed={"unicast": "UNICAST3-SYNC", "stamps": False}, fixed={"unicast": "UNICAST3-SYNC"},
+        flawed={"unicast": "UNICAST3-SYNC", "stamps": False},
+        fixed={"unicast": "UNICAST3-SYNC"},
     ),
     Exhibit(
-        name="ack-traffic", note="UNICAST3, characteristics of UNICAST", guarantee="C1", witness="acks",
-        flawed={"unicast": "UNICAST"}, fixed={"unicast": "UNICAST3"},
+        name="ack-traffic",
+        note="UNICAST3, characteristics of UNICAST",
+        guarantee="C1",
+        witness="acks",
+        flawed={"unicast": "UNICAST"},
+        fixed={"unicast": "UNICAST3"},
     ),
     Exhibit(
-        name="needless-resends", note="UNICAST3, characteristics of UNICAST", guarantee="C1", witness="resen",
-        flawed={"unicast": "UNICAST"}, fixed={"unicast": "UNICAST3"},
+        name="needless-resends",
+        note="UNICAST3, characteristics of UNICAST",
+        guarantee="C1",
+        witness="resen",
+        flawed={"unicast": "UNICAST"},
+        fixed={"unicast": "UNICAST3"},
     ),
     Exhibit(
-        name="heal-before-close-timeout", note="UNICAST3, connection establishment", guarantee="G1", witness="n0",
-        flawed={"unicast": "UNICAST", "conn_ids": "none"}, fixed={"unicast": "UNICAST3"},
+        name="heal-before-close-timeout",
+        note="UNICAST3, connection establishment",
+        guarantee="G1",
+        witness="n0",
+        flawed={"unicast": "UNICAST", "conn_ids": "none"},
+        fixed={"unicast": "UNICAST3"},
     ),
     Exhibit(
-        name="heal-after-close-timeout", note="UNICAST3 sync, issue", guarantee="G1", witness="n0",
-        flawed={"unicast": "UNICAST", "conn_ids": "none"}, fixed={"unicast": "UNICAST3-SYNC"},
+        name="heal-after-close-timeout",
+        note="UNICAST3 sync, issue",
+        guarantee="G1",
+        witness="n0",
+        flawed={"unicast": "UNICAST", "conn_ids": "none"},
+        fixed={"unicast": "UNICAST3-SYNC"},
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +163,12 @@ class Shown:
     @property
     def flaw_is_shown(self) -> bool:
         finding = next(
-            (found for found in self.flawed.judgement.findings if found.guarantee == self.exhibit.guarantee), None
+            (
+                found
+                for found in self.flawed.judgement.findings
+                if found.guarantee == self.exhibit.guarantee
+            ),
+            None,
         )
         if finding is None or finding.verdict is not Verdict.VIOLATED:
             return False
@@ -128,9 +185,13 @@ class Shown:
             "flawed_verdict": str(self.flawed.verdict),
             "fixed_verdict": str(self.fixed.verdict),
             "as_described": self.is_as_described,
-            "witness": [line for finding in self.flawed.judgement.findings
-                        if finding.guarantee == self.exhibit.guarantee for line in finding.witness],
-        }  # fmt: skip
+            "witness": [
+                line
+                for finding in self.flawed.judgement.findings
+                if finding.guarantee == self.exhibit.guarantee
+                for line in finding.witness
+            ],
+        }
 
 
 def exhibit_scenario(exhibit: Exhibit, setting: Setting) -> Scenario:

@@ -13,8 +13,8 @@ from typing import Any, Final
 from xxhash import xxh3_64_intdigest
 
 from chaos.backends.sim import SimulatedRun, simulate
-from chaos.oracles.verdict import Finding, Judgement, Verdict, judge, worst
 from chaos.oracles.evidence import Evidence
+from chaos.oracles.verdict import Finding, Judgement, Verdict, judge, worst
 from chaos.scenario import Scenario, dump
 
 SIM_CANNOT: Final[dict[str, str]] = {
@@ -26,7 +26,7 @@ SIM_CANNOT: Final[dict[str, str]] = {
 BACKENDS: Final = ("sim",)
 
 
-class Unsupported(Exception):  # noqa: N818 it is a verdict, not an error
+class Unsupported(Exception):
     """The backend can not give this scenario its meaning; nothing was started."""
 
 
@@ -49,7 +49,9 @@ class Outcome:
         return {
             "scenario": self.scenario.name,
             "verdict": str(self.verdict),
-            "guarantees": {finding.guarantee: str(finding.verdict) for finding in self.judgement.findings},
+            "guarantees": {
+                finding.guarantee: str(finding.verdict) for finding in self.judgement.findings
+            },
             "findings": [
                 {
                     "guarantee": finding.guarantee,
@@ -72,7 +74,9 @@ class Outcome:
 def check_supported(scenario: Scenario, backend: str = "sim") -> None:
     """Raise Unsupported when a backend lacks what the scenario needs, before anything starts."""
     if backend not in BACKENDS:
-        raise Unsupported(f"backend {backend!r} is not there yet; this version has: {', '.join(BACKENDS)}")
+        raise Unsupported(
+            f"backend {backend!r} is not there yet; this version has: {', '.join(BACKENDS)}"
+        )
     for need in scenario.needs:
         if need in SIM_CANNOT:
             raise Unsupported(f"{scenario.name} needs {need}: {SIM_CANNOT[need]}")
@@ -106,7 +110,8 @@ def judge_run(scenario: Scenario, run: SimulatedRun, min_bites: int | None = Non
             Finding(
                 "run",
                 Verdict.UNKNOWN,
-                f"the workload did not end within {scenario.limits.run:g}s: raise limits.run or lower the load",
+                f"the workload did not end within {scenario.limits.run:g}s: "
+                "raise limits.run or lower the load",
                 (),
             )
         )
@@ -137,7 +142,9 @@ def expectation_findings(scenario: Scenario, run: SimulatedRun) -> list[Finding]
             if got < wanted:
                 late.append(f"{pair[1]} had {got} of {wanted} from {pair[0]} by t={expect.by:g}")
         if late:
-            findings.append(Finding("G8", Verdict.VIOLATED, "not delivered in time", tuple(late[:3])))
+            findings.append(
+                Finding("G8", Verdict.VIOLATED, "not delivered in time", tuple(late[:3]))
+            )
         else:
             findings.append(Finding("G8", Verdict.HOLDS, f"delivered by t={expect.by:g}", ()))
     return findings
@@ -161,4 +168,8 @@ def versions() -> dict[str, str]:
         stormcast = version("stormcast")
     except PackageNotFoundError:
         stormcast = "not installed"
-    return {"stormcast": stormcast, "python": platform.python_version(), "xxhash": version("xxhash")}
+    return {
+        "stormcast": stormcast,
+        "python": platform.python_version(),
+        "xxhash": version("xxhash"),
+    }

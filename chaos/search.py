@@ -71,10 +71,14 @@ class SearchResult:
         }
 
 
-def run_seed(seed: int, make_unicast: Callable[..., Any] | None = None, out: Path | None = None) -> SeedResult:
+def run_seed(
+    seed: int, make_unicast: Callable[..., Any] | None = None, out: Path | None = None
+) -> SeedResult:
     """Draw scenarios for a seed until one bites, run it, judge it."""
     for attempt in range(ATTEMPTS):
-        outcome = run_scenario(generate(seed, attempt), seed, make_unicast=make_unicast, min_bites=0)
+        outcome = run_scenario(
+            generate(seed, attempt), seed, make_unicast=make_unicast, min_bites=0
+        )
         bitten = sum(1 for count in outcome.run.bites.values() if count)
         enough = bitten >= MIN_BITES and outcome.run.sent >= MIN_MESSAGES
         if enough or outcome.verdict is Verdict.VIOLATED:
@@ -86,17 +90,27 @@ def run_seed(seed: int, make_unicast: Callable[..., Any] | None = None, out: Pat
 
 def _summary(seed: int, outcome: Outcome, *, enough: bool) -> SeedResult:
     broken = tuple(
-        f"{finding.guarantee}: {finding.detail}" + (f" [{finding.witness[0]}]" if finding.witness else "")
+        f"{finding.guarantee}: {finding.detail}"
+        + (f" [{finding.witness[0]}]" if finding.witness else "")
         for finding in outcome.judgement.findings
         if finding.verdict is not Verdict.HOLDS
     )
-    kinds = {outcome.run.kinds[fault] for fault, count in outcome.run.bites.items() if count and fault in outcome.run.kinds}
+    kinds = {
+        outcome.run.kinds[fault]
+        for fault, count in outcome.run.bites.items()
+        if count and fault in outcome.run.kinds
+    }
     verdict = outcome.verdict if enough else worst([outcome.verdict, Verdict.UNKNOWN])
-    return SeedResult(seed, verdict, outcome.run.events, outcome.run.sent, tuple(sorted(kinds)), broken)
+    return SeedResult(
+        seed, verdict, outcome.run.events, outcome.run.sent, tuple(sorted(kinds)), broken
+    )
 
 
 def search(
-    seeds: range, progress: Callable[[SearchResult], None], out: Path | None = None, workers: int | None = None
+    seeds: range,
+    progress: Callable[[SearchResult], None],
+    out: Path | None = None,
+    workers: int | None = None,
 ) -> SearchResult:
     """Run all seeds in parallel; `progress` is told after each chunk."""
     total = SearchResult()
@@ -129,6 +143,13 @@ def _run_chunk(seeds: range, out: Path | None) -> list[SeedResult]:
     return [run_seed(seed, out=out) for seed in seeds]
 
 
-def empty_cells(result: SearchResult, generations: tuple[str, ...], kinds: tuple[str, ...]) -> list[tuple[str, str]]:
+def empty_cells(
+    result: SearchResult, generations: tuple[str, ...], kinds: tuple[str, ...]
+) -> list[tuple[str, str]]:
     """Which generation never met which kind of fault."""
-    return [(generation, kind) for generation in generations for kind in kinds if not result.cells[generation, kind]]
+    return [
+        (generation, kind)
+        for generation in generations
+        for kind in kinds
+        if not result.cells[generation, kind]
+    ]

@@ -57,7 +57,7 @@ class Step:
 
 NAME: Final = word(
     _FAULT_NAME,
-    "a fault's name is in small letters, digits and dashes, and not network, f1, f2 …: these are taken",
+    "use small letters, digits and dashes, and not network, f1, f2 …: these are taken",
 )
 _TIME: Final = quantity(DURATION)
 _POSITIVE_TIME: Final = quantity(DURATION, above_zero=True)

@@ -6,6 +6,8 @@ from typing import Final
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
+from node.core.model import Payload
+
 INDEX_BYTES: Final = 8
 PROVABLE_BYTES: Final = 16
 """From this size on a payload carries its number and enough of its fingerprint to be checked."""
@@ -31,9 +33,11 @@ class Stream:
             size += int.from_bytes(mark[:4], "big") % (self._spread + 1)
         return (number + mark * (size // 8))[:size]
 
-    def recognises(self, payload: bytes) -> bool:
+    def recognises(self, payload: Payload) -> bool:
         """Whether a payload is one of this stream, bit for bit."""
         if len(payload) < PROVABLE_BYTES:
             return True
         mark = xxh3_64_digest(payload[:INDEX_BYTES], self._key)
-        return (mark * (len(payload) // 8 + 1))[: len(payload) - INDEX_BYTES] == payload[INDEX_BYTES:]
+        return (mark * (len(payload) // 8 + 1))[: len(payload) - INDEX_BYTES] == payload[
+            INDEX_BYTES:
+        ]

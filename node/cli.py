@@ -7,6 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
@@ -14,7 +15,16 @@ from xxhash import xxh3_64_intdigest
 from node.core.errors import BadTrace
 from node.core.model import flag_names
 from node.core.wire import PROTOCOLS
-from node.trace import CONN, CONN_STATES, EVENT_NAMES, GAUGE, GAUGES, START, Block, Event, read_blocks_untrusted
+from node.trace import (
+    CONN,
+    CONN_STATES,
+    GAUGE,
+    GAUGES,
+    START,
+    Block,
+    Event,
+    read_blocks_untrusted,
+)
 
 USAGE = 2
 UNKNOWN = 3
@@ -22,20 +32,33 @@ UNKNOWN = 3
 
 def trace(argv: list[str]) -> int:
     """`stormcast trace cat|stats RUN`."""
-    parser = argparse.ArgumentParser(prog="stormcast trace", description="Read the traces of a run.", allow_abbrev=False)
-    parser.add_argument("what", choices=("cat", "stats"), help="cat: one line per event; stats: counts per member")
+    parser = argparse.ArgumentParser(
+        prog="stormcast trace", description="Read the traces of a run.", allow_abbrev=False
+    )
+    parser.add_argument(
+        "what", choices=("cat", "stats"), help="cat: one line per event; stats: counts per member"
+    )
     parser.add_argument("run", type=Path, help="a run directory, or one .trace file")
     parser.add_argument("--member", help="only this member (the name of its trace file)")
-    parser.add_argument("--json", action="store_true", help="one JSON object per event, or one for all stats")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object per event, or one for all stats"
+    )
     args = parser.parse_args(argv)
     paths = trace_files(args.run)
     if args.member:
         paths = [path for path in paths if path.stem == args.member]
     if not paths:
-        print(f"stormcast trace: no traces in {args.run}: give a run directory or a .trace file", file=sys.stderr)
+        print(
+            f"stormcast trace: no traces in {args.run}: give a run directory or a .trace file",
+            file=sys.stderr,
+        )
         return USAGE
     try:
-        return _cat(paths, as_json=args.json) if args.what == "cat" else _stats(paths, as_json=args.json)
+        return (
+            _cat(paths, as_json=args.json)
+            if args.what == "cat"
+            else _stats(paths, as_json=args.json)
+        )
     except BadTrace as bad:
         print(f"stormcast trace: {bad}", file=sys.stderr)
         return UNKNOWN
@@ -79,7 +102,17 @@ def _cat(paths: list[Path], *, as_json: bool) -> int:
     events.sort(key=lambda one: one[:3])
     for _time, member, number, event, text in events:
         if as_json:
-            print(json.dumps({"member": member, "number": number, "event": event.name, **event._asdict(), "text": text}))
+            print(
+                json.dumps(
+                    {
+                        "member": member,
+                        "number": number,
+                        "event": event.name,
+                        **event._asdict(),
+                        "text": text,
+                    }
+                )
+            )
         else:
             print(f"{event.time:12.6f} {member}#{number:<6} {describe(event, text, names)}")
     return 0
@@ -112,34 +145,52 @@ def describe(event: Event, text: str, names: dict[int, str]) -> str:
 
 
 def _stats(paths: list[Path], *, as_json: bool) -> int:
-    totals = {}
+    totals = []
     for path in paths:
-        counts: Counter[str] = Counter()
-        messages: Counter[str] = Counter()
-        blocks, protocols, last = 0, set(), 0.0
+        figures = Figures(bytes=path.stat().st_size)
         for block in _blocks(path):
-            blocks += 1
-            for event in block.events:
-                name = EVENT_NAMES.get(event.kind, str(event.kind))
-                counts[name] += 1
-                messages[name] += event.count
-                last = max(last, event.time)
-                if event.protocol:
-                    protocols.add(PROTOCOLS.get(event.protocol, str(event.protocol)))
-        totals[path.stem] = {
-            "bytes": path.stat().st_size,
-            "blocks": blocks,
-            "events": dict(sorted(counts.items())),
-            "messages": {name: messages[name] for name in sorted(messages) if messages[name]},
-            "protocols": sorted(protocols),
-            "last_event_seconds": round(last, 6),
-        }
+            figures.add(block)
+        totals.append((path, figures))
     if as_json:
-        print(json.dumps(totals))
+        print(json.dumps({path.stem: figures.as_json() for path, figures in totals}))
         return 0
-    for member, stats in totals.items():
-        print(f"{member}: {stats['bytes']} bytes, {stats['blocks']} blocks, until t={stats['last_event_seconds']}s")
-        for name, number in stats["events"].items():  # type: ignore[attr-defined] the dict built above
-            count = stats["messages"].get(name)  # type: ignore[attr-defined]
+    for path, figures in totals:
+        print(
+            f"{path.stem}: {figures.bytes} bytes, {figures.blocks} blocks, "
+            f"until t={figures.last:.6f}s"
+        )
+        for name, number in sorted(figures.events.items()):
+            count = figures.messages[name]
             print(f"  {name:14}{number:8}" + (f"{count:10} messages" if count else ""))
     return 0
+
+
+@dataclass(slots=True)
+class Figures:
+    """What one trace holds."""
+
+    bytes: int = 0
+    blocks: int = 0
+    last: float = 0.0
+    events: Counter[str] = field(default_factory=Counter)
+    messages: Counter[str] = field(default_factory=Counter)
+    protocols: set[str] = field(default_factory=set)
+
+    def add(self, block: Block) -> None:
+        self.blocks += 1
+        for event in block.events:
+            self.events[event.name] += 1
+            self.messages[event.name] += event.count
+            self.last = max(self.last, event.time)
+            if event.protocol:
+                self.protocols.add(PROTOCOLS.get(event.protocol, str(event.protocol)))
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "bytes": self.bytes,
+            "blocks": self.blocks,
+            "events": dict(sorted(self.events.items())),
+            "messages": {name: number for name, number in sorted(self.messages.items()) if number},
+            "protocols": sorted(self.protocols),
+            "last_event_seconds": round(self.last, 6),
+        }

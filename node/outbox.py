@@ -1,7 +1,7 @@
 """Where messages wait, unnumbered, until the windows admit them. The one place that refuses.
 
-One lane per destination, bounded in bytes (each message also costs a fixed overhead, which bounds the
-count). A lane is a queue of runs: payloads that share their flags and may travel in one batch.
+One lane per destination, bounded in bytes (each message also costs a fixed overhead, which bounds
+the count). A lane is a queue of runs: payloads that share their flags and may travel in one batch.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Lane:
     def take(self, messages: int, size: int, single: int) -> tuple[list[Payload], int] | None:
         """Messages of the first run that fit, and their flags; None when not even one does.
 
-        At most `messages` of them and `size` bytes together; one message alone may have `single` bytes.
+        At most `messages` of them and `size` bytes together; one message alone may have `single`
+        bytes.
         """
         run = self.runs[0]
         payloads, at = run.payloads, run.at

@@ -1,7 +1,7 @@
 """Stack and timing files to checked settings: which protocols, in which order, set how.
 
-A stack says *what* (protocols, top to bottom), a timing says *when*. What cannot work is refused here,
-before anything starts, with the reason and the remedy.
+A stack says *what* (protocols, top to bottom), a timing says *when*. What cannot work is refused
+here, before anything starts, with the reason and the remedy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 
@@ -28,6 +28,8 @@ from node.protocols.unicast import (
 )
 from node.units import parse_duration, parse_size
 
+T = TypeVar("T")
+
 RELIABLE_UNICAST: Final[dict[str, type[Unicast]]] = {
     "UNICAST": Unicast1,
     "UNICAST2": Unicast2,
@@ -42,6 +44,8 @@ GENERATIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "UNICAST4": ("UNICAST4", {}),
 }
 """The five unicast protocols of the design notes: a protocol, and what it is set to."""
+MAX_COUNT: Final = 0xFFFF
+"""Messages that a frame can count."""
 TRANSPORTS: Final = frozenset({"UDP"})
 
 
@@ -62,10 +66,14 @@ class StackSettings:
     """Bytes of payload after which a batch is closed; one message may be larger."""
 
     outbox_bytes: int = 8 << 20
-    """Bytes accepted per destination and not yet numbered, 64 more per message. Beyond it `try_send` refuses."""
+    """Bytes accepted per destination and not yet numbered, 64 more per message. Beyond it
+    `try_send` refuses."""
 
     def __post_init__(self) -> None:
-        require(0 < self.max_batch <= 65535, f"max_batch is {self.max_batch}: it must be 1..65535")
+        require(
+            0 < self.max_batch <= MAX_COUNT,
+            f"max_batch is {self.max_batch}: it must be 1..{MAX_COUNT}",
+        )
         require(self.max_frame > 0, f"max_frame is {self.max_frame}: it must be positive")
         require(self.outbox_bytes > 0, f"outbox_bytes is {self.outbox_bytes}: it must be positive")
 
@@ -79,14 +87,18 @@ def load_settings(
     historical: Mapping[str, object] | None = None,
     max_batch: int | None = None,
 ) -> StackSettings:
-    """A stack file and a timing file, made one; `overrides` set the unicast protocol, `historical` its flaws."""
+    """A stack file and a timing file, made one; `overrides` set the unicast protocol, `historical`
+    its flaws."""
     layers = read_layers(stack)
     require(
         not historical or is_museum(stack),
-        f"historical flaws are for museum stacks only: drop `historical`, or use stack unicast-museum, not {stack}",
+        "historical flaws are for museum stacks only: drop `historical`, "
+        f"or use stack unicast-museum, not {stack}",
     )
     timing_file = _read_file("timings", timing)
-    protocol, stack_values = next((name, values) for name, values in layers if name in RELIABLE_UNICAST)
+    protocol, stack_values = next(
+        (name, values) for name, values in layers if name in RELIABLE_UNICAST
+    )
     if unicast is not None:
         require(
             unicast in GENERATIONS,
@@ -131,18 +143,25 @@ def check_order(names: Sequence[str], stack: str) -> None:
         require(name in known, f"stack {stack}: unknown protocol {name}{suggestion(name, known)}")
     require(len(set(names)) == len(names), f"stack {stack}: a protocol is listed twice; keep one")
     transports = [name for name in names if name in TRANSPORTS]
-    require(len(transports) == 1, f"stack {stack}: needs exactly one transport ({', '.join(sorted(TRANSPORTS))})")
-    require(names[-1] in TRANSPORTS, f"stack {stack}: {transports[0]} must come last: a transport is the bottom")
+    require(
+        len(transports) == 1,
+        f"stack {stack}: needs exactly one transport ({', '.join(sorted(TRANSPORTS))})",
+    )
+    require(
+        names[-1] in TRANSPORTS,
+        f"stack {stack}: {transports[0]} must come last: a transport is the bottom",
+    )
     reliable = [name for name in names if name in RELIABLE_UNICAST]
     require(
         len(reliable) == 1,
-        f"stack {stack}: has {len(reliable)} reliable unicast protocols; list exactly one of {', '.join(RELIABLE_UNICAST)}",
+        f"stack {stack}: has {len(reliable)} reliable unicast protocols; "
+        f"list exactly one of {', '.join(RELIABLE_UNICAST)}",
     )
 
 
-def build(kind: type[Any], values: Mapping[str, object], what: str) -> Any:
+def build(kind: type[T], values: Mapping[str, object], what: str) -> T:
     """A settings dataclass from plain values; unknown names and wrong types are refused."""
-    known = {field.name: field for field in dataclasses.fields(kind)}
+    known = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     checked = {}
     for name, value in values.items():
         require(name in known, f"{what}: unknown setting {name}{suggestion(name, known)}")
@@ -160,7 +179,8 @@ def convert(name: str, value: object, wanted: object) -> object:
             isinstance(value, int | float) and not isinstance(value, bool),
             f"{name} is {value!r}: write a duration with its unit, such as 500ms",
         )
-        return float(value)  # type: ignore[arg-type] checked above
+        assert isinstance(value, int | float)
+        return float(value)
     if wanted == "int":
         if isinstance(value, str):
             return parse_size(value, name)

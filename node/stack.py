@@ -1,8 +1,9 @@
-"""The stack of one member: outbox, protocols, frames. Pure: time is handed in, frames are handed out.
+"""The stack of one member: outbox, protocols, frames. Pure: time is handed in, frames are handed
+out.
 
-A turn is: feed it (`receive`, `tick`, `try_send`), then `end_turn`, which pulls from the outbox what
-windows admit, hands the turn's events to the trace, and returns the frames to send. The simulator and a
-real process run this same object.
+A turn is: feed it (`receive`, `tick`, `try_send`), then `end_turn`, which pulls from the outbox
+what windows admit, hands the turn's events to the trace, and returns the frames to send. The
+simulator and a real process run this same object.
 """
 
 from __future__ import annotations
@@ -61,14 +62,18 @@ class Stack:
         self._tracer = tracer
         self._port = Port(self._codec, tracer)
         protocol = make_unicast or RELIABLE_UNICAST[settings.unicast]
-        self.unicast: Unicast = protocol(settings.unicast_config, settings.timing, self._port, first_conn)
+        self.unicast: Unicast = protocol(
+            settings.unicast_config, settings.timing, self._port, first_conn
+        )
         self._me = address.short
         self._lanes: dict[int, Lane] = {}
         self._queued: list[Lane] = []
         self._outbox_bytes = settings.outbox_bytes
         self._next_gauge = now + GAUGE_INTERVAL
         self._is_open = True
-        tracer.record(trace.START, now, text=f"{address.name} {address.identity:032x} {self._describe()}")
+        tracer.record(
+            trace.START, now, text=f"{address.name} {address.identity:032x} {self._describe()}"
+        )
 
     # -- The application's side ------------------------------------------------------------------
 
@@ -110,7 +115,8 @@ class Stack:
     # -- The network's side --------------------------------------------------------------------
 
     def receive(self, datagram: bytes, now: float) -> None:
-        """Take the frames of one datagram. What is not a frame for us is counted, and changes nothing."""
+        """Take the frames of one datagram. What is not a frame for us is counted, and changes
+        nothing."""
         at, end = 0, len(datagram)
         try:
             while at < end:
@@ -167,7 +173,9 @@ class Stack:
         """Adopt a view: connections to who left start closing."""
         self.view = view
         members = ",".join(f"{member.short:08x}" for member in view.members)
-        self._tracer.record(trace.VIEW, now, lo=view.id.number, count=len(view.members), text=members)
+        self._tracer.record(
+            trace.VIEW, now, lo=view.id.number, count=len(view.members), text=members
+        )
         self.unicast.on_view(frozenset(member.short for member in view.members), now)
 
     def close_connection(self, peer: int, now: float) -> None:
@@ -201,7 +209,9 @@ class Stack:
         return lane
 
     def _begin_run(self, lane: Lane, flags: int) -> Run:
-        require(not flags & ~MESSAGE_FLAGS, f"message flags {flags:#x}: unknown; see node.core.model")
+        require(
+            not flags & ~MESSAGE_FLAGS, f"message flags {flags:#x}: unknown; see node.core.model"
+        )
         return lane.cut(flags)
 
     def _pull(self, now: float) -> None:
@@ -221,9 +231,14 @@ class Stack:
                     self._send_unreliable(lane, now)
                     continue
                 messages, size = unicast.room(dest)
-                # A window that holds nothing admits one message of any size, else that message never leaves.
+                # A window that holds nothing admits one message of any size, else that message
+                # never leaves.
                 single = size if size < window_bytes else UNLIMITED
-                batch = lane.take(min(messages, max_batch), min(size, max_frame), single) if messages > 0 else None
+                batch = (
+                    lane.take(min(messages, max_batch), min(size, max_frame), single)
+                    if messages > 0
+                    else None
+                )
                 if batch is None:
                     self._note_blocked(lane, now)
                     break
@@ -264,7 +279,13 @@ class Stack:
         payloads, flags = batch
         body = pack_body(payloads, self._codec.hash64)
         self._tracer.record(
-            trace.SENT, now, flags=flags, peer=lane.dest, count=body.count, size=len(body.data), digest=body.digest
+            trace.SENT,
+            now,
+            flags=flags,
+            peer=lane.dest,
+            count=body.count,
+            size=len(body.data),
+            digest=body.digest,
         )
         head = self._codec.pack_data(wire.NONE, lane.dest, 0, 0, body, flags, 0, 0, 0)
         if lane.dest != self._me:
@@ -275,10 +296,17 @@ class Stack:
     def _deliver_unreliable(self, head: Head, body: bytes, now: float) -> None:
         start, lengths = unpack_lengths_untrusted(head, body)
         self._tracer.record(
-            trace.DELIVERED, now, flags=head.flags, peer=head.source, count=head.count, size=len(body),
+            trace.DELIVERED,
+            now,
+            flags=head.flags,
+            peer=head.source,
+            count=head.count,
+            size=len(body),
             digest=head.digest,
-        )  # fmt: skip
-        self._port.deliveries.append(Delivery(head.source, 0, 1, head.count, head.flags, body, start, lengths))
+        )
+        self._port.deliveries.append(
+            Delivery(head.source, 0, 1, head.count, head.flags, body, start, lengths)
+        )
 
     def _count_drops(self, now: float) -> None:
         port = self._port
@@ -294,7 +322,12 @@ class Stack:
         for lane in self._lanes.values():
             if lane.room < bound:
                 self._tracer.record(
-                    trace.GAUGE, now, stream=trace.OUTBOX_BYTES, peer=lane.dest, lo=bound - lane.room, hi=bound
+                    trace.GAUGE,
+                    now,
+                    stream=trace.OUTBOX_BYTES,
+                    peer=lane.dest,
+                    lo=bound - lane.room,
+                    hi=bound,
                 )
 
     def _describe(self) -> str:
@@ -302,13 +335,17 @@ class Stack:
         config = self.settings.unicast_config
         values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
         values["historical"] = {
-            field.name: getattr(config.historical, field.name) for field in dataclasses.fields(config.historical)
+            field.name: getattr(config.historical, field.name)
+            for field in dataclasses.fields(config.historical)
         }
         return json.dumps(
             {
                 "protocol": self.settings.unicast,
                 "timing": self.settings.timing.name,
-                "bounds": {name: None if bound == inf else bound for name, bound in self.unicast.bounds().items()},
+                "bounds": {
+                    name: None if bound == inf else bound
+                    for name, bound in self.unicast.bounds().items()
+                },
                 **values,
             },
             sort_keys=True,

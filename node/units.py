@@ -24,7 +24,9 @@ def parse_size(text: str, what: str) -> int:
     return int(number * SIZES[unit])
 
 
-def _split(text: str, what: str, units: dict[str, float] | dict[str, int], wanted: str) -> tuple[float, str]:
+def _split(
+    text: str, what: str, units: dict[str, float] | dict[str, int], wanted: str
+) -> tuple[float, str]:
     match = _VALUE.fullmatch(text.strip())
     if match is None or match[2] not in units:
         raise ConfigError(f"{what} is {text!r}: write {wanted} (units: {', '.join(units)})")

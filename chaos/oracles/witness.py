@@ -66,9 +66,10 @@ def _what(event: Event, peer: str, text: str) -> str:
 
 
 def _seqnos(event: Event) -> str:
-    if event.lo == event.hi:
-        return f"seqno {event.lo}"
-    return f"seqnos {event.lo}..{event.hi}" if event.lo else f"seqnos up to {event.hi}"
+    if not event.lo:
+        return f"seqnos up to {event.hi}" if event.hi else "unnumbered"
+    # One form for one seqno and for many: witnesses are searched by it.
+    return f"seqnos {event.lo}..{event.hi}"
 
 
 def _notes(event: Event) -> str:

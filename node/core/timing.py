@@ -11,7 +11,7 @@ here (C1).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor
+from math import floor, inf, nextafter
 
 from node.core.errors import require
 from node.core.rtt import RoundTrip
@@ -55,9 +55,13 @@ class Timing:
 
 def next_on_grid(now: float, interval: float) -> float:
     """The first multiple of `interval` after `now`."""
-    due = (floor(now / interval) + 1) * interval
-    # Rounding may leave `now` itself: a timer that fires at its own start would spin.
-    return due if due > now else due + interval
+    tick = floor(now / interval) + 1
+    due = tick * interval
+    if due > now:
+        return due
+    # Rounding may leave `now` itself, and a timer that fires at its own start would spin. Adding
+    # the interval would miss the next tick by a hair, and make two looks of one.
+    return max((tick + 1) * interval, nextafter(now, inf))
 
 
 class Pacer:

@@ -60,6 +60,7 @@ HEAD_SIZE: Final = HEAD_STRUCT.size
 CHECK_OFFSET: Final = HEAD_SIZE - 4
 MAX_BODY: Final = 1 << 24
 """No frame body is larger: a hostile size cannot make a stream reader wait for gigabytes."""
+MAX_TRANSMISSION: Final = 255
 MAX_SEQNO: Final = (1 << 63) - 1
 
 

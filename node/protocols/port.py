@@ -29,7 +29,7 @@ class Port:
         self.closed: list[int] = []
         """Peers whose sender entry was removed."""
         self.drops: dict[str, int] = {}
-        """What was refused since the last turn ended, by reason; the stack records and counts it."""
+        """What was refused in this turn, by reason; the stack records and counts it."""
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Count something refused or thrown away."""

@@ -96,7 +96,7 @@ def test_the_first_violation_is_shown() -> None:
     story = Story().a_clean_exchange().at(4.0).opens(to="n2", conn=2).sends(1, to="n2", conn=2)
     story.at(3.0).sends(6).at(5.0).sends(7)
 
-    assert judged(story).of("G1").witness == ("n0#6 t=3.000 sent to n1 conn 1 seqno 6",)
+    assert judged(story).of("G1").witness == ("n0#6 t=3.000 sent to n1 conn 1 seqnos 6..6",)
 
 
 def test_a_budget_is_judged_even_where_c1_is_not_asked_for() -> None:

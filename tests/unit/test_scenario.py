@@ -429,7 +429,7 @@ def test_a_mistake_is_refused_at_its_place(extra: str, message: str) -> None:
         ("do: cut, «rate: 5%", "timeline: unknown key 'rate'"),
         ("do: cut, for: «0s", "for is '0s': it would do nothing"),
         ("do: close, member: n0, peer: n1, «for: 1s", "'for'"),
-        ("do: cut, name: «f1", "a fault's name is in small letters"),
+        ("do: cut, name: «f1", "use small letters, digits and dashes, and not network, f1"),
         ("do: «heal", "there is no earlier fault of the network"),
         ("do: «release", "there is no earlier rule that holds"),
         ("do: «resume, member: n0", "is not paused before"),

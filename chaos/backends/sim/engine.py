@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from chaos.backends.sim.network import Path
 from node.core.errors import NodeError
@@ -21,7 +21,17 @@ CALL: Final = 2
 class Host:
     """One incarnation of a member: a stack, and whether it runs."""
 
-    __slots__ = ("held", "is_alive", "is_paused", "name", "routes", "short", "stack", "tracer", "wake_at")
+    __slots__ = (
+        "held",
+        "is_alive",
+        "is_paused",
+        "name",
+        "routes",
+        "short",
+        "stack",
+        "tracer",
+        "wake_at",
+    )
 
     def __init__(self, name: str, stack: Stack, tracer: Tracer) -> None:
         self.name = name
@@ -53,14 +63,14 @@ Deliver = Callable[[Host, list[Delivery]], None]
 
 
 class Engine:
-    """Runs hosts until a time, in an order that depends on nothing but the scenario and the seed."""
+    """Runs hosts until a time, in an order that depends on the scenario and the seed alone."""
 
     def __init__(self, send: Send, deliver: Deliver) -> None:
         self.now = 0.0
         self.events = 0
         """Frame arrivals and fired timers."""
         self.hosts: dict[int, Host] = {}
-        self._heap: list[tuple[float, int, int, object, object]] = []
+        self._heap: list[tuple[float, int, int, Any, Any]] = []
         self._order = 0
         self._send = send
         self._deliver = deliver
@@ -86,28 +96,31 @@ class Engine:
             if time == instant:
                 at_instant += 1
                 if at_instant > EVENTS_PER_INSTANT:
-                    raise RunawayError(f"{at_instant} events at t={time}: timers that are always due")
+                    raise RunawayError(
+                        f"{at_instant} events at t={time}: timers that are always due"
+                    )
             else:
                 instant, at_instant = time, 0
             if kind == ARRIVAL:
-                host = hosts.get(target)  # type: ignore[call-overload] an arrival's target is a short id
+                host = hosts.get(target)
                 if host is None or not host.is_alive:
                     continue
                 if host.is_paused:
                     if len(host.held) < HELD_FRAMES:
-                        host.held.append(what)  # type: ignore[arg-type] and its content a frame
+                        host.held.append(what)
                     continue
                 self.events += 1
-                host.stack.receive(what, time)  # type: ignore[arg-type]
+                host.stack.receive(what, time)
                 self.end_turn(host)
             elif kind == WAKE:
-                self._wake(target, time)  # type: ignore[arg-type]
+                self._wake(target, time)
             else:
-                what()  # type: ignore[operator]
+                what()
         self.now = max(self.now, until)
 
     def end_turn(self, host: Host) -> None:
-        """Let a host's turn take effect: frames leave, deliveries reach the application, its timer is set."""
+        """Let a host's turn take effect: frames leave, deliveries reach the application, its timer
+        is set."""
         now = self.now
         stack = host.stack
         frames = stack.end_turn(now)
@@ -142,7 +155,8 @@ class Engine:
             self._set_wake(host, deadline)
 
     def resume(self, host: Host) -> int:
-        """A paused host takes what its socket buffer kept and the timers it slept through; returns how much."""
+        """A paused host takes what its socket buffer kept and the timers it slept through; returns
+        how much."""
         host.is_paused = False
         held, host.held = host.held, []
         for frame in held:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from chaos import faults
-from chaos.backends.sim.network import Path
+from chaos.backends.sim.network import Dice, Path
 from chaos.backends.sim.rules import RuleState
 from chaos.schedule import End, TimedStep
 from node import trace
@@ -31,6 +32,9 @@ FLAG_BITS: Final = {name: bit for bit, name in FLAG_NAMES.items()}
 COMMANDS_THAT_ALWAYS_BITE: Final = (faults.Crash, faults.Restart, faults.SetAttribute)
 
 
+Roll = Callable[..., Dice]
+
+
 class Nemesis:
     """Holds what is wrong at the moment, and makes it so."""
 
@@ -38,7 +42,7 @@ class Nemesis:
         self.kinds: dict[str, str] = {}
         """Every fault of the run, by id: what it is."""
         self._world = world
-        self._links: dict[str, Any] = {}
+        self._links: dict[str, faults.NetworkFault] = {}
         self._rules: dict[str, RuleState] = {}
         self._stalled: dict[str, str] = {}
         self._paused: dict[str, str] = {}
@@ -111,6 +115,7 @@ class Nemesis:
 
     def _lose_connection(self, step: TimedStep, host: Host) -> None:
         action, world = step.action, self._world
+        assert isinstance(action, faults.Forget | faults.Close)
         now, peer = world.engine.now, world.members[action.peer].short
         unicast = host.stack.unicast
         if peer in unicast.send_connections() or peer in unicast.receive_connections():
@@ -150,7 +155,9 @@ class Nemesis:
             host = world.members[name]
             if not host.is_alive:
                 continue
-            before = len(host.stack.unicast.send_connections()) + len(host.stack.unicast.receive_connections())
+            before = len(host.stack.unicast.send_connections()) + len(
+                host.stack.unicast.receive_connections()
+            )
             if before:
                 world.network.bite(fault)
             host.stack.install_view(View(ViewId(self._views, addresses[0]), addresses), now)
@@ -170,8 +177,15 @@ class Nemesis:
             world.network.release(rule, world.engine.now)
         for member, by in [*self._paused.items(), *self._stalled.items()]:
             if by == fault:
-                undo = faults.Resume(member=member) if member in self._paused else faults.Consume(member=member)
-                self._undo(TimedStep(at=world.engine.now, fault=fault, do="end", action=undo), world.members[member])
+                undo = (
+                    faults.Resume(member=member)
+                    if member in self._paused
+                    else faults.Consume(member=member)
+                )
+                self._undo(
+                    TimedStep(at=world.engine.now, fault=fault, do="end", action=undo),
+                    world.members[member],
+                )
 
     def _heal(self, name: str | None) -> None:
         for fault in [*self._links, *self._rules] if name is None else [name]:
@@ -214,7 +228,7 @@ class Nemesis:
         base, network = self._world.scenario.network, self._world.network
         path = Path(base.delay)
 
-        def dice(fault: str, kind: str, share: float, amount: float = 0.0) -> Any:
+        def dice(fault: str, kind: str, share: float, amount: float = 0.0) -> Dice:
             return network.dice(fault, kind, dest, share, amount)
 
         if base.loss:
@@ -232,12 +246,14 @@ class Nemesis:
         for fault, action in self._links.items():
             if action.strikes(source, dest):
                 self._add_fault(path, fault, action, dice)
-        path.rules = tuple(state for state in self._rules.values() if state.rule.strikes(source, dest))
+        path.rules = tuple(
+            state for state in self._rules.values() if state.rule.strikes(source, dest)
+        )
         path.seal()
         return path
 
     @staticmethod
-    def _add_fault(path: Path, fault: str, action: Any, dice: Any) -> None:
+    def _add_fault(path: Path, fault: str, action: faults.NetworkFault, dice: Roll) -> None:
         if isinstance(action, faults.Cut | faults.Partition):
             path.blocked_by += (fault,)
         elif isinstance(action, faults.Loss):
@@ -253,6 +269,5 @@ class Nemesis:
             path.reorders += (dice(fault, "reorder", action.rate, action.by),)
         elif isinstance(action, faults.Corrupt):
             path.corrupts += (dice(fault, "corrupt", action.rate),)
-        elif not path.bandwidth or action.rate < path.bandwidth:
+        elif isinstance(action, faults.Bandwidth) and not 0 < path.bandwidth <= action.rate:
             path.bandwidth, path.limited_by = action.rate, fault
-

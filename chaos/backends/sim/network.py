@@ -173,7 +173,9 @@ class Network:
                 self.bite(fault)
         self._arrive(at, dest, frame)
 
-    def _apply_rule(self, state: RuleState, path: Path, dest: int, frame: bytes, now: float) -> None:
+    def _apply_rule(
+        self, state: RuleState, path: Path, dest: int, frame: bytes, now: float
+    ) -> None:
         does = state.rule.does
         at = now + path.delay
         if does == "hold":

@@ -30,34 +30,37 @@ class RuleState:
     """Frames that met every condition but the occurrence."""
     taken: int = 0
     connections: dict[tuple[int, int], list[int]]
-    """Connection ids seen, per source and destination, in order of appearance; shared by all rules."""
+    """Connection ids per source and dest, in order of appearance; shared by all rules."""
     held: list[tuple[Any, int, bytes]]
 
     def takes(self, frame: bytes) -> bool:
         """Whether the rule acts on this frame; counts occurrences as they pass."""
-        if self.rule.times is not None and self.taken >= self.rule.times:
+        rule = self.rule
+        if rule.times is not None and self.taken >= rule.times:
             return False
+        if not self._meets_conditions(frame):
+            return False
+        self.matched += 1
+        if not _within(self.matched, rule.match.occurrence):
+            return False
+        self.taken += 1
+        return True
+
+    def _meets_conditions(self, frame: bytes) -> bool:
+        """Whether the frame meets everything but the occurrence; by its preamble alone."""
         preamble = _PREAMBLE.unpack_from(frame)
         _magic, _version, count, kind, protocol, transmission, flags = preamble[:7]
         source, dest, conn, lo = preamble[8:12]
         match = self.rule.match
-        if (self.protocols and protocol not in self.protocols) or (self.kinds and kind not in self.kinds):
-            return False
-        if self.flags & ~flags:
-            return False
-        if match.transmission is not None and not match.transmission[0] <= transmission <= match.transmission[1]:
-            return False
-        if match.seqno is not None:
-            hi = lo + count - 1 if kind == wire.DATA and count else lo
-            if hi < match.seqno[0] or lo > match.seqno[1]:
-                return False
-        if match.connection is not None and self._ordinal(source, dest, conn) != match.connection:
-            return False
-        self.matched += 1
-        if match.occurrence is not None and not match.occurrence[0] <= self.matched <= match.occurrence[1]:
-            return False
-        self.taken += 1
-        return True
+        hi = lo + count - 1 if kind == wire.DATA and count else lo
+        return (
+            (not self.protocols or protocol in self.protocols)
+            and (not self.kinds or kind in self.kinds)
+            and not self.flags & ~flags
+            and _within(transmission, match.transmission)
+            and (match.seqno is None or (lo <= match.seqno[1] and hi >= match.seqno[0]))
+            and match.connection in (None, self._ordinal(source, dest, conn))
+        )
 
     @staticmethod
     def note_connection(connections: dict[tuple[int, int], list[int]], frame: bytes) -> None:
@@ -75,3 +78,7 @@ class RuleState:
             if conn in self.connections.get(pair, ()):
                 return self.connections[pair].index(conn) + 1
         return 0
+
+
+def _within(value: int, bounds: tuple[int, int] | None) -> bool:
+    return bounds is None or bounds[0] <= value <= bounds[1]

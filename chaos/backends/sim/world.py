@@ -1,10 +1,11 @@
-"""A scenario, run: members as hosts of the engine, the nemesis on their network, traffic as calls."""
+"""A scenario, run: members as hosts of the engine, the nemesis on their network, traffic."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
@@ -15,9 +16,9 @@ from chaos.backends.sim.nemesis import FLAG_BITS, Nemesis
 from chaos.backends.sim.network import Network
 from chaos.fate import FATES
 from chaos.scenario import Scenario
-from chaos.workload import Load
 from chaos.schedule import schedule
 from chaos.traffic import Stream
+from chaos.workload import Load
 from node import trace
 from node.core.model import OOB, Address, Delivery
 from node.protocols.unicast import Unicast
@@ -77,7 +78,11 @@ class Sending:
 
 
 def simulate(
-    scenario: Scenario, seed: int, *, make_unicast: Callable[..., Unicast] | None = None, fate: str = "xxh3"
+    scenario: Scenario,
+    seed: int,
+    *,
+    make_unicast: Callable[..., Unicast] | None = None,
+    fate: str = "xxh3",
 ) -> SimulatedRun:
     """Run a scenario to its end."""
     return World(scenario, seed, make_unicast, fate).run()
@@ -100,7 +105,11 @@ class World:
     """One run in progress."""
 
     def __init__(
-        self, scenario: Scenario, seed: int, make_unicast: Callable[..., Unicast] | None = None, fate: str = "xxh3"
+        self,
+        scenario: Scenario,
+        seed: int,
+        make_unicast: Callable[..., Unicast] | None = None,
+        fate: str = "xxh3",
     ) -> None:
         self.scenario = scenario
         self.seed = seed
@@ -119,7 +128,10 @@ class World:
         self._open_loads = 0
         self.engine = Engine(self._send, self._deliver)
         self.network = Network(FATES[fate], seed, self.engine.arrive)
-        if any(isinstance(step.action, faults.Rule) and step.action.match.connection for step in scenario.timeline):
+        if any(
+            isinstance(step.action, faults.Rule) and step.action.match.connection
+            for step in scenario.timeline
+        ):
             self.network.connections = {}
         self.rig = Tracer(RIG, WALL_NS, xxh3_64_intdigest, self._blocks["rig"].append, SEAL_AT)
         self.nemesis = Nemesis(self)
@@ -132,7 +144,7 @@ class World:
         engine, limit = self.engine, self.scenario.limits.run
         steps = schedule(self.scenario, self.seed)
         for step in steps:
-            engine.call(step.at, lambda step=step: self.nemesis.do(step))  # type: ignore[misc] bound per step
+            engine.call(step.at, partial(self.nemesis.do, step))
         for load in self.scenario.workload:
             self._begin_load(load)
         engine.run(max([step.at for step in steps], default=0.0))
@@ -158,7 +170,9 @@ class World:
         self.rig.record(trace.PHASE, now, text="end")
         for fault, kind in self.nemesis.kinds.items():
             bit = self.network.bites.get(fault, 0)
-            self.rig.record(trace.PROBE, now, text=json.dumps({"id": fault, "do": kind, "bit": bit}))
+            self.rig.record(
+                trace.PROBE, now, text=json.dumps({"id": fault, "do": kind, "bit": bit})
+            )
         self.rig.seal()
         for host in self.members.values():
             if host.is_alive:
@@ -188,16 +202,23 @@ class World:
         blocks = self._blocks[f"{name}-{incarnation}"] = []
         tracer = Tracer(address.short, WALL_NS, xxh3_64_intdigest, blocks.append, SEAL_AT)
         stack = Stack(
-            address, "sim", self.settings, xxh3_64_intdigest, tracer, self.engine.now,
-            first_conn=self.scenario.cluster.unicast_first_conn or 1, make_unicast=self._make_unicast,
-        )  # fmt: skip
+            address,
+            "sim",
+            self.settings,
+            xxh3_64_intdigest,
+            tracer,
+            self.engine.now,
+            first_conn=self.scenario.cluster.unicast_first_conn or 1,
+            make_unicast=self._make_unicast,
+        )
         host = Host(name, stack, tracer)
         self.members[name] = host
         self.engine.hosts[address.short] = host
         self._names[address.short] = name
 
     def crash(self, host: Host) -> None:
-        """End a member as a kill does: no goodbye, nothing flushed but what its journal already has."""
+        """End a member as a kill does: no goodbye, nothing flushed but what its journal already
+        has."""
         host.is_alive = False
         host.tracer.seal()
 
@@ -218,7 +239,8 @@ class World:
             self.delivered += number
             if stream is None or not all(map(stream.recognises, delivery.messages)):
                 self.mismatches.append(
-                    f"{host.name} t={self.engine.now:.6f} got from {self._names.get(delivery.source)} "
+                    f"{host.name} t={self.engine.now:.6f} "
+                    f"got from {self._names.get(delivery.source)} "
                     f"conn {delivery.conn} seqnos {delivery.lo}..{delivery.hi}: not what was sent"
                 )
             reached = self.reached.setdefault((self._names[delivery.source], host.name), [])
@@ -233,7 +255,7 @@ class World:
                     continue
                 self._open_loads += 1
                 sending = Sending(load, source, dest)
-                self.engine.call(load.start, lambda sending=sending: self._offer(sending))  # type: ignore[misc]
+                self.engine.call(load.start, partial(self._offer, sending))
 
     def _offer(self, sending: Sending) -> None:
         """One tick of a load: a burst, and whatever was refused before."""
@@ -252,7 +274,7 @@ class World:
         wait = RETRY_SECONDS if sending.offered >= load.count else sending.next_burst - now
         if sending.owed:
             wait = min(wait, RETRY_SECONDS)
-        self.engine.call(now + max(wait, 1e-6), lambda: self._offer(sending))
+        self.engine.call(now + max(wait, 1e-6), partial(self._offer, sending))
 
     def _send_owed(self, sending: Sending, host: Host) -> None:
         dest = self.members[sending.dest].short

@@ -28,7 +28,7 @@ class Historical:
     """False: closing a connection throws away what is still unacked (JGRP-1586)."""
 
     stamps: bool = True
-    """False: a delayed ACK is believed, and a receiver waits for what was purged (JGRP-1873, 1875)."""
+    """False: delayed ACKs are believed; receivers wait for what was purged (JGRP-1873, 1875)."""
 
     sync_spacing: bool = True
     """False: every message without a window asks for the first seqno (JGRP-1874)."""
@@ -64,13 +64,15 @@ class UnicastConfig:
     """What may change while the stack runs."""
 
     xmit_interval: float = 0.5
-    """Pace of repair in `compatible` timing, its upper bound in `fast`. Lower heals loss sooner and costs control traffic."""
+    """Pace of repair in `compatible` timing, its upper bound in `fast`. Lower heals loss sooner and
+    costs control traffic."""
 
     conn_expiry_timeout: float = 0.0
     """Idle time after which an open connection starts closing; 0 never."""
 
     conn_close_timeout: float = 240.0
-    """Time a closing connection lingers, flushing, before it is removed; 0 for ever. Longer than any frame may be under way."""
+    """Time a closing connection lingers, flushing, before it is removed; 0 for ever. Longer than
+    any frame may be under way."""
 
     max_retransmit_time: float = 60.0
     """Time after which a connection to a silent non-member is given up; 0 never."""
@@ -85,7 +87,8 @@ class UnicastConfig:
     """Ranges in one retransmission request: keeps it within one small frame."""
 
     window_messages: int = 32768
-    """Unacked messages per peer, and undelivered ones at the receiver: what bounds memory. Equal on all members."""
+    """Unacked messages per peer, and undelivered ones at the receiver: what bounds memory. Equal on
+    all members."""
 
     window_bytes: int = 4 << 20
     """The same bound in bytes; large messages meet this one first."""
@@ -97,11 +100,22 @@ class UnicastConfig:
     """Flaws to reproduce."""
 
     def __post_init__(self) -> None:
-        for name in ("xmit_interval", "sync_min_interval", "max_xmit_req_size", "max_xmit_req_ranges",
-                     "window_messages", "window_bytes"):  # fmt: skip
+        for name in (
+            "xmit_interval",
+            "sync_min_interval",
+            "max_xmit_req_size",
+            "max_xmit_req_ranges",
+            "window_messages",
+            "window_bytes",
+        ):
             value = getattr(self, name)
             require(value > 0, f"{name} is {value}: it must be positive")
-        for name in ("conn_expiry_timeout", "conn_close_timeout", "max_retransmit_time", "max_cached_frames"):
+        for name in (
+            "conn_expiry_timeout",
+            "conn_close_timeout",
+            "max_retransmit_time",
+            "max_cached_frames",
+        ):
             value = getattr(self, name)
             require(value >= 0, f"{name} is {value}: it must not be negative (0 switches it off)")
 
@@ -139,7 +153,8 @@ class Unicast2Config(UnicastConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unicast3Config(UnicastConfig):
-    """UNICAST3: cumulative delayed acks; the sender repeats its newest message, receivers ask for gaps."""
+    """UNICAST3: cumulative delayed acks; the sender repeats its newest message, receivers ask for
+    gaps."""
 
     settable: ClassVar[frozenset[str]] = UnicastConfig.settable | {"ack_threshold"}
 
@@ -149,11 +164,14 @@ class Unicast3Config(UnicastConfig):
     """New messages since the last ack that cause one at once; 1 acks every batch."""
 
     sync: str = "spaced"
-    """`spaced`: SEND_FIRST_SEQNO at once, then at most every `sync_min_interval` (UNICAST3 with sync). `deferred`: by the next tick (the first UNICAST3)."""
+    """`spaced`: SEND_FIRST_SEQNO at once, then at most every `sync_min_interval` (UNICAST3 with
+    sync). `deferred`: by the next tick (the first UNICAST3)."""
 
     def __post_init__(self) -> None:
         UnicastConfig.__post_init__(self)
-        require(self.ack_threshold > 0, f"ack_threshold is {self.ack_threshold}: it must be positive")
+        require(
+            self.ack_threshold > 0, f"ack_threshold is {self.ack_threshold}: it must be positive"
+        )
         require(
             self.sync in ("spaced", "deferred"),
             f"sync is {self.sync!r}: choose `spaced` or `deferred`",
@@ -162,7 +180,8 @@ class Unicast3Config(UnicastConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unicast4Config(UnicastConfig):
-    """UNICAST4: UNICAST3 on a window of fixed size, acked as it is delivered: flow control built in."""
+    """UNICAST4: UNICAST3 on a window of fixed size, acked as it is delivered: flow control built
+    in."""
 
     settable: ClassVar[frozenset[str]] = UnicastConfig.settable | {"ack_threshold"}
 
@@ -176,7 +195,10 @@ class Unicast4Config(UnicastConfig):
 
     def __post_init__(self) -> None:
         UnicastConfig.__post_init__(self)
-        require(self.ack_threshold >= 0, f"ack_threshold is {self.ack_threshold}: it must not be negative")
+        require(
+            self.ack_threshold >= 0,
+            f"ack_threshold is {self.ack_threshold}: it must not be negative",
+        )
         require(
             self.ack_threshold <= self.window_messages // 2,
             f"ack_threshold is {self.ack_threshold}: above half of window_messages "
@@ -184,4 +206,7 @@ class Unicast4Config(UnicastConfig):
         )
         # A sender blocked on a peer that is gone is released only by these two.
         for name in ("conn_expiry_timeout", "conn_close_timeout"):
-            require(getattr(self, name) > 0, f"{name} is 0: UNICAST4 would block a sender for ever; set it")
+            require(
+                getattr(self, name) > 0,
+                f"{name} is 0: UNICAST4 would block a sender for ever; set it",
+            )

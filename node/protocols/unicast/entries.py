@@ -1,4 +1,5 @@
-"""The two halves of a connection. They have different lifetimes and share nothing but the round trip."""
+"""The two halves of a connection. They have different lifetimes and share nothing but the round
+trip."""
 
 from __future__ import annotations
 
@@ -44,7 +45,17 @@ class Arrival(NamedTuple):
 class Entry:
     """What both halves have: a peer, a connection id, a state, and moments at which to look."""
 
-    __slots__ = ("conn", "due", "expire_due", "last_used", "look_due", "peer", "rtt", "state", "tries")
+    __slots__ = (
+        "conn",
+        "due",
+        "expire_due",
+        "last_used",
+        "look_due",
+        "peer",
+        "rtt",
+        "state",
+        "tries",
+    )
 
     def __init__(self, peer: int, conn: int, now: float, rtt: RoundTrip) -> None:
         self.peer = peer
@@ -64,7 +75,9 @@ class SenderEntry(Entry):
 
     __slots__ = ("established", "heard_at", "last_stamp", "opened_at", "watermark", "window")
 
-    def __init__(self, peer: int, conn: int, now: float, rtt: RoundTrip, window: SendWindow[Batch]) -> None:
+    def __init__(
+        self, peer: int, conn: int, now: float, rtt: RoundTrip, window: SendWindow[Batch]
+    ) -> None:
         super().__init__(peer, conn, now, rtt)
         self.window = window
         self.opened_at = now
@@ -109,7 +122,13 @@ class ReceiverEntry(Entry):
     )
 
     def __init__(
-        self, peer: int, conn: int, now: float, rtt: RoundTrip, window: ReceiveWindow[Arrival], epoch: int
+        self,
+        peer: int,
+        conn: int,
+        now: float,
+        rtt: RoundTrip,
+        window: ReceiveWindow[Arrival],
+        epoch: int,
     ) -> None:
         super().__init__(peer, conn, now, rtt)
         self.window = window
@@ -127,7 +146,8 @@ class ReceiverEntry(Entry):
         self.missing_before = 0
         """Highest missing seqno at the previous look; 0 when nothing was missing."""
         self.asked: list[Asked] = []
-        """What was requested and may still be missing, ascending: each covers what lies above the one before."""
+        """What was requested and may still be missing, ascending: each covers what lies above the
+        one before."""
         self.fresh_at = now
         """When something new last arrived."""
         self.report_due = inf

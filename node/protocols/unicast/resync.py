@@ -35,7 +35,8 @@ class Sync:
 
 
 class Tombstone(NamedTuple):
-    """A removed connection: its id, our newest timestamp at that moment, and how long it is remembered."""
+    """A removed connection: its id, our newest timestamp at that moment, and how long it is
+    remembered."""
 
     conn: int
     stamp: int
@@ -51,7 +52,8 @@ class Resync:
         self._tombs: dict[int, Tombstone] = {}
 
     def remember(self, arrival: Arrival, now: float) -> Sync:
-        """Keep an early frame (D-6), newest connection only, and say what was sent to its sender so far."""
+        """Keep an early frame (D-6), newest connection only, and say what was sent to its sender so
+        far."""
         head = arrival.head
         sync = self._syncs.get(head.source)
         if sync is None:
@@ -68,7 +70,7 @@ class Resync:
         return sync
 
     def is_answer(self, head: Head) -> bool:
-        """Whether a first frame answers a SEND_FIRST_SEQNO sent since the window was removed (R-3)."""
+        """Whether a first frame answers a SEND_FIRST_SEQNO sent since the removal (R-3)."""
         if not self.config.historical.stamps:
             return head.source in self._syncs
         buried = self._tombs.get(head.source)
@@ -88,7 +90,8 @@ class Resync:
             sync.due = inf
 
     def bury(self, peer: int, conn: int, stamp: int, now: float) -> None:
-        """Remember the newest connection that was removed: a late first frame of it must not re-open it."""
+        """Remember the newest connection that was removed: a late first frame of it must not
+        re-open it."""
         if len(self._tombs) >= MAX_PEERS:
             del self._tombs[next(iter(self._tombs))]
         self._tombs[peer] = Tombstone(conn, stamp, now + self.config.conn_close_timeout)

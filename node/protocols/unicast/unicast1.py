@@ -24,7 +24,9 @@ class Unicast1(Unicast):
     asks_for_gaps = False
     closes_at_once = True
 
-    def _after_data(self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float) -> None:
+    def _after_data(
+        self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float
+    ) -> None:
         entry.unacked += new
         if self.config.historical.conn_ids == "first":
             # The flaw of scenario #6 needs its ack on the spot, for what was just seen.
@@ -51,7 +53,8 @@ class Unicast1(Unicast):
 
 
 def resend_from_lowest(protocol: Unicast, entry: SenderEntry, head: Head, now: float) -> None:
-    """The older answer to SEND_FIRST_SEQNO: the lowest batch as a start, then all up to what the receiver saw."""
+    """The older answer to SEND_FIRST_SEQNO: the lowest batch as a start, then all up to what the
+    receiver saw."""
     flags, stamp = FIRST, head.stamp
     for stored in list(entry.window):
         if stored.lo > head.lo:

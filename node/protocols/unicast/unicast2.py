@@ -1,7 +1,8 @@
-"""UNICAST2: the receiver is silent while all is well, asks for gaps, and reports what it has now and then.
+"""UNICAST2: the receiver is silent while all is well, asks for gaps, and reports what it has now
+and then.
 
-Reports (STABLE) replace acks. A lost first message is repeated until its one ACK came; a lost last one
-is noticed by the report that follows the silence, or by the sender whose window does not empty.
+Reports (STABLE) replace acks. A lost first message is repeated until its one ACK came; a lost last
+one is noticed by the report that follows the silence, or by the sender whose window does not empty.
 See docs/protocols/unicast2.md.
 """
 
@@ -28,10 +29,14 @@ class Unicast2(Unicast):
     closes_at_once = True
     config: Unicast2Config
 
-    def __init__(self, config: Unicast2Config, timing: Timing, port: Port, first_conn: int = 1) -> None:
+    def __init__(
+        self, config: Unicast2Config, timing: Timing, port: Port, first_conn: int = 1
+    ) -> None:
         super().__init__(config, timing, port, first_conn)
 
-    def _after_data(self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float) -> None:
+    def _after_data(
+        self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float
+    ) -> None:
         if flags & FIRST:
             self._send_ack(entry, now)
         entry.reports = 0
@@ -54,7 +59,8 @@ class Unicast2(Unicast):
         return now + self.config.stable_interval
 
     def _visit_receiver_extra(self, entry: ReceiverEntry, now: float) -> float:
-        """Report when the stream went quiet or the interval passed; then fall silent until something arrives."""
+        """Report when the stream went quiet or the interval passed; then fall silent until
+        something arrives."""
         if entry.report_due > now:
             return entry.report_due
         # Duplicates are not traffic: the sender repeats because it waits for this report.
@@ -62,7 +68,8 @@ class Unicast2(Unicast):
         is_due = now - entry.last_ack >= self.config.stable_interval
         if is_due or (is_quiet and self.config.historical.repair_ends):
             self._report(entry, now)
-        # A repeat covers the loss of a report; the sender's own look covers the loss of all of them.
+        # A repeat covers the loss of a report; the sender's own look covers the loss of all of
+        # them.
         enough = 1 if entry.window.deliverable == entry.window.seen else self.config.max_stable_msgs
         entry.report_due = inf if entry.reports >= enough else self._next_report_look(entry, now)
         return entry.report_due
@@ -114,7 +121,8 @@ class Unicast2(Unicast):
             super()._repair(entry, now)
 
     def _answer_sfs(self, entry: SenderEntry, head: Head, now: float) -> None:
-        """The lowest batch as a start, and the newest (D-9): the receiver asks for what lies between."""
+        """The lowest batch as a start, and the newest (D-9): the receiver asks for what lies
+        between."""
         super()._answer_sfs(entry, head, now)
         newest = entry.window.newest()
         if newest is not None and newest is not entry.window.oldest():

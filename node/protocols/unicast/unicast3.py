@@ -1,14 +1,17 @@
 """UNICAST3: cumulative delayed acks; the sender repeats only its newest message.
 
-One newest message is enough to make every hole visible to the receiver, which then asks for just what
+One newest message is enough to make every hole visible to the receiver, which then asks for just
+what
 it misses. See docs/protocols/unicast3.md.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from node.core import wire
-from node.protocols.unicast.config import Unicast3Config, Unicast4Config
-from node.protocols.unicast.entries import ReceiverEntry, SenderEntry
+from node.protocols.unicast.config import Unicast3Config, Unicast4Config, UnicastConfig
+from node.protocols.unicast.entries import ReceiverEntry
 from node.protocols.unicast.machinery import Unicast
 
 
@@ -16,10 +19,12 @@ class Unicast3(Unicast):
     """The third generation; its `sync` setting says how a lost window is found again."""
 
     protocol = wire.UNICAST3
-    config_type = Unicast3Config
+    config_type: ClassVar[type[UnicastConfig]] = Unicast3Config
     config: Unicast3Config | Unicast4Config
 
-    def _after_data(self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float) -> None:
+    def _after_data(
+        self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float
+    ) -> None:
         entry.unacked += new
         if entry.unacked >= self._ack_threshold():
             self._ack_soon(entry)

@@ -1,6 +1,7 @@
 """UNICAST4: UNICAST3 on a window of fixed size, acked as it is delivered.
 
-Acking what was consumed, not what arrived, makes the window the flow control: a slow receiver fills it,
+Acking what was consumed, not what arrived, makes the window the flow control: a slow receiver fills
+it,
 and the outbox of the sender refuses. See docs/protocols/unicast4.md.
 """
 

@@ -1,0 +1,147 @@
+"""What both halves of a connection need: tables, the agenda of moments, ids, and the life of an
+entry."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import ClassVar, Final
+
+from node import trace
+from node.core.rtt import RoundTrip
+from node.core.serial import next_serial
+from node.core.timing import Pacer, Timing
+from node.protocols.port import Port
+from node.protocols.unicast.config import UnicastConfig
+from node.protocols.unicast.entries import (
+    Entry,
+    ReceiverEntry,
+    SenderEntry,
+    State,
+)
+from node.protocols.unicast.resync import Resync, Sync
+
+UNLIMITED: Final = 1 << 62
+REMOVED: Final = -1.0
+
+
+class Connections(ABC):
+    """The state of one member's unicast protocol, and when to look at which part of it."""
+
+    protocol: ClassVar[int]
+    config_type: ClassVar[type[UnicastConfig]]
+
+    def __init__(
+        self, config: UnicastConfig, timing: Timing, port: Port, first_conn: int = 1
+    ) -> None:
+        self.config = config
+        self.pacer = Pacer(timing, config.xmit_interval)
+        self.members: frozenset[int] | None = None
+        """Short ids of the view's members; None while no view was ever installed."""
+        self.resync = Resync(config)
+        self._port = port
+        self._codec = port.codec
+        self._tracer = port.tracer
+        self._senders: dict[int, SenderEntry] = {}
+        self._receivers: dict[int, ReceiverEntry] = {}
+        self._last_conn = first_conn - 1
+        self._last_stamp = 0
+        self._epochs = 0
+        self._self_seqno = 0
+        self._self_conn = 0
+        self._consuming = True
+        self._agenda: list[tuple[float, int, Entry | Sync]] = []
+        self._order = count()
+        self._acks_now: list[ReceiverEntry] = []
+
+    # -- Time ---------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float:
+        """When `tick` has something to do; early by chance, late never."""
+        return self._agenda[0][0] if self._agenda else inf
+
+    def tick(self, now: float) -> None:
+        """Visit every entry whose moment has come, each once, whatever the visits ask for."""
+        agenda = self._agenda
+        come = []
+        while agenda and agenda[0][0] <= now:
+            when, _order, entry = heappop(agenda)
+            if entry.due == when:
+                entry.due = inf
+                come.append(entry)
+        for entry in come:
+            if entry.due != REMOVED:
+                self._visit(entry, now)
+
+    @abstractmethod
+    def _visit(self, entry: Entry | Sync, now: float) -> None:
+        """Do what is due at an entry, and say when to come back."""
+
+    def _wake(self, entry: Entry, when: float) -> None:
+        if when < entry.due:
+            entry.due = when
+            heappush(self._agenda, (when, next(self._order), entry))
+
+    # -- Names of things -----------------------------------------------------------------------
+
+    def _next_conn(self) -> int:
+        if self.config.historical.conn_ids == "none":
+            return 0
+        self._last_conn = next_serial(self._last_conn)
+        return self._last_conn
+
+    def _next_stamp(self) -> int:
+        self._last_stamp = next_serial(self._last_stamp)
+        return self._last_stamp
+
+    def _round_trip(self, peer: int) -> RoundTrip:
+        """The estimate that both halves of a pair share."""
+        other = self._senders.get(peer) or self._receivers.get(peer)
+        return other.rtt if other else self.pacer.round_trip()
+
+    # -- Life of an entry ----------------------------------------------------------------------
+
+    def _set_state(self, entry: Entry, state: State, stream: int, reason: str, now: float) -> None:
+        entry.state = state
+        entry.last_used = now
+        self._trace_conn(entry, stream, reason, now)
+        self._schedule_expiry(entry, now)
+
+    def _schedule_expiry(self, entry: Entry, now: float) -> None:
+        """Come back when the entry may be idle, to be removed, or talking to nobody."""
+        config = self.config
+        idle = (
+            config.conn_expiry_timeout if entry.state is State.OPEN else config.conn_close_timeout
+        )
+        due = entry.last_used + idle if idle > 0 else inf
+        if isinstance(entry, SenderEntry) and self._is_ageing(entry):
+            due = min(due, max(entry.heard_at, entry.opened_at) + config.max_retransmit_time)
+        entry.expire_due = max(due, now)
+        self._wake(entry, entry.expire_due)
+
+    def _is_ageing(self, entry: SenderEntry) -> bool:
+        is_member = self.members is not None and entry.peer in self.members
+        return self.config.max_retransmit_time > 0 and not is_member
+
+    @staticmethod
+    def _has_passed(entry: Entry, timeout: float, now: float) -> bool:
+        """Whether the entry was unused for `timeout`; 0 is never."""
+        return timeout > 0 and now >= entry.last_used + timeout
+
+    def _trace_conn(
+        self, entry: Entry, stream: int, reason: str, now: float, number: int = 0
+    ) -> None:
+        epoch = entry.epoch if isinstance(entry, ReceiverEntry) else 0
+        self._tracer.record(
+            trace.CONN,
+            now,
+            protocol=self.protocol,
+            stream=stream,
+            peer=entry.peer,
+            conn=entry.conn,
+            epoch=epoch,
+            lo=number,
+            text=reason,
+        )
