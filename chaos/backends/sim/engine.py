@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
@@ -86,7 +87,20 @@ class Engine:
         heappush(self._heap, (at, self._order, CALL, None, action))
 
     def run(self, until: float) -> None:
-        """Process everything up to `until`."""
+        """Process everything up to `until`.
+
+        Without the cyclic collector: nothing here makes cycles, and each of its passes walks every
+        batch of every window, which costs up to half of the speed.
+        """
+        was_collecting = gc.isenabled()
+        gc.disable()
+        try:
+            self._run(until)
+        finally:
+            if was_collecting:
+                gc.enable()
+
+    def _run(self, until: float) -> None:
         heap = self._heap
         hosts = self.hosts
         instant, at_instant = -1.0, 0
