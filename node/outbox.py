@@ -78,6 +78,10 @@ class Lane:
         self.room += total + MESSAGE_OVERHEAD * len(taken)
         if end < len(payloads):
             run.at = end
+            if end > len(payloads) >> 1:
+                # A producer that is always ahead never lets the run end: what left must go (G5).
+                del payloads[:end]
+                run.at = 0
         else:
             self._finish_run(run)
         return taken, run.flags

@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
+from math import inf
 from typing import Any, Final, TypeVar
 
 import yaml
 
+from node.core import wire
 from node.core.errors import ConfigError, require
 from node.core.timing import Timing
 from node.protocols.unicast import (
@@ -74,7 +76,11 @@ class StackSettings:
             0 < self.max_batch <= MAX_COUNT,
             f"max_batch is {self.max_batch}: it must be 1..{MAX_COUNT}",
         )
-        require(self.max_frame > 0, f"max_frame is {self.max_frame}: it must be positive")
+        require(
+            0 < self.max_frame <= wire.MAX_BODY,
+            f"max_frame is {self.max_frame}: it must be 1..{wire.MAX_BODY}, "
+            "what a frame carries at most",
+        )
         require(self.outbox_bytes > 0, f"outbox_bytes is {self.outbox_bytes}: it must be positive")
 
 
@@ -118,17 +124,33 @@ def load_settings(
         unicast_config=config,
         timing=build(Timing, {"name": timing, **(timing_file.get("timing") or {})}, "timing"),
         transport=layers[-1][0],
-        **({"max_batch": max_batch} if max_batch else {}),
+        **({"max_batch": max_batch} if max_batch is not None else {}),
     )
 
 
 def read_layers(stack: str) -> list[tuple[str, dict[str, Any]]]:
     """The protocols of a stack file, top to bottom, checked to be a stack that can work."""
-    content = _read_file("stacks", stack)
-    listed = content.get("protocols") or []
-    layers = [next(iter(item.items())) if isinstance(item, dict) else (item, {}) for item in listed]
+    listed = _read_file("stacks", stack).get("protocols") or []
+    require(isinstance(listed, list), f"stack {stack}: protocols must be a list, top to bottom")
+    layers = [_layer(item, stack) for item in listed]
     check_order([name for name, _values in layers], stack)
-    return [(name, values or {}) for name, values in layers]
+    return layers
+
+
+def _layer(item: object, stack: str) -> tuple[str, dict[str, Any]]:
+    """One protocol of a stack file: its name alone, or its name and its settings."""
+    named = {item: None} if isinstance(item, str) else item
+    require(
+        isinstance(named, dict) and len(named) == 1,
+        f"stack {stack}: {item!r}: name one protocol per entry, as `- UNICAST3: {{}}`",
+    )
+    assert isinstance(named, dict)
+    ((name, values),) = named.items()
+    require(
+        values is None or isinstance(values, dict),
+        f"stack {stack}: {name} is followed by {values!r}: write its settings as a mapping",
+    )
+    return str(name), values or {}
 
 
 def is_museum(stack: str) -> bool:
@@ -176,7 +198,7 @@ def convert(name: str, value: object, wanted: object) -> object:
         if isinstance(value, str):
             return parse_duration(value, name)
         require(
-            isinstance(value, int | float) and not isinstance(value, bool),
+            isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < inf,
             f"{name} is {value!r}: write a duration with its unit, such as 500ms",
         )
         assert isinstance(value, int | float)
@@ -203,12 +225,15 @@ def suggestion(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
 
 
 def _read_file(folder: str, name: str) -> dict[str, Any]:
-    source = files("node").joinpath(folder, f"{name}.yaml")
-    if not source.is_file():
-        there = sorted(
-            entry.name.removesuffix(".yaml") for entry in files("node").joinpath(folder).iterdir()
-        )
-        raise ConfigError(f"no {folder.removesuffix('s')} named {name}{suggestion(name, there)}")
-    content = yaml.safe_load(source.read_text())
+    path = files("node").joinpath(folder)
+    there = sorted(entry.name.removesuffix(".yaml") for entry in path.iterdir())
+    what = f"{folder.removesuffix('s')} {name}"
+    # Looked up, not joined: a name is no path out of the folder.
+    require(name in there, f"no {folder.removesuffix('s')} named {name}{suggestion(name, there)}")
+    try:
+        content = yaml.safe_load(path.joinpath(f"{name}.yaml").read_text()) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{what}: not YAML: {error}") from None
+    require(isinstance(content, dict), f"{what}: must be a mapping of keys to values")
     assert isinstance(content, dict)
     return content

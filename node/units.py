@@ -9,7 +9,8 @@ from node.core.errors import ConfigError
 
 DURATIONS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 SIZES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 1000, "MB": 1_000_000}
-_VALUE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+# So many digits are beyond any use, and as many as one likes are beyond what a float holds.
+_VALUE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z]+)")
 
 
 def parse_duration(text: str, what: str) -> float:
@@ -21,7 +22,10 @@ def parse_duration(text: str, what: str) -> float:
 def parse_size(text: str, what: str) -> int:
     """Bytes of `100B`, `4MiB`."""
     number, unit = _split(text, what, SIZES, "a size such as 64KiB")
-    return int(number * SIZES[unit])
+    size = number * SIZES[unit]
+    if size != int(size):
+        raise ConfigError(f"{what} is {text!r}: write a size such as 64KiB, of whole bytes")
+    return int(size)
 
 
 def _split(

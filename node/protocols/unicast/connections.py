@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from heapq import heappop, heappush
 from itertools import count
-from math import inf
+from math import inf, nextafter
 from typing import ClassVar, Final
 
 from node import trace
@@ -53,6 +53,8 @@ class Connections(ABC):
         self._self_conn = 0
         self._consuming = True
         self._agenda: list[tuple[float, int, Entry | Sync]] = []
+        # Apart from the looks: these are far away, and pushed once, not after every visit.
+        self._expiries: list[tuple[float, int, Entry]] = []
         self._order = count()
         self._acks_now: list[ReceiverEntry] = []
 
@@ -60,7 +62,9 @@ class Connections(ABC):
 
     def next_deadline(self) -> float:
         """When `tick` has something to do; early by chance, late never."""
-        return self._agenda[0][0] if self._agenda else inf
+        look = self._agenda[0][0] if self._agenda else inf
+        expiry = self._expiries[0][0] if self._expiries else inf
+        return look if look < expiry else expiry
 
     def tick(self, now: float) -> None:
         """Visit every entry whose moment has come, each once, whatever the visits ask for."""
@@ -74,10 +78,19 @@ class Connections(ABC):
         for entry in come:
             if entry.due != REMOVED:
                 self._visit(entry, now)
+        expiries = self._expiries
+        while expiries and expiries[0][0] <= now:
+            when, _order, entry = heappop(expiries)
+            if entry.expire_due == when and entry.due != REMOVED:
+                self._expire(entry, now)
 
     @abstractmethod
     def _visit(self, entry: Entry | Sync, now: float) -> None:
         """Do what is due at an entry, and say when to come back."""
+
+    @abstractmethod
+    def _expire(self, entry: Entry, now: float) -> None:
+        """The entry may have been unused, or unanswered, for too long."""
 
     def _wake(self, entry: Entry, when: float) -> None:
         if when < entry.due:
@@ -117,9 +130,13 @@ class Connections(ABC):
         )
         due = entry.last_used + idle if idle > 0 else inf
         if isinstance(entry, SenderEntry) and self._is_ageing(entry):
-            due = min(due, max(entry.heard_at, entry.opened_at) + config.max_retransmit_time)
-        entry.expire_due = max(due, now)
-        self._wake(entry, entry.expire_due)
+            due = min(due, entry.unanswered_since(now) + config.max_retransmit_time)
+        # Strictly later, so that what is due for ever cannot keep a tick from ending.
+        due = max(due, nextafter(now, inf))
+        if due != entry.expire_due:
+            entry.expire_due = due
+            if due < inf:
+                heappush(self._expiries, (due, next(self._order), entry))
 
     def _is_ageing(self, entry: SenderEntry) -> bool:
         is_member = self.members is not None and entry.peer in self.members

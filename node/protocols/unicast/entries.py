@@ -73,20 +73,24 @@ class Entry:
 class SenderEntry(Entry):
     """The half that sends to `peer`."""
 
-    __slots__ = ("established", "heard_at", "last_stamp", "opened_at", "watermark", "window")
+    __slots__ = ("established", "heard_at", "last_stamp", "watermark", "window")
 
     def __init__(
         self, peer: int, conn: int, now: float, rtt: RoundTrip, window: SendWindow[Batch]
     ) -> None:
         super().__init__(peer, conn, now, rtt)
         self.window = window
-        self.opened_at = now
         self.heard_at = -inf
         self.last_stamp = 0
         """Timestamp of the newest ACK, STABLE or SFS believed; 0 before the first."""
         self.watermark = (-1, -1)
         """Highest acked and highest sent at the previous look."""
         self.established = False
+
+    def unanswered_since(self, now: float) -> float:
+        """Since when the peer owes us any sign of life; `now` when nothing waits for one."""
+        oldest = self.window.oldest()
+        return now if oldest is None else max(self.heard_at, oldest.item.sent_at)
 
 
 class Asked:

@@ -66,6 +66,12 @@ class Unicast(Sending, Receiving):
         elif isinstance(entry, Sync):
             self._visit_sync(entry, now)
 
+    def _expire(self, entry: Entry, now: float) -> None:
+        if isinstance(entry, SenderEntry):
+            self._expire_sender(entry, now)
+        elif isinstance(entry, ReceiverEntry):
+            self._expire_receiver(entry, now)
+
     # -- Membership and commands -----------------------------------------------------------------
 
     def on_view(self, members: frozenset[int], now: float) -> None:
@@ -110,6 +116,7 @@ class Unicast(Sending, Receiving):
         for sender in list(self._senders.values()):
             self._remove_sender(sender, "stop", now)
         self._agenda.clear()
+        self._expiries.clear()
 
     def set_attribute(self, name: str, value: object, now: float) -> None:
         """Change a setting that may change at run time, and look at everything in its light."""

@@ -348,11 +348,7 @@ class Receiving(Asking):
         if entry.look_due <= now:
             self._look_at_gaps(entry, now)
         extra = self._visit_receiver_extra(entry, now)
-        if entry.expire_due <= now:
-            self._expire_receiver(entry, now)
-            if entry.due == REMOVED:
-                return
-        self._wake(entry, min(entry.ack_due, entry.look_due, entry.expire_due, extra))
+        self._wake(entry, min(entry.ack_due, entry.look_due, extra))
 
     def _open_receiver(self, peer: int, conn: int, offset: int, now: float) -> ReceiverEntry:
         config = self.config

@@ -246,11 +246,7 @@ class Sending(Connections):
     def _visit_sender(self, entry: SenderEntry, now: float) -> None:
         if entry.look_due <= now:
             self._look_at_acks(entry, now)
-        if entry.expire_due <= now:
-            self._expire_sender(entry, now)
-            if entry.due == REMOVED:
-                return
-        self._wake(entry, min(entry.look_due, entry.expire_due))
+        self._wake(entry, entry.look_due)
 
     def _look_at_acks(self, entry: SenderEntry, now: float) -> None:
         """Repair when highest acked and highest sent are what they were at the last look (L1)."""
@@ -298,8 +294,8 @@ class Sending(Connections):
     def _expire_sender(self, entry: SenderEntry, now: float) -> None:
         config = self.config
         # Sums, not differences: the same rounding as the moment that was scheduled.
-        is_silent = now >= max(entry.heard_at, entry.opened_at) + config.max_retransmit_time
-        if self._is_ageing(entry) and entry.window.low < entry.window.high and is_silent:
+        waited_for = entry.unanswered_since(now) + config.max_retransmit_time
+        if self._is_ageing(entry) and now >= waited_for:
             self._remove_sender(entry, "aged", now)
             return
         if entry.state is State.OPEN and self._has_passed(entry, config.conn_expiry_timeout, now):
@@ -314,7 +310,4 @@ class Sending(Connections):
                 )
                 self._port.frames.append((entry.peer, frame, b""))
         if entry.due != REMOVED:
-            if self._is_ageing(entry) and entry.window.low == entry.window.high:
-                # Nothing waits for an answer: silence says nothing until something does.
-                entry.heard_at = now
             self._schedule_expiry(entry, now)

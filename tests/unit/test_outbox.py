@@ -1,0 +1,259 @@
+"""The outbox: what it accepts is bounded, keeps its order, and leaves in batches that may."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
+
+from node.core.model import DONT_BUNDLE, NO_FC, OOB, Address, Payload
+from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane
+from node.protocols.unicast import Unicast3Config
+from node.settings import StackSettings, Timing
+from node.stack import Stack
+from node.trace import Tracer
+
+ROOM = 10_000
+ANY = 1 << 40
+PEER = 2
+
+
+def put(lane: Lane, payload: Payload, flags: int = 0) -> None:
+    """Queue a message as the stack does it."""
+    lane.room -= len(payload) + MESSAGE_OVERHEAD
+    run = lane.run
+    if flags != run.flags or flags & DONT_BUNDLE:
+        run = lane.cut(flags)
+    run.payloads.append(payload)
+
+
+def drain(lane: Lane, messages: int = ANY, size: int = ANY) -> list[tuple[list[Payload], int]]:
+    batches = []
+    while (batch := lane.take(messages, size, ANY)) is not None and batch[0]:
+        batches.append(batch)
+    return batches
+
+
+# -- The bound -------------------------------------------------------------------------------------
+
+
+def a_sender(outbox_bytes: int) -> Stack:
+    settings = StackSettings(
+        unicast_config=Unicast3Config(), timing=Timing(), outbox_bytes=outbox_bytes
+    )
+    tracer = Tracer(1, 0, xxh3_64_intdigest, lambda _block: None)
+    return Stack(Address(1, "a"), "test", settings, xxh3_64_intdigest, tracer, 0.0)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 1000])
+def test_a_lane_is_full_exactly_at_its_bound(size: int) -> None:
+    """Five messages fit to the byte, overhead and all; one byte less and the fifth is refused."""
+    cost = size + MESSAGE_OVERHEAD
+    exact, short = a_sender(5 * cost), a_sender(5 * cost - 1)
+    assert [exact.try_send(PEER, bytes(size)) for _ in range(6)] == [True] * 5 + [False]
+    assert [short.try_send(PEER, bytes(size)) for _ in range(6)] == [True] * 4 + [False] * 2
+    assert exact.pending(PEER) == 5
+
+
+def test_empty_messages_are_bounded_in_number_by_their_overhead() -> None:
+    stack = a_sender(1 << 20)
+    accepted = 0
+    while stack.try_send(PEER, b""):
+        accepted += 1
+    assert accepted == (1 << 20) // MESSAGE_OVERHEAD
+
+
+def test_an_empty_lane_takes_one_message_larger_than_its_bound_and_then_nothing() -> None:
+    """Else that message could never be sent at all."""
+    stack = a_sender(1000)
+    assert stack.try_send(PEER, bytes(5000))
+    assert not stack.try_send(PEER, b"")
+    assert stack.pending(PEER) == 1
+
+
+def test_a_message_larger_than_the_bound_waits_until_the_lane_is_empty() -> None:
+    stack = a_sender(1000)
+    assert stack.try_send(PEER, b"small")
+    assert not stack.try_send(PEER, bytes(5000))
+    stack.end_turn(0.0)
+    assert stack.try_send(PEER, bytes(5000))
+
+
+def test_one_full_lane_does_not_block_another() -> None:
+    stack = a_sender(100)
+    assert stack.try_send(PEER, bytes(36))
+    assert not stack.try_send(PEER, b"")
+    assert stack.try_send(3, bytes(36))
+
+
+def test_a_refused_message_leaves_no_trace_in_the_lane() -> None:
+    stack = a_sender(200)
+    assert stack.try_send(PEER, bytes(70))
+    for _ in range(10):
+        assert not stack.try_send(PEER, bytes(70), OOB)
+    assert stack.try_send(PEER, bytes(2))
+    assert stack.pending(PEER) == 2
+
+
+# -- Order and flags -------------------------------------------------------------------------------
+
+
+def test_a_change_of_flags_closes_the_batch_and_keeps_the_order() -> None:
+    lane = Lane(PEER, ROOM)
+    for payload, flags in [(b"1", 0), (b"2", 0), (b"3", OOB), (b"4", OOB | NO_FC), (b"5", 0)]:
+        put(lane, payload, flags)
+    assert drain(lane) == [
+        ([b"1", b"2"], 0),
+        ([b"3"], OOB),
+        ([b"4"], OOB | NO_FC),
+        ([b"5"], 0),
+    ]
+
+
+def test_a_message_that_must_not_be_bundled_leaves_alone_and_in_its_place() -> None:
+    lane = Lane(PEER, ROOM)
+    for payload, flags in [
+        (b"1", 0), (b"2", DONT_BUNDLE), (b"3", DONT_BUNDLE), (b"4", 0), (b"5", 0),
+    ]:  # fmt: skip
+        put(lane, payload, flags)
+    assert drain(lane) == [
+        ([b"1"], 0),
+        ([b"2"], DONT_BUNDLE),
+        ([b"3"], DONT_BUNDLE),
+        ([b"4", b"5"], 0),
+    ]
+
+
+def test_a_batch_ends_at_its_number_of_messages() -> None:
+    lane = Lane(PEER, ROOM)
+    for number in range(7):
+        put(lane, b"%d" % number)
+    assert [len(payloads) for payloads, _flags in drain(lane, messages=3)] == [3, 3, 1]
+
+
+def test_a_batch_ends_at_its_size_lengths_included() -> None:
+    """Three messages of 100 with their lengths take 312 bytes; with one byte less two leave."""
+    for size, expected in [(3 * (100 + LENGTH_COST), 3), (3 * (100 + LENGTH_COST) - 1, 2)]:
+        lane = Lane(PEER, ROOM)
+        for _ in range(4):
+            put(lane, bytes(100))
+        taken = lane.take(ANY, size, ANY)
+        assert taken is not None
+        assert len(taken[0]) == expected
+
+
+def test_a_message_larger_than_a_batch_leaves_alone_where_it_may() -> None:
+    """The frame has room for 100 bytes, the window for `single`: one more byte and it stays."""
+    lane = Lane(PEER, ROOM)
+    put(lane, bytes(500))
+    put(lane, b"next")
+    assert lane.take(ANY, 100, 500 + LENGTH_COST - 1) is None
+    assert len(lane) == 2
+    assert lane.take(ANY, 100, 500 + LENGTH_COST) == ([bytes(500)], 0)
+    assert lane.take(ANY, 100, 0) == ([b"next"], 0)
+
+
+def test_what_may_not_leave_stays_where_it_is() -> None:
+    lane = Lane(PEER, ROOM)
+    put(lane, bytes(500))
+    room = lane.room
+    assert lane.take(ANY, -3, -3) is None
+    assert (len(lane), lane.room) == (1, room)
+
+
+# -- Room and memory -------------------------------------------------------------------------------
+
+
+def test_clearing_a_lane_returns_its_room_and_says_how_many_were_lost() -> None:
+    lane = Lane(PEER, ROOM)
+    for number in range(6):
+        put(lane, bytes(number), OOB if number > 3 else 0)
+    lane.take(2, ANY, ANY)
+    assert lane.clear() == 4
+    assert (lane.room, len(lane), lane.is_empty()) == (ROOM, 0, True)
+    put(lane, b"again")
+    assert drain(lane) == [([b"again"], 0)]
+
+
+def test_a_lane_that_never_runs_empty_keeps_only_what_waits() -> None:
+    """G5: a producer that is always ahead must not make the lane keep what it has handed out."""
+    lane = Lane(PEER, ROOM)
+    born: deque[weakref.ref[memoryview]] = deque()
+    for number in range(2000):
+        payload = memoryview(bytes([number % 256]))
+        born.append(weakref.ref(payload))
+        put(lane, payload)
+        del payload
+        if len(lane) > 20:
+            lane.take(1, ANY, ANY)
+    gc.collect()
+    alive = sum(1 for one in born if one() is not None)
+    assert len(lane) == 20
+    assert alive <= 2 * len(lane) + 1
+
+
+# -- Against a model -------------------------------------------------------------------------------
+
+
+@dataclass
+class Model:
+    """A lane as one would write it first: a list, and everything counted anew."""
+
+    waiting: list[tuple[bytes, int]] = field(default_factory=list)
+
+    @property
+    def room(self) -> int:
+        return ROOM - sum(len(payload) + MESSAGE_OVERHEAD for payload, _flags in self.waiting)
+
+    def take(self, messages: int, size: int, single: int) -> tuple[list[bytes], int] | None:
+        first_flags = self.waiting[0][1]
+        most = 1 if first_flags & DONT_BUNDLE else messages
+        taken: list[bytes] = []
+        for payload, flags in self.waiting[:most]:
+            if flags != first_flags:
+                break
+            if sum(len(one) + LENGTH_COST for one in [*taken, payload]) > size:
+                break
+            taken.append(payload)
+        if not taken:
+            if len(self.waiting[0][0]) + LENGTH_COST > single:
+                return None
+            taken = [self.waiting[0][0]]
+        del self.waiting[: len(taken)]
+        return taken, first_flags
+
+
+FLAGS = st.sampled_from([0, 0, 0, OOB, DONT_BUNDLE, OOB | DONT_BUNDLE])
+PUTS = st.tuples(st.just("put"), st.binary(max_size=40), FLAGS)
+TAKES = st.tuples(
+    st.just("take"), st.integers(1, 6), st.integers(-5, 120), st.sampled_from([-5, 0, 20, ANY])
+)
+CLEARS = st.just(("clear",))
+
+
+@given(st.lists(PUTS | PUTS | TAKES | CLEARS, max_size=60))
+def test_a_lane_is_a_queue_that_counts_its_room(deeds: list[tuple[object, ...]]) -> None:
+    lane, model = Lane(PEER, ROOM), Model()
+    for deed in deeds:
+        match deed:
+            case ("put", bytes(payload), int(flags)):
+                put(lane, payload, flags)
+                model.waiting.append((payload, flags))
+            case ("take", int(messages), int(size), int(single)) if model.waiting:
+                taken = lane.take(messages, size, single)
+                assert taken == model.take(messages, size, single)
+            case ("clear",):
+                assert lane.clear() == len(model.waiting)
+                model.waiting.clear()
+        assert lane.room == model.room
+        assert len(lane) == len(model.waiting)
+        assert lane.is_empty() == (not model.waiting)
+    left = [payload for payloads, _flags in drain(lane) for payload in payloads]
+    assert left == [payload for payload, _flags in model.waiting]
+    assert lane.room == ROOM
