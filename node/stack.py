@@ -29,11 +29,13 @@ from node.core.model import (
     View,
 )
 from node.core.wire import Head
-from node.outbox import MESSAGE_OVERHEAD, Lane, Run
+from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane, Run
 from node.protocols.port import Frame, Port
 from node.protocols.unicast import UNLIMITED, Unicast
-from node.settings import RELIABLE_UNICAST, StackSettings
+from node.settings import RELIABLE_UNICAST, StackSettings, convert
 
+MAX_MESSAGE: Final = wire.MAX_BODY - LENGTH_COST
+"""Bytes of the largest message: what one frame can carry."""
 GAUGE_INTERVAL: Final = 0.25
 """Seconds between two looks at how full things are; taken when something happens anyway."""
 
@@ -69,6 +71,7 @@ class Stack:
         self._lanes: dict[int, Lane] = {}
         self._queued: list[Lane] = []
         self._outbox_bytes = settings.outbox_bytes
+        self._unreliable_sent = 0
         self._next_gauge = now + GAUGE_INTERVAL
         self._is_open = True
         tracer.record(
@@ -83,12 +86,12 @@ class Stack:
         if lane is None:
             lane = self._open_lane(dest)
         cost = len(payload) + MESSAGE_OVERHEAD
-        if cost > lane.room and lane.room < self._outbox_bytes:
+        if cost > lane.room and not self._admits_alone(lane, payload):
             return False
-        lane.room -= cost
         run = lane.run
         if flags != run.flags or flags & DONT_BUNDLE:
             run = self._begin_run(lane, flags)
+        lane.room -= cost
         run.payloads.append(payload)
         if not lane.is_queued:
             lane.is_queued = True
@@ -117,6 +120,8 @@ class Stack:
     def receive(self, datagram: bytes, now: float) -> None:
         """Take the frames of one datagram. What is not a frame for us is counted, and changes
         nothing."""
+        if not self._is_open:
+            return
         at, end = 0, len(datagram)
         try:
             while at < end:
@@ -188,13 +193,17 @@ class Stack:
 
     def set_attribute(self, name: str, value: object, now: float) -> None:
         """Change a setting at run time."""
+        kinds = {field.name: field.type for field in dataclasses.fields(self.unicast.config)}
+        if name in self.unicast.config.settable:
+            value = convert(f"{self.settings.unicast}.{name}", value, kinds[name])
         self.unicast.set_attribute(name, value, now)
 
     def stop(self, now: float) -> list[Frame]:
-        """Leave: ack what is pending, release who waits, end the trace."""
-        self._is_open = False
-        self.unicast.stop(now)
+        """Leave: send what windows still admit, ack what is pending, end the trace."""
         frames = self.end_turn(now)
+        self.unicast.stop(now)
+        frames += self.end_turn(now)
+        self._is_open = False
         self._lanes = {}
         self._tracer.record(trace.STOP, now)
         self._tracer.seal()
@@ -205,8 +214,17 @@ class Stack:
     def _open_lane(self, dest: int) -> Lane:
         if not self._is_open:
             raise ClosedError(f"{self.address} is closed: open a new channel to send")
+        require(0 < dest < 1 << 32, f"dest is {dest}: it must be the short id of an address")
         lane = self._lanes[dest] = Lane(dest, self._outbox_bytes)
         return lane
+
+    def _admits_alone(self, lane: Lane, payload: Payload) -> bool:
+        """A message beyond the outbox enters an empty lane, if a frame can carry it."""
+        require(
+            len(payload) <= MAX_MESSAGE,
+            f"a message of {len(payload)} bytes: a frame carries {MAX_MESSAGE}; split it",
+        )
+        return lane.room >= self._outbox_bytes
 
     def _begin_run(self, lane: Lane, flags: int) -> Run:
         require(
@@ -287,7 +305,11 @@ class Stack:
             size=len(body.data),
             digest=body.digest,
         )
-        head = self._codec.pack_data(wire.NONE, lane.dest, 0, 0, body, flags, 0, 0, 0)
+        # Numbered only to be told apart: a frame's fate is drawn from its preamble.
+        self._unreliable_sent += 1
+        head = self._codec.pack_data(
+            wire.NONE, lane.dest, 0, self._unreliable_sent, body, flags, 0, 0, 0
+        )
         if lane.dest != self._me:
             self._port.frames.append((lane.dest, head, body.data))
         elif not flags & DONT_LOOPBACK:
@@ -295,6 +317,9 @@ class Stack:
 
     def _deliver_unreliable(self, head: Head, body: bytes, now: float) -> None:
         start, lengths = unpack_lengths_untrusted(head, body)
+        if not self.unicast.is_consuming:
+            self._port.drop("not-consuming", head.count)
+            return
         self._tracer.record(
             trace.DELIVERED,
             now,

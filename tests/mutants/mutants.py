@@ -118,7 +118,7 @@ class AcksHighestReceived(Unicast):
         return entry.window.high
 
 
-@mutant("D-12", ("G6",), ("UNICAST2", "UNICAST4"))
+@mutant("D-12", ("G6",), ("UNICAST4",))
 class AcksBeforeDelivery(Unicast):
     """A stalled receiver reports what it received, not what was consumed: no flow control."""
 

@@ -38,6 +38,7 @@ class Path:
         "delay",
         "delayed_by",
         "duplicates",
+        "ends",
         "is_plain",
         "jitters",
         "limited_by",
@@ -47,6 +48,7 @@ class Path:
     )
 
     def __init__(self, delay: float) -> None:
+        self.ends = ("", "")
         self.delay = delay
         self.delayed_by: tuple[str, ...] = ()
         self.blocked_by: tuple[str, ...] = ()
@@ -100,10 +102,11 @@ class Network:
 
     def set_path(self, source: str, dest: str, path: Path) -> None:
         """Replace a path, keeping the queue of its bandwidth limit."""
-        before = self._paths.get((source, dest))
+        path.ends = (source, dest)
+        before = self._paths.get(path.ends)
         if before is not None:
             path.busy_until = before.busy_until
-        self._paths[source, dest] = path
+        self._paths[path.ends] = path
 
     def dice(self, fault: str, kind: str, dest: str, share: float, amount: float = 0.0) -> Dice:
         """A fault's dice at one receiver."""
@@ -117,7 +120,7 @@ class Network:
         """Put a frame on a path."""
         if self.connections is not None:
             RuleState.note_connection(self.connections, frame)
-        if path.rules:
+        if path.rules and not path.blocked_by:
             for rule in path.rules:
                 if rule.takes(frame):
                     self.bite(rule.fault)
@@ -190,10 +193,15 @@ class Network:
             self._arrive(at, dest, corrupted(frame, state.taken * 0x9E3779B97F4A7C15))
 
     def release(self, rule: RuleState, now: float) -> int:
-        """Let go what a rule held, in order."""
+        """Let go what a rule held, in order, onto what the paths have become; returns how much."""
         held, rule.held = rule.held, []
         for path, dest, frame in held:
-            self._arrive(now + path.delay, dest, frame)
+            current = self._paths.get(path.ends, path)
+            if current.blocked_by:
+                for fault in current.blocked_by:
+                    self.bite(fault)
+            else:
+                self._arrive(now + current.delay, dest, frame)
         return len(held)
 
 

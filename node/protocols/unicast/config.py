@@ -109,7 +109,7 @@ class UnicastConfig:
             "window_bytes",
         ):
             value = getattr(self, name)
-            require(value > 0, f"{name} is {value}: it must be positive")
+            require(value > 0, f"{name} is {value:g}: it must be positive")
         for name in (
             "conn_expiry_timeout",
             "conn_close_timeout",
@@ -117,7 +117,7 @@ class UnicastConfig:
             "max_cached_frames",
         ):
             value = getattr(self, name)
-            require(value >= 0, f"{name} is {value}: it must not be negative (0 switches it off)")
+            require(value >= 0, f"{name} is {value:g}: it must not be negative (0 switches it off)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ class Unicast2Config(UnicastConfig):
         UnicastConfig.__post_init__(self)
         for name in ("stable_interval", "max_bytes", "max_stable_msgs"):
             value = getattr(self, name)
-            require(value > 0, f"{name} is {value}: it must be positive")
+            require(value > 0, f"{name} is {value:g}: it must be positive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

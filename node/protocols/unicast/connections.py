@@ -51,7 +51,8 @@ class Connections(ABC):
         self._epochs = 0
         self._self_seqno = 0
         self._self_conn = 0
-        self._consuming = True
+        self.is_consuming = True
+        """Whether the application takes deliveries."""
         self._agenda: list[tuple[float, int, Entry | Sync]] = []
         # Apart from the looks: these are far away, and pushed once, not after every visit.
         self._expiries: list[tuple[float, int, Entry]] = []

@@ -68,7 +68,8 @@ class Receiving(Asking):
         head = arrival.head
         flags = head.flags
         window = entry.window
-        oob = bool(flags & OOB)
+        # An application that does not listen hears OOB messages later, in their place.
+        oob = bool(flags & OOB) and self.is_consuming
         new = window.add(head.lo, head.lo + head.count - 1, len(arrival.body), arrival, oob=oob)
         entry.last_used = now
         if entry.state is not State.OPEN:
@@ -79,7 +80,7 @@ class Receiving(Asking):
                 taken += piece.hi - piece.lo + 1
                 if oob:
                     self._deliver(entry, piece, now)
-            if self._consuming:
+            if self.is_consuming:
                 self._deliver_ready(entry, now)
         else:
             self._refused(entry, head)
@@ -136,7 +137,7 @@ class Receiving(Asking):
     def set_consuming(self, consuming: bool, now: float) -> None:  # noqa: FBT001 it is the whole message
         """Whether the application takes deliveries. While it does not, windows fill and senders
         block."""
-        self._consuming = consuming
+        self.is_consuming = consuming
         if consuming:
             for entry in list(self._receivers.values()):
                 before = entry.window.delivered

@@ -44,7 +44,7 @@ class Sending(Connections):
     def room(self, peer: int) -> tuple[int, int]:
         """Messages and bytes that `send` would take now."""
         if peer == self._port.me:
-            return (UNLIMITED, UNLIMITED) if self._consuming else (0, 0)
+            return (UNLIMITED, UNLIMITED) if self.is_consuming else (0, 0)
         entry = self._senders.get(peer)
         if entry is None:
             return self.config.window_messages, self.config.window_bytes
