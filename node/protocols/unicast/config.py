@@ -117,7 +117,7 @@ class UnicastConfig:
             "max_cached_frames",
         ):
             value = getattr(self, name)
-            require(value >= 0, f"{name} is {value:g}: it must not be negative (0 switches it off)")
+            require(value >= 0, f"{name} is {value}: it must not be negative (0 switches it off)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
