@@ -28,6 +28,8 @@ SIZE = 100
 EVERY = 0.001
 """Virtual seconds between two bursts."""
 DELAY = 0.001
+LOSS = 0.01
+PAIRS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +110,8 @@ def measure(
     unicast: str,
     timing: str,
     *,
-    loss: float = 0.01,
-    pairs: int = 4,
+    loss: float = LOSS,
+    pairs: int = PAIRS,
     seconds: float = 5.0,
     rounds: int = 3,
 ) -> SimFigure:

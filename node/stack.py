@@ -241,16 +241,12 @@ class Stack:
         for lane in queued:
             lane.is_queued = False
             dest = lane.dest
-            while True:
-                if lane.is_empty():
-                    self._note_unblocked(lane, now)
-                    break
+            while lane.run.payloads or len(lane.runs) > 1:
                 if lane.runs[0].flags & NO_RELIABILITY:
                     self._send_unreliable(lane, now)
                     continue
                 messages, size = unicast.room(dest)
-                # A window that holds nothing admits one message of any size, else that message
-                # never leaves.
+                # An empty window admits one message of any size, else that message never leaves.
                 single = size if size < window_bytes else UNLIMITED
                 batch = (
                     lane.take(min(messages, max_batch), min(size, max_frame), single)
@@ -261,6 +257,9 @@ class Stack:
                     self._note_blocked(lane, now)
                     break
                 unicast.send(dest, batch[0], batch[1], now)
+            else:
+                if lane.blocked_since >= 0:
+                    self._note_unblocked(lane, now)
 
     def _note_blocked(self, lane: Lane, now: float) -> None:
         if lane.blocked_since < 0:
@@ -268,9 +267,8 @@ class Stack:
             self._tracer.record(trace.BLOCKED, now, peer=lane.dest, count=len(lane))
 
     def _note_unblocked(self, lane: Lane, now: float) -> None:
-        if lane.blocked_since >= 0:
-            lane.blocked_since = -1.0
-            self._tracer.record(trace.UNBLOCKED, now, peer=lane.dest)
+        lane.blocked_since = -1.0
+        self._tracer.record(trace.UNBLOCKED, now, peer=lane.dest)
 
     def _wake_lanes(self) -> None:
         port = self._port

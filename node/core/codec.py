@@ -19,6 +19,8 @@ from node.core.wire import Head
 
 Hash64 = Callable[[bytes], int]
 
+_unpack_head: Final = wire.HEAD_STRUCT.unpack_from
+_make_head: Final = Head._make
 _FRONT: Final = struct.Struct(wire.HEAD_STRUCT.format[:-1])
 _CHECK: Final = struct.Struct(">I")
 _LENGTH: Final = struct.Struct(">I")
@@ -161,7 +163,7 @@ class Codec:
         """The frame at `offset`, whole and unharmed, or BadFrame with the reason."""
         if len(buffer) - offset < wire.HEAD_SIZE:
             raise BadFrame("short")
-        head = Head._make(wire.HEAD_STRUCT.unpack_from(buffer, offset))
+        head = _make_head(_unpack_head(buffer, offset))
         if head.magic != wire.MAGIC:
             raise BadFrame("magic")
         if head.version != wire.VERSION:

@@ -56,6 +56,11 @@ class SendWindow(Generic[T]):
         """Messages and bytes that still fit."""
         return self.capacity - (self.high - self.low), self.capacity_bytes - self.bytes
 
+    def bytes_bound(self) -> int:
+        """What `bytes` may be: one batch of any size enters an empty window."""
+        is_alone = len(self._batches) == 1
+        return max(self.capacity_bytes, self.bytes) if is_alone else self.capacity_bytes
+
     def append(self, count: int, size: int, item: T) -> int:
         """Number `count` messages and keep them; returns the first seqno. Room was asked for."""
         assert 0 < count <= self.capacity - (self.high - self.low), "append beyond the window"
@@ -155,6 +160,11 @@ class ReceiveWindow(Generic[T]):
     def __len__(self) -> int:
         """Messages held and not delivered."""
         return self.deliverable - self.delivered + sum(p.hi - p.lo + 1 for p in self._islands)
+
+    def bytes_bound(self) -> int:
+        """What `bytes` may be: one batch of any size enters an empty window."""
+        is_alone = len(self._ready) + len(self._islands) == 1
+        return max(self.capacity_bytes, self.bytes) if is_alone else self.capacity_bytes
 
     def has_gap(self) -> bool:
         """Whether a seqno is missing below the highest one known to exist."""

@@ -296,6 +296,53 @@ def a_new_window_begins_above_what_was_purged(s: Story) -> None:
     s.at(3.0).listens(epoch=2).delivers(7, 8, epoch=2, part_of=(4, 8))
 
 
+@sound()
+def a_new_window_repeats_just_what_was_not_purged(s: Story) -> None:
+    """4..6 were delivered, 1..3 purged: 4..8 may come whole. A later purge does not count."""
+    s.at(1.0).opens().sends(1, 3).sends(4, 8)
+    s.at(1.1).listens().delivers(1, 3).delivers(4, 6, part_of=(4, 8)).at(1.2).purges(1, 3)
+    s.at(2.0).forgets().at(3.0).listens(epoch=2).delivers(4, 8, epoch=2).at(3.1).purges(4, 8)
+
+
+@broken(
+    "G2",
+    witness=(
+        "n1#3 t=1.100 delivered from n0 conn 1 seqnos 4..6 (a part)",
+        "n0#5 t=1.300 purged for n1 conn 1 seqnos 4..4",
+        "n1#5 t=3.000 receiver open from n0 conn 1",
+        "n1#6 t=3.000 delivered from n0 conn 1 seqnos 4..8",
+    ),
+)
+def a_new_window_repeats_one_purged_message(s: Story) -> None:
+    s.at(1.0).opens().sends(1, 3).sends(4, 8)
+    s.at(1.1).listens().delivers(1, 3).delivers(4, 6, part_of=(4, 8))
+    s.at(1.2).purges(1, 3).at(1.3).purges(4)
+    s.at(2.0).forgets().at(3.0).listens(epoch=2).delivers(4, 8, epoch=2)
+
+
+@broken(
+    "G2",
+    witness=(
+        "n1#3 t=1.100 delivered from n0 conn 1 seqnos 4..6 (a part)",
+        "n0#4 t=1.300 purged for n1 conn 1 seqnos 6..6",
+        "n1#5 t=3.000 receiver open from n0 conn 1",
+        "n1#6 t=3.000 delivered from n0 conn 1 seqnos 4..8",
+    ),
+)
+def a_new_window_repeats_the_last_purged_message(s: Story) -> None:
+    s.at(1.0).opens().sends(1, 3).sends(4, 8)
+    s.at(1.1).listens().delivers(1, 3).delivers(4, 6, part_of=(4, 8)).at(1.3).purges(6)
+    s.at(2.0).forgets().at(3.0).listens(epoch=2).delivers(4, 8, epoch=2)
+
+
+@sound()
+def a_window_that_was_closing_is_used_again(s: Story) -> None:
+    """It is the same window: what was purged after its opening was not repeated."""
+    s.at(1.0).opens().sends(1, 5).at(1.1).listens().delivers(1, 5)
+    s.at(2.0).forgets().at(3.0).listens(epoch=2).delivers(1, 5, epoch=2)
+    s.at(3.1).purges(1, 5).at(4.0).listens(epoch=2, why="used")
+
+
 # -- G3: FIFO ------------------------------------------------------------------------------------
 
 
@@ -334,6 +381,18 @@ def two_batches_change_places(s: Story) -> None:
 def a_batch_is_passed_over(s: Story) -> None:
     s.a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15).at(2.1).delivers(11, 15)
     s.at(3.0).removes(why="view")
+
+
+@broken(
+    "G3",
+    "G2",
+    witness=(
+        "n1#2 t=1.100 delivered from n0 conn 1 seqnos 1..5",
+        "n1#4 t=2.000 delivered from n0 conn 1 seqnos 5..5 (a part)",
+    ),
+)
+def the_last_message_is_delivered_again(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).delivers(5, part_of=(1, 5))
 
 
 @sound()
@@ -421,6 +480,12 @@ def a_message_is_delivered_that_nobody_sent(s: Story) -> None:
 def a_message_for_another_is_delivered(s: Story) -> None:
     s.a_clean_exchange().at(2.0).opens(to="n2", conn=2).sends(6, 10, to="n2", conn=2)
     s.at(2.1).delivers(6, 10)
+
+
+@broken("G4", "G1", witness=("n1#4 t=2.100 delivered from n0 conn 1 seqnos 6..10",))
+def a_message_is_delivered_as_of_another_sender(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).opens("n2", conn=2).sends(6, 10, "n2", conn=2)
+    s.at(2.1).delivers(6, 10, digest=s.digest("n2", "n1", 6, 10, conn=2))
 
 
 @broken(
@@ -556,6 +621,11 @@ def a_new_window_waits_for_what_was_purged(s: Story) -> None:
 
 
 @sound()
+def a_window_is_empty_at_the_end(s: Story) -> None:
+    s.a_clean_exchange().quiet(10.0).ends(20.0).gauges(trace.RECEIVE_BYTES, 0, 4096)
+
+
+@sound()
 def a_window_waits_for_nothing_in_the_middle_of_a_run(s: Story) -> None:
     s.a_clean_exchange().at(9.0).gauges(trace.RECEIVE_BYTES, 50, 4096)
 
@@ -619,6 +689,19 @@ def a_batch_is_purged_that_a_crashed_member_never_had(s: Story) -> None:
     s.at(3.0).fault("crash", member="n1").probe(1)
 
 
+@broken(
+    "G6",
+    witness=(
+        "n0#4 t=2.000 sent to n1 conn 1 seqnos 6..6",
+        "n0#6 t=2.200 purged for n1 conn 1 seqnos 6..10",
+        "n1#5 t=2.300 delivered from n0 conn 1 seqnos 6..6",
+    ),
+)
+def a_gap_is_purged_with_what_follows_it(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).sends(6).sends(7, 10, oob=True).at(2.1).delivers(7, 10, oob=True)
+    s.at(2.2).purges(6, 10).at(2.3).delivers(6)
+
+
 @sound()
 def a_stalled_member_acks_what_it_delivers_later(s: Story) -> None:
     s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2").at(2.0).sends(6, 10)
@@ -644,6 +727,20 @@ def a_stalled_member_never_delivers_what_it_acked(s: Story) -> None:
     s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2").at(2.0).sends(6, 10)
     s.at(2.1).acks(10).at(2.2).purges(6, 10)
     s.at(3.0).fault("consume", "off", member="n1", name="f2").probe(1)
+
+
+@broken(
+    "G6",
+    "G1",
+    witness=(
+        "n0#4 t=2.000 sent to n1 conn 1 seqnos 6..6",
+        "n0#6 t=2.200 purged for n1 conn 1 seqnos 6..10",
+    ),
+)
+def a_stalled_member_had_not_the_first_that_it_acked(s: Story) -> None:
+    s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2").at(2.0)
+    s.sends(6).sends(7, 10, oob=True).at(2.1).acks(10).at(2.2).purges(6, 10)
+    s.at(3.0).fault("consume", "off", member="n1", name="f2").delivers(7, 10, oob=True).probe(1)
 
 
 @broken(
@@ -684,6 +781,14 @@ def a_connection_follows_another(s: Story) -> None:
 
 
 @sound()
+def the_two_directions_of_a_pair_count_apart(s: Story) -> None:
+    """n1 opens connection 9 to n0, and n0 stays on connection 1."""
+    s.a_clean_exchange().at(2.0).opens("n1", "n0", conn=9).sends(1, 3, "n1", "n0", conn=9)
+    s.at(2.1).listens("n0", "n1", conn=9).delivers(1, 3, "n0", "n1", conn=9)
+    s.sends(6, 10).at(2.2).delivers(6, 10)
+
+
+@sound()
 def connection_ids_wrap(s: Story) -> None:
     """1 follows 0xffffffff: 0 is no connection."""
     last = 0xFFFFFFFF
@@ -717,8 +822,39 @@ def an_old_connection_delivers_after_the_ids_wrapped(s: Story) -> None:
 def an_old_ack_purges_a_new_connection(s: Story) -> None:
     """JGRP-1577: a late ack acts on whatever connection is there."""
     s.a_clean_exchange().at(2.5).removes(why="forgot").at(3.0).opens(conn=2).sends(1, 3, conn=2)
-    s.at(3.05).purges(1, 3, conn=2).at(3.1).forgets(why="replaced")
+    s.at(3.05).purges(1, 3, conn=2).at(3.1).acks(5).forgets(why="replaced")
     s.listens(conn=2, epoch=2).delivers(1, 3, conn=2, epoch=2)
+
+
+@broken(
+    "G6",
+    witness=(
+        "n0#6 t=3.000 sent to n1 conn 2 seqnos 1..7",
+        "n0#7 t=3.100 purged for n1 conn 2 seqnos 1..7",
+        "n1#7 t=3.200 delivered from n0 conn 2 seqnos 6..7 (a part)",
+    ),
+)
+def a_purge_that_no_older_ack_explains(s: Story) -> None:
+    """The older connection had five messages, and lacked the sixth too: G7 is not what broke."""
+    s.a_clean_exchange().at(2.5).removes(why="forgot").at(3.0).opens(conn=2).sends(1, 7, conn=2)
+    s.at(3.05).forgets(why="replaced").listens(conn=2, epoch=2)
+    s.delivers(1, 5, conn=2, epoch=2, part_of=(1, 7)).at(3.1).purges(1, 7, conn=2)
+    s.at(3.2).delivers(6, 7, conn=2, epoch=2, part_of=(1, 7))
+
+
+@broken(
+    "G6",
+    witness=(
+        "n0#2 t=2.000 sent to n1 conn 2 seqnos 1..3",
+        "n0#3 t=2.100 purged for n1 conn 2 seqnos 1..3",
+        "n1#5 t=2.200 delivered from n0 conn 2 seqnos 1..3",
+    ),
+)
+def a_purge_that_another_senders_ack_does_not_explain(s: Story) -> None:
+    """n1 had seqnos 1..5 of connection 1: of n2."""
+    s.at(1.0).opens("n2").sends(1, 5, "n2").at(1.1).listens("n1", "n2").delivers(1, 5, of="n2")
+    s.acks(5, to="n2").at(2.0).opens(conn=2).sends(1, 3, conn=2).at(2.1).purges(1, 3, conn=2)
+    s.at(2.2).listens(conn=2, epoch=2).delivers(1, 3, conn=2, epoch=2)
 
 
 @broken(
@@ -832,6 +968,54 @@ def a_request_is_repeated_too_soon(s: Story) -> None:
 )
 def a_part_of_a_request_is_repeated_too_soon(s: Story) -> None:
     s.a_clean_exchange().at(2.0).requests(6, 10).at(2.4).requests(8, 20, count=2)
+
+
+@broken(
+    "C1",
+    request_spacing=0.5,
+    witness=(
+        "n1#4 t=2.000 requested from n0 conn 1 seqnos 6..10",
+        "n1#5 t=2.400 requested from n0 conn 1 seqnos 2..8 (2 of them)",
+    ),
+)
+def a_request_reaches_into_the_last_one(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).requests(6, 10).at(2.4).requests(2, 8, count=2)
+
+
+@broken(
+    "C1",
+    request_spacing=0.5,
+    witness=(
+        "n1#4 t=2.000 requested from n0 conn 1 seqnos 6..10",
+        "n1#5 t=2.400 requested from n0 conn 1 seqnos 2..10 (2 of them)",
+    ),
+)
+def a_request_ends_where_the_last_one_ended(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).requests(6, 10).at(2.4).requests(2, 10, count=2)
+
+
+@broken(
+    "C1",
+    request_spacing=0.5,
+    witness=(
+        "n1#4 t=2.000 requested from n0 conn 1 seqnos 2..8 (2 of them)",
+        "n1#5 t=2.400 requested from n0 conn 1 seqnos 6..10",
+    ),
+)
+def a_request_covers_the_end_of_the_last_one(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).requests(2, 8, count=2).at(2.4).requests(6, 10)
+
+
+@broken(
+    "C1",
+    request_spacing=0.5,
+    witness=(
+        "n1#4 t=2.000 requested from n0 conn 1 seqnos 8..20 (2 of them)",
+        "n1#5 t=2.400 requested from n0 conn 1 seqnos 6..10",
+    ),
+)
+def a_request_covers_the_start_of_the_last_one(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).requests(8, 20, count=2).at(2.4).requests(6, 10)
 
 
 @sound(request_spacing=0.5)
@@ -994,6 +1178,12 @@ def an_ack_may_come_before_the_delivery(s: Story) -> None:
 
 
 @sound(ack_within=0.5)
+def what_came_ahead_of_its_turn_is_not_acked_yet(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).sends(6).sends(7, oob=True).at(2.1).delivers(7, oob=True)
+    s.at(4.0).delivers(6).acks(7)
+
+
+@sound(ack_within=0.5)
 def a_removed_window_acks_no_more(s: Story) -> None:
     s.at(1.0).opens().sends(1, 5).at(1.1).listens().delivers(1, 5).at(1.5).forgets()
 
@@ -1058,6 +1248,15 @@ def a_sender_falls_silent_with_one_message_unacked(s: Story) -> None:
 )
 def a_sender_falls_silent_until_it_gives_up(s: Story) -> None:
     s.at(1.0).opens().sends(1, 5).at(2.01).removes(why="view")
+
+
+@broken(
+    "L1",
+    resend_within=1.0,
+    witness=("n0#3 t=2.000 resent to n1 conn 1 seqnos 1..5",),
+)
+def a_sender_falls_silent_after_one_repeat(s: Story) -> None:
+    s.at(1.0).opens().sends(1, 5).at(2.0).resends(1, 5).at(9.0).listens().delivers(1, 5)
 
 
 @sound(resend_within=1.0)

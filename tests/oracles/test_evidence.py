@@ -163,6 +163,16 @@ def test_a_pause_ends_by_its_name_or_by_a_resume(do: str, phase: str, name: str)
     assert member.stalled == []
 
 
+def test_a_witness_names_the_incarnation_where_there_are_two() -> None:
+    blocks = Story().a_clean_exchange().at(2.0).sends(6).told()
+    once = judge(read({f"{label}-1": data for label, data in blocks.items()}))
+    assert once.of("G1").witness == ("n0#4 t=2.000 sent to n1 conn 1 seqnos 6..6",)
+
+    story = Story().a_clean_exchange().at(3.0).opens(to="n1-2", conn=2)
+    twice = judge(read(story.sends(1, to="n1-2", conn=2).told()))
+    assert twice.of("G1").witness == ("n0#5 t=3.000 sent to n1-2 conn 2 seqnos 1..1",)
+
+
 def test_a_stall_that_nothing_ends_lasts() -> None:
     story = Story().a_clean_exchange().at(2.0).fault("stall", member="n1")
 

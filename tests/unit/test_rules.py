@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
 from chaos.backends.sim.rules import RuleState

@@ -187,16 +187,12 @@ class Unicast(Sending, Receiving):
             window = sender.window
             if window.low < window.high:
                 self._gauge(trace.SEND_MESSAGES, sender.peer, len(window), window.capacity, now)
-                # One message of any size enters an empty window, so it is its own bound.
-                bound = max(window.capacity_bytes, *(stored.size for stored in window))
-                self._gauge(trace.SEND_BYTES, sender.peer, window.bytes, bound, now)
+                self._gauge(trace.SEND_BYTES, sender.peer, window.bytes, window.bytes_bound(), now)
         for receiver in self._receivers.values():
             held = receiver.window
             if held.bytes:
                 self._gauge(trace.RECEIVE_MESSAGES, receiver.peer, len(held), held.capacity, now)
-                self._gauge(
-                    trace.RECEIVE_BYTES, receiver.peer, held.bytes, held.capacity_bytes, now
-                )
+                self._gauge(trace.RECEIVE_BYTES, receiver.peer, held.bytes, held.bytes_bound(), now)
         for peer, cached in self.resync.cached_counts():
             self._gauge(trace.CACHED_FRAMES, peer, cached, self.config.max_cached_frames, now)
 

@@ -1,0 +1,580 @@
+"""Real stacks on a virtual wire: the vocabulary of the behaviour tests.
+
+Time moves only in `advance` and `settle`. Every frame that leaves a member is kept in
+`world.wire`, with the moments at which it arrived. Faults are rules: the first one that matches a
+frame acts on it, by default once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final
+
+import pytest
+from xxhash import xxh3_64_intdigest as hash64
+
+from chaos.backends.sim.engine import Engine, Host
+from node.core import wire
+from node.core.codec import unpack_ranges_untrusted
+from node.core.model import Address, Delivery, View, ViewId
+from node.core.wire import Head
+from node.protocols.unicast.entries import ReceiverEntry, SenderEntry
+from node.settings import GENERATIONS, StackSettings, load_settings
+from node.stack import Stack
+from node.trace import Event, Tracer, read_blocks_untrusted
+
+TIMINGS: Final = ("compatible", "fast")
+EVERY: Final = tuple(GENERATIONS)
+NEWEST: Final = ("UNICAST3", "UNICAST3-SYNC", "UNICAST4")
+"""The generations with positive acks, gap requests and a lazy close."""
+CLUSTER: Final = "test"
+DELAY: Final = 0.001
+ALWAYS: Final = 1 << 60
+"""`times` of a fault that lasts until it is healed."""
+
+
+def on(*generations: str, timings: Sequence[str] = TIMINGS) -> pytest.MarkDecorator:
+    """Run a test on these generations, each with both clocks."""
+    return pytest.mark.parametrize(
+        ("generation", "timing"),
+        [(generation, timing) for generation in generations for timing in timings],
+    )
+
+
+on_every_generation = on(*EVERY)
+
+
+def numbered(first: int, last: int) -> list[bytes]:
+    """Payloads that say their number."""
+    return [b"%d" % number for number in range(first, last + 1)]
+
+
+@dataclasses.dataclass(slots=True)
+class Sent:
+    """One frame that left a member."""
+
+    at: float
+    source: str
+    dest: str
+    head: Head
+    data: bytes
+    arrivals: list[float] = dataclasses.field(default_factory=list)
+    """When it reached its destination: never, once, or as often as a fault copied it."""
+
+    @property
+    def kind(self) -> int:
+        return self.head.kind
+
+    @property
+    def lo(self) -> int:
+        return self.head.lo
+
+    @property
+    def hi(self) -> int:
+        """The last seqno of a batch; of a control frame what it speaks of."""
+        return self.head.lo + self.head.count - 1 if self.kind == wire.DATA else self.head.lo
+
+    def asks_for(self) -> list[tuple[int, int]]:
+        """The ranges of a retransmission request."""
+        return unpack_ranges_untrusted(self.head, self.data[wire.HEAD_SIZE :])
+
+
+@dataclasses.dataclass(eq=False, kw_only=True, slots=True)
+class Rule:
+    """One fault of the wire: what it takes, what it does, what it did."""
+
+    does: str
+    source: str | None
+    kind: int | None
+    seqno: int | None = None
+    dest: str | None = None
+    conn: int | None = None
+    times: int = 1
+    after: int = 0
+    """Matching frames that pass before it acts."""
+    copies: int = 1
+    delay: float = 0.0
+    matched: int = 0
+    taken: int = 0
+    held: list[Sent] = dataclasses.field(default_factory=list)
+
+    def takes(self, sent: Sent) -> bool:
+        if self.taken >= self.times or not self._matches(sent):
+            return False
+        self.matched += 1
+        if self.matched <= self.after:
+            return False
+        self.taken += 1
+        return True
+
+    def _matches(self, sent: Sent) -> bool:
+        return (
+            self.source in (None, sent.source)
+            and self.dest in (None, sent.dest)
+            and self.kind in (None, sent.kind)
+            and self.conn in (None, sent.head.conn)
+            and (self.seqno is None or sent.lo <= self.seqno <= sent.hi)
+        )
+
+
+class Member:
+    """A stack, its application, and its trace."""
+
+    def __init__(self, world: World, name: str, identity: int, settings: StackSettings) -> None:
+        self.world = world
+        self.name = name
+        self.blocks: list[bytes] = []
+        self.deliveries: list[Delivery] = []
+        address = Address(identity, name)
+        tracer = Tracer(address.short, 0, hash64, self.blocks.append)
+        self.stack = Stack(
+            address, CLUSTER, settings, hash64, tracer, world.now, first_conn=world.first_conn
+        )
+        self.host = Host(name, self.stack, tracer)
+        self.address = address
+        self.short = address.short
+
+    # -- The application -------------------------------------------------------------------------
+
+    @property
+    def delivered(self) -> list[bytes]:
+        """Everything the application got, in its order."""
+        return [bytes(payload) for delivery in self.deliveries for payload in delivery]
+
+    def from_(self, peer: str) -> list[bytes]:
+        """What the application got from one sender, in its order."""
+        short = self.world.short(peer)
+        return [
+            bytes(payload)
+            for delivery in self.deliveries
+            if delivery.source == short
+            for payload in delivery
+        ]
+
+    def take(self) -> list[bytes]:
+        """What the application got since the last `take`."""
+        delivered = self.delivered
+        self.deliveries.clear()
+        return delivered
+
+    def send(self, *payloads: bytes, to: str = "B", flags: int = 0) -> None:
+        """Send in one turn; nothing may be refused."""
+        assert self.offer(*payloads, to=to, flags=flags) == len(payloads)
+
+    def offer(self, *payloads: bytes, to: str = "B", flags: int = 0) -> int:
+        """Send until one is refused, in one turn; returns how many were accepted."""
+        accepted = 0
+        for payload in payloads:
+            if not self.stack.try_send(self.world.short(to), payload, flags):
+                break
+            accepted += 1
+        self.turn()
+        return accepted
+
+    def consume(self, *, consuming: bool) -> None:
+        self.stack.set_consuming(consuming, self.world.now)
+        self.turn()
+
+    # -- Membership and commands -----------------------------------------------------------------
+
+    def see(self, *names: str) -> None:
+        """Install a view of these members."""
+        self.world.views += 1
+        members = tuple(Address(self.world.identity(name), name) for name in names)
+        self.stack.install_view(View(ViewId(self.world.views, self.address), members), self.now)
+        self.turn()
+
+    def forget(self, peer: str, *, sender: bool = True, receiver: bool = True) -> None:
+        """Hard: the state is gone at once."""
+        self.stack.forget(self.world.short(peer), self.now, sender=sender, receiver=receiver)
+        self.turn()
+
+    def close(self, peer: str) -> None:
+        """Soft: close as the protocol does it."""
+        self.stack.close_connection(self.world.short(peer), self.now)
+        self.turn()
+
+    def set(self, name: str, value: object) -> None:
+        self.stack.set_attribute(name, value, self.now)
+        self.turn()
+
+    def stop(self) -> None:
+        """Leave: the last frames go out, then the member is deaf."""
+        for dest, head, body in self.stack.stop(self.now):
+            self.world.transmit(self.host, dest, head + body)
+        self.host.is_alive = False
+
+    def crash(self) -> None:
+        """Gone without a word."""
+        self.host.is_alive = False
+
+    def turn(self) -> None:
+        self.world.engine.end_turn(self.host)
+
+    def receive(self, *frames: bytes) -> None:
+        """Have one datagram of these frames arrive now."""
+        self.stack.receive(b"".join(frames), self.now)
+        self.turn()
+
+    # -- Looking inside --------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        return self.world.now
+
+    @property
+    def refused(self) -> dict[str, int]:
+        return self.stack.refused
+
+    @property
+    def interval(self) -> float:
+        return self.stack.unicast.config.xmit_interval
+
+    def sender(self, peer: str) -> SenderEntry | None:
+        return self.stack.unicast.send_connections().get(self.world.short(peer))
+
+    def receiver(self, peer: str) -> ReceiverEntry | None:
+        return self.stack.unicast.receive_connections().get(self.world.short(peer))
+
+    def unacked(self, peer: str) -> int:
+        entry = self.sender(peer)
+        return len(entry.window) if entry else 0
+
+    def cached(self) -> int:
+        """Early frames kept for connections without a window."""
+        return sum(count for _peer, count in self.stack.unicast.resync.cached_counts())
+
+    def events(self, *kinds: int) -> list[Event]:
+        return [event for event, _text in self.told(*kinds)]
+
+    def told(self, *kinds: int) -> list[tuple[Event, str]]:
+        """The events of these kinds so far, each with its text."""
+        self.host.tracer.seal()
+        return [
+            (event, block.text(event))
+            for block in read_blocks_untrusted(b"".join(self.blocks), hash64)
+            for event in block.events
+            if event.kind in kinds
+        ]
+
+    def state(self) -> dict[str, object]:
+        """All that a frame could change, to be compared."""
+        unicast = self.stack.unicast
+        return {
+            "senders": {
+                peer: (
+                    entry.conn,
+                    entry.state,
+                    entry.window.low,
+                    entry.window.high,
+                    entry.window.bytes,
+                    entry.last_stamp,
+                    entry.established,
+                    entry.last_used,
+                    entry.heard_at,
+                )
+                for peer, entry in unicast.send_connections().items()
+            },
+            "receivers": {
+                peer: (
+                    entry.conn,
+                    entry.state,
+                    entry.epoch,
+                    entry.window.delivered,
+                    entry.window.deliverable,
+                    entry.window.seen,
+                    len(entry.window),
+                    entry.last_used,
+                )
+                for peer, entry in unicast.receive_connections().items()
+            },
+            "cached": dict(unicast.resync.cached_counts()),
+            "delivered": self.delivered,
+            "deadline": self.stack.next_deadline(),
+        }
+
+
+class World:
+    """Some members, the wire between them, and the clock."""
+
+    def __init__(
+        self,
+        generation: str = "UNICAST3-SYNC",
+        timing: str = "compatible",
+        *,
+        members: Iterable[str] = "AB",
+        max_batch: int | None = 1,
+        first_conn: int = 1,
+        delay: float = DELAY,
+        outbox_bytes: int | None = None,
+        **overrides: object,
+    ) -> None:
+        self.delay = delay
+        self.first_conn = first_conn
+        self.wire: list[Sent] = []
+        self.rules: list[Rule] = []
+        self.views = 0
+        self._blocked: set[tuple[str, str]] = set()
+        self._identities: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._members: dict[int, Member] = {}
+        self.engine = Engine(self.transmit, self._deliver)
+        self.settings = _settings(generation, timing, max_batch, tuple(overrides.items()))
+        if outbox_bytes is not None:
+            self.settings = dataclasses.replace(self.settings, outbox_bytes=outbox_bytes)
+        for name in members:
+            self.start(name)
+
+    def start(self, name: str) -> Member:
+        """Bring a member up; one of that name that was there before is another process."""
+        identity = self._identities.get(name, 0)
+        self._identities[name] = identity = (identity + 0x100) if identity else ord(name)
+        member = Member(self, name, identity, self.settings)
+        self._names[member.short] = name
+        self._members[member.short] = member
+        self.engine.hosts[member.short] = member.host
+        return member
+
+    def __getitem__(self, name: str) -> Member:
+        return self._members[self.short(name)]
+
+    def __iter__(self) -> Iterator[Member]:
+        return (self[name] for name in self._identities if self.short(name) in self._members)
+
+    def identity(self, name: str) -> int:
+        """Of a member, or of somebody who never was."""
+        return self._identities.get(name) or ord(name)
+
+    def short(self, name: str) -> int:
+        return self.identity(name) & 0xFFFFFFFF
+
+    # -- Time ------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        return self.engine.now
+
+    @property
+    def interval(self) -> float:
+        return self.settings.unicast_config.xmit_interval
+
+    def advance(self, seconds: float) -> None:
+        self.engine.run(self.now + seconds)
+
+    def intervals(self, number: float) -> None:
+        """Let so many intervals of retransmission pass."""
+        self.advance(number * self.interval)
+
+    def deliver(self) -> None:
+        """Let what is on the wire arrive, and no look happen that waits for silence."""
+        self.advance(2.5 * self.delay)
+
+    def settle(self) -> None:
+        """Let the time pass in which all promise to have repaired everything and to be silent."""
+        self.advance(max(member.stack.unicast.bounds()["quiet_within"] for member in self))
+
+    def frames_within(self, seconds: float) -> list[Sent]:
+        """What is sent while that time passes."""
+        before = len(self.wire)
+        self.advance(seconds)
+        return self.wire[before:]
+
+    # -- Faults ----------------------------------------------------------------------------------
+
+    def drop(
+        self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
+        **rest: Any,
+    ) -> Rule:  # fmt: skip
+        """Lose the next such frame."""
+        return self._rule("drop", source, kind, seqno, rest)
+
+    def hold(
+        self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
+        **rest: Any,
+    ) -> Rule:  # fmt: skip
+        """Keep such frames under way until `release`."""
+        return self._rule("hold", source, kind, seqno, {"times": ALWAYS} | rest)
+
+    def duplicate(
+        self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
+        **rest: Any,
+    ) -> Rule:  # fmt: skip
+        """Have `copies` more of the next such frame arrive."""
+        return self._rule("duplicate", source, kind, seqno, rest)
+
+    def late(
+        self, seconds: float, source: str | None = None, kind: int | None = None,
+        seqno: int | None = None, **rest: Any,
+    ) -> Rule:  # fmt: skip
+        """Have the next such frame arrive so much later."""
+        return self._rule("late", source, kind, seqno, {"delay": seconds} | rest)
+
+    def reorder(self, count: int, source: str | None = None, kind: int | None = None) -> Rule:
+        """Have the next `count` such frames arrive last one first."""
+        return self._rule("reorder", source, kind, None, {"times": count})
+
+    def release(
+        self,
+        rule: Rule,
+        order: Callable[[list[Sent]], Iterable[Sent]] = list,
+        *,
+        as_one: bool = False,
+    ) -> None:
+        """End a hold: what it kept arrives in `order`, as one datagram if wanted."""
+        if rule in self.rules:
+            self.rules.remove(rule)
+        kept, rule.held = list(order(rule.held)), []
+        if as_one and kept:
+            self._arrive(kept[0], b"".join(sent.data for sent in kept), self.delay)
+            return
+        for sent in kept:
+            self._arrive(sent, sent.data, self.delay)
+
+    def partition(self, *groups: str) -> None:
+        """Only members of one group hear each other: `partition("A", "BC")`."""
+        names = "".join(groups)
+        self._blocked = {
+            (one, other)
+            for one in names
+            for other in names
+            if not any(one in group and other in group for group in groups)
+        }
+
+    def cut(self, source: str, dest: str) -> None:
+        """Nothing passes, in this direction."""
+        self._blocked.add((source, dest))
+
+    def heal(self) -> None:
+        """End every fault; what is held arrives."""
+        self._blocked.clear()
+        for rule in list(self.rules):
+            self.release(rule)
+        self.rules.clear()
+
+    # -- The wire --------------------------------------------------------------------------------
+
+    def sent(
+        self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
+        **rest: Any,
+    ) -> list[Sent]:  # fmt: skip
+        """The frames of this description so far."""
+        probe = Rule(does="look", source=source, kind=kind, seqno=seqno, times=ALWAYS, **rest)
+        return [sent for sent in self.wire if probe.takes(sent)]
+
+    def count(
+        self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
+        **rest: Any,
+    ) -> int:  # fmt: skip
+        return len(self.sent(source, kind, seqno, **rest))
+
+    def transmit(self, host: Host, dest: int, frame: bytes) -> None:
+        """Take a frame from a member; frames to nobody are kept in the record and lost."""
+        head = Head._make(wire.HEAD_STRUCT.unpack_from(frame))
+        sent = Sent(self.now, host.name, self._names.get(dest, "?"), head, frame)
+        self.wire.append(sent)
+        if dest not in self._members or (sent.source, sent.dest) in self._blocked:
+            return
+        for rule in self.rules:
+            if rule.takes(sent):
+                self._apply(rule, sent)
+                return
+        self._arrive(sent, frame, self.delay)
+
+    def _apply(self, rule: Rule, sent: Sent) -> None:
+        if rule.does == "hold":
+            rule.held.append(sent)
+        elif rule.does == "late":
+            self._arrive(sent, sent.data, self.delay + rule.delay)
+        elif rule.does == "duplicate":
+            for _copy in range(rule.copies + 1):
+                self._arrive(sent, sent.data, self.delay)
+        elif rule.does == "reorder":
+            rule.held.append(sent)
+            if len(rule.held) == rule.times:
+                self.release(rule, lambda held: reversed(held))
+
+    def _arrive(self, sent: Sent, data: bytes, delay: float) -> None:
+        sent.arrivals.append(self.now + delay)
+        self.engine.arrive(self.now + delay, sent.head.dest, data)
+
+    def _deliver(self, host: Host, deliveries: list[Delivery]) -> None:
+        self._members[host.short].deliveries += deliveries
+
+    def _rule(
+        self, does: str, source: str | None, kind: int | None, seqno: int | None,
+        rest: dict[str, Any],
+    ) -> Rule:  # fmt: skip
+        rule = Rule(does=does, source=source, kind=kind, seqno=seqno, **rest)
+        self.rules.append(rule)
+        return rule
+
+    # -- Ends ------------------------------------------------------------------------------------
+
+    def assert_idle(self, seconds: float = 5.0) -> None:
+        """Nothing is unacked, and nothing is sent any more (C1, P-03)."""
+        for member in self:
+            for entry in member.stack.unicast.send_connections().values():
+                assert len(entry.window) == 0, f"{member.name} still has unacked messages"
+            for entry in member.stack.unicast.receive_connections().values():
+                assert len(entry.window) == 0, f"{member.name} holds messages back"
+        noise = self.frames_within(seconds)
+        assert not noise, f"not silent: {[(sent.source, sent.head) for sent in noise]}"
+
+
+class Pair(World):
+    """The world of most tests: A, B, and the wire between them."""
+
+    def __init__(
+        self,
+        generation: str = "UNICAST3-SYNC",
+        timing: str = "compatible",
+        **rest: Any,
+    ) -> None:
+        super().__init__(generation, timing, **rest)
+        self.a = self["A"]
+        self.b = self["B"]
+
+    def open(self, messages: int = 10) -> None:
+        """Traffic both ways, all of it acked; neither counts as delivered."""
+        self.a.send(*numbered(1, messages), to="B")
+        self.b.send(*numbered(1, messages), to="A")
+        self.settle()
+        assert self.a.take() == self.b.take() == numbered(1, messages)
+
+
+def seconds_of(sents: Iterable[Sent]) -> list[float]:
+    """When frames were sent."""
+    return [sent.at for sent in sents]
+
+
+@cache
+def _settings(
+    generation: str,
+    timing: str,
+    max_batch: int | None,
+    overrides: tuple[tuple[str, object], ...],
+) -> StackSettings:
+    return load_settings(
+        timing=timing, unicast=generation, overrides=dict(overrides), max_batch=max_batch
+    )
+
+
+__all__ = [
+    "ALWAYS",
+    "CLUSTER",
+    "DELAY",
+    "EVERY",
+    "NEWEST",
+    "TIMINGS",
+    "Member",
+    "Pair",
+    "Rule",
+    "Sent",
+    "World",
+    "numbered",
+    "on",
+    "on_every_generation",
+    "seconds_of",
+]
