@@ -81,7 +81,11 @@ class StackSettings:
             f"max_frame is {self.max_frame}: it must be 1..{wire.MAX_BODY}, "
             "what a frame carries at most",
         )
-        require(self.outbox_bytes > 0, f"outbox_bytes is {self.outbox_bytes}: it must be positive")
+        # No more than a frame: so whatever fits the outbox unasked can be sent.
+        require(
+            0 < self.outbox_bytes <= wire.MAX_BODY,
+            f"outbox_bytes is {self.outbox_bytes}: it must be 1..{wire.MAX_BODY}",
+        )
 
 
 def load_settings(

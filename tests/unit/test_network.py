@@ -285,7 +285,6 @@ def test_the_first_rule_that_matches_decides() -> None:
     assert len(second.held) == 1
 
 
-@pytest.mark.xfail(reason="rules are carried out before, and instead of, what blocks a path")
 @pytest.mark.parametrize("does", ["delay", "duplicate", "corrupt", "hold"])
 def test_a_rule_does_not_carry_frames_across_a_partition(does: str) -> None:
     """What a rule does happens on the way; the way ends where the network is cut."""
