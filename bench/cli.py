@@ -84,7 +84,7 @@ def _sim(args: argparse.Namespace) -> int:
         )
         return 0
     print(
-        f"{sim.PAIRS} pairs, {unicast}, {sim.LOSS:.0%} loss, trace on; events per second on one core"
+        f"{sim.PAIRS} pairs, {unicast}, {sim.LOSS:.0%} loss, trace on; events/s on one core"
     )
     for figure in figures:
         print(

@@ -14,6 +14,7 @@ from typing import Final
 
 from chaos.cluster import GENERATIONS, TIMINGS
 from chaos.compare import compare as compare_generations
+from chaos.fate import FATES
 from chaos.generate import KINDS
 from chaos.museum import EXHIBITS, Exhibit, tour
 from chaos.oracles.verdict import Verdict, worst
@@ -48,13 +49,19 @@ def run(argv: list[str]) -> int:
         help="chooses everything that is left to chance (default 1)",
     )
     parser.add_argument("--out", type=Path, help="the run directory (default runs/NAME-SEED)")
+    parser.add_argument(
+        "--fate",
+        choices=tuple(FATES),
+        default="xxh3",
+        help="the dice of chance faults: xxh3 is fast, jhash is the kernel's (default xxh3)",
+    )
     _add_json(parser)
     args = parser.parse_args(argv)
     try:
         scenario = load_scenario(args.file)
         check_supported(scenario, args.backend)
         out = args.out or RUNS / f"{scenario.name}-{args.seed}"
-        outcome = run_scenario(scenario, args.seed, out=out)
+        outcome = run_scenario(scenario, args.seed, out=out, fate=args.fate)
     except Unsupported as refusal:
         return _unsupported(refusal, as_json=args.json, seed=args.seed)
     except (ScenarioError, NodeError, OSError) as error:

@@ -89,10 +89,11 @@ def run_scenario(
     out: Path | None = None,
     make_unicast: Callable[..., Any] | None = None,
     min_bites: int | None = None,
+    fate: str = "xxh3",
 ) -> Outcome:
     """Run in the simulator and judge; with `out`, leave everything needed to look again."""
     check_supported(scenario)
-    run = simulate(scenario, seed, make_unicast=make_unicast)
+    run = simulate(scenario, seed, make_unicast=make_unicast, fate=fate)
     judgement = judge_run(scenario, run, min_bites)
     outcome = Outcome(scenario, seed, judgement, run, out)
     if out is not None:

@@ -327,11 +327,16 @@ class World:
         for name in members:
             self.start(name)
 
-    def start(self, name: str) -> Member:
-        """Bring a member up; one of that name that was there before is another process."""
+    def start(self, name: str, **overrides: object) -> Member:
+        """Bring a member up; one of that name that was there before was another process."""
         identity = self._identities.get(name, 0)
-        self._identities[name] = identity = (identity + 0x100) if identity else ord(name)
-        member = Member(self, name, identity, self.settings)
+        identity = identity + 0x100 if identity else ord(name)
+        if name in self._names.values():
+            self[name].crash()
+        self._identities[name] = identity
+        config = dataclasses.replace(self.settings.unicast_config, **overrides)  # type: ignore[arg-type]
+        settings = dataclasses.replace(self.settings, unicast_config=config)
+        member = Member(self, name, identity, settings)
         self._names[member.short] = name
         self._members[member.short] = member
         self.engine.hosts[member.short] = member.host
