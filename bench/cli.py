@@ -83,9 +83,7 @@ def _sim(args: argparse.Namespace) -> int:
             )
         )
         return 0
-    print(
-        f"{sim.PAIRS} pairs, {unicast}, {sim.LOSS:.0%} loss, trace on; events/s on one core"
-    )
+    print(f"{sim.PAIRS} pairs, {unicast}, {sim.LOSS:.0%} loss, trace on; events/s on one core")
     for figure in figures:
         print(
             f"  {figure.timing:10}  {figure.median:10,.0f}  "
