@@ -10,12 +10,12 @@ from __future__ import annotations
 import gc
 from dataclasses import dataclass
 from math import inf
-from statistics import median
 from time import perf_counter
 from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
+from bench.rounds import Rounds
 from node.core.model import Address
 from node.settings import StackSettings, load_settings
 from node.stack import Stack
@@ -26,21 +26,10 @@ TURN: Final = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoreFigure:
+class CoreFigure(Rounds):
     """One size, several rounds."""
 
     size: int
-    rounds: tuple[float, ...]
-    """Messages per second of each round."""
-
-    @property
-    def median(self) -> float:
-        return median(self.rounds)
-
-    @property
-    def spread(self) -> float:
-        """(highest - lowest) / median."""
-        return (max(self.rounds) - min(self.rounds)) / self.median
 
 
 class Pair:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass
-from statistics import median
 from time import perf_counter
 
 from xxhash import xxh3_64_intdigest
 
+from bench.rounds import Rounds
 from chaos.backends.sim.engine import Engine, Host
 from chaos.backends.sim.network import Network, Path
 from chaos.fate import xxh3_fate
@@ -33,26 +33,16 @@ PAIRS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimFigure:
+class SimFigure(Rounds):
     """Several rounds of one configuration."""
 
     unicast: str
     timing: str
     loss: float
     pairs: int
-    rounds: tuple[float, ...]
-    """Events per second of each round."""
     events: int
     delivered: int
     trace_bytes: int
-
-    @property
-    def median(self) -> float:
-        return median(self.rounds)
-
-    @property
-    def spread(self) -> float:
-        return (max(self.rounds) - min(self.rounds)) / self.median
 
 
 class BenchWorld:

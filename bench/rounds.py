@@ -1,0 +1,22 @@
+"""A figure is never one number: several rounds, their median, and how far apart they lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """The rates of several rounds of the same work."""
+
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return median(self.rounds)
+
+    @property
+    def spread(self) -> float:
+        """(highest - lowest) / median."""
+        return (max(self.rounds) - min(self.rounds)) / self.median
