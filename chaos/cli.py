@@ -24,7 +24,7 @@ from chaos.schedule import format_plan
 from chaos.search import SearchResult, empty_cells
 from chaos.search import search as search_seeds
 from chaos.yaml_nodes import ScenarioError
-from node.core.errors import NodeError
+from node.core.errors import ConfigError, NodeError
 
 EXIT: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3}
 USAGE: Final = 2
@@ -64,8 +64,10 @@ def run(argv: list[str]) -> int:
         outcome = run_scenario(scenario, args.seed, out=out, fate=args.fate)
     except Unsupported as refusal:
         return _unsupported(refusal, as_json=args.json, seed=args.seed)
-    except (ScenarioError, NodeError, OSError) as error:
+    except (ScenarioError, ConfigError, OSError) as error:
         return _refuse(error)
+    except NodeError as error:
+        return _give_up(error, args.seed)
     if args.json:
         print(json.dumps(outcome.as_json()))
     else:
@@ -82,9 +84,10 @@ def plan(argv: list[str]) -> int:
     )
     args = parser.parse_args(argv)
     try:
-        print(format_plan(load_scenario(args.file), args.seed))
+        text = format_plan(load_scenario(args.file), args.seed)
     except (ScenarioError, OSError) as error:
         return _refuse(error)
+    print(text)
     return 0
 
 
@@ -102,6 +105,8 @@ def chaos_test(argv: list[str]) -> int:
     )
     _add_json(parser)
     args = parser.parse_args(argv)
+    if _lacks(args.backend):
+        return UNSUPPORTED
     _say("backend sim: virtual time, no rights and no network needed")
     timings = TIMINGS if args.timing == "all" else (args.timing,)
     rows: list[dict[str, object]] = []
@@ -130,8 +135,10 @@ def chaos_test(argv: list[str]) -> int:
                     )
         _end_progress()
         shown = list(tour())
-    except (ScenarioError, NodeError, OSError) as error:
+    except (ScenarioError, ConfigError, OSError) as error:
         return _refuse(error)
+    except NodeError as error:
+        return _give_up(error, args.seed)
     except KeyboardInterrupt:
         _end_progress()
         print(_matrix(rows))
@@ -171,12 +178,15 @@ def museum(argv: list[str]) -> int:
     parser.add_argument("--exhibit", help="only this one")
     _add_json(parser)
     args = parser.parse_args(argv)
+    if _lacks(args.backend):
+        return UNSUPPORTED
     names = [exhibit.name for exhibit in EXHIBITS]
     if args.exhibit and args.exhibit not in names:
         return _refuse(
             ValueError(f"no exhibit named {args.exhibit}; there are: {', '.join(names)}")
         )
     chosen: tuple[Exhibit, ...] = tuple(one for one in EXHIBITS if args.exhibit in (None, one.name))
+    _say(f"seed {args.seed}")
     shown = list(tour(chosen, args.seed))
     if args.json:
         print(json.dumps([one.as_json() for one in shown]))
@@ -264,6 +274,9 @@ def compare(argv: list[str]) -> int:
     parser.add_argument("--timing", choices=TIMINGS, default="compatible")
     _add_json(parser)
     args = parser.parse_args(argv)
+    if _lacks(args.backend):
+        return UNSUPPORTED
+    _say(f"seed {args.seed}")
     rows = list(compare_generations(args.seed, args.timing))
     if args.json:
         print(json.dumps([row.as_json() for row in rows]))
@@ -298,7 +311,7 @@ def compare(argv: list[str]) -> int:
             for row in rows
         ]
         print(_table(table))
-    return 0
+    return EXIT[worst(Verdict[row.verdict.upper()] for row in rows)]
 
 
 # -- Scenarios -----------------------------------------------------------------------------------
@@ -404,6 +417,20 @@ def _unsupported(refusal: Unsupported, *, as_json: bool, seed: int) -> int:
         )
     _say(f"unsupported: {refusal}")
     return UNSUPPORTED
+
+
+def _lacks(backend: str) -> bool:
+    """Whether there is no such backend, which is then said."""
+    if backend in BACKENDS:
+        return False
+    _say(f"unsupported: backend {backend!r}: this version has: {', '.join(BACKENDS)}")
+    return True
+
+
+def _give_up(error: NodeError, seed: int) -> int:
+    """The stacks broke the rig: that is our fault, no verdict and no wrong usage."""
+    _say(f"stormcast: the run broke off (seed {seed}): {error}")
+    return EXIT[Verdict.UNKNOWN]
 
 
 def _refuse(error: Exception) -> int:

@@ -76,9 +76,11 @@ def run_seed(
 ) -> SeedResult:
     """Draw scenarios for a seed until one bites, run it, judge it."""
     for attempt in range(ATTEMPTS):
-        outcome = run_scenario(
-            generate(seed, attempt), seed, make_unicast=make_unicast, min_bites=0
-        )
+        scenario = generate(seed, attempt)
+        try:
+            outcome = run_scenario(scenario, seed, make_unicast=make_unicast, min_bites=0)
+        except Exception as error:  # noqa: BLE001 a stack that falls over broke every promise
+            return SeedResult(seed, Verdict.VIOLATED, 0, 0, (), (f"crash: {error!r}",))
         bitten = sum(1 for count in outcome.run.bites.values() if count)
         enough = bitten >= MIN_BITES and outcome.run.sent >= MIN_MESSAGES
         if enough or outcome.verdict is Verdict.VIOLATED:

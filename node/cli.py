@@ -53,15 +53,11 @@ def trace(argv: list[str]) -> int:
             file=sys.stderr,
         )
         return USAGE
-    try:
-        return (
-            _cat(paths, as_json=args.json)
-            if args.what == "cat"
-            else _stats(paths, as_json=args.json)
-        )
-    except BadTrace as bad:
-        print(f"stormcast trace: {bad}", file=sys.stderr)
-        return UNKNOWN
+    torn: list[str] = []
+    (_cat if args.what == "cat" else _stats)(paths, torn, as_json=args.json)
+    for note in torn:
+        print(f"stormcast trace: {note}", file=sys.stderr)
+    return UNKNOWN if torn else 0
 
 
 def trace_files(run: Path) -> list[Path]:
@@ -71,32 +67,30 @@ def trace_files(run: Path) -> list[Path]:
     return sorted(run.glob("trace/*.trace")) or sorted(run.glob("*.trace"))
 
 
-def _blocks(path: Path) -> Iterator[Block]:
-    """The blocks of a file; a torn end is said by name, after all that is whole."""
+def _blocks(path: Path, torn: list[str]) -> Iterator[Block]:
+    """The whole blocks of a file; where it is torn is noted, and ends it."""
     try:
         yield from read_blocks_untrusted(path.read_bytes(), xxh3_64_intdigest)
     except BadTrace as bad:
-        raise BadTrace(f"{path}: {bad.reason}; everything before it was read") from None
+        torn.append(f"{path}: {bad.reason}; everything before it was read")
 
 
 def member_names(paths: list[Path]) -> dict[int, str]:
     """Short ids to names, as the members' START events say them."""
     names = {0: "rig"}
     for path in paths:
-        for block in read_blocks_untrusted(path.read_bytes(), xxh3_64_intdigest):
-            first = block.events[0]
-            if first.kind == START:
-                names[block.member] = path.stem
-            break
+        block = next(_blocks(path, []), None)
+        if block is not None and block.events and block.events[0].kind == START:
+            names[block.member] = path.stem
     return names
 
 
-def _cat(paths: list[Path], *, as_json: bool) -> int:
+def _cat(paths: list[Path], torn: list[str], *, as_json: bool) -> None:
     names = member_names(paths)
     events = [
         (event.time, path.stem, block.first + number, event, block.text(event))
         for path in paths
-        for block in _blocks(path)
+        for block in _blocks(path, torn)
         for number, event in enumerate(block.events)
     ]
     events.sort(key=lambda one: one[:3])
@@ -115,7 +109,6 @@ def _cat(paths: list[Path], *, as_json: bool) -> int:
             )
         else:
             print(f"{event.time:12.6f} {member}#{number:<6} {describe(event, text, names)}")
-    return 0
 
 
 def describe(event: Event, text: str, names: dict[int, str]) -> str:
@@ -144,16 +137,16 @@ def describe(event: Event, text: str, names: dict[int, str]) -> str:
     return " ".join(words)
 
 
-def _stats(paths: list[Path], *, as_json: bool) -> int:
+def _stats(paths: list[Path], torn: list[str], *, as_json: bool) -> None:
     totals = []
     for path in paths:
         figures = Figures(bytes=path.stat().st_size)
-        for block in _blocks(path):
+        for block in _blocks(path, torn):
             figures.add(block)
         totals.append((path, figures))
     if as_json:
         print(json.dumps({path.stem: figures.as_json() for path, figures in totals}))
-        return 0
+        return
     for path, figures in totals:
         print(
             f"{path.stem}: {figures.bytes} bytes, {figures.blocks} blocks, "
@@ -162,7 +155,6 @@ def _stats(paths: list[Path], *, as_json: bool) -> int:
         for name, number in sorted(figures.events.items()):
             count = figures.messages[name]
             print(f"  {name:14}{number:8}" + (f"{count:10} messages" if count else ""))
-    return 0
 
 
 @dataclass(slots=True)

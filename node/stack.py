@@ -74,9 +74,7 @@ class Stack:
         self._unreliable_sent = 0
         self._next_gauge = now + GAUGE_INTERVAL
         self._is_open = True
-        tracer.record(
-            trace.START, now, text=f"{address.name} {address.identity:032x} {self._describe()}"
-        )
+        tracer.record(trace.START, now, text=trace.describe_start(address, self._describe()))
 
     # -- The application's side ------------------------------------------------------------------
 

@@ -163,8 +163,11 @@ class ReceiveWindow(Generic[T]):
 
     def bytes_bound(self) -> int:
         """What `bytes` may be: one batch of any size enters an empty window."""
-        is_alone = len(self._ready) + len(self._islands) == 1
-        return max(self.capacity_bytes, self.bytes) if is_alone else self.capacity_bytes
+        if self.bytes <= self.capacity_bytes:
+            return self.capacity_bytes
+        # Places of what was delivered out of band cost nothing, so beside them it is still alone.
+        charged = sum(1 for piece in (*self._ready, *self._islands) if piece.size)
+        return self.bytes if charged == 1 else self.capacity_bytes
 
     def has_gap(self) -> bool:
         """Whether a seqno is missing below the highest one known to exist."""

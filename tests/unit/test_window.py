@@ -300,7 +300,7 @@ def test_bytes_are_bounded_and_the_lowest_batch_wins() -> None:
     assert receiver.batch(5, 5, size=1) == [], "nothing above it to evict"
 
     assert receiver.batch(2, 2, size=50) == [(2, 2)]
-    assert receiver.window.bytes == 100
+    assert receiver.window.bytes == receiver.window.bytes_bound() == 100
     assert receiver.missing() == [1, 4, 5]
 
 
@@ -340,6 +340,7 @@ def test_a_batch_larger_than_the_bound_is_held_beside_places_of_oob_messages(pla
     receiver = Receiver(room=100)
     receiver.oob(place, place)
     assert receiver.batch(2, 2, size=500) == [(2, 2)]
+    assert receiver.window.bytes == receiver.window.bytes_bound() == 500
 
 
 def test_a_trimmed_piece_is_charged_for_its_whole_batch() -> None:
@@ -457,6 +458,7 @@ def test_the_send_window_counts_bytes_until_they_are_acked() -> None:
     window.ack(2)
     window.append(1, 5000, "large")
     assert window.room() == (3, -4900)
+    assert window.bytes_bound() == 5000
     window.ack(3)
     assert window.room() == (4, 100)
 

@@ -55,7 +55,7 @@ class Connections(ABC):
         """Whether the application takes deliveries."""
         self._agenda: list[tuple[float, int, Entry | Sync]] = []
         # Apart from the looks: these are far away, and pushed once, not after every visit.
-        self._expiries: list[tuple[float, int, Entry]] = []
+        self._expiries: list[tuple[float, int, Entry | Sync]] = []
         self._order = count()
         self._acks_now: list[ReceiverEntry] = []
 
@@ -90,7 +90,7 @@ class Connections(ABC):
         """Do what is due at an entry, and say when to come back."""
 
     @abstractmethod
-    def _expire(self, entry: Entry, now: float) -> None:
+    def _expire(self, entry: Entry | Sync, now: float) -> None:
         """The entry may have been unused, or unanswered, for too long."""
 
     def _wake(self, entry: Entry, when: float) -> None:

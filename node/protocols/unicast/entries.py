@@ -73,7 +73,7 @@ class Entry:
 class SenderEntry(Entry):
     """The half that sends to `peer`."""
 
-    __slots__ = ("established", "heard_at", "last_stamp", "watermark", "window")
+    __slots__ = ("established", "heard_at", "last_stamp", "watermark", "window", "tail_resent_at")
 
     def __init__(
         self, peer: int, conn: int, now: float, rtt: RoundTrip, window: SendWindow[Batch]
@@ -86,6 +86,8 @@ class SenderEntry(Entry):
         self.watermark = (-1, -1)
         """Highest acked and highest sent at the previous look."""
         self.established = False
+        self.tail_resent_at = -inf
+        """When UNICAST2 last repeated what the receiver had not seen."""
 
     def unanswered_since(self, now: float) -> float:
         """Since when the peer owes us any sign of life; `now` when nothing waits for one."""

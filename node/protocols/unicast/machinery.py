@@ -66,11 +66,13 @@ class Unicast(Sending, Receiving):
         elif isinstance(entry, Sync):
             self._visit_sync(entry, now)
 
-    def _expire(self, entry: Entry, now: float) -> None:
+    def _expire(self, entry: Entry | Sync, now: float) -> None:
         if isinstance(entry, SenderEntry):
             self._expire_sender(entry, now)
         elif isinstance(entry, ReceiverEntry):
             self._expire_receiver(entry, now)
+        elif isinstance(entry, Sync):
+            self._expire_sync(entry, now)
 
     # -- Membership and commands -----------------------------------------------------------------
 

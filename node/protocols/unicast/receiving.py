@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from heapq import heappush
 from math import inf
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from node import trace
 from node.core import wire
@@ -23,6 +23,9 @@ from node.protocols.unicast.entries import (
     State,
 )
 from node.protocols.unicast.resync import Sync
+
+DEFAULT_SYNC_LIFE: Final = 60.0
+"""Seconds for which a silent sender without a window is remembered, where nothing else says."""
 
 
 class Receiving(Asking):
@@ -184,7 +187,12 @@ class Receiving(Asking):
     def _ask_first_seqno(self, arrival: Arrival, now: float) -> None:
         """No window for this connection: keep the frame, and ask the sender for its lowest."""
         head = arrival.head
+        if self.resync.is_outdated(head):
+            self._port.drop("old-connection")
+            return
         sync = self.resync.remember(arrival, now)
+        if sync.expire_due == inf:
+            self._expire_sync(sync, now)
         if (
             self.config.historical.sync_spacing
             and getattr(self.config, "sync", "spaced") == "deferred"
@@ -197,6 +205,16 @@ class Receiving(Asking):
         if self.config.historical.sync_spacing and now < sync.sent_at + spacing:
             return
         self._send_sfs(sync, now)
+
+    def _expire_sync(self, sync: Sync, now: float) -> None:
+        """Forget a sender that fell silent; else come back when it would be one."""
+        due = sync.used_at + (self.config.max_retransmit_time or DEFAULT_SYNC_LIFE)
+        if now >= due:
+            sync.due = REMOVED
+            self.resync.forget(sync)
+        else:
+            sync.expire_due = due
+            heappush(self._expiries, (due, next(self._order), sync))
 
     def _deferred_until(self, sync: Sync, now: float) -> float:
         """The next tick; in `fast`, after the reordering tolerance at first, then at the pace of
@@ -272,7 +290,8 @@ class Receiving(Asking):
                 hi=head.lo,
                 text="the sender no longer has these messages: G6 was broken",
             )
-            self._deliver_ready(entry, now)
+            if self.is_consuming:
+                self._deliver_ready(entry, now)
 
     # -- Acks ---------------------------------------------------------------------------------
 

@@ -21,7 +21,18 @@ MAX_PEERS: Final = 4096
 class Sync:
     """A SEND_FIRST_SEQNO towards one sender, and the frames that wait for its answer."""
 
-    __slots__ = ("cached", "conn", "due", "peer", "repeats", "sent_at", "seqno", "stamp")
+    __slots__ = (
+        "cached",
+        "conn",
+        "due",
+        "expire_due",
+        "peer",
+        "repeats",
+        "sent_at",
+        "seqno",
+        "stamp",
+        "used_at",
+    )
 
     def __init__(self, peer: int, conn: int) -> None:
         self.peer = peer
@@ -31,6 +42,8 @@ class Sync:
         self.stamp = 0
         self.repeats = -1
         self.due = inf
+        self.used_at = -inf
+        self.expire_due = inf
         self.cached: list[Arrival] = []
 
 
@@ -50,6 +63,8 @@ class Resync:
         self.config = config
         self._syncs: dict[int, Sync] = {}
         self._tombs: dict[int, Tombstone] = {}
+        self._cached_bytes = 0
+        """Of all early frames together: no more than one window holds."""
 
     def remember(self, arrival: Arrival, now: float) -> Sync:
         """Keep an early frame (D-6), newest connection only, and say what was sent to its sender so
@@ -58,16 +73,38 @@ class Resync:
         sync = self._syncs.get(head.source)
         if sync is None:
             if len(self._syncs) >= MAX_PEERS:
-                del self._syncs[next(iter(self._syncs))]
+                self.forget(next(iter(self._syncs.values())))
             sync = self._syncs[head.source] = Sync(head.source, head.conn)
         if sync.conn != head.conn:
             sync.conn = head.conn
             sync.repeats = -1
-            sync.cached.clear()
+            self._uncache(sync)
         sync.seqno = head.lo + head.count - 1
-        if len(sync.cached) < self.config.max_cached_frames:
+        sync.used_at = now
+        size = len(arrival.body)
+        if (
+            len(sync.cached) < self.config.max_cached_frames
+            and self._cached_bytes + size <= self.config.window_bytes
+        ):
             sync.cached.append(arrival)
+            self._cached_bytes += size
         return sync
+
+    def is_outdated(self, head: Head) -> bool:
+        """Whether a frame belongs to an older connection than the one a sync was sent for."""
+        sync = self._syncs.get(head.source)
+        return sync is not None and is_newer(sync.conn, head.conn)
+
+    def forget(self, sync: Sync) -> None:
+        """Remember a sender no longer: nothing came from it for long enough."""
+        self._uncache(sync)
+        if self._syncs.get(sync.peer) is sync:
+            del self._syncs[sync.peer]
+
+    def _uncache(self, sync: Sync) -> list[Arrival]:
+        cached, sync.cached = sync.cached, []
+        self._cached_bytes -= sum(len(arrival.body) for arrival in cached)
+        return cached
 
     def is_answer(self, head: Head) -> bool:
         """Whether a first frame answers a SEND_FIRST_SEQNO sent since the removal (R-3)."""
@@ -81,8 +118,7 @@ class Resync:
         sync = self._syncs.get(peer)
         if sync is None:
             return []
-        cached, sync.cached = sync.cached, []
-        return [arrival for arrival in cached if arrival.head.conn == conn]
+        return [arrival for arrival in self._uncache(sync) if arrival.head.conn == conn]
 
     def opened(self, peer: int) -> None:
         """A window exists: an outstanding deferred sync is pointless."""
@@ -110,7 +146,7 @@ class Resync:
         """Drop the early frames of who is not in the view; the tombstones outlive it."""
         for peer, sync in self._syncs.items():
             if peer not in members:
-                sync.cached.clear()
+                self._uncache(sync)
 
     def cached_counts(self) -> Iterator[tuple[int, int]]:
         """How many early frames are kept, per sender."""

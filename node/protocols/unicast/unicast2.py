@@ -42,8 +42,9 @@ class Unicast2(Unicast):
         entry.reports = 0
         if new:
             entry.fresh_at = now
-        entry.unacked += new
-        entry.unacked_bytes += size
+            entry.unacked += new
+            # Duplicates do not count: a repeated tail would bring reports that repeat it again.
+            entry.unacked_bytes += size
         if (
             entry.unacked_bytes >= min(self.config.max_bytes, self.config.window_bytes // 4)
             or entry.unacked >= self.config.window_messages // 4
@@ -102,11 +103,18 @@ class Unicast2(Unicast):
         self._purge(entry, seqno, now)
         entry.established = True
         if entry.window.high > head.mark and self.config.historical.repair_ends:
-            # What is younger than one wait may simply be under way.
-            settled = now - self._settled_after(entry)
-            for stored in list(entry.window):
-                if stored.hi > head.mark and stored.item.sent_at <= settled:
-                    self._resend(entry, stored, now)
+            self._resend_tail(entry, head.mark, now)
+
+    def _resend_tail(self, entry: SenderEntry, seen: int, now: float) -> None:
+        """Repeat what lies above the highest seqno the receiver knows of: it cannot ask for it."""
+        # What is younger than one wait may simply be under way, and so may the previous repeat.
+        wait = self._settled_after(entry)
+        if now < entry.tail_resent_at + wait:
+            return
+        for stored in list(entry.window):
+            if stored.hi > seen and stored.item.sent_at <= now - wait:
+                self._resend(entry, stored, now)
+                entry.tail_resent_at = now
 
     def _ack_within(self) -> float:
         return self.config.stable_interval + 2 * self.config.xmit_interval

@@ -1,0 +1,260 @@
+"""The search: generated scenarios worth their time, judged the same on any number of cores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos import faults
+from chaos.backends.sim import simulate
+from chaos.cluster import GENERATIONS, TIMINGS
+from chaos.compare import compare
+from chaos.generate import (
+    KINDS,
+    LASTING,
+    MIN_BITES,
+    MIN_MESSAGES,
+    TRAFFIC_SECONDS,
+    cell_of,
+    generate,
+)
+from chaos.oracles.verdict import Verdict
+from chaos.scenario import dump, load_scenario, parse_scenario
+from chaos.search import SearchResult, SeedResult, empty_cells, run_seed, search
+from chaos.timeline import Step
+from node.protocols.unicast import Unicast3
+from node.protocols.unicast.entries import SenderEntry
+
+SEEDS = range(200)
+
+
+# -- What is generated -----------------------------------------------------------------------------
+
+
+def test_the_scenario_of_a_seed_is_always_the_same() -> None:
+    for seed in SEEDS:
+        assert generate(seed) == generate(seed)
+    assert generate(1) != generate(2)
+    assert generate(1) != generate(1, attempt=1)
+
+
+def test_the_seeds_walk_the_whole_grid_of_generations_and_faults() -> None:
+    """16 kinds and 5 generations: 80 seeds meet each cell once, whatever seed they begin with."""
+    cells = len(GENERATIONS) * len(KINDS)
+    for first in (0, 13, 1000):
+        assert len({cell_of(seed) for seed in range(first, first + cells)}) == cells
+
+
+def test_a_seed_is_led_by_the_fault_of_its_cell() -> None:
+    for seed in SEEDS:
+        generation, leading = cell_of(seed)
+        for attempt in range(3):
+            scenario = generate(seed, attempt)
+            assert scenario.cluster.unicast == generation
+            assert leading in kinds_of(scenario.timeline)
+
+
+def kinds_of(timeline: Iterable[Step]) -> set[str]:
+    words = {
+        faults.Forget: "forget", faults.Close: "close", faults.InstallView: "install-view",
+        faults.SetAttribute: "set-attribute",
+    }  # fmt: skip
+    return {words.get(type(step.action), type(step.action).__name__.lower()) for step in timeline}
+
+
+def test_a_generated_scenario_has_the_traffic_and_the_faults_that_are_promised() -> None:
+    for seed in SEEDS:
+        scenario = generate(seed)
+        offered = sum(
+            load.count * len(list(load.pairs()))
+            for load in scenario.workload
+            if load.sources != load.dests
+        )
+        assert offered >= MIN_MESSAGES
+        assert all(load.end <= TRAFFIC_SECONDS + 0.1 for load in scenario.workload)
+        assert len(scenario.timeline) >= MIN_BITES + 1
+        assert all(0.3 <= step.at <= TRAFFIC_SECONDS for step in scenario.timeline)
+
+
+def test_faults_that_last_have_an_end_and_others_have_none() -> None:
+    for seed in SEEDS:
+        for step in generate(seed).timeline:
+            (kind,) = kinds_of([step])
+            assert (step.duration is not None) == (kind in LASTING)
+
+
+def test_timelines_are_in_order_of_time() -> None:
+    for seed in SEEDS:
+        times = [step.at for step in generate(seed).timeline]
+        assert all(one <= other for one, other in pairwise(times))
+
+
+@pytest.mark.slow
+def test_a_generated_scenario_can_be_kept_as_a_file() -> None:
+    for seed in range(80):
+        scenario = generate(seed)
+        assert parse_scenario(dump(scenario)) == scenario
+
+
+def test_draws_reach_every_corner_of_the_settings() -> None:
+    drawn: Counter[str] = Counter()
+    for seed in range(400):
+        scenario = generate(seed)
+        cluster = scenario.cluster
+        drawn.update(name for name, _value in cluster.settings)
+        drawn[f"batch {cluster.max_batch}"] += 1
+        drawn[f"timing {cluster.timing}"] += 1
+        drawn[f"members {len(cluster.members)}"] += 1
+        drawn["first conn"] += cluster.unicast_first_conn is not None
+        drawn["to self"] += any(load.sources == load.dests for load in scenario.workload)
+        drawn["oob"] += any(load.oob_every for load in scenario.workload)
+        drawn["alone"] += any(load.flags for load in scenario.workload)
+    expected = {
+        "conn_close_timeout", "conn_expiry_timeout", "window_messages", "window_bytes",
+        "max_xmit_req_size", "ack_threshold", "stable_interval", "first conn", "to self", "oob",
+        "alone", "members 2", "members 3", "members 4",
+        *(f"batch {size}" for size in (None, 1, 3, 20)), *(f"timing {name}" for name in TIMINGS),
+    }  # fmt: skip
+    assert {name for name, count in drawn.items() if count >= 10} >= expected
+
+
+# -- What is found ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_seed_meets_what_it_promises_and_says_so() -> None:
+    for seed in range(20):
+        result = run_seed(seed)
+        assert result.verdict is Verdict.HOLDS, f"stormcast search --from {seed} --seeds 1"
+        assert result.messages >= MIN_MESSAGES
+        assert result.events > 0
+        assert set(result.faults) <= set(KINDS)
+        assert result.broken == ()
+
+
+@pytest.mark.slow
+def test_one_core_and_two_find_the_same() -> None:
+    """Twenty-one seeds are two chunks; the order in which they end does not show."""
+    told: list[int] = []
+    alone = search(range(100, 121), lambda total: told.append(total.seeds), workers=1)
+    together = search(range(100, 121), lambda _total: None, workers=2)
+    assert told == [20, 21]
+    assert alone.seeds == together.seeds == 21
+    assert but_seconds(alone) == but_seconds(together)
+    assert alone.cells == together.cells
+    assert alone.violations == alone.unknown == []
+
+
+def but_seconds(result: SearchResult) -> dict[str, Any]:
+    return {**result.as_json(), "seconds": None}
+
+
+class Deaf(Unicast3):
+    """A mutant that never repairs: whatever is lost last is lost for good."""
+
+    def _repair(self, entry: SenderEntry, now: float) -> None:
+        """Do nothing where the newest message should be sent again."""
+
+
+@pytest.mark.slow
+def test_a_violation_is_named_kept_and_replays(tmp_path: Path) -> None:
+    """A mutant of UNICAST3, each fifth seed, loses messages soon; what shows it is a file."""
+    seed, result = next(
+        (seed, found)
+        for seed in range(2, 40, 5)
+        if (found := run_seed(seed, Deaf, tmp_path)).verdict is Verdict.VIOLATED
+    )
+    assert result.broken
+    assert result.broken[0].startswith(("G1: ", "L1: "))
+    assert "[" in result.broken[0]
+    kept = tmp_path / f"seed-{seed}"
+    assert (kept / "seed").read_text() == f"{seed}\n"
+    again = simulate(load_scenario(kept / "scenario.yaml"), seed, make_unicast=Deaf)
+    for label, data in again.traces.items():
+        assert (kept / "trace" / f"{label}.trace").read_bytes() == data
+
+
+def test_what_holds_is_not_kept(tmp_path: Path) -> None:
+    assert run_seed(3, out=tmp_path).verdict is Verdict.HOLDS
+    assert list(tmp_path.iterdir()) == []
+
+
+def a_result(seed: int, verdict: Verdict = Verdict.HOLDS) -> SeedResult:
+    return SeedResult(seed, verdict, 100, 1000, ("loss", "pause"), ("G1: x",))
+
+
+def test_a_total_counts_what_it_is_given() -> None:
+    total = SearchResult()
+    for result in (a_result(0), a_result(1, Verdict.VIOLATED), a_result(5, Verdict.UNKNOWN)):
+        total.add(result)
+    assert total.as_json() == {
+        "seeds": 3,
+        "violations": 1,
+        "unknown": 1,
+        "events": 300,
+        "seconds": 0.0,
+        "violated_seeds": [{"seed": 1, "broken": ["G1: x"]}],
+        "unknown_seeds": [5],
+    }
+    assert total.cells == {
+        ("UNICAST", "loss"): 2, ("UNICAST", "pause"): 2,
+        ("UNICAST2", "loss"): 1, ("UNICAST2", "pause"): 1,
+    }  # fmt: skip
+
+
+def test_cells_that_nobody_met_are_named() -> None:
+    total = SearchResult()
+    total.add(a_result(0))
+    empty = empty_cells(total, ("UNICAST", "UNICAST2"), ("loss", "cut"))
+    assert empty == [("UNICAST", "cut"), ("UNICAST2", "loss"), ("UNICAST2", "cut")]
+
+
+@pytest.mark.xfail(reason="an error in one seed ends the whole search, and does not name the seed")
+def test_a_seed_that_crashes_is_a_finding_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(seed: int, **_rest: object) -> SeedResult:
+        if seed == 3:
+            raise AssertionError("our own bug")
+        return a_result(seed)
+
+    monkeypatch.setattr("chaos.search.run_seed", crash)
+    total = search(range(6), lambda _total: None, workers=1)
+    assert total.seeds == 6
+    (found,) = [*total.violations, *total.unknown]
+    assert found.seed == 3
+    assert "our own bug" in found.broken[0]
+
+
+# -- Comparing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_generations_pay_what_the_design_notes_say() -> None:
+    """On one storm: who acks each frame, who repeats everything, who keeps the sender's window."""
+    rows = {row.unicast: row for row in compare(1, "compatible")}
+    assert list(rows) == list(GENERATIONS)
+    assert {row.verdict for row in rows.values()} == {"holds"}
+    first, second, third = rows["UNICAST"], rows["UNICAST2"], rows["UNICAST3"]
+    assert first.acks >= first.data_frames
+    assert second.acks < third.acks < first.acks / 2
+    assert third.resent < first.resent
+    assert second.unacked_peak_bytes > third.unacked_peak_bytes
+    for row in rows.values():
+        assert row.messages == 4000
+        assert row.resync_ms > 0
+        assert row.repaired_ms > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("timing", TIMINGS)
+def test_a_storm_of_another_seed_is_compared_too(timing: str) -> None:
+    for seed in (2, 3):
+        rows = list(compare(seed, timing))
+        assert {row.verdict for row in rows} == {"holds"}
+        assert rows == list(compare(seed, timing))
+        assert replace(rows[0], unicast="") != replace(rows[1], unicast="")
