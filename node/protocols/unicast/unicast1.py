@@ -49,15 +49,10 @@ class Unicast1(Unicast):
         entry.look_due = self.pacer.next_send_look(now, entry.rtt, entry.tries)
 
     def _answer_sfs(self, entry: SenderEntry, head: Head, now: float) -> None:
-        resend_from_lowest(self, entry, head, now)
-
-
-def resend_from_lowest(protocol: Unicast, entry: SenderEntry, head: Head, now: float) -> None:
-    """The older answer to SEND_FIRST_SEQNO: the lowest batch as a start, then all up to what the
-    receiver saw."""
-    flags, stamp = FIRST, head.stamp
-    for stored in list(entry.window):
-        if stored.lo > head.lo:
-            break
-        protocol._resend(entry, stored, now, flags, stamp)  # noqa: SLF001 one machinery, two generations
-        flags, stamp = 0, 0
+        """The lowest batch as a start, then all up to what the receiver saw: it does not ask."""
+        flags, stamp = FIRST, head.stamp
+        for stored in list(entry.window):
+            if stored.lo > head.lo:
+                break
+            self._resend(entry, stored, now, flags, stamp)
+            flags, stamp = 0, 0
