@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 
 from chaos.backends.sim import SimulatedRun, simulate
 from chaos.oracles.evidence import Evidence
-from chaos.oracles.verdict import Finding, Judgement, Verdict, judge, worst
+from chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, judge, worst
 from chaos.scenario import Scenario, dump
 
 SIM_CANNOT: Final[dict[str, str]] = {
@@ -23,6 +23,10 @@ SIM_CANNOT: Final[dict[str, str]] = {
     "clock-skew": "simulated members share one clock",
 }
 """What a scenario may need and the sim backend has not: the need and what to do."""
+NEEDS_THE_END: Final = frozenset({"G1", "L1", "C1"})
+"""What can only be judged of a run that came to its end."""
+STANDSTILL_SECONDS: Final = 60.0
+"""Without a delivery for so long, in a healed network, waiting messages are stuck."""
 BACKENDS: Final = ("sim",)
 
 
@@ -44,14 +48,21 @@ class Outcome:
     def verdict(self) -> Verdict:
         return self.judgement.verdict
 
+    def verdicts(self) -> dict[str, str]:
+        """The worst that was found of each guarantee."""
+        found: dict[str, Verdict] = {}
+        for finding in self.judgement.findings:
+            if finding.guarantee != RUN:
+                before = found.get(finding.guarantee, Verdict.HOLDS)
+                found[finding.guarantee] = worst((before, finding.verdict))
+        return {guarantee: str(verdict) for guarantee, verdict in found.items()}
+
     def as_json(self) -> dict[str, Any]:
         """The one object that `stormcast run --json` prints."""
         return {
             "scenario": self.scenario.name,
             "verdict": str(self.verdict),
-            "guarantees": {
-                finding.guarantee: str(finding.verdict) for finding in self.judgement.findings
-            },
+            "guarantees": self.verdicts(),
             "findings": [
                 {
                     "guarantee": finding.guarantee,
@@ -104,23 +115,36 @@ def run_scenario(
 def judge_run(scenario: Scenario, run: SimulatedRun, min_bites: int | None = None) -> Judgement:
     """The oracles' findings, and what the run itself can say."""
     evidence = Evidence.from_blocks(run.traces, xxh3_64_intdigest)
-    judgement = judge(evidence, scenario.guarantees, budget=scenario.budget, min_bites=min_bites)
-    extra = [*content_findings(run), *expectation_findings(scenario, run)]
+    # G8 is what the expectations say: no trace knows what was hoped for.
+    asked = [name for name in scenario.guarantees if name != "G8" or not scenario.expect]
+    judgement = judge(evidence, asked, budget=scenario.budget, min_bites=min_bites)
+    findings = [*judgement.findings, *content_findings(run), *expectation_findings(scenario, run)]
     if not run.complete:
-        extra.append(
-            Finding(
-                "run",
-                Verdict.UNKNOWN,
-                f"the workload did not end within {scenario.limits.run:g}s: "
-                "raise limits.run or lower the load",
-                (),
-            )
+        findings = [_without_haste(finding) for finding in findings]
+        findings.append(_unfinished(scenario, run))
+    return Judgement(worst(finding.verdict for finding in findings), tuple(findings))
+
+
+def _without_haste(finding: Finding) -> Finding:
+    """A run that was cut short proves no loss: what was under way might have arrived."""
+    if finding.guarantee in NEEDS_THE_END and finding.verdict is Verdict.VIOLATED:
+        return replace(finding, verdict=Verdict.UNKNOWN)
+    return finding
+
+
+def _unfinished(scenario: Scenario, run: SimulatedRun) -> Finding:
+    """Whether the run was too short for its load, or stood still."""
+    if run.stalled_for > STANDSTILL_SECONDS:
+        return Finding(
+            "G8",
+            Verdict.VIOLATED,
+            f"messages wait, and none was delivered in the last {run.stalled_for:.1f}s",
         )
-    if not extra:
-        return judgement
-    return Judgement(
-        worst([judgement.verdict, *(finding.verdict for finding in extra)]),
-        (*judgement.findings, *extra),
+    return Finding(
+        RUN,
+        Verdict.UNKNOWN,
+        f"the workload did not end within {scenario.limits.run:g}s: "
+        "raise limits.run or lower the load",
     )
 
 
@@ -155,6 +179,8 @@ def write_run(outcome: Outcome, directory: Path) -> None:
     """The run directory: scenario, seed, versions, trace, verdict."""
     traces = directory / "trace"
     traces.mkdir(parents=True, exist_ok=True)
+    for old in traces.glob("*.trace"):
+        old.unlink()
     (directory / "scenario.yaml").write_text(outcome.scenario.text or dump(outcome.scenario))
     (directory / "seed").write_text(f"{outcome.seed}\n")
     (directory / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")

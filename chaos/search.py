@@ -77,10 +77,7 @@ def run_seed(
     """Draw scenarios for a seed until one bites, run it, judge it."""
     for attempt in range(ATTEMPTS):
         scenario = generate(seed, attempt)
-        try:
-            outcome = run_scenario(scenario, seed, make_unicast=make_unicast, min_bites=0)
-        except Exception as error:  # noqa: BLE001 a stack that falls over broke every promise
-            return SeedResult(seed, Verdict.VIOLATED, 0, 0, (), (f"crash: {error!r}",))
+        outcome = run_scenario(scenario, seed, make_unicast=make_unicast, min_bites=0)
         bitten = sum(1 for count in outcome.run.bites.values() if count)
         enough = bitten >= MIN_BITES and outcome.run.sent >= MIN_MESSAGES
         if enough or outcome.verdict is Verdict.VIOLATED:
@@ -142,7 +139,15 @@ def _results(seeds: range, out: Path | None, workers: int) -> Iterator[list[Seed
 
 
 def _run_chunk(seeds: range, out: Path | None) -> list[SeedResult]:
-    return [run_seed(seed, out=out) for seed in seeds]
+    return [_run_guarded(seed, out) for seed in seeds]
+
+
+def _run_guarded(seed: int, out: Path | None) -> SeedResult:
+    """A seed whose run falls over is a finding with a name, not the end of the search."""
+    try:
+        return run_seed(seed, out=out)
+    except Exception as error:  # noqa: BLE001 whatever it is, it broke every promise
+        return SeedResult(seed, Verdict.VIOLATED, 0, 0, (), (f"crash: {error!r}",))
 
 
 def empty_cells(

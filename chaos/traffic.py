@@ -14,24 +14,24 @@ PROVABLE_BYTES: Final = 16
 
 
 class Stream:
-    """The messages of one member incarnation to another: the n-th payload is a function of n."""
+    """The messages of one member incarnation to another: the n-th is a function of n and size."""
 
-    __slots__ = ("_key", "_spread", "sent", "size")
+    __slots__ = ("_key", "sent")
 
-    def __init__(self, seed: int, source: str, dest: str, size: tuple[int, int]) -> None:
+    def __init__(self, seed: int, source: str, dest: str) -> None:
         self._key = xxh3_64_intdigest(f"{seed}/{source}/{dest}".encode())
-        self.size = size[0]
-        self._spread = size[1] - size[0]
         self.sent = 0
 
-    def payload(self, index: int) -> bytes:
-        """Message number `index`: its number, then a fingerprint repeated to its size."""
+    def payload(self, index: int, size: tuple[int, int]) -> bytes:
+        """Message number `index`: its number, then a fingerprint repeated to its size.
+
+        Where `size` leaves a choice, the fingerprint makes it.
+        """
         number = index.to_bytes(INDEX_BYTES, "big")
         mark = xxh3_64_digest(number, self._key)
-        size = self.size
-        if self._spread:
-            size += int.from_bytes(mark[:4], "big") % (self._spread + 1)
-        return (number + mark * (size // 8))[:size]
+        least, most = size
+        length = least + int.from_bytes(mark[:4], "big") % (most - least + 1)
+        return (number + mark * (length // 8))[:length]
 
     def recognises(self, payload: Payload) -> bool:
         """Whether a payload is one of this stream, bit for bit."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from node.core.model import DONT_BUNDLE, Payload
+from node.core.model import Payload
 
 MESSAGE_OVERHEAD: Final = 64
 """What a queued message costs besides its bytes: about what its object takes."""
@@ -66,7 +66,7 @@ class Lane:
         """
         run = self.runs[0]
         payloads, at = run.payloads, run.at
-        end = min(len(payloads), at + (1 if run.flags & DONT_BUNDLE else messages))
+        end = min(len(payloads), at + messages)
         taken = payloads[at:end] if at or end < len(payloads) else payloads
         total = sum(map(len, taken))
         if total + LENGTH_COST * len(taken) > size:

@@ -283,9 +283,13 @@ class Stack:
         closed, port.closed = port.closed, []
         for peer in closed:
             lane = self._lanes.get(peer)
-            if lane is not None and lane.blocked_since >= 0:
+            if lane is None:
+                continue
+            if lane.blocked_since >= 0:
                 self._note_unblocked(lane, now)
                 port.drop("connection-closed", lane.clear())
+            if lane.is_empty() and not lane.is_queued:
+                del self._lanes[peer]
 
     def _send_unreliable(self, lane: Lane, now: float) -> None:
         batch = lane.take(self.settings.max_batch, self.settings.max_frame, UNLIMITED)

@@ -1,1 +1,1 @@
-"""Micro benchmarks: the parts that every message passes, each on its own. `python -m bench.micro`."""
+"""Micro benchmarks: what every message passes, each part alone. `python -m bench.micro`."""

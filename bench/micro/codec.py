@@ -12,7 +12,7 @@ from node.core import wire
 from node.core.codec import Codec, pack_body, unpack_lengths_untrusted
 from node.core.model import split_payloads
 
-FRAMES: Final = 5_000
+FRAMES: Final = 20_000
 MESSAGES: Final = 100
 PAYLOADS: Final = tuple(number.to_bytes(8, "big") * 12 + bytes(4) for number in range(MESSAGES))
 CODEC: Final = Codec(0xC1, 0xA, xxh3_64_intdigest)

@@ -1,4 +1,4 @@
-"""One piece of work, timed in rounds: the median says how fast, the spread how much to believe it."""
+"""One piece of work, timed in rounds: the median says how fast, the spread how sure that is."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
@@ -79,6 +79,17 @@ class Sent:
     def asks_for(self) -> list[tuple[int, int]]:
         """The ranges of a retransmission request."""
         return unpack_ranges_untrusted(self.head, self.data[wire.HEAD_SIZE :])
+
+
+class Which(TypedDict, total=False):
+    """What else a rule may say; see Rule."""
+
+    dest: str
+    conn: int
+    times: int
+    after: int
+    copies: int
+    delay: float
 
 
 @dataclasses.dataclass(eq=False, kw_only=True, slots=True)
@@ -334,7 +345,7 @@ class World:
         if name in self._names.values():
             self[name].crash()
         self._identities[name] = identity
-        config = dataclasses.replace(self.settings.unicast_config, **overrides)  # type: ignore[arg-type]
+        config = dataclasses.replace(self.settings.unicast_config, **overrides)
         settings = dataclasses.replace(self.settings, unicast_config=config)
         member = Member(self, name, identity, settings)
         self._names[member.short] = name
@@ -390,28 +401,28 @@ class World:
 
     def drop(
         self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
-        **rest: Any,
+        **rest: Unpack[Which],
     ) -> Rule:  # fmt: skip
         """Lose the next such frame."""
         return self._rule("drop", source, kind, seqno, rest)
 
     def hold(
         self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
-        **rest: Any,
+        **rest: Unpack[Which],
     ) -> Rule:  # fmt: skip
         """Keep such frames under way until `release`."""
         return self._rule("hold", source, kind, seqno, {"times": ALWAYS} | rest)
 
     def duplicate(
         self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
-        **rest: Any,
+        **rest: Unpack[Which],
     ) -> Rule:  # fmt: skip
         """Have `copies` more of the next such frame arrive."""
         return self._rule("duplicate", source, kind, seqno, rest)
 
     def late(
         self, seconds: float, source: str | None = None, kind: int | None = None,
-        seqno: int | None = None, **rest: Any,
+        seqno: int | None = None, **rest: Unpack[Which],
     ) -> Rule:  # fmt: skip
         """Have the next such frame arrive so much later."""
         return self._rule("late", source, kind, seqno, {"delay": seconds} | rest)
@@ -462,7 +473,7 @@ class World:
 
     def sent(
         self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
-        **rest: Any,
+        **rest: Unpack[Which],
     ) -> list[Sent]:  # fmt: skip
         """The frames of this description so far."""
         probe = Rule(does="look", source=source, kind=kind, seqno=seqno, times=ALWAYS, **rest)
@@ -470,7 +481,7 @@ class World:
 
     def count(
         self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
-        **rest: Any,
+        **rest: Unpack[Which],
     ) -> int:  # fmt: skip
         return len(self.sent(source, kind, seqno, **rest))
 
@@ -498,7 +509,7 @@ class World:
         elif rule.does == "reorder":
             rule.held.append(sent)
             if len(rule.held) == rule.times:
-                self.release(rule, lambda held: reversed(held))
+                self.release(rule, reversed)
 
     def _arrive(self, sent: Sent, data: bytes, delay: float) -> None:
         sent.arrivals.append(self.now + delay)
@@ -509,7 +520,7 @@ class World:
 
     def _rule(
         self, does: str, source: str | None, kind: int | None, seqno: int | None,
-        rest: dict[str, Any],
+        rest: Which,
     ) -> Rule:  # fmt: skip
         rule = Rule(does=does, source=source, kind=kind, seqno=seqno, **rest)
         self.rules.append(rule)
@@ -518,12 +529,18 @@ class World:
     # -- Ends ------------------------------------------------------------------------------------
 
     def assert_idle(self, seconds: float = 5.0) -> None:
-        """Nothing is unacked, and nothing is sent any more (C1, P-03)."""
+        """Nothing is unacked or held back, and nothing is sent any more (C1, P-03)."""
+        for member in self:
+            for entry in member.stack.unicast.receive_connections().values():
+                assert len(entry.window) == 0, f"{member.name} holds messages back"
+        self.assert_silent(seconds)
+
+    def assert_silent(self, seconds: float = 5.0) -> None:
+        """Nothing is unacked, and nothing is sent any more; what a lapse of memory tore may wait
+        for the next connection."""
         for member in self:
             for entry in member.stack.unicast.send_connections().values():
                 assert len(entry.window) == 0, f"{member.name} still has unacked messages"
-            for entry in member.stack.unicast.receive_connections().values():
-                assert len(entry.window) == 0, f"{member.name} holds messages back"
         noise = self.frames_within(seconds)
         assert not noise, f"not silent: {[(sent.source, sent.head) for sent in noise]}"
 
@@ -535,7 +552,7 @@ class Pair(World):
         self,
         generation: str = "UNICAST3-SYNC",
         timing: str = "compatible",
-        **rest: Any,
+        **rest: Any,  # noqa: ANN401 what World takes
     ) -> None:
         super().__init__(generation, timing, **rest)
         self.a = self["A"]
@@ -578,6 +595,7 @@ __all__ = [
     "Rule",
     "Sent",
     "World",
+    "hash64",
     "numbered",
     "on",
     "on_every_generation",

@@ -31,6 +31,7 @@ def on(scenario: Scenario, generation: str, timing: str) -> Scenario:
     return replace(scenario, cluster=cluster, text="")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize("generation", GENERATIONS)
 @pytest.mark.parametrize("name", FILES)

@@ -65,7 +65,7 @@ def test_the_outbox_refuses_at_a_full_window_and_continues_after_the_acks(
 
 @on_every_generation
 def test_a_window_holds_its_capacity_and_not_one_more(generation: str, timing: str) -> None:
-    """G5: five unacked messages, whatever is offered; numbers are taken only after the wait (R-1)."""
+    """G5: five unacked messages, whatever is offered; a number is taken after the wait (R-1)."""
     pair = Pair(generation, timing, window_messages=5, max_batch=None, **_threshold(generation))
     pair.cut("A", "B")
     pair.a.send(*numbered(1, 5))
@@ -237,9 +237,7 @@ def test_a_peer_that_is_back_before_the_close_timeout_gets_all_that_waited(
 def test_a_stray_send_after_the_view_does_not_block_for_ever(generation: str, timing: str) -> None:
     """JGRP-2929: after the view {A} the application sends once more to B: the finite timeouts end
     that too."""
-    pair = Pair(
-        generation, timing, conn_close_timeout=2.0, conn_expiry_timeout=3.0, **SMALL
-    )
+    pair = Pair(generation, timing, conn_close_timeout=2.0, conn_expiry_timeout=3.0, **SMALL)
     pair.a.see("A", "B")
     pair.b.crash()
     pair.a.send(*numbered(1, 4))

@@ -1,4 +1,4 @@
-"""What reliable unicast delivers when nothing goes wrong: everything, once, in order (G1, G2, G3)."""
+"""What unicast delivers when nothing goes wrong: everything, once, in order (G1, G2, G3)."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_five_oob_messages_that_travelled_alone_arrive_from_one_datagram(
 
 @on_every_generation
 def test_messages_that_must_not_be_bundled_arrive_one_by_one(generation: str, timing: str) -> None:
-    """N-27, unicast half: 100 DONT_BUNDLE messages of one turn are 100 frames and 100 deliveries."""
+    """N-27, unicast half: 100 DONT_BUNDLE messages of a turn are 100 frames and 100 deliveries."""
     pair = Pair(generation, timing, max_batch=None)
     pair.a.send(*numbered(1, 100), flags=DONT_BUNDLE)
     pair.settle()

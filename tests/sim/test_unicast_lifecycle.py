@@ -1,4 +1,4 @@
-"""The life of a connection: open, closing, removed; views, idleness, and peers that never answer."""
+"""The life of a connection: open, closing, removed; views, idleness, peers that never answer."""
 
 from __future__ import annotations
 
@@ -263,9 +263,7 @@ def test_who_leaves_the_view_is_gone_at_once_in_the_older_generations(
 
 
 @on(*NEWEST)
-def test_a_view_in_between_that_lacks_a_member_costs_nothing(
-    generation: str, timing: str
-) -> None:
+def test_a_view_in_between_that_lacks_a_member_costs_nothing(generation: str, timing: str) -> None:
     """Example 3: a suspicion and a join in two views, while messages flow and some are lost."""
     pair = Pair(generation, timing)
     pair.open()

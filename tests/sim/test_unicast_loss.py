@@ -127,7 +127,7 @@ def test_a_regular_message_waits_for_the_oob_message_before_it(
 @pytest.mark.parametrize("flags", [0, OOB], ids=["regular", "oob"])
 @on_every_generation
 def test_a_connection_may_arrive_last_message_first(
-    generation: str, timing: str, flags: int, as_one: bool
+    generation: str, timing: str, flags: int, *, as_one: bool
 ) -> None:
     """U-19, U-20: both sides forgot each other; 1..5 of the new connection arrive as 5 4 3 2 1."""
     pair = Pair(generation, timing)

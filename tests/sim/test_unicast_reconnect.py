@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -162,7 +163,7 @@ def test_a_restarted_peer_is_a_stranger_and_gets_only_what_is_meant_for_it(
 
 @SCENARIOS
 def test_scenario_1_a_opens(generation: str, timing: str) -> None:
-    """A has no entry for B: it opens one under a new id, and message 1 says that it is the first."""
+    """A has no entry for B: it opens one under a new id, and message 1 says it is the first."""
     pair = Pair(generation, timing)
     assert pair.a.sender("B") is None
     pair.a.send(b"1")
@@ -370,9 +371,7 @@ def test_example_2_an_ack_that_is_overtaken_by_a_sync_purges_nothing(
 
     pair.release(acks)
     pair.deliver()
-    assert pair.a.refused[
-        "stable-old-stamp" if generation == "UNICAST2" else "ack-old-stamp"
-    ] >= 1
+    assert pair.a.refused["stable-old-stamp" if generation == "UNICAST2" else "ack-old-stamp"] >= 1
     assert sending(pair.a).window.low == 20
 
     pair.release(sync)
@@ -495,9 +494,7 @@ def test_syncs_to_one_sender_keep_their_distance(generation: str, timing: str) -
     spacing = pair.b.stack.unicast.bounds()["sync_spacing"]
 
     assert len(times) >= 2
-    assert min(later - earlier for earlier, later in zip(times, times[1:], strict=False)) >= (
-        spacing * 0.999
-    )
+    assert min(later - earlier for earlier, later in pairwise(times)) >= (spacing * 0.999)
     pair.heal()
     pair.settle()
     assert pair.b.delivered == numbered(11, 110)
@@ -625,11 +622,11 @@ def test_what_speaks_of_another_connection_changes_nothing_at_the_sender(
         "stable": b.stable(old, 5, 5, 1000),
     }[kind]
     before = pair.a.state()
-    sent = pair.count("A")
+    sent = pair.count("A", DATA)
 
     pair.a.receive(frame)
     assert pair.a.state() == before
-    assert pair.count("A") == sent
+    assert pair.count("A", DATA) == sent
     assert pair.a.refused[f"{kind}-other-connection"] == 1
 
 
@@ -650,6 +647,26 @@ def test_a_request_for_what_was_acked_is_answered_with_the_end_of_it(
     # B has delivered all of that: it skips nothing.
     assert pair.b.events(trace.SKIPPED) == []
     assert receiving(pair.b).window.delivered == 10
+
+
+@on("UNICAST2", "UNICAST3", "UNICAST3-SYNC", "UNICAST4")
+def test_what_a_forgetful_sender_can_not_resend_is_not_asked_for_for_ever(
+    generation: str, timing: str
+) -> None:
+    """R-5: 2 is lost and A forgets B: nobody can ever answer B's request for it. B falls silent,
+    and the next connection starts clean. UNICAST asks for nothing."""
+    pair = Pair(generation, timing, conn_expiry_timeout=600.0)
+    pair.drop("A", DATA, 2)
+    pair.a.send(*numbered(1, 3))
+    pair.deliver()
+    pair.a.forget("B")
+    pair.settle()
+    pair.assert_silent()
+
+    pair.a.send(*numbered(4, 6))
+    pair.settle()
+    assert pair.b.delivered == [b"1", *numbered(4, 6)]
+    pair.assert_idle()
 
 
 @on_every_generation
@@ -676,7 +693,7 @@ def test_a_reset_moves_the_window_and_is_recorded_as_a_loss(generation: str, tim
 
 @on_every_generation
 def test_connection_ids_stay_in_order_over_the_wrap(generation: str, timing: str) -> None:
-    """D-5: the first id is the last before the wrap; each new connection replaces the one before."""
+    """D-5: the first id is the last before the wrap; each connection replaces the one before."""
     pair = Pair(generation, timing, first_conn=0xFFFFFFFF)
     conns = []
     for number in range(1, 5):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from node import trace
@@ -37,39 +39,40 @@ def test_example_1_lost_messages_are_repaired_by_the_second_tick_and_then_it_is_
 
     assert pair.b.delivered == numbered(1, 50)
     after = pair.wire[before:]
-    resent = [(sent.lo, sent.hi) for sent in after if sent.kind == DATA and sent.at > start]
+    resent = sorted(sent.lo for sent in after if sent.kind == DATA and sent.at > start)
     (request,) = [sent for sent in after if sent.kind == XMIT_REQ]
     assert request.asks_for() == [(46, 46), (48, 48)]
     assert 1 < (request.at - start) / pair.interval <= 2
-    assert sorted(resent) == [(46, 46), (48, 48), (50, 50)]
+    # The ack of a tick crosses what A repeats at the same tick: 50 may go twice.
+    assert resent[:3] == [46, 48, 50]
+    assert resent[3:] in ([], [50])
     pair.assert_idle()
 
 
 @on(*NEWEST)
-def test_a_lost_ack_costs_one_resend_of_the_newest_and_one_ack(
-    generation: str, timing: str
-) -> None:
-    """Ten messages arrived, their ack is lost: only the last message is repeated."""
+def test_a_lost_ack_costs_resends_of_the_newest_only(generation: str, timing: str) -> None:
+    """Ten messages arrived, their ack is lost: the last message is repeated, twice at most, since
+    the ack of a tick crosses what A repeats at the same tick."""
     pair = Pair(generation, timing)
-    pair.drop("B", ACK)
+    # In `fast` the first of ten frames is acked at once, and the rest a millisecond later.
+    pair.drop("B", ACK, times=1 if timing == "compatible" else 2)
     pair.a.send(*numbered(1, 10))
     pair.settle()
 
     resent = [event.lo for event in pair.a.events(trace.RETRANSMITTED)]
-    assert resent == [10] * len(resent)
-    if timing == "compatible":
-        assert len(resent) == 1
+    assert resent in ([10], [10, 10])
     assert pair.a.unacked("B") == 0
     pair.assert_idle()
 
 
 @on("UNICAST")
 def test_unicast_repeats_everything_that_is_unacked(generation: str, timing: str) -> None:
-    """Its ack is lost: all ten are repeated; this is what the later generations save."""
+    """Its acks are lost: all ten are repeated; this is what the later generations save."""
     pair = Pair(generation, timing)
-    pair.drop("B", ACK, times=10)
-    for payload in numbered(1, 10):
-        pair.a.send(payload)
+    pair.drop("B", ACK, times=ALWAYS)
+    pair.a.send(*numbered(1, 10))
+    pair.intervals(3)
+    pair.heal()
     pair.settle()
 
     assert {event.lo for event in pair.a.events(trace.RETRANSMITTED)} == set(range(1, 11))
@@ -96,9 +99,9 @@ def test_a_gap_is_asked_for_between_one_and_two_intervals_after_it_appears_then_
     pair.intervals(6)
 
     asked = [sent.at for sent in pair.sent("B", XMIT_REQ)]
-    assert 0.999 <= (asked[0] - appeared) / pair.interval + 0.001 and len(asked) >= 4  # noqa: PT018
-    assert (asked[0] - appeared) / pair.interval <= 2
-    assert [later - earlier for earlier, later in zip(asked, asked[1:], strict=False)] == (
+    assert len(asked) >= 4
+    assert 1 <= (asked[0] - appeared) / pair.interval <= 2
+    assert [later - earlier for earlier, later in pairwise(asked)] == (
         pytest.approx([pair.interval] * (len(asked) - 1))
     )
 
@@ -125,9 +128,7 @@ def test_nothing_delivered_is_asked_for_and_no_request_is_larger_than_allowed(
 
 
 @on(*ASKING)
-def test_a_gap_that_fills_before_its_request_is_not_asked_for(
-    generation: str, timing: str
-) -> None:
+def test_a_gap_that_fills_before_its_request_is_not_asked_for(generation: str, timing: str) -> None:
     """2 and 5 are missing; 2 comes by itself before the second look."""
     pair = Pair(generation, timing)
     two = pair.hold("A", DATA, 2)
@@ -145,9 +146,7 @@ def test_a_gap_that_fills_before_its_request_is_not_asked_for(
 
 
 @on(*NEWEST, timings=COMPATIBLE)
-def test_there_is_one_ack_per_tick_and_one_per_full_threshold(
-    generation: str, timing: str
-) -> None:
+def test_there_is_one_ack_per_tick_and_one_per_full_threshold(generation: str, timing: str) -> None:
     """U-8, the example of the note: 101 messages within two seconds, and not an ack each."""
     pair = Pair(generation, timing, ack_threshold=40)
     for number in range(1, 102):
@@ -237,11 +236,11 @@ def test_many_bytes_are_reported_before_the_interval(generation: str, timing: st
 
 @on(*ASKING, timings=COMPATIBLE)
 def test_a_shorter_xmit_interval_repairs_sooner(generation: str, timing: str) -> None:
-    """A gap at an interval of 100 s; a minute later the interval becomes 100 ms."""
+    """A gap at an interval of 100 s; half a minute later the interval becomes 100 ms."""
     pair = Pair(generation, timing, xmit_interval=100.0, conn_expiry_timeout=6000.0)
     pair.drop("A", DATA, 2)
     pair.a.send(*numbered(1, 3))
-    pair.advance(60.0)
+    pair.advance(30.0)
     assert pair.b.delivered == [b"1"]
 
     pair.b.set("xmit_interval", 0.1)
@@ -250,9 +249,7 @@ def test_a_shorter_xmit_interval_repairs_sooner(generation: str, timing: str) ->
 
 
 @on("UNICAST", "UNICAST2", *NEWEST, timings=COMPATIBLE)
-def test_a_shorter_xmit_interval_of_the_sender_resends_sooner(
-    generation: str, timing: str
-) -> None:
+def test_a_shorter_xmit_interval_of_the_sender_resends_sooner(generation: str, timing: str) -> None:
     """The only message is lost at an interval of 100 s."""
     pair = Pair(generation, timing, xmit_interval=100.0, conn_expiry_timeout=6000.0)
     pair.drop("A", DATA)
@@ -262,6 +259,37 @@ def test_a_shorter_xmit_interval_of_the_sender_resends_sooner(
     pair.advance(0.25)
 
     assert pair.b.delivered == [b"1"]
+
+
+@on("UNICAST3", timings=COMPATIBLE)
+def test_a_shorter_xmit_interval_asks_sooner_for_the_first_message(
+    generation: str, timing: str
+) -> None:
+    """The SFS of the first UNICAST3 waits for a tick 100 s away; the interval becomes 100 ms."""
+    pair = Pair(generation, timing, xmit_interval=100.0, conn_expiry_timeout=6000.0)
+    pair.drop("A", DATA, 1)
+    pair.a.send(*numbered(1, 3))
+    pair.advance(30.0)
+    assert pair.count("B", SFS) == 0
+    pair.b.set("xmit_interval", 0.1)
+    pair.advance(0.15)
+
+    assert pair.count("B", SFS) == 1
+    assert pair.b.delivered == numbered(1, 3)
+
+
+@on("UNICAST2", *NEWEST, timings=COMPATIBLE)
+def test_a_shorter_xmit_interval_of_the_receiver_acks_sooner(generation: str, timing: str) -> None:
+    """The ack (or report) of ten messages waits for a tick 100 s away; the interval becomes
+    100 ms."""
+    pair = Pair(generation, timing, xmit_interval=100.0, conn_expiry_timeout=6000.0)
+    pair.a.send(*numbered(1, 10))
+    pair.advance(30.0)
+    assert pair.a.unacked("B") == 10
+    pair.b.set("xmit_interval", 0.1)
+    pair.advance(0.25)
+
+    assert pair.a.unacked("B") == 0
 
 
 @on("UNICAST", "UNICAST2", *NEWEST, timings=COMPATIBLE)
@@ -316,9 +344,7 @@ def test_a_shorter_conn_expiry_timeout_closes_what_is_idle(generation: str, timi
 
 
 @on_every_generation
-def test_a_shorter_conn_close_timeout_removes_what_is_closing(
-    generation: str, timing: str
-) -> None:
+def test_a_shorter_conn_close_timeout_removes_what_is_closing(generation: str, timing: str) -> None:
     pair = Pair(generation, timing, conn_expiry_timeout=3600.0, conn_close_timeout=3600.0)
     pair.open()
     pair.a.close("B")

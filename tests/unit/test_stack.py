@@ -241,6 +241,7 @@ GOOD = data(b"hello", b"world")
         (patched(GOOD, size=wire.MAX_BODY + 1), "size"),
         (speaking_for(A).pack_control(wire.XMIT_REQ, wire.UNICAST3, B, 1, 1), "ranges"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_no_frame_for_us_is_counted_by_its_reason_and_changes_nothing(
     datagram: bytes, reason: str

@@ -150,6 +150,8 @@ class Engine:
             self._set_wake(host, deadline)
 
     def _set_wake(self, host: Host, at: float) -> None:
+        # A deadline in the past is due now: time does not run backwards.
+        at = max(at, self.now)
         host.wake_at = at
         self._order += 1
         heappush(self._heap, (at, self._order, WAKE, host, None))

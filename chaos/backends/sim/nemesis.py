@@ -29,7 +29,6 @@ LINK_FAULTS: Final = (
     faults.Bandwidth,
 )
 FLAG_BITS: Final = {name: bit for bit, name in FLAG_NAMES.items()}
-COMMANDS_THAT_ALWAYS_BITE: Final = (faults.Crash, faults.Restart, faults.SetAttribute)
 
 
 Roll = Callable[..., Dice]
@@ -90,7 +89,9 @@ class Nemesis:
             self._undo(step, host)
             return
         self._note(step, "on", host)
-        if isinstance(action, COMMANDS_THAT_ALWAYS_BITE):
+        if isinstance(action, faults.Restart) or (
+            host.is_alive and isinstance(action, faults.Crash | faults.SetAttribute)
+        ):
             world.network.bite(step.fault)
         if isinstance(action, faults.Crash):
             world.crash(host)
@@ -209,9 +210,14 @@ class Nemesis:
             protocols=frozenset(wire.PROTOCOL_BY_NAME[name] for name in match.protocols),
             kinds=frozenset(wire.KIND_BY_NAME[name] for name in match.kinds),
             flags=flags,
-            connections=self._world.network.connections or {},
+            connections=self._connections(),
             held=[],
         )
+
+    def _connections(self) -> dict[tuple[int, int], list[int]]:
+        """The one table of connections, shared by all rules; empty where no rule selects by it."""
+        shared = self._world.network.connections
+        return {} if shared is None else shared
 
     def rebuild_paths(self) -> None:
         """Make every path what the scenario's network and the active faults say, together."""

@@ -20,6 +20,7 @@ from chaos.schedule import schedule
 from chaos.traffic import Stream
 from chaos.workload import Load
 from node import trace
+from node.core.errors import NodeError
 from node.core.model import OOB, Address, Delivery
 from node.protocols.unicast import Unicast
 from node.settings import StackSettings, load_settings
@@ -34,6 +35,11 @@ RETRY_SECONDS: Final = 0.01
 """How often a refused sender tries again."""
 RIG: Final = 0
 """The short id under which the rig itself writes events."""
+
+
+class TraceLimitError(NodeError):
+    """A run recorded more than its scenario allows."""
+
 
 Pair = tuple[str, str]
 """Sender and receiver, by name."""
@@ -62,6 +68,8 @@ class SimulatedRun:
     """When how many messages of a pair had been delivered."""
     complete: bool
     """Whether the workload ended within the limits."""
+    stalled_for: float
+    """Seconds without any delivery before the limit, where it did not."""
 
 
 @dataclass(slots=True)
@@ -124,8 +132,12 @@ class World:
         self._incarnations: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._streams: dict[tuple[int, int], Stream] = {}
-        self._blocks: dict[str, list[bytes]] = {"rig": []}
+        self._blocks: dict[str, list[bytes]] = {}
         self._open_loads = 0
+        self._last_start: dict[str, float] = {}
+        """When the schedule starts a member for the last time."""
+        self._trace_bytes = 0
+        self._last_delivery = 0.0
         self.engine = Engine(self._send, self._deliver)
         self.network = Network(FATES[fate], seed, self.engine.arrive)
         if any(
@@ -133,7 +145,7 @@ class World:
             for step in scenario.timeline
         ):
             self.network.connections = {}
-        self.rig = Tracer(RIG, WALL_NS, xxh3_64_intdigest, self._blocks["rig"].append, SEAL_AT)
+        self.rig = self._tracer(RIG, "rig")
         self.nemesis = Nemesis(self)
         for name in scenario.cluster.members:
             self.start(name)
@@ -144,6 +156,8 @@ class World:
         engine, limit = self.engine, self.scenario.limits.run
         steps = schedule(self.scenario, self.seed)
         for step in steps:
+            if isinstance(step.action, faults.Restart):
+                self._last_start[step.action.member] = step.at
             engine.call(step.at, partial(self.nemesis.do, step))
         for load in self.scenario.workload:
             self._begin_load(load)
@@ -151,9 +165,10 @@ class World:
         while (self._open_loads or self._has_backlog()) and engine.now < limit:
             engine.run(min(limit, engine.now + 0.5))
         complete = not self._open_loads and not self._has_backlog()
+        stalled_for = engine.now - self._last_delivery
         self.rig.record(trace.PHASE, engine.now, text="quiet")
         engine.run(engine.now + self._settle_seconds())
-        return self._finish(complete=complete)
+        return self._finish(complete=complete, stalled_for=0.0 if complete else stalled_for)
 
     def _has_backlog(self) -> bool:
         """Whether a living member still holds unnumbered messages for another."""
@@ -165,7 +180,7 @@ class World:
         quiet = max(host.stack.unicast.bounds()["quiet_within"] for host in self.members.values())
         return max(self.scenario.limits.settle, 1.5 * quiet)
 
-    def _finish(self, *, complete: bool) -> SimulatedRun:
+    def _finish(self, *, complete: bool, stalled_for: float) -> SimulatedRun:
         now = self.engine.now
         self.rig.record(trace.PHASE, now, text="end")
         for fault, kind in self.nemesis.kinds.items():
@@ -190,6 +205,7 @@ class World:
             sent_by_pair=self.sent_by_pair,
             reached=self.reached,
             complete=complete,
+            stalled_for=stalled_for,
         )
 
     # -- Members -----------------------------------------------------------------------------
@@ -199,8 +215,7 @@ class World:
         incarnation = self._incarnations[name] = self._incarnations.get(name, 0) + 1
         identity = xxh3_128_intdigest(f"{self.seed}/{name}/{incarnation}".encode()) or 1
         address = Address(identity, name)
-        blocks = self._blocks[f"{name}-{incarnation}"] = []
-        tracer = Tracer(address.short, WALL_NS, xxh3_64_intdigest, blocks.append, SEAL_AT)
+        tracer = self._tracer(address.short, f"{name}-{incarnation}")
         stack = Stack(
             address,
             "sim",
@@ -215,6 +230,19 @@ class World:
         self.members[name] = host
         self.engine.hosts[address.short] = host
         self._names[address.short] = name
+
+    def _tracer(self, member: int, label: str) -> Tracer:
+        """A journal in memory, within the scenario's limit for all of them together."""
+        blocks = self._blocks[label] = []
+        limit = self.scenario.limits.trace
+
+        def keep(block: bytes) -> None:
+            self._trace_bytes += len(block)
+            if self._trace_bytes > limit:
+                raise TraceLimitError(f"the traces passed limits.trace ({limit} B): raise it")
+            blocks.append(block)
+
+        return Tracer(member, WALL_NS, xxh3_64_intdigest, keep, SEAL_AT)
 
     def crash(self, host: Host) -> None:
         """End a member as a kill does: no goodbye, nothing flushed but what its journal already
@@ -233,6 +261,7 @@ class World:
 
     def _deliver(self, host: Host, deliveries: list[Delivery]) -> None:
         """The application: recognises every message, and keeps count."""
+        self._last_delivery = self.engine.now
         for delivery in deliveries:
             stream = self._streams.get((delivery.source, host.short))
             number = len(delivery)
@@ -268,7 +297,7 @@ class World:
             sending.next_burst = now + load.burst / load.rate
         if host.is_alive and not host.is_paused:
             self._send_owed(sending, host)
-        if sending.offered >= load.count and not sending.owed:
+        if self._is_gone(host) or (sending.offered >= load.count and not sending.owed):
             self._open_loads -= 1
             return
         wait = RETRY_SECONDS if sending.offered >= load.count else sending.next_burst - now
@@ -278,13 +307,13 @@ class World:
 
     def _send_owed(self, sending: Sending, host: Host) -> None:
         dest = self.members[sending.dest].short
-        stream = self._stream(host, dest, sending)
+        stream = self._stream(host, dest)
         load, pair = sending.load, (sending.source, sending.dest)
         flags = sum(FLAG_BITS[name] for name in load.flags)
         while sending.owed:
             index = stream.sent
             bits = flags | OOB if load.oob_every and (index + 1) % load.oob_every == 0 else flags
-            if not host.stack.try_send(dest, stream.payload(index), bits):
+            if not host.stack.try_send(dest, stream.payload(index, load.size), bits):
                 break
             stream.sent += 1
             sending.owed -= 1
@@ -292,10 +321,13 @@ class World:
             self.sent_by_pair[pair] = self.sent_by_pair.get(pair, 0) + 1
         self.engine.end_turn(host)
 
-    def _stream(self, host: Host, dest: int, sending: Sending) -> Stream:
+    def _stream(self, host: Host, dest: int) -> Stream:
         stream = self._streams.get((host.short, dest))
         if stream is None:
-            source = f"{host.name}:{host.short:x}"
-            stream = Stream(self.seed, source, f"{dest:x}", sending.load.size)
+            stream = Stream(self.seed, f"{host.name}:{host.short:x}", f"{dest:x}")
             self._streams[host.short, dest] = stream
         return stream
+
+    def _is_gone(self, host: Host) -> bool:
+        """Whether a member is down, and no step of the schedule will start it again."""
+        return not host.is_alive and self.engine.now >= self._last_start.get(host.name, 0.0)

@@ -136,6 +136,13 @@ class Unicast(Sending, Receiving):
                 entry.look_due = self.pacer.next_send_look(now, entry.rtt, 0)
                 self._wake(entry, entry.look_due)
             self._schedule_expiry(entry, now)
+        for receiver in self._receivers.values():
+            if receiver.ack_due != inf:
+                receiver.ack_due = self.pacer.ack_at(now, receiver.last_ack)
+                self._wake(receiver, receiver.ack_due)
+            if receiver.report_due != inf:
+                receiver.report_due = self.pacer.next_send_look(now, receiver.rtt, 0)
+                self._wake(receiver, receiver.report_due)
 
     # -- Promises -----------------------------------------------------------------------------
 

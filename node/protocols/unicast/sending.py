@@ -237,7 +237,12 @@ class Sending(Connections):
             # Nothing can be sent for these: either the request is old, or it would be repeated for
             # ever.
             frame = self._codec.pack_control(
-                wire.RESET_TO, self.protocol, entry.peer, entry.conn, window.low
+                wire.RESET_TO,
+                self.protocol,
+                entry.peer,
+                entry.conn,
+                window.low,
+                transmission=head.transmission,
             )
             self._port.frames.append((entry.peer, frame, b""))
 

@@ -1,0 +1,159 @@
+# ruff: noqa: INP001  A page's script, not a package: only this command and one test load it.
+"""Writes the tables of the docs that the code decides: `.venv/bin/python -m docs.make_tables`.
+
+A table stands between `<!-- name -->` and `<!-- /name -->` of its page; what else the page says is
+never touched. `tests/unit/test_docs.py` fails while a page and the code differ.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from chaos.museum import EXHIBITS
+from node import trace
+from node.core import wire
+from node.core.model import FLAG_NAMES, MESSAGE_FLAGS
+
+DOCS: Final = Path(__file__).parent
+TYPES: Final = {"B": "u8", "H": "u16", "I": "u32", "Q": "u64", "d": "f64", "4s": "4 bytes"}
+BLOCK_FIELDS: Final = (
+    ("magic", "`STRC`"),
+    ("version", f"format version, now {trace.VERSION}"),
+    ("header", "bytes of this header: where the records begin"),
+    ("member", "short id of the member that wrote it; 0 is the rig"),
+    ("count", "records in the block"),
+    ("first", "number of the first event; the member's events count from 0 without a gap"),
+    ("wall_ns", "wall clock, in nanoseconds, when the member's own clock was 0"),
+    ("texts", "bytes of the text heap"),
+    ("reserved", "zero"),
+    ("check", "XXH3-64 of everything else in the block"),
+)
+RECORD_FIELDS: Final = {
+    "kind": "the event, see below",
+    "flags": "flags of the messages, as on the wire",
+    "protocol": "which protocol, as on the wire; 0 where messages are not numbered",
+    "stream": "what it is about, by kind",
+    "peer": "short id of the other side",
+    "conn": "connection id",
+    "epoch": "which life of a receive window; counted per member",
+    "view": "reserved for the view a message was sent in",
+    "count": "messages, seqnos, members or drops",
+    "lo": "first seqno of a range, or a single value",
+    "hi": "last seqno of a range, or a bound",
+    "bytes": "bytes of the body, lengths included",
+    "digest": "XXH3-64 of the whole body, as in the frame",
+    "trim": "low half of the XXH3-64 of the part that was delivered",
+    "text": "number of a text in the heap, from 1; 0 none",
+    "time": "seconds of the member's own clock",
+}
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def head() -> str:
+    """The fields of a frame's head."""
+    rows = []
+    for name, field in wire.FIELDS.items():
+        rows.append((wire.OFFSETS[name], f"`{name}`", TYPES[field.code], field.about))
+    return table(("offset", "field", "type", "meaning"), rows)
+
+
+def kinds() -> str:
+    """The kinds of frames."""
+    rows = ((number, name, about) for number, (name, about) in wire.KINDS.items())
+    return table(("kind", "name", "says"), rows)
+
+
+def protocols() -> str:
+    """The protocols that a frame may belong to."""
+    return table(("protocol", "name"), wire.PROTOCOLS.items())
+
+
+def flags() -> str:
+    """The bits of a frame's flags, and who may set them."""
+    rows = (
+        (f"0x{bit:02x}", name, "message" if bit & MESSAGE_FLAGS else "frame")
+        for bit, name in FLAG_NAMES.items()
+    )
+    return table(("bit", "name", "of the"), rows)
+
+
+def block_header() -> str:
+    """The header of a trace block."""
+    codes = re.findall(r"4s|[A-Z]", trace.HEADER.format.removeprefix("<"))
+    rows, at = [], 0
+    for (name, about), code in zip(BLOCK_FIELDS, codes, strict=True):
+        rows.append((at, f"`{name}`", TYPES[code], about))
+        at += struct.calcsize(f"<{code}")
+    return table(("offset", "field", "type", "meaning"), rows)
+
+
+def record() -> str:
+    """One record of a trace block."""
+    codes = trace.RECORD.format.removeprefix("<")
+    rows, at = [], 0
+    for name, code in zip(trace.Event._fields, codes, strict=True):
+        rows.append((at, f"`{name}`", TYPES[code], RECORD_FIELDS[name]))
+        at += struct.calcsize(f"<{code}")
+    return table(("offset", "field", "type", "meaning"), rows)
+
+
+def streams(names: Mapping[int, str]) -> Callable[[], str]:
+    """What `stream` means for one kind of event."""
+    return lambda: table(("stream", "meaning"), names.items())
+
+
+def museum() -> str:
+    """The exhibits, and where their flaws were described."""
+    rows = (
+        (one.name, one.note, one.guarantee, _setting(one.flawed), _setting(one.fixed))
+        for one in EXHIBITS
+    )
+    return table(("exhibit", "described in", "breaks", "flawed", "fixed"), rows)
+
+
+def _setting(setting: Mapping[str, object]) -> str:
+    flaws = [f"{key}={str(value).lower()}" for key, value in setting.items() if key != "unicast"]
+    return " ".join([str(setting["unicast"]), *flaws])
+
+
+TABLES: Final[dict[str, dict[str, Callable[[], str]]]] = {
+    "wire-format.md": {"head": head, "kinds": kinds, "protocols": protocols, "flags": flags},
+    "trace-format.md": {
+        "block": block_header,
+        "record": record,
+        "connection-states": streams(trace.CONN_STATES),
+        "gauges": streams(trace.GAUGES),
+    },
+    "testing.md": {"museum": museum},
+}
+
+
+def filled(page: str, text: str) -> str:
+    """The text of a page, its tables as the code has them."""
+    for name, make in TABLES[page].items():
+        between = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        assert between.search(text), f"{page} has no place for the table {name}"
+        # The escape: what the code says of itself is no template.
+        made = make().replace("\\", r"\\")
+        text = between.sub(rf"\g<1>{made}\n\g<2>", text)
+    return text
+
+
+def main() -> None:
+    """Rewrite the tables of every page."""
+    for page in TABLES:
+        path = DOCS / page
+        path.write_text(filled(page, path.read_text()))
+
+
+if __name__ == "__main__":
+    main()

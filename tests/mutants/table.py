@@ -1,0 +1,82 @@
+"""The mutants and what caught each, as a Markdown table: `python tests/mutants/table.py`.
+
+With `--write docs/testing.md` the table replaces what stands between the markers in that file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Final
+
+if __package__ in {None, ""}:
+    # Run as a file: the tree that the file is in, not one that is installed.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from chaos.cluster import GENERATIONS
+from tests.mutants.hunt import SEEDS, Catch, hunt
+from tests.mutants.mutants import BLIND, MUTANTS, Mutant
+
+BEGIN: Final = "<!-- mutants -->"
+END: Final = "<!-- /mutants -->"
+
+
+def hunt_named(name: str, seeds: int) -> tuple[str, Catch | None]:
+    """What a worker does; a class made at run time does not travel, its name does."""
+    return name, hunt(MUTANTS[name], seeds)
+
+
+def table(caught: dict[str, Catch | None]) -> str:
+    """One row per mutant: what it does, and the first seed of its generations that shows it."""
+    rows = [
+        "| mutant | the bug | source | generations | broken | seeds needed | seed |",
+        "|---|---|---|---|---|---:|---:|",
+    ]
+    rows += [_row(MUTANTS[name], catch) for name, catch in caught.items()]
+    return "\n".join(rows)
+
+
+def _row(mutant: Mutant, caught: Catch | None) -> str:
+    everywhere = mutant.generations == GENERATIONS
+    generations = "all" if everywhere else ", ".join(mutant.generations)
+    broken = ", ".join(caught.broken) if caught else f"none: {BLIND.get(mutant.name, 'missed')}"
+    needed, seed = (caught.needed, caught.seed) if caught else ("–", "–")
+    cells = (mutant.name, mutant.about, mutant.source, generations, broken, needed, seed)
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def written(text: str, rows: str) -> str:
+    """A document with what is between its markers replaced."""
+    before, begin, rest = text.partition(BEGIN)
+    _old, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"no place for the table: put {BEGIN} and {END} where it shall stand")
+    return f"{before}{BEGIN}\n\n{rows}\n\n{END}{after}"
+
+
+def main() -> int:
+    """Hunt all mutants, and print or write what caught them; 1 when one was missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="replace the table in FILE")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds per mutant (default: 500)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
+    options = parser.parse_args()
+    with ProcessPoolExecutor(options.workers) as pool:
+        hunts = [pool.submit(hunt_named, name, options.seeds) for name in MUTANTS]
+        caught = dict(one.result() for one in hunts)
+    rows = table(caught)
+    if options.write:
+        options.write.write_text(written(options.write.read_text(), rows))
+    else:
+        print(rows)
+    missed = [name for name, catch in caught.items() if catch is None and name not in BLIND]
+    if missed:
+        print("missed:", ", ".join(missed), file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
