@@ -285,7 +285,7 @@ def test_a_shorter_xmit_interval_of_the_receiver_acks_sooner(generation: str, ti
     pair = Pair(generation, timing, xmit_interval=100.0, conn_expiry_timeout=6000.0)
     pair.a.send(*numbered(1, 10))
     pair.advance(30.0)
-    assert pair.a.unacked("B") == 10
+    assert pair.a.unacked("B") >= 9  # UNICAST2 acked the first.
     pair.b.set("xmit_interval", 0.1)
     pair.advance(0.25)
 

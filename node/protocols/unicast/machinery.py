@@ -8,6 +8,7 @@ closing and ageing. Keeps G1 (no loss), G2 (once), G3 (FIFO), G6, G7. See docs/p
 from __future__ import annotations
 
 from dataclasses import replace
+from heapq import heappush
 from math import inf
 from typing import Any, ClassVar
 
@@ -131,18 +132,29 @@ class Unicast(Sending, Receiving):
         self.config = replace(self.config, **change)
         self.resync.config = self.config
         self.pacer.interval = self.config.xmit_interval
-        for entry in [*self._senders.values(), *self._receivers.values()]:
-            if entry.look_due != inf:
-                entry.look_due = self.pacer.next_send_look(now, entry.rtt, 0)
-                self._wake(entry, entry.look_due)
-            self._schedule_expiry(entry, now)
+        self._repace(now)
+
+    def _repace(self, now: float) -> None:
+        """Move what is still to come to the new interval; what is due stays due."""
+        soon = self.pacer.next_send_look(now, self.pacer.round_trip(), 0)
+        for sender in self._senders.values():
+            if now < sender.look_due < inf:
+                sender.look_due = soon
+            self._wake(sender, sender.look_due)
+            self._schedule_expiry(sender, now)
         for receiver in self._receivers.values():
-            if receiver.ack_due != inf:
+            if now < receiver.look_due < inf:
+                receiver.look_due = soon
+            if now < receiver.ack_due < inf:
                 receiver.ack_due = self.pacer.ack_at(now, receiver.last_ack)
-                self._wake(receiver, receiver.ack_due)
-            if receiver.report_due != inf:
-                receiver.report_due = self.pacer.next_send_look(now, receiver.rtt, 0)
-                self._wake(receiver, receiver.report_due)
+            if now < receiver.report_due < inf:
+                receiver.report_due = soon
+            self._wake(receiver, min(receiver.look_due, receiver.ack_due, receiver.report_due))
+            self._schedule_expiry(receiver, now)
+        for sync in self.resync.waiting():
+            if now < sync.due:
+                sync.due = soon
+                heappush(self._agenda, (soon, next(self._order), sync))
 
     # -- Promises -----------------------------------------------------------------------------
 

@@ -148,6 +148,10 @@ class Resync:
             if peer not in members:
                 self._uncache(sync)
 
+    def waiting(self) -> list[Sync]:
+        """Deferred syncs that are still to be sent."""
+        return [sync for sync in self._syncs.values() if sync.due < inf]
+
     def cached_counts(self) -> Iterator[tuple[int, int]]:
         """How many early frames are kept, per sender."""
         return ((peer, len(sync.cached)) for peer, sync in self._syncs.items() if sync.cached)

@@ -223,6 +223,7 @@ class Sending(Connections):
         ranges = unpack_ranges_untrusted(head, body)
         entry = self._sender_for(head, "request")
         if entry is None:
+            self._disown(head)
             return
         window = entry.window
         if (
@@ -245,6 +246,14 @@ class Sending(Connections):
                 transmission=head.transmission,
             )
             self._port.frames.append((entry.peer, frame, b""))
+
+    def _disown(self, head: Head) -> None:
+        """Nobody can ever answer this request: have the receiver drop the dead window (R-5)."""
+        if self.config.historical.stamps and self.config.historical.conn_ids == "every":
+            frame = self._codec.pack_control(
+                wire.CLOSE, self.protocol, head.source, head.conn, 0, head.transmission
+            )
+            self._port.frames.append((head.source, frame, b""))
 
     # -- Looks --------------------------------------------------------------------------------
 
