@@ -20,7 +20,7 @@ settings.register_profile(
     "fuzz",
     derandomize=False,
     deadline=None,
-    max_examples=20_000,
+    max_examples=2_000,
     print_blob=True,
     database=DirectoryBasedExampleDatabase(_FAILURES),
 )
