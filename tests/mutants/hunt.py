@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 
-from chaos.generate import cell_of
+from chaos.generate import cell_of, generate
 from chaos.oracles.verdict import Verdict
-from chaos.search import run_seed
+from chaos.runner import run_scenario
+from chaos.search import ATTEMPTS, run_seed
 from tests.mutants.mutants import Mutant
 
 SEEDS = 500
@@ -41,6 +42,19 @@ def hunt(mutant: Mutant, seeds: int = SEEDS) -> Catch | None:
         except Exception as error:  # noqa: BLE001 whatever a bug makes of the run, it was noticed
             return Catch(seed, needed, (CRASH,), (f"{type(error).__name__}: {error}",))
         if result.verdict is Verdict.VIOLATED:
-            broken = tuple(dict.fromkeys(detail.split(":")[0] for detail in result.broken))
-            return Catch(seed, needed, broken, result.broken)
+            return Catch(seed, needed, *_violated(mutant, seed))
     return None
+
+
+def _violated(mutant: Mutant, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What was violated, and how. A seed's own result also names what stayed unknown."""
+    for attempt in range(ATTEMPTS):
+        scenario = generate(seed, attempt)
+        outcome = run_scenario(scenario, seed, make_unicast=mutant.make_unicast, min_bites=0)
+        if outcome.verdict is Verdict.VIOLATED:
+            break
+    found = [
+        finding for finding in outcome.judgement.findings if finding.verdict is Verdict.VIOLATED
+    ]
+    details = tuple(f"{finding.guarantee}: {finding.detail}" for finding in found)
+    return tuple(dict.fromkeys(finding.guarantee for finding in found)), details

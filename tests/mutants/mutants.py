@@ -62,7 +62,10 @@ class Mutant:
         self, config: UnicastConfig, timing: Timing, port: Port, first_conn: int
     ) -> Unicast:
         """The generation that a stack asks for, with this bug in it."""
-        return _mutated(self.bug, type(config))(config, timing, port, first_conn)
+        product = next(
+            product for product in RELIABLE_UNICAST.values() if product.config_type is type(config)
+        )
+        return _mutated(self.bug, product)(config, timing, port, first_conn)
 
 
 MUTANTS: Final[dict[str, Mutant]] = {}
@@ -92,11 +95,8 @@ def mutant(
 
 
 @cache
-def _mutated(bug: type[Unicast], config_type: type[UnicastConfig]) -> type[Unicast]:
+def _mutated(bug: type[Unicast], product: type[Unicast]) -> type[Unicast]:
     """The bug before the product in the order of resolution: its methods win."""
-    product = next(
-        product for product in RELIABLE_UNICAST.values() if product.config_type is config_type
-    )
     return type(f"{bug.__name__}{product.__name__}", (bug, product), {})
 
 
@@ -157,7 +157,7 @@ class DuplicatesNotAcked(Unicast):
         self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float
     ) -> None:
         if new:
-            super()._after_data(entry, new, size, flags, now)
+            super()._after_data(entry, new, size, flags, now)  # type: ignore[safe-super]
 
 
 @mutant("D-13", ("L1", "C1"), LAZY)
@@ -474,7 +474,7 @@ class BytesNotCounted(Unicast):
         return super().room(peer)[0], MORE
 
 
-@mutant("behaviours §18.8", ("L1",))
+@mutant("behaviours §18.8", ("G8", "L1"))
 class LaneNotWoken(Unicast):
     """An ack frees room, and the lane that waits for it is not told."""
 

@@ -21,7 +21,7 @@ def _parameter(mutant: Mutant) -> object:
     return pytest.param(mutant, id=mutant.name, marks=marks)
 
 
-@pytest.mark.parametrize("mutant", map(_parameter, MUTANTS.values()))
+@pytest.mark.parametrize("mutant", [_parameter(mutant) for mutant in MUTANTS.values()])
 def test_a_mutant_is_caught(mutant: Mutant) -> None:
     """Within 500 of its seeds, by a guarantee that it breaks, and the product holds on that one."""
     caught = hunt(mutant, BLIND_SEEDS if mutant.name in BLIND else SEEDS)

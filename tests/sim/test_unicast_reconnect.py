@@ -13,7 +13,17 @@ from node.core.serial import is_newer
 from node.core.wire import ACK, DATA, RESET_TO, SFS, STABLE, XMIT_REQ
 from node.protocols.unicast.entries import ReceiverEntry, SenderEntry, State
 from tests.helpers.forge import Forger
-from tests.helpers.world import ALWAYS, Member, Pair, World, numbered, on, on_every_generation
+from tests.helpers.world import (
+    ALWAYS,
+    EVERY,
+    TIMINGS,
+    Member,
+    Pair,
+    World,
+    numbered,
+    on,
+    on_every_generation,
+)
 
 SCENARIOS = on("UNICAST2", "UNICAST3-SYNC", "UNICAST4")
 """Where the nine scenarios of the UNICAST2 note are run."""
@@ -559,6 +569,46 @@ def test_a_late_first_frame_does_not_reopen_what_its_sender_closed(
 
 
 @on_every_generation
+def test_no_first_frame_of_any_earlier_connection_passes_the_tombstone(
+    generation: str, timing: str
+) -> None:
+    """R-3: the third connection is removed; the openings of all three come again, oldest first."""
+    pair = Pair(generation, timing)
+    for number in range(1, 4):
+        pair.a.send(b"%d" % number)
+        pair.settle()
+        hard(pair.a, "B")
+    hard(pair.b, "A")
+    openings = [sent for sent in pair.sent("A", DATA, 1) if sent.head.flags & FIRST]
+    assert pair.b.take() == numbered(1, 3)
+
+    for opening in openings:
+        pair.b.receive(opening.data)
+    pair.settle()
+    assert len({opening.head.conn for opening in openings}) == 3
+    assert pair.b.receiver("A") is None
+    assert pair.b.delivered == []
+
+
+@pytest.mark.parametrize(("seconds", "opens"), [(4.9, 0), (5.1, 1)])
+@on_every_generation
+def test_a_tombstone_stands_for_the_close_timeout_as_it_is_set_by_then(
+    generation: str, timing: str, seconds: float, opens: int
+) -> None:
+    """The boundary: no frame may be under way for longer than conn_close_timeout."""
+    pair = Pair(generation, timing, conn_close_timeout=600.0)
+    pair.b.set("conn_close_timeout", 5.0)
+    pair.a.send(b"1")
+    pair.settle()
+    hard(pair.b, "A")
+    pair.b.take()
+    pair.advance(seconds)
+
+    pair.b.receive(pair.sent("A", DATA, 1)[0].data)
+    assert len(pair.b.delivered) == opens
+
+
+@on_every_generation
 def test_a_first_frame_of_a_newer_connection_passes_the_tombstone(
     generation: str, timing: str
 ) -> None:
@@ -600,14 +650,16 @@ def test_frames_of_an_older_connection_are_ignored_in_any_order(
     pair.assert_idle()
 
 
-@pytest.mark.parametrize("kind", ["ack", "sfs", "request", "stable"])
-@on_every_generation
+@pytest.mark.parametrize(
+    ("generation", "kind"),
+    [(generation, kind) for generation in EVERY for kind in ("ack", "sfs", "request")]
+    + [("UNICAST2", "stable")],
+)
+@pytest.mark.parametrize("timing", TIMINGS)
 def test_what_speaks_of_another_connection_changes_nothing_at_the_sender(
     generation: str, timing: str, kind: str
 ) -> None:
     """P-05, JGRP-1577: a late control frame of the previous connection reaches the new one."""
-    if kind == "stable" and generation != "UNICAST2":
-        pytest.skip("only UNICAST2 knows STABLE")
     pair = Pair(generation, timing)
     pair.open(5)
     old = sending(pair.a).conn

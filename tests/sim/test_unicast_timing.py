@@ -220,6 +220,23 @@ def test_reports_of_an_unchanged_stream_end(generation: str, timing: str) -> Non
     pair.assert_idle(30.0)
 
 
+@on("UNICAST2")
+def test_a_report_that_lacks_the_end_of_the_stream_brings_it_at_once(
+    generation: str, timing: str
+) -> None:
+    """JGRP-1548: B saw up to 3; A repeats 4 and 5, which are old enough to have arrived, and not 6,
+    which may be under way (D-15: nor 3)."""
+    world = World(generation, timing, members="A")
+    a, b = world["A"], Forger(world, "B", "A")
+    a.send(*numbered(1, 5))
+    world.intervals(1)
+    a.send(b"6")
+    before = len(world.wire)
+    a.receive(b.stable(a.sender("B").conn, 3, 3, 1))
+
+    assert [sent.lo for sent in world.wire[before:]] == [4, 5]
+
+
 @on("UNICAST2", timings=COMPATIBLE)
 def test_many_bytes_are_reported_before_the_interval(generation: str, timing: str) -> None:
     """max_bytes of one sender cause a STABLE at once; one byte less does not."""

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from chaos.traffic import PROVABLE_BYTES, Stream
 
-
 HUNDRED = (100, 100)
 
 

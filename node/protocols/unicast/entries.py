@@ -89,6 +89,12 @@ class SenderEntry(Entry):
         self.tail_resent_at = -inf
         """When UNICAST2 last repeated what the receiver had not seen."""
 
+    def hear(self, now: float) -> None:
+        """The peer answered: a connection that is still being flushed is in use (G1)."""
+        self.heard_at = now
+        if self.window.low < self.window.high:
+            self.last_used = now
+
     def unanswered_since(self, now: float) -> float:
         """Since when the peer owes us any sign of life; `now` when nothing waits for one."""
         oldest = self.window.oldest()

@@ -46,6 +46,10 @@ class Receiving(Asking):
         """What an ack reports: received in order (JGRP-1664), consumed or not."""
         return entry.window.deliverable
 
+    def _defers_sync(self) -> bool:
+        """Whether SEND_FIRST_SEQNO waits for the next tick, instead of being spaced."""
+        return False
+
     def _visit_receiver_extra(self, entry: ReceiverEntry, now: float) -> float:
         """A generation's own timer on a receiver entry; returns when to come back."""
         return inf
@@ -90,7 +94,7 @@ class Receiving(Asking):
         if head.transmission and entry.asked:
             self._sample_round_trip(entry, head.lo, now)
         self._after_data(entry, taken, len(arrival.body), flags, now)
-        if window.deliverable < window.seen and entry.look_due == inf and self.asks_for_gaps:
+        if entry.look_due == inf and self.asks_for_gaps and window.has_gap():
             entry.look_due = self.pacer.first_gap_look(now)
             if entry.look_due <= now:
                 self._look_at_gaps(entry, now)
@@ -193,10 +197,7 @@ class Receiving(Asking):
         sync = self.resync.remember(arrival, now)
         if sync.expire_due == inf:
             self._expire_sync(sync, now)
-        if (
-            self.config.historical.sync_spacing
-            and getattr(self.config, "sync", "spaced") == "deferred"
-        ):
+        if self.config.historical.sync_spacing and self._defers_sync():
             if sync.due == inf:
                 sync.due = self._deferred_until(sync, now)
                 heappush(self._agenda, (sync.due, next(self._order), sync))

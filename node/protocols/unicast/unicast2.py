@@ -13,9 +13,7 @@ from math import inf
 from node.core import wire
 from node.core.errors import BadFrame
 from node.core.model import FIRST
-from node.core.timing import Timing
 from node.core.wire import Head
-from node.protocols.port import Port
 from node.protocols.unicast.config import Unicast2Config
 from node.protocols.unicast.entries import ReceiverEntry, SenderEntry
 from node.protocols.unicast.machinery import Unicast
@@ -28,11 +26,6 @@ class Unicast2(Unicast):
     config_type = Unicast2Config
     closes_at_once = True
     config: Unicast2Config
-
-    def __init__(
-        self, config: Unicast2Config, timing: Timing, port: Port, first_conn: int = 1
-    ) -> None:
-        super().__init__(config, timing, port, first_conn)
 
     def _after_data(
         self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float

@@ -35,8 +35,11 @@ class Unicast3(Unicast):
     def _ack_threshold(self) -> int:
         return self.config.ack_threshold
 
+    def _defers_sync(self) -> bool:
+        return isinstance(self.config, Unicast3Config) and self.config.sync == "deferred"
+
     def _sync_spacing(self) -> float:
-        if getattr(self.config, "sync", "spaced") == "deferred":
+        if self._defers_sync():
             timing = self.pacer.timing
             return timing.reorder_tolerance if timing.adaptive else self.config.xmit_interval
         return super()._sync_spacing()
