@@ -129,7 +129,7 @@ class Connections(ABC):
         idle = (
             config.conn_expiry_timeout if entry.state is State.OPEN else config.conn_close_timeout
         )
-        due = entry.last_used + idle if idle > 0 else inf
+        due = entry.used_at() + idle if idle > 0 else inf
         if isinstance(entry, SenderEntry) and self._is_ageing(entry):
             due = min(due, entry.unanswered_since(now) + config.max_retransmit_time)
         # Strictly later, so that what is due for ever cannot keep a tick from ending.
@@ -146,7 +146,7 @@ class Connections(ABC):
     @staticmethod
     def _has_passed(entry: Entry, timeout: float, now: float) -> bool:
         """Whether the entry was unused for `timeout`; 0 is never."""
-        return timeout > 0 and now >= entry.last_used + timeout
+        return timeout > 0 and now >= entry.used_at() + timeout
 
     def _trace_conn(
         self, entry: Entry, stream: int, reason: str, now: float, number: int = 0

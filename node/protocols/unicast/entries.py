@@ -69,6 +69,10 @@ class Entry:
         self.due = inf
         """When the agenda visits this entry; -1 once it is removed."""
 
+    def used_at(self) -> float:
+        """When this half was last of use."""
+        return self.last_used
+
 
 class SenderEntry(Entry):
     """The half that sends to `peer`."""
@@ -89,11 +93,11 @@ class SenderEntry(Entry):
         self.tail_resent_at = -inf
         """When UNICAST2 last repeated what the receiver had not seen."""
 
-    def hear(self, now: float) -> None:
-        """The peer answered: a connection that is still being flushed is in use (G1)."""
-        self.heard_at = now
+    def used_at(self) -> float:
+        """A connection that is being flushed is in use as long as the peer answers (G1)."""
         if self.window.low < self.window.high:
-            self.last_used = now
+            return max(self.last_used, self.heard_at)
+        return self.last_used
 
     def unanswered_since(self, now: float) -> float:
         """Since when the peer owes us any sign of life; `now` when nothing waits for one."""

@@ -192,7 +192,7 @@ class Sending(Connections):
     def _purge(self, entry: SenderEntry, seqno: int, now: float) -> None:
         """Forget what the receiver has (G6), and let the outbox fill the room."""
         window = entry.window
-        entry.hear(now)
+        entry.heard_at = now
         low = window.low
         if seqno <= low:
             return
@@ -216,7 +216,7 @@ class Sending(Connections):
             raise BadFrame("sfs-beyond-sent")
         if self._is_stale(entry, head, "sfs"):
             return
-        entry.hear(now)
+        entry.heard_at = now
         self._answer_sfs(entry, head, now)
 
     def _on_request(self, head: Head, body: bytes, now: float) -> None:
@@ -231,7 +231,7 @@ class Sending(Connections):
             and self.config.historical.conn_ids == "every"
         ):
             raise BadFrame("request-beyond-window")
-        entry.hear(now)
+        entry.heard_at = now
         for stored in window.covering(ranges):
             self._resend(entry, stored, now)
         if ranges[0][0] <= window.low and self.config.historical.stamps:
