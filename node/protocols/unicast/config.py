@@ -191,7 +191,7 @@ class Unicast4Config(UnicastConfig):
     window_messages: int = 2048
 
     ack_threshold: int = 0
-    """Deliveries since the last ack that cause one at once; 0 means a quarter of the window."""
+    """New messages since the last ack that cause one at once; 0 means a quarter of the window."""
 
     def __post_init__(self) -> None:
         UnicastConfig.__post_init__(self)
