@@ -525,7 +525,7 @@ def _shifted(piece: Piece[Arrival], *, whole: bool) -> Piece[Arrival]:
 # -- Connections ----------------------------------------------------------------------------------
 
 
-@mutant("JGRP-968, scenario #6, behaviours §18.1", ("G1", "G4", "G5", "G6", "G7"))
+@mutant("JGRP-968, scenario #6, behaviours §18.1", ("G1", "G4", "G5", "G6", "G7", "C1"))
 class NewMessagesInTheOldWindow(Unicast):
     """The second message of a new connection lands in the window of the old one."""
 
@@ -705,6 +705,15 @@ class SilentPeersNeverAge(Unicast):
 
 
 BLIND: Final[dict[str, str]] = {
-    # Filled from what the search misses.
+    "acks-before-delivery": "G6 lets every stalled receiver ack before it delivers",
+    "acks-not-flushed": "no oracle looks at what a removed window left unacked",
+    "asks-at-first-sight": "no oracle knows how old a gap must be before it is requested",
+    "close-keeps-waiters": "no oracle reads BLOCKED and UNBLOCKED",
+    "early-frames-without-bound": "no scenario sets max_cached_frames",
+    "older-connection-replaces-newer": "no scenario delays a first frame past the next connection",
+    "opens-below-the-acked": "no scenario loses a full window that ends inside a batch",
+    "silent-peers-never-age": "no scenario sets max_retransmit_time, and C1 ignores dead peers",
+    "trims-one-message-early": "a payload is recognised, but not its place in the stream",
+    "view-closes-at-once": "G1 lets every generation give up a connection with the view",
 }
 """Mutants that nothing can catch yet, and why. Their test fails as soon as one is caught."""
