@@ -495,7 +495,7 @@ class CloseKeepsWaiters(Unicast):
 # -- Delivery -------------------------------------------------------------------------------------
 
 
-@mutant("behaviours §18.22, wire-format", ("G4",))
+@mutant("parts of a batch, receiving.py", ("G4",))
 class TrimsOneByteEarly(Unicast):
     """A part of a batch is cut out one byte too early."""
 
@@ -503,7 +503,7 @@ class TrimsOneByteEarly(Unicast):
         super()._deliver(entry, _shifted(piece, whole=False), now)
 
 
-@mutant("behaviours §18.22, wire-format", ("G4",))
+@mutant("parts of a batch, receiving.py", ("G4",))
 class TrimsOneMessageEarly(Unicast):
     """A part of a batch is cut out one message too early: whole messages, but others."""
 
