@@ -399,7 +399,9 @@ class Receiving(Asking):
     def _remove_receiver(self, entry: ReceiverEntry, reason: str, now: float) -> None:
         """Remove after handing up what is in order, and acking it (JGRP-1755)."""
         self._deliver_ready(entry, now)
-        if entry.unacked or entry.ack_due != inf or entry.ack_wanted:
+        # A stalled receiver may have acked, and so counts nothing, before it handed up the rest.
+        late = self._ack_value(entry) > max(entry.acked, 0)
+        if late or entry.unacked or entry.ack_due != inf or entry.ack_wanted:
             self._flush_ack(entry, now)
         entry.due = REMOVED
         del self._receivers[entry.peer]
