@@ -25,6 +25,7 @@ TRAFFIC_SECONDS: Final = 8.0
 MIN_MESSAGES: Final = 1000
 MIN_BITES: Final = 3
 CONTROL_KINDS: Final = ("ACK", "XMIT_REQ", "SFS", "STABLE", "CLOSE")
+FROM_RECEIVER: Final = frozenset({"ACK", "XMIT_REQ", "SFS", "STABLE"})
 
 Names = tuple[str, ...]
 
@@ -35,9 +36,13 @@ class Draw:
     def __init__(self, random: Random, members: Names) -> None:
         self.random = random
         self.members = members
+        self.busy: tuple[tuple[str, str], ...] = ()
+        """Sender and receiver of each load between two members."""
 
     def pair(self) -> tuple[str, str]:
-        """Two different members."""
+        """Two different members, mostly such that the first sends to the second."""
+        if self.busy and self.random.random() < 0.7:
+            return self.random.choice(self.busy)
         one, other = self.random.sample(self.members, 2)
         return one, other
 
@@ -108,6 +113,8 @@ def _rule(draw: Draw) -> faults.Action:
     source, dest = draw.pair()
     random = draw.random
     kind = random.choice(("DATA", "DATA", *CONTROL_KINDS))
+    if kind in FROM_RECEIVER:
+        source, dest = dest, source
     aim = random.randrange(4)
     match = faults.Match(
         kinds=(kind,),
@@ -132,16 +139,87 @@ def _pause(draw: Draw) -> faults.Action:
 
 
 def _stall(draw: Draw) -> faults.Action:
-    return faults.Stall(member=draw.random.choice(draw.members))
+    return faults.Stall(member=draw.pair()[1])
 
 
 def _forget(draw: Draw) -> faults.Action:
-    member, peer = draw.pair()
-    return faults.Forget(
-        member=member,
-        peer=peer,
-        half=draw.random.choice(("receiver", "receiver", "sender", "both")),
+    return _lose(*draw.pair(), draw.random.choice(("receiver", "receiver", "sender", "both")))
+
+
+def _lose(source: str, dest: str, half: str) -> faults.Action:
+    """A half of the connection from `source` to `dest` is forgotten; `both`: all at the source."""
+    if half == "receiver":
+        return faults.Forget(member=dest, peer=source, half="receiver")
+    return faults.Forget(member=source, peer=dest, half=half)
+
+
+def _late_first(draw: Draw) -> list[Step]:
+    """A first frame is overtaken by its repeat, and arrives when its window is gone (R-3)."""
+    random = draw.random
+    source, dest = draw.pair()
+    steps = []
+    at = 0.0
+    if random.random() < 0.5:
+        # A connection begins when the one before it was lost.
+        at = draw.seconds(0.3, TRAFFIC_SECONDS - 3.5)
+        steps.append(Step(at=at, action=_lose(source, dest, "sender")))
+    end = at + draw.seconds(0.1, 3.0)
+    first = faults.Match(kinds=("DATA",), sources=(source,), dests=(dest,), seqno=(1, 1))
+    hold = faults.Rule(does="hold", match=first, times=1)
+    steps.append(Step(at=at, action=hold, duration=end - at))
+    lost = max(at, end - draw.seconds(0.0, 0.3))
+    steps.append(Step(at=lost, action=_lose(source, dest, "receiver")))
+    if random.random() < 0.6:
+        # The first seqno is asked for in vain: an answer is awaited when the old frame comes.
+        deaf = faults.Cut(sources=(dest,), dests=(source,))
+        steps.append(Step(at=lost, action=deaf, duration=draw.seconds(0.3, 1.0)))
+    return steps
+
+
+def _stale_acks(draw: Draw) -> list[Step]:
+    """Acks arrive after the window or the connection that they speak of is gone (JGRP-1873)."""
+    random = draw.random
+    source, dest = draw.pair()
+    at, length = draw.seconds(0.0, TRAFFIC_SECONDS - 2.0), draw.seconds(0.1, 2.0)
+    acks = faults.Match(kinds=("ACK", "STABLE"), sources=(dest,), dests=(source,))
+    does = random.choice(("hold", "delay"))
+    rule = faults.Rule(does=does, match=acks, delay=length if does == "delay" else 0.0)
+    steps = [Step(at=at, action=rule, duration=length)]
+    for _ in range(random.randint(1, 2)):
+        half = random.choice(("receiver", "sender"))
+        steps.append(Step(at=draw.seconds(at, at + length), action=_lose(source, dest, half)))
+    return steps
+
+
+def _churn(draw: Draw) -> list[Step]:
+    """Connections follow each other so fast that frames of several are under way (D-4, D-6)."""
+    random = draw.random
+    source, dest = draw.pair()
+    at, length = draw.seconds(0.0, TRAFFIC_SECONDS - 2.0), draw.seconds(0.05, 1.0)
+    early = faults.Match(
+        kinds=("DATA",), sources=(source,), dests=(dest,), seqno=(1, random.randint(1, 5))
     )
+    rule = faults.Rule(does="hold", match=early, times=random.choice((1, 2, None)))
+    steps = [Step(at=at, action=rule, duration=length)]
+    for _ in range(random.randint(2, 4)):
+        half = random.choice(("receiver", "sender", "sender"))
+        steps.append(Step(at=draw.seconds(at, at + length), action=_lose(source, dest, half)))
+    return steps
+
+
+def _full_and_lost(draw: Draw) -> list[Step]:
+    """A full window is lost, and with it the place within a batch that it had reached."""
+    source, dest = draw.pair()
+    at, length = draw.seconds(0.3, TRAFFIC_SECONDS - 3.5), draw.seconds(1.0, 3.0)
+    lost = _lose(source, dest, "receiver")
+    return [
+        Step(at=at, action=faults.Stall(member=dest), duration=length),
+        Step(at=draw.seconds(at + length / 2, at + length), action=lost),
+    ]
+
+
+PLOTS: Final = (_late_first, _stale_acks, _churn, _full_and_lost)
+"""Several steps that only together reach what one fault hardly ever does."""
 
 
 def _close(draw: Draw) -> faults.Action:
@@ -219,26 +297,32 @@ def generate(seed: int, attempt: int = 0) -> Scenario:
     members = tuple(f"n{number}" for number in range(random.choice((2, 2, 2, 3, 3, 4))))
     draw = Draw(random, members)
     workload = _workload(draw)
+    draw.busy = tuple(
+        (load.sources[0], load.dests[0]) for load in workload if load.sources != load.dests
+    )
+    timeline = _timeline(draw, leading)
     return Scenario(
         name=f"generated-{seed}",
         about=f"{generation} under {leading} and more, drawn from seed {seed}.",
         guarantees=GUARANTEES,
-        cluster=_cluster(draw, generation),
+        cluster=_cluster(draw, generation, timeline),
         network=Link(delay=draw.seconds(0.0002, 0.02), jitter=random.choice((0.0, 0.0, 0.002))),
         workload=workload,
-        timeline=_timeline(draw, leading),
+        timeline=timeline,
         limits=Limits(run=300.0),
     )
 
 
-def _cluster(draw: Draw, generation: str) -> Cluster:
+def _cluster(draw: Draw, generation: str, timeline: tuple[Step, ...]) -> Cluster:
     random = draw.random
+    is_stalled = any(isinstance(step.action, faults.Stall) for step in timeline)
     settings: dict[str, object] = {}
     if random.random() < 0.5:
         settings["conn_close_timeout"] = random.choice((6.0, 10.0))
     if random.random() < 0.4:
         settings["conn_expiry_timeout"] = random.choice((2.0, 4.0))
-    if random.random() < 0.4:
+    if random.random() < (0.8 if is_stalled else 0.4):
+        # A stalled receiver has to meet its bound, else nothing is seen of it.
         window = random.choice((16, 64, 300))
         settings["window_messages"] = window
         if generation.startswith("UNICAST3"):
@@ -247,6 +331,10 @@ def _cluster(draw: Draw, generation: str) -> Cluster:
         settings["window_bytes"] = random.choice((4096, 32768))
     if random.random() < 0.2:
         settings["max_xmit_req_size"] = random.choice((1, 8, 64))
+    if random.random() < 0.2:
+        settings["max_cached_frames"] = random.choice((0, 3, 10))
+    if random.random() < 0.2:
+        settings["max_retransmit_time"] = random.choice((3.0, 5.0))
     if generation == "UNICAST2" and random.random() < 0.5:
         settings["stable_interval"] = 5.0
     return Cluster(
@@ -296,9 +384,10 @@ def _load(draw: Draw, source: str, dest: str, count: int) -> Load:
 def _timeline(draw: Draw, leading: str) -> tuple[Step, ...]:
     random = draw.random
     kinds = [leading, *random.choices(tuple(KINDS), k=random.randint(3, 6))]
-    steps = []
+    steps = random.choice(PLOTS)(draw) if random.random() < 0.5 else []
     for kind in kinds:
-        at = draw.seconds(0.3, TRAFFIC_SECONDS - 2.0)
+        # From the first frame on, now and then: connections are made then.
+        at = random.choice((0.0, *(draw.seconds(0.3, TRAFFIC_SECONDS - 2.0) for _ in range(4))))
         duration = draw.seconds(0.3, 4.0) if kind in LASTING else None
         action = KINDS[kind](draw)
         steps.append(Step(at=at, action=action, duration=duration))

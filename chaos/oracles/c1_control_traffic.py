@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.history import EPSILON, Epoch, Member, Violation
-from node.trace import ACKED, REQUESTED, RETRANSMITTED, SENT, SYNC, Event
+from node.trace import ACKED, REQUESTED, RETRANSMITTED, SENT, SYNC, VIEW, Event
 
 TRAFFIC: Final = frozenset({SENT, ACKED, REQUESTED, RETRANSMITTED, SYNC})
 SPARE_ACKS: Final = 3
@@ -42,9 +42,11 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     for epoch in evidence.epochs():
         yield from _large_requests(epoch)
         yield from _hasty_requests(epoch)
+        yield from _impatient_requests(epoch)
         yield from _many_acks(evidence, epoch)
     for member in evidence.members.values():
         yield from _not_quiet(evidence, member)
+        yield from _never_aged(evidence, member)
 
 
 def over_budget(evidence: Evidence, budget: Budget) -> Iterator[Violation]:
@@ -137,6 +139,35 @@ def _hasty_requests(epoch: Epoch) -> Iterator[Violation]:
                 return
 
 
+def _impatient_requests(epoch: Epoch) -> Iterator[Violation]:
+    """Requests for what may simply be under way: the two-look rule (JGRP-1539)."""
+    receiver = epoch.connection.receiver
+    patience = receiver.bounds.get("request_patience")
+    if not patience:
+        return
+    for request in epoch.requested:
+        sent = next(
+            (
+                batch
+                for entry in reversed(epoch.connection.entries)
+                if (batch := entry.batch_at(request.hi)) is not None
+            ),
+            None,
+        )
+        if sent is None or request.time - sent.time >= patience - EPSILON:
+            continue
+        # A grid tick that a pause delayed is followed by the next one sooner.
+        if receiver.is_hindered(request.time - 2 * patience, request.time):
+            continue
+        detail = (
+            f"seqno {request.hi} was requested {request.time - sent.time:.6f}s after it was sent: "
+            f"two looks take {patience:g}s"
+        )
+        witness = ((epoch.connection.sender, sent), (receiver, request))
+        yield Violation(request.time, detail, witness)
+        return
+
+
 def _share_a_seqno(one: Event, other: Event) -> bool:
     """Whether two requests surely ask for the same seqno.
 
@@ -163,7 +194,14 @@ def _many_acks(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
     start = min(epoch.opened_at, epoch.acked[0].time) if epoch.opened else receiver.started
     life = min(epoch.removed_at, receiver.ended, evidence.end) - start
     delivered = sum(event.count for event in epoch.delivered)
-    allowed = delivered / threshold + life / spacing + SPARE_ACKS
+    # What waits behind a gap counts too; all that is known of it is that it was sent.
+    received = sum(
+        batch.count
+        for entry in epoch.connection.entries
+        for batch in entry.sent
+        if batch.time <= epoch.removed_at
+    )
+    allowed = max(delivered, received) / threshold + life / spacing + SPARE_ACKS
     if len(epoch.acked) > allowed + EPSILON:
         detail = (
             f"{len(epoch.acked)} acks for {delivered} messages in {life:.3f}s: "
@@ -171,6 +209,30 @@ def _many_acks(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
         )
         breaking = epoch.acked[int(allowed)]
         yield Violation(breaking.time, detail, ((receiver, epoch.acked[0]), (receiver, breaking)))
+
+
+def _never_aged(evidence: Evidence, member: Member) -> Iterator[Violation]:
+    """Messages resent to a member that is gone, and in no view, longer than connections age."""
+    age, slack = member.bounds.get("age_within"), member.bounds.get("quiet_within")
+    if age is None or slack is None:
+        return
+    view: tuple[str, ...] = ()
+    for number, event in enumerate(member.events):
+        if event.kind == VIEW:
+            view = tuple(member.texts.get(number, "").split(","))
+        if event.kind != RETRANSMITTED:
+            continue
+        peer = evidence.find(event.peer)
+        gone = max(peer.ended, 0.0)
+        if event.time <= gone + age + slack or f"{event.peer:08x}" in view:
+            continue
+        if not member.is_hindered(gone, event.time):
+            detail = (
+                f"a message was resent {event.time - gone:.3f}s after its receiver was gone: "
+                f"connections to nobody age in {age:g}s"
+            )
+            yield Violation(event.time, detail, ((member, event),))
+            return
 
 
 def _not_quiet(evidence: Evidence, member: Member) -> Iterator[Violation]:

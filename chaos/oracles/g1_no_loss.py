@@ -8,12 +8,15 @@ from typing import Final
 from chaos.oracles.coverage import first_gap
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.history import Entry, Violation
+from node.core import wire
 from node.core.model import DONT_LOOPBACK
 from node.trace import SENDER_CLOSING, Event
 
-GIVEN_UP: Final = frozenset({"view", "aged", "forgot", "stop"})
+CLOSE_AT_ONCE: Final = frozenset({wire.UNICAST, wire.UNICAST2})
+"""Protocols that remove a connection with the view that lacks the peer; later ones flush it."""
+GIVEN_UP: Final = frozenset({"aged", "forgot", "stop"})
 """Reasons for which a connection may be removed at once, with all that it still held."""
-FLUSHED: Final = frozenset({"idle", "close", "closed"})
+FLUSHED: Final = frozenset({"idle", "close", "closed", "view"})
 """Reasons for which it may be removed only after it was closing, and so had time to repeat it."""
 
 
@@ -30,6 +33,8 @@ def was_given_up(entry: Entry) -> bool:
     removed = entry.removed
     if removed is None:
         return False
+    if removed.text == "view" and removed.event.protocol in CLOSE_AT_ONCE:
+        return True
     was_closing = len(entry.states) > 1 and entry.states[-2].event.stream == SENDER_CLOSING
     return removed.text in GIVEN_UP or (removed.text in FLUSHED and was_closing)
 

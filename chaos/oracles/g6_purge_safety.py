@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from chaos.oracles.coverage import first_gap
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.history import EPSILON, Entry, Violation
+from node.core import wire
 from node.trace import Event
+
+ACK_DELIVERED: Final = frozenset({wire.UNICAST2, wire.UNICAST4})
+"""Protocols whose receivers report what they delivered, not what they received (D-12)."""
 
 
 class EarlyPurge(NamedTuple):
@@ -73,7 +77,7 @@ def _may_be_held(entry: Entry, purge: Event, lo: int) -> bool:
     its window.
     """
     receiver = entry.connection.receiver
-    if not receiver.is_stalled(purge.time):
+    if purge.protocol in ACK_DELIVERED or not receiver.is_stalled(purge.time):
         return False
     epochs = entry.connection.epochs
     if not receiver.lives or any(purge.time < epoch.removed_at < inf for epoch in epochs):

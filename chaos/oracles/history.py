@@ -162,6 +162,11 @@ class Entry:
         last = self.states[-1] if self.states else None
         return last if last is not None and last.event.stream == SENDER_REMOVED else None
 
+    @property
+    def acked_all(self) -> bool:
+        """Whether everything that it sent was purged."""
+        return not self.sent or (bool(self.purged) and self.purged[-1].hi >= self.sent[-1].hi)
+
     def batch_at(self, seqno: int) -> Event | None:
         """The SENT that holds a seqno."""
         index = bisect_right(self.lows, seqno) - 1

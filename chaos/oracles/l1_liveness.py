@@ -7,15 +7,18 @@ from itertools import zip_longest
 from math import inf
 
 from chaos.oracles.evidence import Evidence
-from chaos.oracles.history import EPSILON, Entry, Epoch, Violation
+from chaos.oracles.history import EPSILON, Entry, Epoch, Member, Violation
 from node.core.model import OOB
-from node.trace import PURGED, SENT, Event
+from node.trace import BLOCKED, PURGED, SENT, UNBLOCKED, Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Deliveries without an ack, and senders that fall silent while something is unacked."""
     for epoch in evidence.epochs():
         yield from _unacked(evidence, epoch)
+        yield from _unflushed(epoch)
+    for member in evidence.members.values():
+        yield from _blocked_for_ever(evidence, member)
     for entry in evidence.entries():
         yield from _unrepeated(evidence, entry)
 
@@ -44,6 +47,41 @@ def _unacked(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
             detail = f"seqno {event.hi} was not acked within {within:g}s"
             yield Violation(due, detail, tuple(witness))
             return
+
+
+def _unflushed(epoch: Epoch) -> Iterator[Violation]:
+    """A window that was removed before what it had delivered was acked (JGRP-1755)."""
+    removed = epoch.removed
+    if removed is None or not epoch.delivered or epoch.connection.is_to_self:
+        return
+    if removed.event.lo > max((ack.lo for ack in epoch.acked), default=0):
+        receiver = epoch.connection.receiver
+        detail = f"the window was removed, and seqno {removed.event.lo} in it never acked"
+        witness = ((receiver, epoch.delivered[-1]), (receiver, removed.event))
+        yield Violation(removed.event.time, detail, witness)
+
+
+def _blocked_for_ever(evidence: Evidence, member: Member) -> Iterator[Violation]:
+    """Lanes that wait at the end for room that is there (U-12, JGRP-2854)."""
+    if not member.lives:
+        return
+    waiting: dict[int, Event] = {}
+    for event in member.events:
+        if event.kind == BLOCKED:
+            waiting[event.peer] = event
+        elif event.kind == UNBLOCKED:
+            waiting.pop(event.peer, None)
+    for peer, blocked in waiting.items():
+        entries = [
+            entry
+            for connection in evidence.connections.values()
+            if connection.sender is member and connection.receiver.short == peer
+            for entry in connection.entries
+            if entry.removed is None
+        ]
+        if all(entry.acked_all for entry in entries):
+            detail = "a lane still waits for room, and nothing is unacked in its way"
+            yield Violation(blocked.time, detail, ((member, blocked),))
 
 
 def _unrepeated(evidence: Evidence, entry: Entry) -> Iterator[Violation]:

@@ -704,16 +704,5 @@ class SilentPeersNeverAge(Unicast):
         return False
 
 
-BLIND: Final[dict[str, str]] = {
-    "acks-before-delivery": "G6 lets every stalled receiver ack before it delivers",
-    "acks-not-flushed": "no oracle looks at what a removed window left unacked",
-    "asks-at-first-sight": "no oracle knows how old a gap must be before it is requested",
-    "close-keeps-waiters": "no oracle reads BLOCKED and UNBLOCKED",
-    "early-frames-without-bound": "no scenario sets max_cached_frames",
-    "older-connection-replaces-newer": "no scenario delays a first frame past the next connection",
-    "opens-below-the-acked": "no scenario loses a full window that ends inside a batch",
-    "silent-peers-never-age": "no scenario sets max_retransmit_time, and C1 ignores dead peers",
-    "trims-one-message-early": "a payload is recognised, but not its place in the stream",
-    "view-closes-at-once": "G1 lets every generation give up a connection with the view",
-}
+BLIND: Final[dict[str, str]] = {}
 """Mutants that nothing can catch yet, and why. Their test fails as soon as one is caught."""

@@ -152,8 +152,8 @@ def a_closing_connection_gave_its_messages_their_time(s: Story) -> None:
 
 
 @sound()
-def a_view_without_the_peer_ends_the_connection(s: Story) -> None:
-    s.a_clean_exchange().at(2.0).sends(6, 10).at(3.0).removes(why="view")
+def a_forgotten_peer_ends_the_connection(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).sends(6, 10).at(3.0).removes(why="forgot")
 
 
 @sound()
@@ -380,7 +380,7 @@ def two_batches_change_places(s: Story) -> None:
 )
 def a_batch_is_passed_over(s: Story) -> None:
     s.a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15).at(2.1).delivers(11, 15)
-    s.at(3.0).removes(why="view")
+    s.at(3.0).removes(why="forgot")
 
 
 @broken(
@@ -398,7 +398,7 @@ def the_last_message_is_delivered_again(s: Story) -> None:
 @sound()
 def a_hole_was_given_up_aloud(s: Story) -> None:
     s.a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
-    s.at(2.1).skips(10).delivers(11, 15).at(3.0).removes(why="view")
+    s.at(2.1).skips(10).delivers(11, 15).at(3.0).removes(why="forgot")
 
 
 @broken(
@@ -410,7 +410,7 @@ def a_hole_was_given_up_aloud(s: Story) -> None:
 )
 def a_hole_is_larger_than_what_was_given_up(s: Story) -> None:
     s.a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
-    s.at(2.1).skips(9).delivers(11, 15).at(3.0).removes(why="view")
+    s.at(2.1).skips(9).delivers(11, 15).at(3.0).removes(why="forgot")
 
 
 @sound()
@@ -1247,7 +1247,7 @@ def a_sender_falls_silent_with_one_message_unacked(s: Story) -> None:
     witness=("n0#2 t=1.000 sent to n1 conn 1 seqnos 1..5",),
 )
 def a_sender_falls_silent_until_it_gives_up(s: Story) -> None:
-    s.at(1.0).opens().sends(1, 5).at(2.01).removes(why="view")
+    s.at(1.0).opens().sends(1, 5).at(2.01).removes(why="forgot")
 
 
 @broken(
@@ -1261,7 +1261,7 @@ def a_sender_falls_silent_after_one_repeat(s: Story) -> None:
 
 @sound(resend_within=1.0)
 def a_sender_gives_up_in_time(s: Story) -> None:
-    s.at(1.0).opens().sends(1, 5).at(2.0).removes(why="view")
+    s.at(1.0).opens().sends(1, 5).at(2.0).removes(why="forgot")
 
 
 @sound(resend_within=1.0)

@@ -17,7 +17,7 @@ from chaos.backends.sim.network import Network
 from chaos.fate import FATES
 from chaos.scenario import Scenario
 from chaos.schedule import schedule
-from chaos.traffic import Stream
+from chaos.traffic import INDEX_BYTES, Stream
 from chaos.workload import Load
 from node import trace
 from node.core.errors import NodeError
@@ -133,6 +133,11 @@ class World:
         self._names: dict[int, str] = {}
         self._streams: dict[tuple[int, int], Stream] = {}
         self._blocks: dict[str, list[bytes]] = {}
+        self._places: dict[tuple[int, int, int], int] = {}
+        self._is_unordered = scenario.cluster.historical != () or any(
+            "NO_RELIABILITY" in load.flags or load.size[0] < INDEX_BYTES
+            for load in scenario.workload
+        )
         self._open_loads = 0
         self._last_start: dict[str, float] = {}
         """When the schedule starts a member for the last time."""
@@ -265,6 +270,7 @@ class World:
         for delivery in deliveries:
             stream = self._streams.get((delivery.source, host.short))
             number = len(delivery)
+            self._check_place(host, delivery)
             self.delivered += number
             if stream is None or not all(map(stream.recognises, delivery.messages)):
                 self.mismatches.append(
@@ -274,6 +280,22 @@ class World:
                 )
             reached = self.reached.setdefault((self._names[delivery.source], host.name), [])
             reached.append((self.engine.now, (reached[-1][1] if reached else 0) + number))
+
+    def _check_place(self, host: Host, delivery: Delivery) -> None:
+        """A connection carries a stretch of the stream: its n-th message is always as far along."""
+        if not delivery.conn or self._is_unordered:
+            return
+        key = delivery.source, host.short, delivery.conn
+        for seqno, payload in zip(
+            range(delivery.lo, delivery.hi + 1), delivery.messages, strict=True
+        ):
+            place = int.from_bytes(payload[:INDEX_BYTES], "big") - seqno
+            if self._places.setdefault(key, place) != place:
+                self.mismatches.append(
+                    f"{host.name} t={self.engine.now:.6f} got message {place + seqno} of "
+                    f"{self._names.get(delivery.source)} as conn {delivery.conn} seqno {seqno}"
+                )
+                return
 
     # -- Traffic -----------------------------------------------------------------------------
 
