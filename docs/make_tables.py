@@ -19,6 +19,14 @@ from node.core import wire
 from node.core.model import FLAG_NAMES, MESSAGE_FLAGS
 
 DOCS: Final = Path(__file__).parent
+VIEW_STREAMS: Final = {
+    trace.REGULAR: "regular: it follows the view before",
+    trace.MERGE: "merge: it joins groups that were apart",
+}
+REQUEST_STREAMS: Final = {
+    trace.REPAIR: "repair of a loss",
+    trace.JOINING: "a window that is not known to be complete yet, while nothing is retransmitted",
+}
 TYPES: Final = {"B": "u8", "H": "u16", "I": "u32", "Q": "u64", "d": "f64", "4s": "4 bytes"}
 BLOCK_FIELDS: Final = (
     ("magic", "`STRC`"),
@@ -40,7 +48,7 @@ RECORD_FIELDS: Final = {
     "peer": "short id of the other side",
     "conn": "connection id",
     "epoch": "which life of a receive window; counted per member",
-    "view": "reserved for the view a message was sent in",
+    "view": "low half of the number of the writer's view; of multicasts, and of a view",
     "count": "messages, seqnos, members or drops",
     "lo": "first seqno of a range, or a single value",
     "hi": "last seqno of a range, or a bound",
@@ -121,8 +129,9 @@ def museum() -> str:
 
 
 def _setting(setting: Mapping[str, object]) -> str:
-    flaws = [f"{key}={str(value).lower()}" for key, value in setting.items() if key != "unicast"]
-    return " ".join([str(setting["unicast"]), *flaws])
+    runs = [str(setting[key]) for key in ("unicast", "stack") if key in setting]
+    rest = {key: value for key, value in setting.items() if key not in ("unicast", "stack")}
+    return " ".join([*runs, *(f"{key}={str(value).lower()}" for key, value in rest.items())])
 
 
 TABLES: Final[dict[str, dict[str, Callable[[], str]]]] = {
@@ -130,6 +139,9 @@ TABLES: Final[dict[str, dict[str, Callable[[], str]]]] = {
     "trace-format.md": {
         "block": block_header,
         "record": record,
+        "view-streams": streams(VIEW_STREAMS),
+        "suspicions": streams(trace.SUSPICIONS),
+        "request-streams": streams(REQUEST_STREAMS),
         "connection-states": streams(trace.CONN_STATES),
         "gauges": streams(trace.GAUGES),
     },

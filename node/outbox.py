@@ -7,7 +7,7 @@ the count). A lane is a queue of runs: payloads that share their flags and may t
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from node.core.model import Payload
 
@@ -21,13 +21,25 @@ LENGTH_COST: Final = 4
 class Run:
     """Messages of one set of flags, in order."""
 
-    __slots__ = ("at", "flags", "payloads")
+    __slots__ = ("at", "flags", "header", "payloads")
 
-    def __init__(self, flags: int) -> None:
+    def __init__(self, flags: int, header: bytes = b"") -> None:
         self.flags = flags
+        self.header = header
+        """An upper protocol's, for the one batch that this run becomes."""
         self.payloads: list[Payload] = []
         self.at = 0
         """Index of the first message not yet taken."""
+
+
+class Taken(NamedTuple):
+    """What left a lane as one batch."""
+
+    payloads: list[Payload]
+    flags: int
+    header: bytes
+    size: int
+    """Bytes of the payloads."""
 
 
 class Lane:
@@ -49,17 +61,18 @@ class Lane:
         """Whether nothing waits; every run but the last holds something."""
         return not self.run.payloads and len(self.runs) == 1
 
-    def cut(self, flags: int) -> Run:
+    def cut(self, flags: int, header: bytes = b"") -> Run:
         """Begin a run: the flags changed, or the message must travel alone."""
         if self.run.payloads:
-            self.run = Run(flags)
+            self.run = Run(flags, header)
             self.runs.append(self.run)
         else:
             self.run.flags = flags
+            self.run.header = header
         return self.run
 
-    def take(self, messages: int, size: int, single: int) -> tuple[list[Payload], int] | None:
-        """Messages of the first run that fit, and their flags; None when not even one does.
+    def take(self, messages: int, size: int, single: int) -> Taken | None:
+        """Messages of the first run that fit; None when not even one does.
 
         At most `messages` of them and `size` bytes together; one message alone may have `single`
         bytes.
@@ -69,9 +82,10 @@ class Lane:
         end = min(len(payloads), at + messages)
         taken = payloads[at:end] if at or end < len(payloads) else payloads
         total = sum(map(len, taken))
-        if total + LENGTH_COST * len(taken) > size:
-            taken = _fitting(taken, size)
-            if len(taken) == 1 and len(taken[0]) + LENGTH_COST > single:
+        extra = len(run.header)
+        if total + LENGTH_COST * len(taken) + extra > size:
+            taken = _fitting(taken, size - extra)
+            if len(taken) == 1 and len(taken[0]) + LENGTH_COST + extra > single:
                 return None
             end = at + len(taken)
             total = sum(map(len, taken))
@@ -84,11 +98,17 @@ class Lane:
                 run.at = 0
         else:
             self._finish_run(run)
-        return taken, run.flags
+        return Taken(taken, run.flags, run.header, total)
+
+    def next_size(self) -> int:
+        """Bytes of the message that would leave next; 0 when none waits."""
+        run = self.runs[0]
+        return len(run.payloads[run.at]) if run.at < len(run.payloads) else 0
 
     def _finish_run(self, run: Run) -> None:
         if run is self.run:
-            fresh = Run(run.flags)
+            # A header is for one batch only.
+            fresh = Run(0 if run.header else run.flags)
             self.run = self.runs[0] = fresh
         else:
             self.runs.popleft()

@@ -7,9 +7,9 @@ here, before anything starts, with the reason and the remedy.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.resources import files
 from math import inf
 from typing import Any, Final, TypeVar
@@ -19,25 +19,40 @@ import yaml
 from node.core import wire
 from node.core.errors import ConfigError, require
 from node.core.timing import Timing
-from node.protocols.unicast import (
-    Historical,
-    Unicast,
-    Unicast1,
-    Unicast2,
-    Unicast3,
-    Unicast4,
-    UnicastConfig,
+from node.protocols.frag import FragConfig
+from node.protocols.multicast import HistoricalMulticast, MulticastConfig
+from node.protocols.probes import PROBES, read_probe
+from node.protocols.unicast import Historical, UnicastConfig
+from node.stack_rules import (
+    CONFIGS,
+    DISCOVERIES,
+    RELIABLE_MULTICAST,
+    RELIABLE_UNICAST,
+    TransportConfig,
+    check_order,
+    check_retransmission,
+    check_values,
+    suggestion,
 )
 from node.units import parse_duration, parse_size
 
-T = TypeVar("T")
+__all__ = [
+    "DISCOVERIES",
+    "GENERATIONS",
+    "RELIABLE_MULTICAST",
+    "RELIABLE_UNICAST",
+    "StackSettings",
+    "build",
+    "convert",
+    "describe",
+    "load_settings",
+]
 
-RELIABLE_UNICAST: Final[dict[str, type[Unicast]]] = {
-    "UNICAST": Unicast1,
-    "UNICAST2": Unicast2,
-    "UNICAST3": Unicast3,
-    "UNICAST4": Unicast4,
-}
+T = TypeVar("T")
+Values = Mapping[str, object]
+Layers = tuple[tuple[str, Any], ...]
+"""Protocols, top to bottom, each with its settings."""
+
 GENERATIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "UNICAST": ("UNICAST", {}),
     "UNICAST2": ("UNICAST2", {}),
@@ -48,7 +63,9 @@ GENERATIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 """The five unicast protocols of the design notes: a protocol, and what it is set to."""
 MAX_COUNT: Final = 0xFFFF
 """Messages that a frame can count."""
-TRANSPORTS: Final = frozenset({"UDP"})
+_HISTORICAL_MULTICAST: Final = frozenset(
+    field.name for field in dataclasses.fields(HistoricalMulticast)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +73,11 @@ class StackSettings:
     """Everything a member's stack is made from."""
 
     name: str = "unicast-only"
-    unicast: str = "UNICAST3"
-    unicast_config: UnicastConfig
+    layers: Layers
+    """Protocols, top to bottom, each with its settings."""
     timing: Timing
-    transport: str = "UDP"
+    is_museum: bool = False
+    """Whether it may have flaws on purpose."""
 
     max_batch: int = 1024
     """Messages in one batch, and so in one frame."""
@@ -86,6 +104,70 @@ class StackSettings:
             0 < self.outbox_bytes <= wire.MAX_BODY,
             f"outbox_bytes is {self.outbox_bytes}: it must be 1..{wire.MAX_BODY}",
         )
+        check_values(dict(self.layers), self.name, museum=self.is_museum, max_frame=self.max_frame)
+
+    def of(self, name: str) -> Any:  # noqa: ANN401 the type follows the name
+        """The settings of a protocol; None when the stack does not have it."""
+        return next((config for listed, config in self.layers if listed == name), None)
+
+    def _one_of(self, names: Mapping[str, object]) -> str | None:
+        return next((name for name, _config in self.layers if name in names), None)
+
+    @property
+    def unicast(self) -> str:
+        """The name of the reliable unicast."""
+        name = self._one_of(RELIABLE_UNICAST)
+        assert name is not None
+        return name
+
+    @property
+    def unicast_config(self) -> UnicastConfig:
+        config: UnicastConfig = self.of(self.unicast)
+        return config
+
+    @property
+    def has_group(self) -> bool:
+        """Whether members form a group."""
+        return self.of("GMS") is not None
+
+    @property
+    def multicast(self) -> str | None:
+        """The name of the reliable multicast, if there is one."""
+        return self._one_of(RELIABLE_MULTICAST)
+
+    @property
+    def multicast_config(self) -> MulticastConfig | None:
+        config: MulticastConfig | None = self.of(self.multicast) if self.multicast else None
+        return config
+
+    @property
+    def fragments(self) -> FragConfig | None:
+        """How large messages are split; None where they are not."""
+        config: FragConfig | None = self.of("FRAG")
+        return config
+
+    @property
+    def transport(self) -> str:
+        """The name of the transport."""
+        return self.layers[-1][0]
+
+    @property
+    def transport_config(self) -> TransportConfig:
+        config: TransportConfig = self.layers[-1][1]
+        return config
+
+    @property
+    def probes(self) -> tuple[tuple[int, str, Any], ...]:
+        """Test protocols: place in the list, name, settings."""
+        return tuple(
+            (place, name, config)
+            for place, (name, config) in enumerate(self.layers)
+            if name in PROBES
+        )
+
+    def check_retransmission(self, interval: float) -> None:
+        """Refuse an `xmit_interval` with which this stack would lose messages."""
+        check_retransmission(dict(self.layers), self.name, interval, museum=self.is_museum)
 
 
 def load_settings(
@@ -93,43 +175,78 @@ def load_settings(
     timing: str = "compatible",
     *,
     unicast: str | None = None,
-    overrides: Mapping[str, object] | None = None,
-    historical: Mapping[str, object] | None = None,
+    overrides: Values | None = None,
+    historical: Values | None = None,
+    protocols: Mapping[str, Values] | None = None,
     max_batch: int | None = None,
 ) -> StackSettings:
-    """A stack file and a timing file, made one; `overrides` set the unicast protocol, `historical`
-    its flaws."""
-    layers = read_layers(stack)
+    """A stack file and a timing file, made one.
+
+    `unicast` replaces the stack's own generation, `overrides` sets it, `protocols` sets any
+    protocol, and `historical` brings flaws back, of unicast or of multicast.
+    """
+    listed = read_layers(stack)
     require(
         not historical or is_museum(stack),
         "historical flaws are for museum stacks only: drop `historical`, "
         f"or use stack unicast-museum, not {stack}",
     )
+    listed = [_with_generation(name, values, unicast) for name, values in listed]
     timing_file = _read_file("timings", timing)
-    protocol, stack_values = next(
-        (name, values) for name, values in layers if name in RELIABLE_UNICAST
+    given: dict[str, dict[str, object]] = {
+        name: dict(values) for name, values in (protocols or {}).items()
+    }
+    reliable = next(name for name, _values in listed if name in RELIABLE_UNICAST)
+    given[reliable] = {**given.get(reliable, {}), **(overrides or {})}
+    names = [name for name, _values in listed]
+    stray = sorted(_HISTORICAL_MULTICAST & set(historical or {}))
+    require(
+        not stray or any(name in RELIABLE_MULTICAST for name in names),
+        f"historical.{', '.join(stray)}: stack {stack} has no multicast; drop it, or use a stack "
+        "that has one, such as group-museum",
     )
-    if unicast is not None:
-        require(
-            unicast in GENERATIONS,
-            f"unicast is {unicast!r}: choose one of {', '.join(GENERATIONS)}",
-        )
-        protocol, stack_values = GENERATIONS[unicast]
-    config_type = RELIABLE_UNICAST[protocol].config_type
-    values = dict(stack_values)
-    values |= (timing_file.get("protocols") or {}).get(protocol, {})
-    values |= overrides or {}
-    config = build(config_type, values, protocol)
-    if historical:
-        config = dataclasses.replace(config, historical=build(Historical, historical, "historical"))
+    for name in given:
+        require(name in names, f"stack {stack} has no protocol {name}{suggestion(name, names)}")
+    paced = timing_file.get("protocols") or {}
+    layers = tuple(
+        (name, _build_layer(name, {**paced.get(name, {}), **values, **given.get(name, {})},
+                            historical or {}))
+        for name, values in listed
+    )  # fmt: skip
     return StackSettings(
         name=stack,
-        unicast=protocol,
-        unicast_config=config,
+        layers=layers,
         timing=build(Timing, {"name": timing, **(timing_file.get("timing") or {})}, "timing"),
-        transport=layers[-1][0],
+        is_museum=is_museum(stack),
         **({"max_batch": max_batch} if max_batch is not None else {}),
     )
+
+
+def _with_generation(
+    name: str, values: dict[str, Any], unicast: str | None
+) -> tuple[str, dict[str, Any]]:
+    if unicast is None or name not in RELIABLE_UNICAST:
+        return name, values
+    require(
+        unicast in GENERATIONS,
+        f"unicast is {unicast!r}: choose one of {', '.join(GENERATIONS)}",
+    )
+    return GENERATIONS[unicast]
+
+
+def _build_layer(name: str, values: dict[str, object], historical: Values) -> Any:  # noqa: ANN401 the type follows the name
+    """The settings of one protocol, with the flaws that concern it."""
+    if name in PROBES:
+        return read_probe(name, values)
+    config = build(CONFIGS[name], values, name)
+    flaws: Any = None
+    if name in RELIABLE_UNICAST:
+        mine = {key: value for key, value in historical.items() if key not in _HISTORICAL_MULTICAST}
+        flaws = build(Historical, mine, "historical")
+    elif name in RELIABLE_MULTICAST:
+        mine = {key: value for key, value in historical.items() if key in _HISTORICAL_MULTICAST}
+        flaws = build(HistoricalMulticast, mine, "historical")
+    return dataclasses.replace(config, historical=flaws) if flaws is not None else config
 
 
 def read_layers(stack: str) -> list[tuple[str, dict[str, Any]]]:
@@ -162,27 +279,33 @@ def is_museum(stack: str) -> bool:
     return bool(_read_file("stacks", stack).get("museum"))
 
 
-def check_order(names: Sequence[str], stack: str) -> None:
-    """Refuse a list of protocols that cannot work, with what to do about it."""
-    known = [*RELIABLE_UNICAST, *TRANSPORTS]
-    for name in names:
-        require(name in known, f"stack {stack}: unknown protocol {name}{suggestion(name, known)}")
-    require(len(set(names)) == len(names), f"stack {stack}: a protocol is listed twice; keep one")
-    transports = [name for name in names if name in TRANSPORTS]
-    require(
-        len(transports) == 1,
-        f"stack {stack}: needs exactly one transport ({', '.join(sorted(TRANSPORTS))})",
+def describe(settings: StackSettings, bounds: Mapping[str, Mapping[str, float]]) -> str:
+    """The settings as a trace keeps them, with what each protocol promises."""
+    unicast = settings.unicast
+    protocols = {
+        name: {**_plain(config), "bounds": _finite(bounds.get(name, {}))}
+        for name, config in settings.layers
+    }
+    mine = protocols.pop(unicast)
+    return json.dumps(
+        {
+            "stack": settings.name,
+            "protocol": unicast,
+            "timing": settings.timing.name,
+            "protocols": protocols,
+            **mine,
+        },
+        sort_keys=True,
     )
-    require(
-        names[-1] in TRANSPORTS,
-        f"stack {stack}: {transports[0]} must come last: a transport is the bottom",
-    )
-    reliable = [name for name in names if name in RELIABLE_UNICAST]
-    require(
-        len(reliable) == 1,
-        f"stack {stack}: has {len(reliable)} reliable unicast protocols; "
-        f"list exactly one of {', '.join(RELIABLE_UNICAST)}",
-    )
+
+
+def _plain(config: Any) -> dict[str, Any]:  # noqa: ANN401 any settings
+    """A settings dataclass as a mapping."""
+    return dataclasses.asdict(config)
+
+
+def _finite(bounds: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: None if bound == inf else bound for name, bound in bounds.items()}
 
 
 def build(kind: type[T], values: Mapping[str, object], what: str) -> T:
@@ -195,7 +318,7 @@ def build(kind: type[T], values: Mapping[str, object], what: str) -> T:
     return kind(**checked)
 
 
-def convert(name: str, value: object, wanted: object) -> object:
+def convert(name: str, value: object, wanted: object) -> object:  # noqa: PLR0911 one per type
     """A value as its setting wants it: text with a unit becomes a number."""
     wanted = str(wanted)
     if wanted == "float":
@@ -218,14 +341,15 @@ def convert(name: str, value: object, wanted: object) -> object:
     if wanted == "bool":
         require(isinstance(value, bool), f"{name} is {value!r}: write true or false")
         return value
+    if wanted.startswith("tuple"):
+        require(
+            isinstance(value, list | tuple) and all(isinstance(part, str) for part in value),
+            f"{name} is {value!r}: write a list of words",
+        )
+        assert isinstance(value, list | tuple)
+        return tuple(value)
     require(isinstance(value, str), f"{name} is {value!r}: write a word")
     return value
-
-
-def suggestion(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
-    """`; did you mean X?`, or what there is."""
-    close = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
 
 
 def _read_file(folder: str, name: str) -> dict[str, Any]:

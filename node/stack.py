@@ -2,42 +2,54 @@
 out.
 
 A turn is: feed it (`receive`, `tick`, `try_send`), then `end_turn`, which pulls from the outbox
-what windows admit, hands the turn's events to the trace, and returns the frames to send. The
-simulator and a real process run this same object.
+what windows and credits admit, hands the turn's events to the trace, and returns the frames to
+send. The simulator and a real process run this same object.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from math import inf
+from random import Random
 from typing import Final
 
 from node import trace
 from node.core import wire
 from node.core.codec import Codec, Hash64, pack_body, unpack_lengths_untrusted
-from node.core.errors import BadFrame, ClosedError, require
+from node.core.errors import BadFrame, ClosedError, ConfigError, require
 from node.core.model import (
     DONT_BUNDLE,
     DONT_LOOPBACK,
+    FRAGMENT,
     MESSAGE_FLAGS,
+    NO_FC,
     NO_RELIABILITY,
+    OOB,
     Address,
     Delivery,
     Payload,
     View,
 )
-from node.core.wire import Head
-from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane, Run
+from node.core.wire import GROUP, Head
+from node.group import Group
+from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane, Run, Taken
+from node.places import UnicastPlaces
+from node.probing import Probing
+from node.protocols.events import Install, Role
+from node.protocols.flow import Mfc, Ufc
+from node.protocols.frag import Fragmenter, Reassembler
+from node.protocols.multicast import Multicast
 from node.protocols.port import Frame, Port
 from node.protocols.unicast import UNLIMITED, Unicast
-from node.settings import RELIABLE_UNICAST, StackSettings, convert
+from node.settings import RELIABLE_UNICAST, StackSettings, convert, describe
 
 MAX_MESSAGE: Final = wire.MAX_BODY - LENGTH_COST
 """Bytes of the largest message: what one frame can carry."""
 GAUGE_INTERVAL: Final = 0.25
 """Seconds between two looks at how full things are; taken when something happens anyway."""
+
+Route = Callable[[Head, bytes, float], None]
 
 
 class Stack:
@@ -52,12 +64,15 @@ class Stack:
         tracer: trace.Tracer,
         now: float,
         *,
+        dice: Random | None = None,
         first_conn: int = 1,
         make_unicast: Callable[..., Unicast] | None = None,
+        make_multicast: Callable[..., Multicast] | None = None,
     ) -> None:
         self.address = address
         self.settings = settings
-        self.view: View | None = None
+        self.role = Role(address)
+        """What this member is to its group."""
         self.refused: dict[str, int] = {}
         """What was dropped or refused so far, by reason."""
         self._codec = Codec(hash64(cluster.encode()) & 0xFFFFFFFF, address.short, hash64)
@@ -68,22 +83,83 @@ class Stack:
             settings.unicast_config, settings.timing, self._port, first_conn
         )
         self._me = address.short
+        self.group: Group | None = None
+        """The protocols of a group, where the stack has them."""
+        if settings.has_group:
+            dice = dice or Random(address.identity)
+            places = UnicastPlaces(self.unicast, self._port)
+            self.group = Group(
+                settings, self.role, self._port, dice, self._adopt, places, make_multicast
+            )
+        self.multicast = self.group.multicast if self.group is not None else None
+        self._flow = self.group.flow if self.group is not None else {}
+        self._fragmenter: Fragmenter | None = None
+        self._reassembler: Reassembler | None = None
+        if settings.fragments is not None:
+            self._fragmenter = Fragmenter(settings.fragments)
+            self._reassembler = Reassembler(settings.fragments)
+        least = min((flow.max_message for flow in self._flow.values()), default=inf)
+        if settings.fragments is not None:
+            least = settings.fragments.frag_size
+        self._large_from = least + MESSAGE_OVERHEAD
+        """Cost of a message from which on it is not simply queued."""
+        self._probing: Probing | None = None
+        """Test protocols, where the stack has them."""
+        if settings.probes:
+            probe_dice = Random(address.identity ^ 1) if dice is None else dice
+            self._probing = Probing(settings, self._port, probe_dice, self._name_of)
+        self._passed: list[Frame] = []
+        """Frames that are through all protocols: let go by a probe, or too many for the last
+        turn."""
+        self._risen: list[Delivery] = []
+        """Deliveries that a probe has let go."""
+        self._routes, self._group_routes = self._make_routes()
+        self._views: list[View] = []
         self._lanes: dict[int, Lane] = {}
         self._queued: list[Lane] = []
         self._outbox_bytes = settings.outbox_bytes
+        self._queue_frames = settings.transport_config.queue_frames
         self._unreliable_sent = 0
         self._next_gauge = now + GAUGE_INTERVAL
+        self._now = now
         self._is_open = True
         tracer.record(trace.START, now, text=trace.describe_start(address, self._describe()))
+
+    # -- Life ------------------------------------------------------------------------------------
+
+    def start(self, now: float) -> None:
+        """Begin to join the group, if there is one to join."""
+        if self.group is not None:
+            self.group.start(now)
+
+    def leave(self, now: float) -> None:
+        """Begin to leave the group; `has_left` says when it is done."""
+        if self.group is not None:
+            self.group.leave(now)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this member is done with leaving."""
+        return self.group is None or self.group.has_left
+
+    @property
+    def view(self) -> View | None:
+        """The current view."""
+        return self.role.view
 
     # -- The application's side ------------------------------------------------------------------
 
     def try_send(self, dest: int, payload: Payload, flags: int = 0) -> bool:
-        """Accept a message for `dest` (a short id), or return False when its lane is full."""
+        """Accept a message for `dest` (a short id, or GROUP), or return False when its lane is
+        full."""
         lane = self._lanes.get(dest)
         if lane is None:
             lane = self._open_lane(dest)
         cost = len(payload) + MESSAGE_OVERHEAD
+        if cost > self._large_from and not flags & NO_RELIABILITY:
+            if self._fragmenter is not None:
+                return self._try_send_in_pieces(lane, payload, flags)
+            self._refuse_beyond_credits(dest, payload, flags)
         if cost > lane.room and not self._admits_alone(lane, payload):
             return False
         run = lane.run
@@ -102,6 +178,13 @@ class Stack:
         taken = port.deliveries
         if taken:
             port.deliveries = []
+            if self.group is not None:
+                taken = self._account(taken)
+        return taken
+
+    def take_views(self) -> list[View]:
+        """The views installed since the last call, in order."""
+        taken, self._views = self._views, []
         return taken
 
     def pending(self, dest: int) -> int:
@@ -112,6 +195,8 @@ class Stack:
     def set_consuming(self, consuming: bool, now: float) -> None:  # noqa: FBT001 it is the whole message
         """Whether the application takes deliveries; while it does not, senders block in the end."""
         self.unicast.set_consuming(consuming, now)
+        if self.multicast is not None:
+            self.multicast.set_consuming(consuming, now)
 
     # -- The network's side --------------------------------------------------------------------
 
@@ -125,33 +210,97 @@ class Stack:
             while at < end:
                 head, body = self._codec.unpack_untrusted(datagram, at)
                 at += wire.HEAD_SIZE + head.size
-                if head.dest != self._me:
-                    self._port.drop("other-destination")
-                elif head.source == self._me or not head.source:
-                    self._port.drop("bad-source")
-                elif head.protocol == self.unicast.protocol:
-                    self.unicast.receive(head, body, now)
-                elif head.protocol == wire.NONE and head.kind == wire.DATA:
-                    self._deliver_unreliable(head, body, now)
-                else:
-                    self._port.drop("protocol")
+                self._accept(head, body, now)
         except BadFrame as bad:
             self._port.drop(bad.reason)
+        if self._port.events:
+            self._drain(now)
+
+    def _accept(self, head: Head, body: bytes, now: float) -> None:
+        source = head.source
+        if head.dest == self._me:
+            route = self._routes.get(head.protocol)
+        elif head.dest == GROUP:
+            route = self._group_routes.get(head.protocol)
+        else:
+            self._port.drop("other-destination")
+            return
+        if source == self._me or not source:
+            self._port.drop("bad-source")
+        elif route is None:
+            self._port.drop("protocol")
+        elif self._probing is not None:
+            self._rise(self._probing.up(head, body, now), now)
+        else:
+            self._arrive(route, head, body, now)
+
+    def _arrive(self, route: Route, head: Head, body: bytes, now: float) -> None:
+        if self.group is not None:
+            self.group.heard(head)
+        route(head, body, now)
+        if self._port.events:
+            self._drain(now)
+
+    def on_link(self, peer: int, is_up: bool, now: float) -> None:  # noqa: FBT001 the two ends of a link
+        """A monitored connection was made, or refused, or ended."""
+        if self.group is not None:
+            self.group.on_link(peer, is_up, now)
+            self._drain(now)
+
+    def take_links(self) -> list[tuple[int, bool]]:
+        """Monitored connections to open (True) or to close, by peer."""
+        taken, self._port.links = self._port.links, []
+        return taken
+
+    def on_connection_lost(self, peer: int, now: float) -> None:
+        """The transport's connection to a peer ended or was replaced: what it held may be lost."""
+        if self.multicast is not None:
+            self.multicast.on_link_lost(peer, now)
+
+    def destinations(self) -> tuple[int, ...]:
+        """Where a frame for the group goes when the network has no multicast."""
+        return self.group.destinations() if self.group is not None else ()
 
     def tick(self, now: float) -> None:
         """Do what is due."""
+        self._now = now
         self.unicast.tick(now)
+        if self.group is not None:
+            self.group.tick(now)
+            if self._port.events:
+                self._drain(now)
+        if self._probing is not None and self._probing.next_deadline() <= now:
+            self._release(now)
+        reassembler = self._reassembler
+        if reassembler is not None and reassembler.next_deadline() <= now:
+            self._port.drop("fragment-expired", reassembler.expire(now))
 
     def next_deadline(self) -> float:
         """When `tick` is wanted next; infinity when nothing waits for time."""
-        return self.unicast.next_deadline()
+        if self._port.frames or self._passed:
+            # What did not fit the transport, or answers what the application took, is due.
+            return self._now
+        due = self.unicast.next_deadline()
+        if self._probing is not None:
+            due = min(due, self._probing.next_deadline())
+        if self.group is not None:
+            when = self.group.next_deadline()
+            if when < due:
+                due = when
+            if self._reassembler is not None:
+                due = min(due, self._reassembler.next_deadline())
+        return due
 
     def end_turn(self, now: float) -> list[Frame]:
         """Pull from the outbox, close the turn's trace, and hand out the frames to send."""
+        self._now = now
         unicast = self.unicast
         port = self._port
         # Acks first: they are small, and what they free at the peer is what it waits for.
         unicast.finish_turn(now)
+        group = self.group
+        if group is not None:
+            group.finish_turn(now)
         if port.closed:
             self._close_lanes(now)
         if port.woken:
@@ -160,26 +309,50 @@ class Stack:
             self._pull(now)
             # A message to self, or an answer that is due at once, may have been added by the pull.
             unicast.finish_turn(now)
+            if group is not None and port.woken:
+                # Own multicasts of a member that is alone are purged as they are sent.
+                self._wake_lanes()
         if now >= self._next_gauge:
             self._gauge(now)
-        if port.drops:
-            self._count_drops(now)
-        self._tracer.turn()
+        if port.events:
+            self._drain(now)
         frames = port.frames
         if frames:
             port.frames = []
+        if self._probing is not None:
+            frames = self._probing.down(frames, now)
+            port.deliveries = self._probing.deliveries_up(port.deliveries, now) + self._risen
+            self._risen = []
+        if self._passed:
+            frames = self._passed + frames
+            self._passed = []
+        if len(frames) > self._queue_frames:
+            self._overflow(frames)
+        if port.drops:
+            self._count_drops(now)
+        self._tracer.turn()
         return frames
+
+    def _overflow(self, frames: list[Frame]) -> None:
+        """More frames than the transport queues: the rest is dropped, which a protocol above
+        repairs, or waits for the next turn."""
+        rest = frames[self._queue_frames :]
+        del frames[self._queue_frames :]
+        if self.settings.transport_config.drop_when_full:
+            self._port.drop("transport-queue-full", len(rest))
+        else:
+            self._passed = rest
 
     # -- Membership and commands -----------------------------------------------------------------
 
     def install_view(self, view: View, now: float) -> None:
-        """Adopt a view: connections to who left start closing."""
-        self.view = view
-        members = ",".join(f"{member.short:08x}" for member in view.members)
-        self._tracer.record(
-            trace.VIEW, now, lo=view.id.number, count=len(view.members), text=members
-        )
-        self.unicast.on_view(frozenset(member.short for member in view.members), now)
+        """Adopt a view by hand, in place of what membership would say."""
+        if self.group is not None:
+            self.group.install_by_hand(view, now)
+            self._drain(now)
+        else:
+            self.role.view = view
+            self._adopt(Install(view), now)
 
     def close_connection(self, peer: int, now: float) -> None:
         """Close both directions to `peer`, flushing what is pending."""
@@ -190,15 +363,32 @@ class Stack:
         self.unicast.forget(peer, now, sender=sender, receiver=receiver)
 
     def set_attribute(self, name: str, value: object, now: float) -> None:
-        """Change a setting at run time."""
-        kinds = {field.name: field.type for field in dataclasses.fields(self.unicast.config)}
-        if name in self.unicast.config.settable:
-            value = convert(f"{self.settings.unicast}.{name}", value, kinds[name])
-        self.unicast.set_attribute(name, value, now)
+        """Change a setting at run time: `xmit_interval` of unicast, `NAKACK2.xmit_interval` of
+        another protocol."""
+        protocol, _dot, attribute = name.rpartition(".")
+        machine: Unicast | Multicast = self.unicast
+        if self.multicast is not None and protocol == self.settings.multicast:
+            machine = self.multicast
+        elif protocol not in ("", self.settings.unicast):
+            raise ConfigError(
+                f"{name}: no protocol {protocol} with settings that may change; "
+                f"there is {self.settings.unicast}"
+                + (f" and {self.settings.multicast}" if self.settings.multicast else "")
+            )
+        kinds = {field.name: field.type for field in dataclasses.fields(machine.config)}
+        if attribute in machine.config.settable:
+            value = convert(f"{protocol or self.settings.unicast}.{attribute}", value,
+                            kinds[attribute])  # fmt: skip
+        if machine is self.multicast and attribute == "xmit_interval":
+            assert isinstance(value, float)
+            self.settings.check_retransmission(value)
+        machine.set_attribute(attribute, value, now)
 
     def stop(self, now: float) -> list[Frame]:
-        """Leave: send what windows still admit, ack what is pending, end the trace."""
+        """End: send what windows still admit, ack what is pending, end the trace."""
         frames = self.end_turn(now)
+        if self.group is not None:
+            self.group.stop(now)
         self.unicast.stop(now)
         frames += self.end_turn(now)
         self._is_open = False
@@ -207,12 +397,120 @@ class Stack:
         self._tracer.seal()
         return frames
 
-    # -- Inside ------------------------------------------------------------------------------
+    # -- Test protocols ------------------------------------------------------------------------
+
+    def _release(self, now: float) -> None:
+        """What probes held back is due."""
+        frames, arrived = self._probing.release(now) if self._probing is not None else ([], [])
+        self._passed += frames
+        self._risen += [data for _head, data in arrived if isinstance(data, Delivery)]
+        self._rise([item for item in arrived if not isinstance(item[1], Delivery)], now)
+
+    def _rise(self, frames: list[tuple[Head, bytes]], now: float) -> None:
+        """Frames that probes let pass: not only the one that just came, but also others that were
+        held back, each to its own protocol. One that is no good must not cost the others."""
+        for head, body in frames:
+            routes = self._routes if head.dest == self._me else self._group_routes
+            try:
+                self._arrive(routes[head.protocol], head, body, now)
+            except BadFrame as bad:
+                self._port.drop(bad.reason)
+
+    def _name_of(self, short: int) -> str:
+        """The name of a member of the view; of anybody else its short id."""
+        known = next((m.name for m in self.role.members if m.short == short), None)
+        return known if known is not None else f"{short:08x}"
+
+    # -- Between protocols ---------------------------------------------------------------------
+
+    def _make_routes(self) -> tuple[dict[int, Route], dict[int, Route]]:
+        """Which protocol takes a frame, by its number: of those for this member, of those for the
+        group."""
+        routes: dict[int, Route] = {
+            self.unicast.protocol: self.unicast.receive,
+            wire.NONE: self._receive_unreliable,
+        }
+        group_routes: dict[int, Route] = {wire.NONE: self._receive_unreliable}
+        if self.group is not None:
+            routes |= self.group.routes()
+            group_routes |= self.group.routes()
+        return routes, group_routes
+
+    def _drain(self, now: float) -> None:
+        if self.group is not None:
+            self.group.drain(now)
+
+    def _adopt(self, event: Install, now: float) -> None:
+        """A view comes into force: the record of it, unicast, and the application."""
+        view = event.view
+        members = ",".join(f"{member.short:08x}" for member in view.members)
+        self._tracer.record(
+            trace.VIEW,
+            now,
+            stream=trace.REGULAR if event.mutual is None else trace.MERGE,
+            peer=view.id.creator.short if self.group is not None else 0,
+            view=view.id.number & 0xFFFFFFFF,
+            lo=view.id.number,
+            count=len(view.members),
+            text=members,
+        )
+        shorts = frozenset(member.short for member in view.members)
+        self.unicast.on_view(shorts, now)
+        if self._reassembler is not None:
+            self._reassembler.on_view(shorts, now)
+        self._views.append(view)
+
+    def _account(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """The application takes these: credits follow, and fragments become messages."""
+        whole: list[Delivery] = []
+        now = self._now
+        for delivery in deliveries:
+            flow = self._flow.get(wire.MFC if delivery.is_multicast else wire.UFC)
+            # What nobody numbered was not counted where it was sent, either.
+            if flow is not None and not delivery.flags & (NO_FC | NO_RELIABILITY):
+                flow.delivered(delivery.source, delivery.size, now)
+            if delivery.flags & FRAGMENT:
+                joined = self._join(delivery, now)
+                if joined is not None:
+                    whole.append(joined)
+            else:
+                whole.append(delivery)
+        return whole
+
+    def _join(self, delivery: Delivery, now: float) -> Delivery | None:
+        """A fragment: the whole message, when it was the last of it."""
+        if self._reassembler is None:
+            self._port.drop("fragment")
+            return None
+        try:
+            payload = self._reassembler.take(
+                delivery.source,
+                delivery.is_multicast,
+                bool(delivery.flags & OOB),
+                delivery.header,
+                delivery.messages[0],
+                now,
+            )
+        except BadFrame as bad:
+            self._port.drop(bad.reason)
+            return None
+        if payload is None:
+            return None
+        return Delivery(
+            delivery.source, delivery.conn, delivery.hi, delivery.hi, delivery.flags & ~FRAGMENT,
+            bytes(payload), 0, len(payload), delivery.dest,
+        )  # fmt: skip
+
+    # -- The outbox ----------------------------------------------------------------------------
 
     def _open_lane(self, dest: int) -> Lane:
         if not self._is_open:
             raise ClosedError(f"{self.address} is closed: open a new channel to send")
-        require(0 < dest < 1 << 32, f"dest is {dest}: it must be the short id of an address")
+        require(
+            0 < dest < 1 << 32 or (dest == GROUP and self.multicast is not None),
+            f"dest is {dest}: it must be the short id of an address"
+            + (", or GROUP" if self.multicast is not None else ""),
+        )
         lane = self._lanes[dest] = Lane(dest, self._outbox_bytes)
         return lane
 
@@ -224,40 +522,99 @@ class Stack:
         )
         return lane.room >= self._outbox_bytes
 
-    def _begin_run(self, lane: Lane, flags: int) -> Run:
+    def _refuse_beyond_credits(self, dest: int, payload: Payload, flags: int) -> None:
+        """Without fragmentation, what no receiver ever grants would wait for ever."""
+        flow = self._flow.get(wire.UFC if dest else wire.MFC)
+        require(
+            flow is None or flags & NO_FC != 0 or len(payload) <= flow.max_message,
+            f"a message of {len(payload)} bytes: max_credits is "
+            f"{flow.max_message if flow else 0}; add FRAG to the stack, or raise max_credits",
+        )
+
+    def _try_send_in_pieces(self, lane: Lane, payload: Payload, flags: int) -> bool:
+        """A large message enters its lane as fragments, whole or not at all."""
+        assert self._fragmenter is not None
+        most = self._fragmenter.config.max_message_size
+        require(len(payload) <= most, f"a message of {len(payload)} bytes: the limit is {most}")
+        cost = len(payload) + MESSAGE_OVERHEAD
+        if cost > lane.room and lane.room < self._outbox_bytes:
+            return False
+        for header, piece in self._fragmenter.split(payload):
+            run = self._begin_run(lane, flags, header)
+            run.flags |= FRAGMENT
+            lane.room -= len(piece) + MESSAGE_OVERHEAD
+            run.payloads.append(piece)
+        if not lane.is_queued:
+            lane.is_queued = True
+            self._queued.append(lane)
+        return True
+
+    def _begin_run(self, lane: Lane, flags: int, header: bytes = b"") -> Run:
         require(
             not flags & ~MESSAGE_FLAGS, f"message flags {flags:#x}: unknown; see node.core.model"
         )
-        return lane.cut(flags)
+        return lane.cut(flags, header)
 
     def _pull(self, now: float) -> None:
-        """Batches leave each queued lane while its window has room."""
+        """Batches leave each queued lane while its window and its credits have room."""
         queued, self._queued = self._queued, []
-        unicast = self.unicast
-        max_batch, max_frame = self.settings.max_batch, self.settings.max_frame
-        window_bytes = self.settings.unicast_config.window_bytes
         for lane in queued:
             lane.is_queued = False
-            dest = lane.dest
-            while lane.run.payloads or len(lane.runs) > 1:
-                if lane.runs[0].flags & NO_RELIABILITY:
-                    self._send_unreliable(lane, now)
-                    continue
-                messages, size = unicast.room(dest)
-                # An empty window admits one message of any size, else that message never leaves.
-                single = size if size < window_bytes else UNLIMITED
-                batch = (
-                    lane.take(min(messages, max_batch), min(size, max_frame), single)
-                    if messages > 0
-                    else None
-                )
-                if batch is None:
-                    self._note_blocked(lane, now)
-                    break
-                unicast.send(dest, batch[0], batch[1], now)
-            else:
+            if self._pull_lane(lane, now):
                 if lane.blocked_since >= 0:
                     self._note_unblocked(lane, now)
+            else:
+                self._note_blocked(lane, now)
+
+    def _pull_lane(self, lane: Lane, now: float) -> bool:
+        """Send what is admitted; whether that was everything."""
+        dest = lane.dest
+        machine: Unicast | Multicast = self.unicast
+        if dest == GROUP:
+            assert self.multicast is not None
+            machine = self.multicast
+        flow = self._flow.get(wire.UFC if dest else wire.MFC)
+        max_batch, max_frame = self.settings.max_batch, self.settings.max_frame
+        window_bytes = machine.config.window_bytes
+        while lane.run.payloads or len(lane.runs) > 1:
+            run = lane.runs[0]
+            flags = run.flags
+            if flags & NO_RELIABILITY:
+                if dest == GROUP and self.role.view is None:
+                    return False
+                self._send_unreliable(lane, now)
+                continue
+            messages, size = machine.room(dest)
+            # An empty window admits one message of any size, else that message never leaves.
+            single = size if size < window_bytes else UNLIMITED
+            if flow is not None and not flags & NO_FC:
+                credit = flow.room(dest)
+                # Credits count payloads; what is taken is counted with its length and header.
+                alone = credit + LENGTH_COST + len(run.header)
+                size, single = min(size, credit), min(single, alone)
+            taken = (
+                lane.take(min(messages, max_batch), min(size, max_frame), single)
+                if messages > 0
+                else None
+            )
+            if taken is None:
+                self._wait_for_room(lane, flow, now)
+                return False
+            machine.send(dest, taken.payloads, taken.flags, now, taken.header)
+            if flow is not None and not flags & NO_FC:
+                flow.spent(dest, taken.size, now, taken.flags)
+            if dest == GROUP and self.group is not None:
+                self.group.multicast_sent(len(taken.payloads), taken.size, now)
+        return True
+
+    def _wait_for_room(self, lane: Lane, flow: Ufc | Mfc | None, now: float) -> None:
+        """Tell who can make room: the receivers' credits, or what empties the window."""
+        dest = lane.dest
+        is_exempt = lane.runs[0].flags & NO_FC
+        if flow is not None and not is_exempt and flow.room(dest) < lane.next_size():
+            flow.blocked(dest, lane.next_size(), now)
+        elif dest == GROUP and self.group is not None:
+            self.group.multicast_blocked(now)
 
     def _note_blocked(self, lane: Lane, now: float) -> None:
         if lane.blocked_since < 0:
@@ -291,11 +648,13 @@ class Stack:
             if lane.is_empty() and not lane.is_queued:
                 del self._lanes[peer]
 
+    # -- Messages without reliability ------------------------------------------------------------
+
     def _send_unreliable(self, lane: Lane, now: float) -> None:
-        batch = lane.take(self.settings.max_batch, self.settings.max_frame, UNLIMITED)
+        batch: Taken | None = lane.take(self.settings.max_batch, self.settings.max_frame, UNLIMITED)
         assert batch is not None
-        payloads, flags = batch
-        body = pack_body(payloads, self._codec.hash64)
+        flags = batch.flags
+        body = pack_body(batch.payloads, self._codec.hash64)
         self._tracer.record(
             trace.SENT,
             now,
@@ -312,13 +671,19 @@ class Stack:
         )
         if lane.dest != self._me:
             self._port.frames.append((lane.dest, head, body.data))
-        elif not flags & DONT_LOOPBACK:
-            self._deliver_unreliable(Head._make(wire.HEAD_STRUCT.unpack(head)), body.data, now)
+        if lane.dest in (self._me, GROUP) and not flags & DONT_LOOPBACK:
+            self._receive_unreliable(Head._make(wire.HEAD_STRUCT.unpack(head)), body.data, now)
 
-    def _deliver_unreliable(self, head: Head, body: bytes, now: float) -> None:
+    def _receive_unreliable(self, head: Head, body: bytes, now: float) -> None:
+        if head.kind != wire.DATA:
+            self._port.drop("kind")
+            return
         start, lengths = unpack_lengths_untrusted(head, body)
         if not self.unicast.is_consuming:
             self._port.drop("not-consuming", head.count)
+            return
+        if head.dest == GROUP and head.source not in self._member_shorts():
+            self._port.drop("unknown-sender", head.count)
             return
         self._tracer.record(
             trace.DELIVERED,
@@ -330,19 +695,40 @@ class Stack:
             digest=head.digest,
         )
         self._port.deliveries.append(
-            Delivery(head.source, 0, 1, head.count, head.flags, body, start, lengths)
+            Delivery(head.source, 0, 1, head.count, head.flags, body, start, lengths, head.dest)
         )
+
+    def _member_shorts(self) -> frozenset[int]:
+        return self.multicast.members if self.multicast is not None else frozenset()
+
+    # -- The record ------------------------------------------------------------------------------
 
     def _count_drops(self, now: float) -> None:
         port = self._port
         drops, port.drops = port.drops, {}
         for reason, number in drops.items():
+            if not number:
+                continue
             self.refused[reason] = self.refused.get(reason, 0) + number
             self._tracer.record(trace.DROPPED, now, count=number, text=reason)
 
+    def gauge(self, now: float) -> None:
+        """Record how full everything bounded is."""
+        self.unicast.gauge(now)
+        if self.group is not None:
+            self.group.gauge(now)
+        if self._reassembler is not None and self._reassembler.open_bytes:
+            self._tracer.record(
+                trace.GAUGE,
+                now,
+                stream=trace.FRAGMENT_BYTES,
+                lo=self._reassembler.open_bytes,
+                hi=self._reassembler.config.max_open_bytes,
+            )
+
     def _gauge(self, now: float) -> None:
         self._next_gauge = now + GAUGE_INTERVAL
-        self.unicast.gauge(now)
+        self.gauge(now)
         bound = self._outbox_bytes
         for lane in self._lanes.values():
             if lane.room < bound:
@@ -357,21 +743,12 @@ class Stack:
 
     def _describe(self) -> str:
         """The settings as the trace keeps them: what a checker needs to know about promises."""
-        config = self.settings.unicast_config
-        values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-        values["historical"] = {
-            field.name: getattr(config.historical, field.name)
-            for field in dataclasses.fields(config.historical)
-        }
-        return json.dumps(
-            {
-                "protocol": self.settings.unicast,
-                "timing": self.settings.timing.name,
-                "bounds": {
-                    name: None if bound == inf else bound
-                    for name, bound in self.unicast.bounds().items()
-                },
-                **values,
-            },
-            sort_keys=True,
-        )
+        bounds = {self.settings.unicast: self.unicast.bounds()}
+        if self.group is not None:
+            bounds |= self.group.bounds()
+        return describe(self.settings, bounds)
+
+    def bounds(self) -> dict[str, dict[str, float]]:
+        """What each protocol promises, by its name."""
+        mine = {self.settings.unicast: self.unicast.bounds()}
+        return mine | self.group.bounds() if self.group is not None else mine

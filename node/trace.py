@@ -39,6 +39,8 @@ FAULT: Final = 17
 PROBE: Final = 18
 PHASE: Final = 19
 STOP: Final = 20
+ALARM: Final = 21
+FREEZE: Final = 22
 
 EVENT_NAMES: Final[dict[int, str]] = {
     START: "start",
@@ -61,7 +63,29 @@ EVENT_NAMES: Final[dict[int, str]] = {
     PROBE: "probe",
     PHASE: "phase",
     STOP: "stop",
+    ALARM: "alarm",
+    FREEZE: "freeze",
 }
+
+# `stream` of a VIEW event.
+REGULAR: Final = 0
+MERGE: Final = 1
+"""The view joins groups that were apart."""
+
+# `stream` of a SUSPECT event: what became of a member in the eyes of the one that writes it.
+SUSPECTED: Final = 1
+CONFIRMED: Final = 2
+CLEARED: Final = 3
+SUSPICIONS: Final[dict[int, str]] = {
+    SUSPECTED: "suspected",
+    CONFIRMED: "confirmed",
+    CLEARED: "cleared",
+}
+
+# `stream` of a REQUESTED event.
+REPAIR: Final = 0
+JOINING: Final = 1
+"""The window is not yet known to be complete: it was opened at a join, a merge or a reconnect."""
 
 # `stream` of a CONN event: which half, and what it became.
 SENDER_OPEN: Final = 1
@@ -87,6 +111,8 @@ RECEIVE_MESSAGES: Final = 3
 RECEIVE_BYTES: Final = 4
 OUTBOX_BYTES: Final = 5
 CACHED_FRAMES: Final = 6
+QUEUED_MESSAGES: Final = 7
+FRAGMENT_BYTES: Final = 8
 GAUGES: Final[dict[int, str]] = {
     SEND_MESSAGES: "send window messages",
     SEND_BYTES: "send window bytes",
@@ -94,6 +120,8 @@ GAUGES: Final[dict[int, str]] = {
     RECEIVE_BYTES: "receive window bytes",
     OUTBOX_BYTES: "outbox bytes",
     CACHED_FRAMES: "cached early frames",
+    QUEUED_MESSAGES: "messages queued until the first view",
+    FRAGMENT_BYTES: "bytes of unfinished fragmented messages",
 }
 
 # `stream` of a DELIVERED event.

@@ -38,25 +38,33 @@ class Body(NamedTuple):
     digest: int
     count: int  # type: ignore[assignment]  # hides tuple.count
     width: int
+    headers: int
+    """Bytes before the lengths, which belong to upper protocols."""
 
 
-def pack_body(payloads: Sequence[Payload], hash64: Hash64) -> Body:
-    """Lengths, then the payloads back to back."""
+def pack_body(payloads: Sequence[Payload], hash64: Hash64, header: bytes = b"") -> Body:
+    """An upper protocol's header, if there is one, the lengths, the payloads back to back."""
     count = len(payloads)
     size = len(payloads[0])
+    if header:
+        vector = array("I", map(len, payloads))
+        if _SWAP:
+            vector.byteswap()
+        data = b"".join((header, vector.tobytes(), *payloads))
+        return Body(data, hash64(data), count, 4, len(header))
     if count == 1:
         data = _LENGTH.pack(size) + payloads[0]
-        return Body(data, hash64(data), 1, 0)
+        return Body(data, hash64(data), 1, 0, 0)
     lengths = list(map(len, payloads))
     if lengths.count(size) == count:
         data = b"".join((_LENGTH.pack(size), *payloads))
-        return Body(data, hash64(data), count, 0)
+        return Body(data, hash64(data), count, 0, 0)
     width = 2 if max(lengths) < 1 << 16 else 4
     vector = array(_VECTOR_CODES[width], lengths)
     if _SWAP:
         vector.byteswap()
     data = b"".join((vector.tobytes(), *payloads))
-    return Body(data, hash64(data), count, width)
+    return Body(data, hash64(data), count, width, 0)
 
 
 def unpack_lengths_untrusted(head: Head, body: bytes) -> tuple[int, int | Sequence[int]]:
@@ -130,11 +138,11 @@ class Codec:
         stamp: int,
     ) -> bytes:
         """The head of a DATA frame; the caller sends it followed by `body.data`."""
-        data, digest, count, width = body
+        data, digest, count, width, headers = body
         front = _FRONT.pack(
             wire.MAGIC, wire.VERSION, count, wire.DATA, protocol, transmission, flags,
             self.cluster, self.source, dest, conn, lo,
-            digest, mark, stamp, len(data), 0, width, 0,
+            digest, mark, stamp, len(data), headers, width, 0,
         )  # fmt: skip
         return front + _CHECK.pack(self.hash64(front) & _LOW_HALF)
 
@@ -149,15 +157,24 @@ class Codec:
         mark: int = 0,
         stamp: int = 0,
         ranges: Sequence[tuple[int, int]] = (),
+        *,
+        flags: int = 0,
+        body: bytes = b"",
     ) -> bytes:
-        """A whole control frame."""
-        body = pack_ranges(ranges) if ranges else b""
+        """A whole control frame; its body is either ranges or what the protocol packed itself."""
+        if ranges:
+            body = pack_ranges(ranges)
         front = _FRONT.pack(
-            wire.MAGIC, wire.VERSION, len(ranges), kind, protocol, transmission, 0,
+            wire.MAGIC, wire.VERSION, len(ranges), kind, protocol, transmission, flags,
             self.cluster, self.source, dest, conn, lo,
             self.hash64(body) if body else 0, mark, stamp, len(body), 0, 0, 0,
         )  # fmt: skip
         return front + _CHECK.pack(self.hash64(front) & _LOW_HALF) + body
+
+    def readdress(self, head: Head, dest: int, transmission: int) -> bytes:
+        """The head of a frame of anyone, to be sent again on behalf of who sent it first."""
+        front = _FRONT.pack(*head._replace(dest=dest, transmission=transmission)[:-1])
+        return front + _CHECK.pack(self.hash64(front) & _LOW_HALF)
 
     def unpack_untrusted(self, buffer: bytes, offset: int = 0) -> tuple[Head, bytes]:
         """The frame at `offset`, whole and unharmed, or BadFrame with the reason."""

@@ -30,6 +30,9 @@ FIRST: Final = 0x20
 RESET: Final = 0x40
 """The sender can no longer provide what lies before."""
 
+FRAGMENT: Final = 0x80
+"""One piece of a larger message: the body begins with a fragment's header."""
+
 FLAG_NAMES: Final = {
     OOB: "OOB",
     DONT_BUNDLE: "DONT_BUNDLE",
@@ -38,6 +41,7 @@ FLAG_NAMES: Final = {
     DONT_LOOPBACK: "DONT_LOOPBACK",
     FIRST: "FIRST",
     RESET: "RESET",
+    FRAGMENT: "FRAGMENT",
 }
 
 
@@ -162,7 +166,19 @@ class Delivery(Sequence[Payload]):
     nothing for them.
     """
 
-    __slots__ = ("_body", "_lengths", "_messages", "_start", "conn", "flags", "lo", "hi", "source")
+    __slots__ = (
+        "_body",
+        "_lengths",
+        "_messages",
+        "_start",
+        "conn",
+        "dest",
+        "flags",
+        "headers",
+        "hi",
+        "lo",
+        "source",
+    )
 
     def __init__(
         self,
@@ -174,8 +190,14 @@ class Delivery(Sequence[Payload]):
         body: Payload,
         start: int,
         lengths: int | Sequence[int],
+        dest: int,
+        headers: int = 0,
     ) -> None:
         self.source = source
+        self.dest = dest
+        """0 for a multicast, else the receiver."""
+        self.headers = headers
+        """Bytes at the start of the frame's body that belong to upper protocols."""
         self.conn = conn
         self.lo = lo
         self.hi = hi
@@ -184,6 +206,22 @@ class Delivery(Sequence[Payload]):
         self._start = start
         self._lengths = lengths
         self._messages: Sequence[Payload] | None = None
+
+    @property
+    def is_multicast(self) -> bool:
+        return not self.dest
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payloads together."""
+        if isinstance(self._lengths, int):
+            return self._lengths * (self.hi - self.lo + 1)
+        return sum(self._lengths)
+
+    @property
+    def header(self) -> bytes:
+        """The part of the body that belongs to upper protocols."""
+        return bytes(self._body[: self.headers])
 
     @property
     def messages(self) -> Sequence[Payload]:

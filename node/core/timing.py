@@ -52,6 +52,13 @@ class Timing:
             self.ack_delay >= 0, f"timing.ack_delay is {self.ack_delay}: it must not be negative"
         )
 
+    def repeat_wait(self, interval: float, tries: int) -> float:
+        """How long an answer to a control frame may take before the frame is repeated: `interval`,
+        or, in `fast`, two round trips that double up to it."""
+        if self.adaptive:
+            return min(interval, 2 * self.initial_rtt * (1 << min(tries, 10)))
+        return interval
+
 
 def next_on_grid(now: float, interval: float) -> float:
     """The first multiple of `interval` after `now`."""

@@ -195,6 +195,24 @@ class ReceiveWindow(Generic[T]):
             return [piece]
         return self._add_slowly(lo, hi, size, item, oob=oob)
 
+    def note(self, seqno: int) -> None:
+        """Something up to `seqno` exists; what of it lies within the window is missing."""
+        self.seen = max(self.seen, min(seqno, self.delivered + self.capacity))
+
+    def places(self) -> list[tuple[int, int]]:
+        """What was delivered out of band, ahead of what is missing."""
+        return [(piece.lo, piece.hi) for piece in self._islands if piece.item is None]
+
+    def hold_place(self, lo: int, hi: int) -> None:
+        """Take note of what was delivered before this window was: it must not be again."""
+        first, last = max(lo, self.deliverable + 1), min(hi, self.delivered + self.capacity)
+        if first > last:
+            return
+        self.seen = max(self.seen, last)
+        for gap_lo, gap_hi in self._absent(first, last):
+            self._store(Piece(gap_lo, gap_hi, 0, None))
+        self._absorb()
+
     def take_ready(self) -> list[Piece[T]]:
         """Take everything that is next in order."""
         ready = self._ready

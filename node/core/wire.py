@@ -32,18 +32,23 @@ class Head(NamedTuple):
     kind: Annotated[int, Field("B", "what the frame is, see kinds")]
     protocol: Annotated[int, Field("B", "which protocol it belongs to, see protocols")]
     transmission: Annotated[int, Field("B", "0 at first, +1 for each repeat, saturating at 255")]
-    flags: Annotated[int, Field("B", "message flags, FIRST, RESET")]
+    flags: Annotated[int, Field("B", "message flags, FIRST, RESET, FRAGMENT")]
     cluster: Annotated[int, Field("I", "hash of the cluster name")]
     source: Annotated[int, Field("I", "short id of the sender")]
-    dest: Annotated[int, Field("I", "short id of the receiver, or of the group")]
-    conn: Annotated[int, Field("I", "connection id, serial; 0 none")]
+    dest: Annotated[int, Field("I", "short id of the receiver; 0 the whole group")]
+    conn: Annotated[int, Field("I", "connection id, serial; 0 none (multicasts)")]
     lo: Annotated[int, Field("Q", "first seqno of DATA; acked or highest seqno of a control frame")]
     digest: Annotated[int, Field("Q", "XXH3-64 of the body; 0 for an empty body")]
     mark: Annotated[
         int, Field("Q", "DATA: highest seqno the sender has dropped; STABLE: highest received")
     ]
     stamp: Annotated[
-        int, Field("I", "timestamp of ACK, STABLE, SFS; DATA answering an SFS echoes its stamp")
+        int,
+        Field(
+            "I",
+            "timestamp of ACK, STABLE, SFS; DATA answering an SFS echoes its stamp; "
+            "multicast DATA: number of the sender's view",
+        ),
     ]
     size: Annotated[int, Field("I", "bytes of the body")]
     headers: Annotated[int, Field("H", "bytes of the body taken by headers of upper protocols")]
@@ -76,6 +81,9 @@ OFFSETS: Final = _offsets()
 assert HEAD_SIZE == 2 * PREAMBLE_SIZE
 assert OFFSETS["digest"] == PREAMBLE_SIZE
 
+GROUP: Final = 0
+"""The destination of what is meant for every member of the cluster."""
+
 # Kinds of frames.
 DATA: Final = 1
 ACK: Final = 2
@@ -84,6 +92,35 @@ XMIT_REQ: Final = 4
 STABLE: Final = 5
 CLOSE: Final = 6
 RESET_TO: Final = 7
+HIGHEST_SEQNO: Final = 8
+BASELINE: Final = 9
+BASELINE_REQ: Final = 10
+GOSSIP: Final = 11
+STABILITY: Final = 12
+CREDIT: Final = 13
+CREDIT_REQ: Final = 14
+GET_MBRS_REQ: Final = 15
+GET_MBRS_RSP: Final = 16
+INFO: Final = 17
+VIEW_REQ: Final = 18
+VIEW_RSP: Final = 19
+HEARTBEAT: Final = 20
+ARE_YOU_DEAD: Final = 21
+I_AM_NOT_DEAD: Final = 22
+SUSPECT: Final = 23
+UNSUSPECT: Final = 24
+JOIN_REQ: Final = 25
+JOIN_RSP: Final = 26
+LEAVE_REQ: Final = 27
+LEAVE_RSP: Final = 28
+VIEW: Final = 29
+VIEW_ACK: Final = 30
+GET_VIEW: Final = 31
+MERGE_REQ: Final = 32
+MERGE_RSP: Final = 33
+CANCEL_MERGE: Final = 34
+GET_DIGEST_REQ: Final = 35
+GET_DIGEST_RSP: Final = 36
 
 KINDS: Final[dict[int, tuple[str, str]]] = {
     DATA: ("DATA", "a batch of messages"),
@@ -92,10 +129,49 @@ KINDS: Final[dict[int, tuple[str, str]]] = {
         "SFS",
         "send first seqno: the receiver has no window for connection `conn`; it just saw `lo`",
     ),
-    XMIT_REQ: ("XMIT_REQ", "the receiver misses these ranges"),
+    XMIT_REQ: ("XMIT_REQ", "the receiver misses these ranges; of multicasts, `conn` sent them"),
     STABLE: ("STABLE", "delivered up to `lo`, received up to `mark`"),
     CLOSE: ("CLOSE", "the sender has removed connection `conn`"),
     RESET_TO: ("RESET_TO", "what lies at or below `lo` can no longer be sent"),
+    HIGHEST_SEQNO: ("HIGHEST_SEQNO", "the highest multicast of the sender is `lo`"),
+    BASELINE: (
+        "BASELINE",
+        "of the sender's multicasts, `mark + 1` to `lo` can still be had; with FIRST, for good",
+    ),
+    BASELINE_REQ: ("BASELINE_REQ", "the receiver wants a BASELINE"),
+    GOSSIP: ("GOSSIP", "what a member has delivered and received: a digest; `lo` is its view"),
+    STABILITY: ("STABILITY", "what every member of view `lo` has delivered: a digest"),
+    CREDIT: (
+        "CREDIT",
+        "the receiver takes messages up to byte `lo` in all; it last heard of `mark`",
+    ),
+    CREDIT_REQ: (
+        "CREDIT_REQ",
+        "the sender has sent `lo` bytes in all, the last as `mark`, of which `stamp` messages are "
+        "unacked; with FIRST it does not wait yet",
+    ),
+    GET_MBRS_REQ: ("GET_MBRS_REQ", "who is there? with what the asker is"),
+    GET_MBRS_RSP: ("GET_MBRS_RSP", "what a member is"),
+    INFO: ("INFO", "the sender's view id, for whoever disagrees"),
+    VIEW_REQ: ("VIEW_REQ", "asks for the receiver's view"),
+    VIEW_RSP: ("VIEW_RSP", "the sender's view"),
+    HEARTBEAT: ("HEARTBEAT", "the sender is alive"),
+    ARE_YOU_DEAD: ("ARE_YOU_DEAD", "asks a suspected member for a sign of life"),
+    I_AM_NOT_DEAD: ("I_AM_NOT_DEAD", "a sign of life, asked for"),
+    SUSPECT: ("SUSPECT", "these members are believed dead"),
+    UNSUSPECT: ("UNSUSPECT", "these members are alive after all"),
+    JOIN_REQ: ("JOIN_REQ", "let me in"),
+    JOIN_RSP: ("JOIN_RSP", "the first view of a joiner and where its windows begin, or why not"),
+    LEAVE_REQ: ("LEAVE_REQ", "let me go"),
+    LEAVE_RSP: ("LEAVE_RSP", "you are out"),
+    VIEW: ("VIEW", "install this view; `lo` is its number"),
+    VIEW_ACK: ("VIEW_ACK", "the sender has view `lo`"),
+    GET_VIEW: ("GET_VIEW", "asks for a view newer than `lo`"),
+    MERGE_REQ: ("MERGE_REQ", "asks a group to take part in a merge"),
+    MERGE_RSP: ("MERGE_RSP", "a group's view and digest, or a rejection"),
+    CANCEL_MERGE: ("CANCEL_MERGE", "the merge is off"),
+    GET_DIGEST_REQ: ("GET_DIGEST_REQ", "asks a member how far its own multicasts are"),
+    GET_DIGEST_RSP: ("GET_DIGEST_RSP", "how far they are, and the view it holds"),
 }
 
 # Protocols.
@@ -104,6 +180,17 @@ UNICAST: Final = 1
 UNICAST2: Final = 2
 UNICAST3: Final = 3
 UNICAST4: Final = 4
+NAKACK2: Final = 5
+MCAST: Final = 6
+STABLE_PROTOCOL: Final = 7
+GMS: Final = 8
+MERGE3: Final = 9
+FD_ALL3: Final = 10
+FD_SOCK2: Final = 11
+VERIFY_SUSPECT2: Final = 12
+DISCOVERY: Final = 13
+UFC: Final = 14
+MFC: Final = 15
 
 PROTOCOLS: Final[dict[int, str]] = {
     NONE: "NONE",
@@ -111,6 +198,17 @@ PROTOCOLS: Final[dict[int, str]] = {
     UNICAST2: "UNICAST2",
     UNICAST3: "UNICAST3",
     UNICAST4: "UNICAST4",
+    NAKACK2: "NAKACK2",
+    MCAST: "MCAST",
+    STABLE_PROTOCOL: "STABLE",
+    GMS: "GMS",
+    MERGE3: "MERGE3",
+    FD_ALL3: "FD_ALL3",
+    FD_SOCK2: "FD_SOCK2",
+    VERIFY_SUSPECT2: "VERIFY_SUSPECT2",
+    DISCOVERY: "DISCOVERY",
+    UFC: "UFC",
+    MFC: "MFC",
 }
 KIND_BY_NAME: Final = {name: kind for kind, (name, _about) in KINDS.items()}
 PROTOCOL_BY_NAME: Final = {name: protocol for protocol, name in PROTOCOLS.items()}

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from node.core import wire
 
 if TYPE_CHECKING:
     from node.core.codec import Codec
     from node.core.model import Delivery
+    from node.protocols.events import Event
     from node.trace import Tracer
 
+EVERYONE: Final = -1
+"""Where a frame for the group goes that must reach members of other groups, too: over a network
+with multicast it is the group; over connections, whoever discovery knows an address of."""
+
 Frame = tuple[int, bytes, bytes]
-"""Destination short id, head, body: two parts, so that a transport may gather instead of copy."""
+"""Destination (a short id, wire.GROUP or EVERYONE), head, body: two parts, so that a transport may
+gather instead of copy."""
 
 
 class Port:
     """The seam between a protocol and the stack. Everything on it only enqueues."""
 
-    __slots__ = ("closed", "codec", "deliveries", "drops", "frames", "me", "tracer", "woken")
+    __slots__ = (
+        "closed",
+        "codec",
+        "deliveries",
+        "drops",
+        "events",
+        "frames",
+        "links",
+        "me",
+        "tracer",
+        "woken",
+    )
 
     def __init__(self, codec: Codec, tracer: Tracer) -> None:
         self.codec = codec
@@ -25,12 +44,39 @@ class Port:
         self.frames: list[Frame] = []
         self.deliveries: list[Delivery] = []
         self.woken: list[int] = []
-        """Peers whose window has room again."""
+        """Destinations whose window has room again."""
         self.closed: list[int] = []
         """Peers whose sender entry was removed."""
         self.drops: dict[str, int] = {}
         """What was refused in this turn, by reason; the stack records and counts it."""
+        self.events: list[Event] = []
+        """What other protocols of this member should know."""
+        self.links: list[tuple[int, bool]] = []
+        """Monitored connections to open (True) or to close, by peer; see FD_SOCK2."""
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Count something refused or thrown away."""
         self.drops[reason] = self.drops.get(reason, 0) + count
+
+    def control(
+        self,
+        dest: int,
+        kind: int,
+        protocol: int,
+        lo: int = 0,
+        *,
+        body: bytes = b"",
+        conn: int = 0,
+        mark: int = 0,
+        stamp: int = 0,
+        flags: int = 0,
+        transmission: int = 0,
+    ) -> None:
+        """Send a control frame. `transmission` tells repeats apart: the fate of a frame is drawn
+        from its preamble, so a repeat that equals a lost frame would be lost for ever."""
+        frame = self.codec.pack_control(
+            kind, protocol, dest if dest > 0 else wire.GROUP, conn, lo,
+            transmission=min(transmission, wire.MAX_TRANSMISSION), mark=mark, stamp=stamp,
+            flags=flags, body=body,
+        )  # fmt: skip
+        self.frames.append((dest, frame, b""))

@@ -8,7 +8,7 @@ frame acts on it, by default once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypedDict, Unpack
 
@@ -85,6 +85,7 @@ class Which(TypedDict, total=False):
     """What else a rule may say; see Rule."""
 
     dest: str
+    protocol: int
     conn: int
     times: int
     after: int
@@ -101,6 +102,7 @@ class Rule:
     kind: int | None
     seqno: int | None = None
     dest: str | None = None
+    protocol: int | None = None
     conn: int | None = None
     times: int = 1
     after: int = 0
@@ -125,6 +127,7 @@ class Rule:
             self.source in (None, sent.source)
             and self.dest in (None, sent.dest)
             and self.kind in (None, sent.kind)
+            and self.protocol in (None, sent.head.protocol)
             and self.conn in (None, sent.head.conn)
             and (self.seqno is None or sent.lo <= self.seqno <= sent.hi)
         )
@@ -220,6 +223,7 @@ class Member:
     def crash(self) -> None:
         """Gone without a word."""
         self.host.is_alive = False
+        self.world.ended(self)
 
     def turn(self) -> None:
         self.world.engine.end_turn(self.host)
@@ -320,6 +324,8 @@ class World:
         first_conn: int = 1,
         delay: float = DELAY,
         outbox_bytes: int | None = None,
+        stack: str = "unicast-only",
+        protocols: Mapping[str, Mapping[str, object]] | None = None,
         **overrides: object,
     ) -> None:
         self.delay = delay
@@ -331,8 +337,11 @@ class World:
         self._identities: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._members: dict[int, Member] = {}
-        self.engine = Engine(self.transmit, self._deliver)
-        self.settings = _settings(generation, timing, max_batch, tuple(overrides.items()))
+        self.engine = Engine(self.transmit, self._deliver, self._after_turn)
+        if stack == "unicast-only":
+            self.settings = _settings(generation, timing, max_batch, tuple(overrides.items()))
+        else:
+            self.settings = load_settings(stack, timing, protocols=protocols, max_batch=max_batch)
         if outbox_bytes is not None:
             self.settings = dataclasses.replace(self.settings, outbox_bytes=outbox_bytes)
         for name in members:
@@ -345,8 +354,14 @@ class World:
         if name in self._names.values():
             self[name].crash()
         self._identities[name] = identity
-        config = dataclasses.replace(self.settings.unicast_config, **overrides)
-        settings = dataclasses.replace(self.settings, unicast_config=config)
+        settings = self.settings
+        if overrides:
+            config = dataclasses.replace(settings.unicast_config, **overrides)
+            layers = tuple(
+                (name, config if name == settings.unicast else other)
+                for name, other in settings.layers
+            )
+            settings = dataclasses.replace(settings, layers=layers)
         member = Member(self, name, identity, settings)
         self._names[member.short] = name
         self._members[member.short] = member
@@ -487,6 +502,14 @@ class World:
 
     def transmit(self, host: Host, dest: int, frame: bytes) -> None:
         """Take a frame from a member; frames to nobody are kept in the record and lost."""
+        if dest <= wire.GROUP:
+            for member in self._members.values():
+                if member.host is not host:
+                    self._transmit(host, member.short, frame)
+            return
+        self._transmit(host, dest, frame)
+
+    def _transmit(self, host: Host, dest: int, frame: bytes) -> None:
         head = Head._make(wire.HEAD_STRUCT.unpack_from(frame))
         sent = Sent(self.now, host.name, self._names.get(dest, "?"), head, frame)
         self.wire.append(sent)
@@ -513,10 +536,16 @@ class World:
 
     def _arrive(self, sent: Sent, data: bytes, delay: float) -> None:
         sent.arrivals.append(self.now + delay)
-        self.engine.arrive(self.now + delay, sent.head.dest, data)
+        self.engine.arrive(self.now + delay, sent.head.dest or self.short(sent.dest), data)
 
     def _deliver(self, host: Host, deliveries: list[Delivery]) -> None:
         self._members[host.short].deliveries += deliveries
+
+    def ended(self, member: Member) -> None:
+        """A process is gone; its connections, where there are any, tell."""
+
+    def _after_turn(self, host: Host) -> None:
+        """What a group's stack has to say besides frames; a world without groups has nothing."""
 
     def _rule(
         self, does: str, source: str | None, kind: int | None, seqno: int | None,

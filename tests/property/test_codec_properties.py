@@ -54,7 +54,7 @@ def test_any_batch_comes_out_as_it_went_in(
 
     start, lengths = unpack_lengths_untrusted(head, body)
     hi = lo + head.count - 1
-    delivery = Delivery(source, conn, lo, hi, flags, body, start, lengths)
+    delivery = Delivery(source, conn, lo, hi, flags, body, start, lengths, 1)
     assert list(delivery) == payloads
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from functools import cache
 from itertools import accumulate
+from random import Random
 from types import ModuleType
 from typing import NamedTuple
 
@@ -22,9 +24,22 @@ from node.core import codec as codec_module
 from node.core import wire
 from node.core.codec import Codec, pack_ranges, unpack_lengths_untrusted, unpack_ranges_untrusted
 from node.core.errors import BadFrame, BadTrace
-from node.core.model import split_payloads
+from node.core.model import Address, split_payloads
 from node.core.wire import Head
-from tests.wire.make_golden import CLUSTER, golden
+from node.settings import StackSettings, load_settings
+from node.stack import Stack
+from tests.wire.make_golden import (
+    CLUSTER,
+    DEST,
+    FROM,
+    THIRD,
+    TO,
+    VIEW,
+    detection_frames,
+    golden,
+    membership_frames,
+    multicast_frames,
+)
 
 READER = Codec(CLUSTER, 1, hash64)
 HEALTHY = {name: frame for name, frame in golden().items() if name != "trace-blocks"}
@@ -278,6 +293,89 @@ def test_parsers_of_bodies_stand_alone(body: Body, changes: dict[str, int]) -> N
     read_ranges(head, body.data)
 
 
+# -- A group -------------------------------------------------------------------------------------
+
+
+GROUP_FRAMES = [*multicast_frames().values(), *membership_frames().values()]
+GROUP_FRAMES += detection_frames().values()
+SPEAKERS = st.sampled_from([FROM, FROM, THIRD, Address(0xD, "stranger")])
+
+
+@st.composite
+def rehashed(draw: st.DrawFn) -> bytes:
+    """A frame of a group, of which anything may have been changed, under hashes that agree."""
+    frame = draw(st.sampled_from(GROUP_FRAMES))
+    body = draw(st.just(frame[wire.HEAD_SIZE :]) | damaged(frame[wire.HEAD_SIZE :]))
+    head = Head._make(wire.HEAD_STRUCT.unpack_from(frame))
+    changed = draw(
+        st.dictionaries(
+            st.sampled_from(["count", "kind", "flags", "dest", "conn", "lo", "mark", "stamp"]),
+            NUMBERS | st.sampled_from([FROM.short, DEST, THIRD.short]),
+            max_size=2,
+        )
+    )
+    fields = head._asdict() | {"source": draw(SPEAKERS).short} | changed
+    fields |= {"size": len(body), "digest": hash64(body) if body else 0}
+    front = b"".join(
+        (fields[name] & (1 << bits) - 1).to_bytes(bits // 8, "big")
+        for name, bits in FIELD_BITS.items()
+    )[: wire.CHECK_OFFSET]
+    return front + struct.pack(">I", hash64(front) & 0xFFFFFFFF) + body
+
+
+@cache
+def stack_settings(stack: str) -> StackSettings:
+    return load_settings(stack, "fast")
+
+
+def group_hash(data: bytes) -> int:
+    """The hash of frames, under which the name of the cluster gives the golden one."""
+    return CLUSTER if data == b"golden" else hash64(data)
+
+
+def group_member(stack: str, *, joined: bool) -> Stack:
+    """The receiver of the golden frames, in its view or on its way to a first one."""
+    tracer = trace.Tracer(DEST, 0, hash64, lambda _block: None)
+    settings = stack_settings(stack)
+    member = Stack(TO, "golden", settings, group_hash, tracer, 0.0, dice=Random(1))
+    if joined:
+        member.install_view(VIEW, 0.0)
+    else:
+        member.start(0.0)
+    return member
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("joined", [True, False], ids=["joined", "joining"])
+@pytest.mark.parametrize("stack", ["udp", "mcast", "tcp-no-retransmit"])
+@given(frames=st.lists(rehashed(), max_size=8))
+def test_whatever_is_said_to_a_member_of_a_group_it_goes_on(
+    stack: str, frames: list[bytes], *, joined: bool
+) -> None:
+    """Counted, believed or ignored, but never an error, and never more work than there is to do:
+    afterwards the member still ticks, sends, and leaves its trace in order (G5)."""
+    member = group_member(stack, joined=joined)
+    now = 0.0
+    for frame in frames:
+        member.receive(frame, now)
+        member.end_turn(now)
+        now += 0.01
+    for _ in range(30):
+        due = member.next_deadline()
+        if due > now + 5:
+            break
+        now = max(now, due)
+        member.tick(now)
+        member.end_turn(now)
+    if member.view is not None:
+        views = member.take_views()
+        assert [view.id.number for view in views] == sorted({view.id.number for view in views})
+        assert all(TO in view.members for view in views)
+        assert member.try_send(wire.GROUP, b"still here")
+    member.gauge(now)
+    member.stop(now)
+
+
 # -- Traces --------------------------------------------------------------------------------------
 
 
@@ -317,7 +415,9 @@ def public_parsers(*modules: ModuleType) -> Iterable[str]:
 
 
 def test_no_parser_of_untrusted_bytes_is_left_out() -> None:
-    """Whoever adds one to these modules adds it to the attackers above."""
+    """Whoever adds one to these modules adds it to the attackers above, and whoever adds one to
+    membership a frame to the golden ones, which are what a group is attacked with."""
+    assert {frame[wire.OFFSETS["kind"]] for frame in HEALTHY.values()} == set(wire.KINDS)
     assert sorted(public_parsers(codec_module, trace)) == [
         "read_blocks_untrusted",
         "unpack_lengths_untrusted",

@@ -15,6 +15,7 @@ from chaos.scenario import (
     Budget,
     Cluster,
     Expect,
+    ExpectView,
     Limits,
     Link,
     Load,
@@ -162,7 +163,21 @@ def link_faults(draw: st.DrawFn, members: faults.Names) -> faults.Action:
             SHARES.map(lambda rate: faults.Corrupt(**sides, rate=rate)),
             st.floats(1e-6, 1e12).map(lambda rate: faults.Bandwidth(**sides, rate=rate)),
             st.just(faults.Partition(groups=(tuple(pair[:1]), tuple(pair[1:])))),
-            st.just(faults.Partition(groups=())),
+            st.sampled_from(faults.SHAPES[:4]).map(lambda shape: faults.Partition(shape=shape)),
+            st.builds(
+                lambda p_bad, p_good, loss_bad, loss_good: faults.GilbertElliott(
+                    **sides, p_bad=p_bad, p_good=p_good, loss_bad=loss_bad, loss_good=loss_good
+                ),
+                SHARES,
+                SHARES,
+                SHARES,
+                st.just(0.0) | SHARES,
+            ),
+            st.builds(
+                lambda nth, burst: faults.NthLoss(**sides, nth=nth, burst=burst),
+                st.integers(2, 1000),
+                COUNTS,
+            ),
         )
     )
 
@@ -170,7 +185,7 @@ def link_faults(draw: st.DrawFn, members: faults.Names) -> faults.Action:
 @st.composite
 def member_actions(draw: st.DrawFn, members: faults.Names) -> faults.Action:
     member, peer = draw(st.permutations(members))[:2]
-    chosen = draw(st.sampled_from([member, faults.RANDOM]))
+    chosen = draw(st.sampled_from([member, faults.RANDOM, *faults.ROLES]))
     half = draw(st.sampled_from(["both", "sender", "receiver"]))
     attribute = draw(st.sampled_from(["xmit_interval", "max_bytes", "ack_threshold"]))
     value: object = draw({"xmit_interval": TIMES}.get(attribute, COUNTS))
@@ -180,6 +195,8 @@ def member_actions(draw: st.DrawFn, members: faults.Names) -> faults.Action:
                 faults.Crash(member=chosen),
                 faults.Pause(member=chosen),
                 faults.Restart(member=chosen),
+                faults.Leave(member=chosen),
+                faults.Churn(members=(member, peer), every=draw(st.floats(1.0, 100.0))),
                 faults.Stall(member=member),
                 faults.Close(member=member, peer=peer),
                 faults.Forget(member=member, peer=peer, half=half),
@@ -191,7 +208,22 @@ def member_actions(draw: st.DrawFn, members: faults.Names) -> faults.Action:
     )
 
 
-LASTING = (faults.NetworkFault, faults.Crash, faults.Pause, faults.Stall)
+LASTING = (faults.NetworkFault, faults.Crash, faults.Pause, faults.Stall, faults.Leave)
+FLAPPING = (faults.Partition, faults.LinkFault)
+
+
+@st.composite
+def steps(draw: st.DrawFn, action: faults.Action, name: str | None) -> Step:
+    """An action with times that go with it."""
+    at = draw(TIMES)
+    if isinstance(action, faults.Churn):
+        return Step(at=at, action=action, name=name, duration=draw(SPANS))
+    if isinstance(action, FLAPPING) and draw(st.booleans()):
+        every = draw(st.floats(10.0, RUN))
+        up = every * draw(st.floats(0.01, 0.99))
+        return Step(at=at, action=action, name=name, duration=draw(SPANS), every=every, up=up)
+    lasts = draw(st.none() | SPANS) if isinstance(action, LASTING) else None
+    return Step(at=at, action=action, name=name, duration=lasts)
 
 
 @st.composite
@@ -201,20 +233,15 @@ def timelines(draw: st.DrawFn, members: faults.Names) -> tuple[Step, ...]:
             st.one_of(link_faults(members), rules(members), member_actions(members)), max_size=6
         )
     )
-    steps = [
-        Step(
-            at=draw(TIMES),
-            action=action,
-            name=draw(st.sampled_from([None, f"fault-{number}"])),
-            duration=draw(st.none() | SPANS) if isinstance(action, LASTING) else None,
-        )
+    timeline = [
+        draw(steps(action, draw(st.sampled_from([None, f"fault-{number}"]))))
         for number, action in enumerate(actions)
     ]
-    healable = [step for step in steps if isinstance(step.action, faults.NetworkFault)]
+    healable = [step for step in timeline if isinstance(step.action, faults.NetworkFault)]
     if healable and draw(st.booleans()):
         name = draw(st.sampled_from([None, healable[0].name]))
-        steps.append(Step(at=RUN, action=faults.Heal(name=name)))
-    return tuple(steps)
+        timeline.append(Step(at=RUN, action=faults.Heal(name=name)))
+    return tuple(timeline)
 
 
 @st.composite
@@ -225,10 +252,14 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     if "multicast" not in needs and any(load.do == "multicast" for load in workload):
         needs.append("multicast")
     pairs = sorted({pair for load in workload for pair in load.pairs() if pair[0] != pair[1]})
-    expect = []
+    expect: list[Expect | ExpectView] = []
     for source, dest in draw(st.lists(st.sampled_from(pairs), max_size=2)) if pairs else []:
         count = draw(st.sampled_from([None, 1]))
         expect.append(Expect(by=draw(TIMES), sources=(source,), dests=(dest,), count=count))
+    views = st.builds(
+        lambda by, seen_by: ExpectView(by=by, seen_by=seen_by, view=members), TIMES, some(members)
+    )
+    expect += draw(st.lists(views, max_size=2))
     settings = draw(st.dictionaries(NAMES.map(lambda name: name.replace("-", "_")), VALUES))
     # A name says what its value is: these would be durations and sizes.
     plain = {
@@ -246,6 +277,10 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             settings=(*plain.items(), ("window_bytes", draw(COUNTS)), ("a_timeout", draw(TIMES))),
             max_batch=draw(st.none() | COUNTS),
             unicast_first_conn=draw(st.none() | st.integers(1, (1 << 32) - 1)),
+            multicast_settings=draw(st.sampled_from([(), (("xmit_interval", 0.0),)])),
+            protocols=draw(st.sampled_from([(), (("GMS", ()), ("MFC", (("max_bytes", 4096),)))])),
+            late=draw(st.sampled_from([(), members[:1]])),
+            joins=draw(st.sampled_from(["together", "one-by-one"])),
         ),
         network=draw(links()),
         workload=workload,

@@ -7,19 +7,35 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from shutil import copytree
+from typing import Any
 
 import pytest
+import yaml
 from xxhash import xxh3_64_intdigest
 
 from chaos.backends.sim import simulate
-from chaos.cli import library
 from chaos.cluster import CLUSTER, GENERATIONS
+from chaos.library import library
 from chaos.oracles.verdict import CHECKS
-from chaos.scenario import BUDGET, GUARANTEES, LIMITS, NETWORK, parse_scenario
+from chaos.scenario import BUDGET, GUARANTEES, LIMITS, NETWORK, Scenario, parse_scenario
 from chaos.timeline import WORDS, actions
 from chaos.workload import LOADS, load_shapes
 from docs.make_tables import TABLES, filled
+from node import settings as settings_files
+from node.core.errors import ConfigError
+from node.core.match import ANYTHING, Match, read_match
+from node.core.timing import Timing
+from node.protocols.discovery import DiscoveryConfig, StaticConfig
+from node.protocols.multicast import (
+    HistoricalMulticast,
+    McastConfig,
+    MulticastConfig,
+    Nakack2Config,
+)
+from node.protocols.probes import PROBES, ProbeConfig
 from node.protocols.unicast import (
     Historical,
     Unicast1Config,
@@ -28,7 +44,8 @@ from node.protocols.unicast import (
     Unicast4Config,
     UnicastConfig,
 )
-from node.settings import convert
+from node.settings import convert, load_settings
+from node.stack_rules import CONFIGS, Nio2Config, TransportConfig, check_order
 from node.trace import EVENT_NAMES, Event, read_blocks_untrusted
 from stormcast.cli import COMMANDS
 
@@ -39,12 +56,36 @@ PAGES = sorted(
     key=lambda path: path.relative_to(ROOT).as_posix(),
 )
 MEMBERS = ("n0", "n1", "n2")
-GENERATION_CONFIGS = {
-    "unicast1.md": Unicast1Config,
-    "unicast2.md": Unicast2Config,
-    "unicast3.md": Unicast3Config,
-    "unicast4.md": Unicast4Config,
+SETTINGS_PAGES: dict[type, tuple[str, type | None]] = {
+    UnicastConfig: ("protocols/unicast.md", None),
+    Unicast1Config: ("protocols/unicast1.md", UnicastConfig),
+    Unicast2Config: ("protocols/unicast2.md", UnicastConfig),
+    Unicast3Config: ("protocols/unicast3.md", UnicastConfig),
+    Unicast4Config: ("protocols/unicast4.md", UnicastConfig),
+    MulticastConfig: ("protocols/multicast.md", None),
+    Nakack2Config: ("protocols/nakack2.md", MulticastConfig),
+    McastConfig: ("protocols/mcast.md", MulticastConfig),
+    CONFIGS["FRAG"]: ("protocols/frag.md", None),
+    CONFIGS["MFC"]: ("protocols/flow.md", None),
+    CONFIGS["GMS"]: ("protocols/gms.md", None),
+    CONFIGS["STABLE"]: ("protocols/stable.md", None),
+    CONFIGS["VERIFY_SUSPECT2"]: ("protocols/verify_suspect2.md", None),
+    CONFIGS["FD_ALL3"]: ("protocols/fd_all3.md", None),
+    CONFIGS["FD_SOCK2"]: ("protocols/fd_sock2.md", None),
+    CONFIGS["MERGE3"]: ("protocols/merge3.md", None),
+    DiscoveryConfig: ("protocols/discovery.md", None),
+    StaticConfig: ("protocols/discovery.md", DiscoveryConfig),
+    TransportConfig: ("stacks.md", None),
+    Nio2Config: ("stacks.md", TransportConfig),
+    Timing: ("stacks.md", None),
+    ProbeConfig: ("protocols/probes.md", None),
+    **{
+        probe.config_type: ("protocols/probes.md", ProbeConfig)
+        for probe in PROBES.values()
+        if probe.config_type is not ProbeConfig
+    },
 }
+"""Where settings are described, and the ones they add to."""
 
 
 def page(name: str) -> str:
@@ -135,18 +176,57 @@ def test_every_kind_of_event_is_described() -> None:
     assert {int(row[0]): row[1] for row in event_rows()} == EVENT_NAMES
 
 
+GROUP_STORIES = {
+    # Loss, a merge, a crash: repairs by others than the sender, suspicions, stability.
+    "udp": (
+        "multicast_settings: {xmit_from_random_member: true}",
+        "{at: 4s, do: partition, groups: halves, for: 8s}, {at: 20s, do: crash, member: n1}, "
+        "{at: 24s, do: leave, member: n0}",
+    ),
+    # A full window: somebody blocks, acks come, and are frozen while a digest is in use.
+    "mcast": (
+        "multicast_settings: {window_messages: 20}",
+        "{at: 5s, do: stall, member: n2, for: 3s}, {at: 12s, do: join, member: n3}",
+    ),
+    # One message that never arrives, and nobody who asks for it: in the end, an alarm.
+    "tcp-no-retransmit": (
+        "multicast_settings: {gap_alarm: 2s}",
+        "{at: 4s, do: rule, does: drop, match: {kind: DATA, protocol: NAKACK2, to: n1}, times: 1}",
+    ),
+}
+
+
+def group_story(stack: str) -> Scenario:
+    """Four members that multicast while something happens to them."""
+    cluster, steps = GROUP_STORIES[stack]
+    return parse_scenario(
+        "name: story\nguarantees: [G1]\nnetwork: {delay: 1ms}\nlimits: {run: 120s}\n"
+        f"cluster: {{members: 4, stack: {stack}, timing: fast, max_batch: 3, late: [n3], "
+        f"{cluster}}}\n"
+        "workload: [{do: multicast, from: all, count: 60, rate: 30/s, burst: 5, start: 3s}]\n"
+        f"timeline: [{{at: 1s, do: loss, rate: 5%, for: 9s}}, {steps}]\n"
+    )
+
+
+RARE = {"delivered": {"flags", "stream", "trim"}, "retransmitted": {"flags"}}
+"""What needs a flag of the sender, or a batch of which only a part is new."""
+
+
 @cache
 def recorded_fields() -> dict[str, set[str]]:
     """The fields that events of each kind set, in a few runs."""
     wanted = {"narrow-link", "receiver-forgets-sender", "slow-application"}
+    stories = [
+        replace(scenario, cluster=replace(scenario.cluster, max_batch=3))
+        for scenario in library()
+        if scenario.name in wanted
+    ]
+    stories += map(group_story, GROUP_STORIES)
     found: dict[str, set[str]] = {}
-    for scenario in library():
-        if scenario.name in wanted:
-            for event in events_of(
-                replace(scenario, cluster=replace(scenario.cluster, max_batch=3))
-            ):
-                fields = {name for name, value in event._asdict().items() if value}
-                found.setdefault(event.name, set()).update(fields - {"kind", "time"})
+    for story in stories:
+        for event in events_of(story):
+            fields = {name for name, value in event._asdict().items() if value}
+            found.setdefault(event.name, set()).update(fields - {"kind", "time"})
     return found
 
 
@@ -164,14 +244,30 @@ def test_an_event_sets_no_field_that_is_not_described(name: str) -> None:
     assert recorded_fields().get(name, set()) <= described
 
 
+def test_a_described_field_is_set_by_some_event() -> None:
+    """Of the kinds that a run always has; the rest depends on the luck of the story."""
+    for name in ("view", "suspect", "conn", "delivered", "purged", "retransmitted", "alarm"):
+        (described,) = [words(row[2]) for row in event_rows() if row[1] == name]
+        assert described - RARE.get(name, set()) <= recorded_fields()[name], name
+
+
+def reasons_of(source: str) -> set[str]:
+    """The reasons for refusals that stand literally in a module."""
+    literal = re.findall(r"(?:BadFrame|\.drop)\(\s*\"([a-z-]+)\"", source)
+    # Functions that say why not, and whose answer is counted.
+    judges = r"def _?(?:objection|obstacle)\(.*?(?=\n    def |\Z)"
+    for body in re.findall(judges, source, re.DOTALL):
+        literal += re.findall(r"(?:return |, )\"([a-z-]+)\"", body)
+    return set(literal)
+
+
 def test_every_reason_for_a_refusal_is_listed() -> None:
     listed = words(page("wire-format.md").partition("## What is refused")[2])
     for path in (ROOT / "node").rglob("*.py"):
         source = path.read_text()
-        literal = re.findall(r"(?:BadFrame|\.drop)\(\s*\"([a-z-]+)\"", source)
         about = re.findall(r"\.drop\(f\"\{what\}(-[a-z-]+)\"", source)
         speakers = re.findall(r"_(?:sender_for|is_stale)\(\w+, (?:\w+, )?\"([a-z]+)\"\)", source)
-        assert {*literal} <= listed
+        assert reasons_of(source) <= listed
         for end in about:
             assert any(one.endswith(end) for one in listed), end
         for who in speakers:
@@ -189,13 +285,18 @@ def settings_rows(name: str, config: type) -> list[list[str]]:
     return rows(found[1])
 
 
+WORDS_FOR: dict[str, object] = {"empty": "", "none": (), "anything": ANYTHING}
+"""Defaults that a settings file has no text for."""
+
+
 def value_of(text: str, kind: object) -> object:
-    """A default as the docs write it: as a settings file would, but for a bare 0."""
-    if text.isdecimal():
-        return float(text) if str(kind) == "float" else int(text)
-    return (
-        {"true": True, "false": False}.get(text) if str(kind) == "bool" else convert("", text, kind)
-    )
+    """A default as the docs write it: as a settings file would, but for bare numbers."""
+    kind = str(kind)
+    if (text in WORDS_FOR and kind != "str") or text == "empty":
+        return WORDS_FOR[text]
+    if kind in ("float", "int") and re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        return float(text) if kind == "float" else int(text)
+    return {"true": True, "false": False}.get(text) if kind == "bool" else convert("", text, kind)
 
 
 def defaults(config: type) -> dict[str, object]:
@@ -206,31 +307,189 @@ def defaults(config: type) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "config"), [("unicast.md", UnicastConfig), *GENERATION_CONFIGS.items()]
-)
-def test_settings_are_described_with_their_defaults(name: str, config: type[UnicastConfig]) -> None:
-    """Of a generation: those that it adds, and those whose default it changes."""
-    shared = defaults(UnicastConfig) if config is not UnicastConfig else {}
+def settable(config: type) -> frozenset[str]:
+    """What `set-attribute` changes: it reaches the windows, and no other protocol."""
+    is_window = issubclass(config, UnicastConfig | MulticastConfig)
+    named: frozenset[str] = getattr(config, "settable", frozenset()) if is_window else frozenset()
+    return named
+
+
+def test_all_settings_have_a_page() -> None:
+    kinds = {*CONFIGS.values(), *(probe.config_type for probe in PROBES.values())}
+    assert kinds <= SETTINGS_PAGES.keys()
+
+
+@pytest.mark.parametrize("config", SETTINGS_PAGES, ids=lambda config: config.__name__)
+def test_settings_are_described_with_their_defaults(config: type) -> None:
+    """Of those that add to others: what they add, and whose default they change."""
+    name, base = SETTINGS_PAGES[config]
+    shared = defaults(base) if base is not None else {}
     expected = {
         setting: default
         for setting, default in defaults(config).items()
         if setting not in shared or shared[setting] != default
     }
     kinds = {field.name: field.type for field in dataclasses.fields(config)}
-    table = {row[0].strip("`"): row for row in settings_rows(f"protocols/{name}", config)}
+    table = {row[0].strip("`"): row for row in settings_rows(name, config)}
     assert {key: value_of(row[1], kinds[key]) for key, row in table.items()} == expected
     may_change = {key for key, row in table.items() if row[2] == "yes"}
-    assert may_change == config.settable & expected.keys()
+    assert may_change == settable(config) & expected.keys()
 
 
-def test_historical_flaws_are_described_with_their_defaults() -> None:
-    kinds = {field.name: field.type for field in dataclasses.fields(Historical)}
-    table = settings_rows("protocols/unicast.md", Historical)
-    described = {row[0].strip("`"): row[1] for row in table}
-    assert {key: value_of(text, kinds[key]) for key, text in described.items()} == defaults(
-        Historical
-    )
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("protocols/unicast.md", Historical), ("protocols/multicast.md", HistoricalMulticast)],
+)
+def test_historical_flaws_are_described_with_their_defaults(name: str, config: type) -> None:
+    kinds = {field.name: field.type for field in dataclasses.fields(config)}
+    described = {row[0].strip("`"): row[1] for row in settings_rows(name, config)}
+    assert {key: value_of(text, kinds[key]) for key, text in described.items()} == defaults(config)
+
+
+def test_every_condition_of_a_match_is_described() -> None:
+    text = page("protocols/probes.md").partition("## Match")[2].partition("## Settings")[0]
+    renamed = {"protocols": "protocol", "kinds": "kind", "sources": "from", "dests": "to"}
+    known = {renamed.get(field.name, field.name) for field in dataclasses.fields(Match)}
+    keyed = (row[0] for row in rows(text.partition("\n| key")[2]))
+    assert {key for cell in keyed for key in re.findall(r"`(\w+)`", cell)} == known
+
+
+# -- Stacks --------------------------------------------------------------------------------------
+
+
+def between(name: str, mark: str) -> list[list[str]]:
+    """The rows of a table that stands between two marks of a page."""
+    found = re.search(rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->", page(name), re.DOTALL)
+    assert found, f"{name} has no table {mark}"
+    return rows(found[1])
+
+
+def folder(name: str) -> dict[str, dict[str, Any]]:
+    """The files of a folder of settings, by name."""
+    found = files("node").joinpath(name).iterdir()
+    return {
+        path.name.removesuffix(".yaml"): yaml.safe_load(path.read_text())
+        for path in found
+        if path.name.endswith(".yaml")
+    }
+
+
+def test_every_stack_is_described() -> None:
+    told = {row[0].strip("`"): row[1:5] for row in between("stacks.md", "stacks")}
+    kinds = ("transport", "unicast", "multicast")
+    found = {}
+    for stack in folder("stacks"):
+        settings = load_settings(stack)
+        seeks = [name for name, _config in settings.layers if name in settings_files.DISCOVERIES]
+        found[stack] = [*(getattr(settings, kind) or "–" for kind in kinds), *(seeks or ["–"])]
+    assert told == found
+
+
+def test_what_the_fast_timing_changes_is_described() -> None:
+    changed = {
+        (protocol, setting): (defaults(CONFIGS[protocol])[setting], value)
+        for protocol, values in folder("timings")["fast"]["protocols"].items()
+        for setting, value in values.items()
+    }
+    kinds = {
+        (protocol, field.name): field.type
+        for protocol, config in CONFIGS.items()
+        for field in dataclasses.fields(config)
+    }
+    told = {(row[0], row[1].strip("`")): row[2:] for row in between("stacks.md", "fast")}
+    assert told.keys() == changed.keys()
+    for key, (was, now) in changed.items():
+        kind = kinds[key]
+        wanted = (was, convert("", now, kind))
+        assert tuple(value_of(text, kind) for text in told[key]) == wanted, key
+
+
+def refusals(head: str) -> list[list[str]]:
+    """The rows of a table of stacks.md, found by its head."""
+    return rows(page("stacks.md").partition(f"\n| {head} |")[2].partition("\n\n")[0])
+
+
+@pytest.mark.parametrize("row", refusals("top to bottom"), ids=lambda row: row[0])
+def test_a_list_is_refused_as_described(row: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_order(row[0].strip("`").split(), "mine")
+    assert str(refused.value) == f"stack mine: {row[1]}"
+
+
+@pytest.mark.parametrize("row", refusals("stack | set"), ids=lambda row: row[1])
+def test_settings_are_refused_as_described(row: list[str]) -> None:
+    stack, values, because = row[0].strip("`"), yaml.safe_load(row[1].strip("`")), row[2]
+    with pytest.raises(ConfigError) as refused:
+        load_settings(stack, protocols=values)
+    assert because in str(refused.value)
+
+
+def stack_examples() -> list[str]:
+    return [
+        example
+        for path in PAGES
+        for example in re.findall(
+            r"^```yaml stack\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE
+        )
+    ]
+
+
+@pytest.mark.parametrize("timing", ["compatible", "fast"])
+@pytest.mark.parametrize("example", stack_examples())
+def test_every_example_is_a_stack(
+    example: str, timing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one with probes, whose settings only a stack file can hold."""
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "stacks" / "mine.yaml").write_text(example)
+    copytree(ROOT / "node" / "timings", tmp_path / "timings")
+    monkeypatch.setattr(settings_files, "files", lambda _package: tmp_path)
+    settings = load_settings("mine", timing)
+    listed = [item if isinstance(item, str) else next(iter(item))
+              for item in yaml.safe_load(example)["protocols"]]  # fmt: skip
+    assert [name for name, _config in settings.layers] == listed
+    for place, name, config in settings.probes:
+        given = yaml.safe_load(example)["protocols"][place][name]
+        assert config.match == read_match(given.get("match", {}))
+
+
+# -- Refusals ------------------------------------------------------------------------------------
+
+REFUSING = {
+    "gms.md": ("protocols/gms",),
+    "merge3.md": ("protocols/merge3.py",),
+    "fd_all3.md": ("protocols/fd_all3.py",),
+    "fd_sock2.md": ("protocols/fd_sock2.py",),
+    "verify_suspect2.md": ("protocols/verify_suspect2.py",),
+    "discovery.md": ("protocols/discovery.py",),
+    "stable.md": ("protocols/stable.py",),
+    "flow.md": ("protocols/flow.py",),
+    "frag.md": ("protocols/frag.py",),
+    "multicast.md": ("protocols/multicast",),
+}
+"""Pages with a table of reasons, and where those stand in the code."""
+OF_ANY_PROTOCOL = frozenset(
+    {"kind", "body-short", "body-long", "count", "address", "view-members", "digest-entry", "flag",
+     "flags"}
+)  # fmt: skip
+"""Reasons of malformed frames, which wire-format.md has."""
+ELSEWHERE = {"frag.md": {"fragment", "fragment-expired"}}
+"""Reasons that the stack gives for a protocol."""
+
+
+@pytest.mark.parametrize("name", REFUSING)
+def test_a_page_names_each_reason_of_its_protocol(name: str) -> None:
+    reasons = ELSEWHERE.get(name, set()).union(*map(reasons_of, sources(REFUSING[name])))
+    text = page(f"protocols/{name}").partition("## What is refused")[2].partition("\n## ")[0]
+    told = {reason for row in rows(text) for reason in words(row[0])}
+    assert told - OF_ANY_PROTOCOL == reasons - OF_ANY_PROTOCOL
+
+
+def sources(paths: tuple[str, ...]) -> Iterator[str]:
+    for path in paths:
+        found = ROOT / "node" / path
+        for file in sorted(found.rglob("*.py")) if found.is_dir() else [found]:
+            yield file.read_text()
 
 
 # -- Scenarios and guarantees --------------------------------------------------------------------

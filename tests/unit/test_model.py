@@ -83,6 +83,7 @@ def test_flags_are_pinned() -> None:
         "DONT_LOOPBACK": 16,
         "FIRST": 32,
         "RESET": 64,
+        "FRAGMENT": 128,
     }
     assert model.MESSAGE_FLAGS == 0x1F
 
@@ -91,7 +92,7 @@ def test_flags_are_named_in_words() -> None:
     assert flag_names(0) == ""
     assert flag_names(model.OOB) == "OOB"
     assert flag_names(model.FIRST | model.OOB | model.DONT_LOOPBACK) == "OOB|DONT_LOOPBACK|FIRST"
-    assert flag_names(0x80) == ""
+    assert flag_names(0xFF) == "|".join(model.FLAG_NAMES.values())
 
 
 # -- Deliveries ----------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ def delivery(*payloads: bytes, before: bytes = b"head") -> Delivery:
     is_equal = len(set(lengths)) == 1
     body = before + b"".join(payloads) + b"tail"
     return Delivery(
-        1, 2, 10, 9 + len(payloads), 0, body, len(before), lengths[0] if is_equal else lengths
+        1, 2, 10, 9 + len(payloads), 0, body, len(before), lengths[0] if is_equal else lengths, 3
     )
 
 
@@ -133,7 +134,7 @@ def test_a_delivery_of_equal_messages_is_a_sequence_too() -> None:
 
 def test_counting_messages_does_not_cut_them() -> None:
     """The body here is too short for the lengths; only who looks at a message finds out."""
-    batch = Delivery(1, 2, 10, 14, 0, b"", 0, [100] * 5)
+    batch = Delivery(1, 2, 10, 14, 0, b"", 0, [100] * 5, 1)
     assert len(batch) == 5
 
 

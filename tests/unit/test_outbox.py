@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from node.core.model import DONT_BUNDLE, NO_FC, OOB, Address, Payload
+from node.core.model import DONT_BUNDLE, FRAGMENT, NO_FC, OOB, Address, Payload
+from node.core.timing import Timing
 from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane
 from node.protocols.unicast import Unicast3Config
-from node.settings import StackSettings, Timing
+from node.settings import StackSettings
 from node.stack import Stack
+from node.stack_rules import TransportConfig
 from node.trace import Tracer
 
 ROOM = 10_000
@@ -35,8 +37,8 @@ def put(lane: Lane, payload: Payload, flags: int = 0) -> None:
 
 def drain(lane: Lane, messages: int = ANY, size: int = ANY) -> list[tuple[list[Payload], int]]:
     batches = []
-    while (batch := lane.take(messages, size, ANY)) is not None and batch[0]:
-        batches.append(batch)
+    while (batch := lane.take(messages, size, ANY)) is not None and batch.payloads:
+        batches.append((batch.payloads, batch.flags))
     return batches
 
 
@@ -44,9 +46,8 @@ def drain(lane: Lane, messages: int = ANY, size: int = ANY) -> list[tuple[list[P
 
 
 def a_sender(outbox_bytes: int) -> Stack:
-    settings = StackSettings(
-        unicast_config=Unicast3Config(), timing=Timing(), outbox_bytes=outbox_bytes
-    )
+    layers = (("UNICAST3", Unicast3Config()), ("UDP", TransportConfig()))
+    settings = StackSettings(layers=layers, timing=Timing(), outbox_bytes=outbox_bytes)
     tracer = Tracer(1, 0, xxh3_64_intdigest, lambda _block: None)
     return Stack(Address(1, "a"), "test", settings, xxh3_64_intdigest, tracer, 0.0)
 
@@ -145,7 +146,7 @@ def test_a_batch_ends_at_its_size_lengths_included() -> None:
             put(lane, bytes(100))
         taken = lane.take(ANY, size, ANY)
         assert taken is not None
-        assert len(taken[0]) == expected
+        assert (len(taken.payloads), taken.size) == (expected, expected * 100)
 
 
 def test_a_message_larger_than_a_batch_leaves_alone_where_it_may() -> None:
@@ -155,8 +156,11 @@ def test_a_message_larger_than_a_batch_leaves_alone_where_it_may() -> None:
     put(lane, b"next")
     assert lane.take(ANY, 100, 500 + LENGTH_COST - 1) is None
     assert len(lane) == 2
-    assert lane.take(ANY, 100, 500 + LENGTH_COST) == ([bytes(500)], 0)
-    assert lane.take(ANY, 100, 0) == ([b"next"], 0)
+    assert lane.next_size() == 500
+    assert lane.take(ANY, 100, 500 + LENGTH_COST) == ([bytes(500)], 0, b"", 500)
+    assert lane.next_size() == 4
+    assert lane.take(ANY, 100, 0) == ([b"next"], 0, b"", 4)
+    assert lane.next_size() == 0
 
 
 def test_what_may_not_leave_stays_where_it_is() -> None:
@@ -165,6 +169,29 @@ def test_what_may_not_leave_stays_where_it_is() -> None:
     room = lane.room
     assert lane.take(ANY, -3, -3) is None
     assert (len(lane), lane.room) == (1, room)
+
+
+def test_a_header_goes_with_its_own_batch_only() -> None:
+    """A fragment's header describes one frame: nothing that follows may travel under it."""
+    lane = Lane(PEER, ROOM)
+    put(lane, b"before")
+    lane.cut(FRAGMENT, b"1 of 2").payloads.append(b"one")
+    lane.cut(FRAGMENT, b"2 of 2").payloads.append(b"two")
+    lane.cut(0).payloads.append(b"after")
+    assert [lane.take(ANY, ANY, ANY) for _ in range(4)] == [
+        ([b"before"], 0, b"", 6),
+        ([b"one"], FRAGMENT, b"1 of 2", 3),
+        ([b"two"], FRAGMENT, b"2 of 2", 3),
+        ([b"after"], 0, b"", 5),
+    ]
+
+
+def test_a_lane_that_ran_empty_forgets_the_header_of_its_last_batch() -> None:
+    lane = Lane(PEER, ROOM)
+    lane.cut(FRAGMENT, b"1 of 1").payloads.append(b"one")
+    assert lane.take(ANY, ANY, ANY) == ([b"one"], FRAGMENT, b"1 of 1", 3)
+    lane.run.payloads.append(b"next")
+    assert lane.take(ANY, ANY, ANY) == ([b"next"], 0, b"", 4)
 
 
 # -- Room and memory -------------------------------------------------------------------------------
@@ -247,7 +274,9 @@ def test_a_lane_is_a_queue_that_counts_its_room(deeds: list[tuple[object, ...]])
                 model.waiting.append((payload, flags))
             case ("take", int(messages), int(size), int(single)) if model.waiting:
                 taken = lane.take(messages, size, single)
-                assert taken == model.take(messages, size, single)
+                expected = model.take(messages, size, single)
+                assert (taken and (taken.payloads, taken.flags)) == expected
+                assert taken is None or taken.size == sum(map(len, taken.payloads))
             case ("clear",):
                 assert lane.clear() == len(model.waiting)
                 model.waiting.clear()

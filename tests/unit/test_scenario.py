@@ -12,6 +12,7 @@ from chaos.scenario import (
     Budget,
     Cluster,
     Expect,
+    ExpectView,
     Limits,
     Load,
     Scenario,
@@ -281,10 +282,124 @@ def test_the_flags_of_a_load_are_bits() -> None:
             faults.SetAttribute(member="n0", attribute="ack_threshold", value=10),
         ),
         ("do: stall, member: n2", faults.Stall(member="n2")),
+        ("do: partition, groups: isolate-random", faults.Partition(shape="isolate-random")),
+        (
+            "do: gilbert-elliott, to: n1, p_bad: 1%, p_good: 20%, loss_bad: 80%, loss_good: 1%",
+            faults.GilbertElliott(
+                sources=ALL, dests=("n1",), p_bad=0.01, p_good=0.2, loss_bad=0.8, loss_good=0.01
+            ),
+        ),
+        (
+            "do: nth-loss, nth: 10, burst: 3",
+            faults.NthLoss(sources=ALL, dests=ALL, nth=10, burst=3),
+        ),
+        ("do: leave, member: coordinator", faults.Leave(member="coordinator")),
+        (
+            "do: crash, member: random-participant",
+            faults.Crash(member="random-participant"),
+        ),
+        (
+            "do: churn, members: [n1, n2], every: 2s, for: 9s",
+            faults.Churn(members=("n1", "n2"), every=2.0),
+        ),
+        (
+            "do: set-attribute, member: n0, attribute: NAKACK2.xmit_interval, value: 0s",
+            faults.SetAttribute(member="n0", attribute="NAKACK2.xmit_interval", value=0.0),
+        ),
     ],
 )
 def test_every_action_is_read(words: str, expected: faults.Action) -> None:
     assert action(words) == expected
+
+
+GROUPED = """\
+name: grouped
+guarantees: [V1, V4, G8]
+cluster:
+  members: 4
+  stack: udp
+  protocols: {GMS: {join_timeout: 1s}, MFC: {min_threshold: 40%}}
+  multicast_settings: {xmit_interval: 0s, max_retransmissions: 10}
+  late: [n2, n3]
+  joins: one-by-one
+timeline:
+  - {at: 1s, do: join, member: n3}
+  - {at: 5s, do: partition, groups: bridge, every: 4s, up: 1s, for: 10s}
+  - {at: 20s, do: leave, member: random-participant, for: 5s}
+  - {at: 26s, do: churn, every: 1s, for: 5s}
+expect:
+  - {by: 40s, seen_by: [n0, n1], view: [n0, n1, n3]}
+  - {by: 50s, seen_by: all, view: all}
+"""
+
+
+def test_a_group_s_file_becomes_one_record_too_and_reads_back() -> None:
+    scenario = parse_scenario(GROUPED)
+    names = ("n0", "n1", "n2", "n3")
+    assert scenario.cluster == Cluster(
+        members=names,
+        stack="udp",
+        protocols=(("GMS", (("join_timeout", 1.0),)), ("MFC", (("min_threshold", 0.4),))),
+        multicast_settings=(("xmit_interval", 0.0), ("max_retransmissions", 10)),
+        late=("n2", "n3"),
+        joins="one-by-one",
+    )
+    assert scenario.timeline[1] == Step(
+        at=5.0, action=faults.Partition(shape="bridge"), duration=10.0, every=4.0, up=1.0
+    )
+    assert scenario.expect == (
+        ExpectView(by=40.0, seen_by=("n0", "n1"), view=("n0", "n1", "n3")),
+        ExpectView(by=50.0, seen_by=names, view=names),
+    )
+    assert parse_scenario(dump(scenario)) == scenario
+
+
+@pytest.mark.parametrize(
+    ("marked", "message"),
+    [
+        ("cluster: {members: 3, late: «[n7]}\n", "late: 'n7' is no member; known: n0"),
+        ("cluster: {members: 2, late: «[n0, n1]}\n", "nobody is there to be joined"),
+        ("cluster: {members: 2, joins: «never}\n", "there is no such way to join"),
+        ("cluster: {members: 2, protocols: {«gms: {}}}\n", "write the name of a protocol"),
+        ("cluster: {members: [«coordinator]}\n", "no reserved word"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused(marked: str, message: str) -> None:
+    refused_at_mark("name: x\nguarantees: [G1]\n" + marked, message)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("do: «join, member: n1", "the member is there already; list it under cluster.late"),
+        ("do: partition, groups: «ring", "it takes 4 members or more"),
+        ("do: partition, groups: «rings", "no such way to group; list the groups"),
+        ("do: cut, every: «4s, up: 1s", "it needs the key 'for'"),
+        ("do: cut, every: 4s, up: «4s, for: 9s", "it must be shorter than every"),
+        ("do: nth-loss, nth: «1", "it must be 2.."),
+        ("do: leave, member: «nobody", "no such member"),
+    ],
+)
+def test_a_step_of_a_group_that_cannot_be_is_refused(words: str, message: str) -> None:
+    refused_at_mark(SMALL + f"timeline:\n  - {{at: 5s, {words}}}\n", message)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("do: churn, every: 1s", "churn needs the key 'for'"),
+        ("do: cut, every: 4s, for: 9s", "every and up need each other"),
+    ],
+)
+def test_a_step_that_says_half_of_it_is_refused(words: str, message: str) -> None:
+    refused_at_mark(SMALL + f"timeline:\n  - «{{at: 5s, {words}}}\n", message)
+
+
+def test_who_is_to_see_a_view_must_be_in_it() -> None:
+    refused_at_mark(
+        SMALL + "expect:\n  - {by: 5s, seen_by: all, view: «[n0, n1]}\n",
+        "n2 is to see this view but is not in it (V2)",
+    )
 
 
 def test_cures_follow_what_they_end() -> None:

@@ -155,6 +155,146 @@ def test_random_halves_are_all_members_once() -> None:
         assert sorted(majority + minority) == list(ALL)
 
 
+def parted(shape: str, seed: int = 7) -> faults.Partition:
+    """What the schedule makes of a partition."""
+    action = schedule(scenario(f"at: 1s, do: partition, groups: {shape}"), seed)[0].action
+    assert isinstance(action, faults.Partition)
+    return action
+
+
+def heard(partition: faults.Partition) -> dict[str, set[str]]:
+    """Whom each member hears, itself apart."""
+    return {
+        dest: {source for source in ALL if source != dest and not partition.strikes(source, dest)}
+        for dest in ALL
+    }
+
+
+def test_halves_are_the_first_and_the_rest() -> None:
+    assert parted("halves").groups == (("n0", "n1", "n2"), ("n3", "n4"))
+
+
+def test_an_isolated_member_hears_nobody_and_the_others_each_other() -> None:
+    found = set()
+    for seed in range(30):
+        hears = heard(parted("isolate-random", seed))
+        (alone,) = [name for name, others in hears.items() if not others]
+        assert all(len(others) == 3 for name, others in hears.items() if name != alone)
+        found.add(alone)
+    assert found == set(ALL)
+
+
+def test_a_bridge_hears_all_and_the_sides_only_it() -> None:
+    for seed in range(10):
+        hears = heard(parted("bridge", seed))
+        (bridge,) = [name for name, others in hears.items() if len(others) == 4]
+        assert all(bridge in others for name, others in hears.items() if name != bridge)
+        assert sorted(len(others) for others in hears.values()) == [2, 2, 2, 2, 4]
+
+
+def test_in_a_ring_each_hears_its_neighbours() -> None:
+    assert heard(parted("ring")) == {
+        "n0": {"n4", "n1"},
+        "n1": {"n0", "n2"},
+        "n2": {"n1", "n3"},
+        "n3": {"n2", "n4"},
+        "n4": {"n3", "n0"},
+    }
+
+
+def test_of_overlapping_majorities_each_member_hears_another_one() -> None:
+    for seed in range(10):
+        hears = heard(parted("majorities", seed))
+        assert all(len(others) + 1 == 3 for others in hears.values())
+        assert len({frozenset(others | {name}) for name, others in hears.items()}) == 5
+
+
+def test_who_coordinates_is_not_known_before_the_run() -> None:
+    action = parted("isolate-coordinator")
+    assert (action.groups, action.shape) == ((), "isolate-coordinator")
+
+
+def test_what_flaps_begins_each_period_anew_and_ends_with_its_time() -> None:
+    assert plan("at: 10s, do: cut, every: 4s, up: 1s, for: 10s") == [
+        (10.0, "cut", "f1"),
+        (13.0, "end", "f1"),
+        (14.0, "cut", "f1"),
+        (17.0, "end", "f1"),
+        (18.0, "cut", "f1"),
+        (20.0, "end", "f1"),
+    ]
+
+
+def test_a_partition_that_flaps_parts_the_same_members_each_time() -> None:
+    timed = schedule(
+        scenario("at: 1s, do: partition, groups: random, every: 2s, up: 1s, for: 6s"), 3
+    )
+    assert len({step.action for step in timed if step.do == "partition"}) == 1
+
+
+def test_what_is_healed_while_it_flaps_comes_back_in_its_next_period() -> None:
+    assert plan("at: 1s, do: cut, every: 4s, up: 1s, for: 8s", "at: 2s, do: heal") == [
+        (1.0, "cut", "f1"),
+        (2.0, "heal", ""),
+        (5.0, "cut", "f1"),
+        (8.0, "end", "f1"),
+    ]
+
+
+def test_by_turns_churn_takes_a_member_and_brings_it_back() -> None:
+    kinds = set()
+    for seed in range(20):
+        one = scenario("at: 1s, do: churn, members: [n1, n3], every: 2s, for: 9s, name: mill")
+        timed = schedule(one, seed)
+        assert [step.at for step in timed] == [1.0, 3.0, 5.0, 7.0, 9.0, 10.0]
+        for gone, back in zip(timed[::2], timed[1::2], strict=True):
+            assert isinstance(gone.action, faults.Leave | faults.Crash)
+            assert back.action == faults.Join(member=gone.action.member)
+            kinds.add((gone.do, gone.action.member))
+        assert {step.fault for step in timed} == {"mill"}
+    assert kinds == {(do, name) for do in ("leave", "crash") for name in ("n1", "n3")}
+
+
+def test_who_leaves_for_a_time_joins_again() -> None:
+    timed = schedule(scenario("at: 1s, do: leave, member: n1, for: 5s"), 0)
+    assert [(step.at, step.action) for step in timed] == [
+        (1.0, faults.Leave(member="n1")),
+        (6.0, faults.Join(member="n1")),
+    ]
+
+
+def test_roles_stay_roles_and_each_fault_is_undone_for_itself() -> None:
+    """Two coordinators crash one after the other: both are restarted, by the id of their fault."""
+    timed = schedule(
+        scenario(
+            "at: 1s, do: crash, member: coordinator, for: 5s",
+            "at: 2s, do: crash, member: coordinator, for: 5s",
+            "at: 3s, do: pause, member: random-participant",
+        ),
+        0,
+    )
+    assert [(step.at, step.fault, step.action) for step in timed] == [
+        (1.0, "f1", faults.Crash(member="coordinator")),
+        (2.0, "f2", faults.Crash(member="coordinator")),
+        (3.0, "f3", faults.Pause(member="random-participant")),
+        (6.0, "f1", faults.Restart(member="coordinator")),
+        (7.0, "f2", faults.Restart(member="coordinator")),
+        (7.0, "f3", faults.Resume(member="random-participant")),
+    ]
+
+
+def test_a_random_member_is_one_that_has_joined() -> None:
+    text = (
+        "name: x\nguarantees: [G1]\ncluster: {members: 3, late: [n1, n2]}\n"
+        "timeline:\n  - {at: 1s, do: crash, member: random}\n"
+    )
+    for seed in range(20):
+        assert schedule(parse_scenario(text), seed)[0].action == faults.Crash(member="n0")
+    joined = text.replace("timeline:\n", "timeline:\n  - {at: 0s, do: join, member: n1}\n")
+    chosen = {str(schedule(parse_scenario(joined), seed)[1].action) for seed in range(20)}
+    assert chosen == {str(faults.Crash(member=name)) for name in ("n0", "n1")}
+
+
 def test_random_crashes_hit_the_living_and_random_restarts_the_dead() -> None:
     crashes = [f"at: {second}s, do: crash, member: random" for second in range(1, 5)]
     for seed in range(20):

@@ -17,11 +17,10 @@ from node.settings import (
     RELIABLE_UNICAST,
     StackSettings,
     build,
-    check_order,
     load_settings,
-    read_layers,
 )
 from node.stack import Stack
+from node.stack_rules import TransportConfig
 from node.trace import Tracer
 from node.units import parse_duration, parse_size
 
@@ -117,7 +116,8 @@ def test_the_sizes_of_a_stack_hold_at_their_limits_and_fail_just_past_them(
 ) -> None:
     def settings(value: int) -> StackSettings:
         values: dict[str, Any] = {name: value}
-        return StackSettings(unicast_config=Unicast3Config(), timing=Timing(), **values)
+        layers = (("UNICAST3", Unicast3Config()), ("UDP", TransportConfig()))
+        return StackSettings(layers=layers, timing=Timing(), **values)
 
     assert getattr(settings(least), name) == least
     with pytest.raises(ConfigError, match=f"{name} is {least - 1}: it must be"):
@@ -183,41 +183,7 @@ def test_a_number_beyond_all_bounds_is_refused() -> None:
         parse_size("9" * 400 + "B", "x")
 
 
-# -- The order of a stack --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        ([], "stack s: needs exactly one transport (UDP)"),
-        (["UNICAST3"], "stack s: needs exactly one transport (UDP)"),
-        (["UDP", "UNICAST3"], "stack s: UDP must come last: a transport is the bottom"),
-        (
-            ["UDP"],
-            "stack s: has 0 reliable unicast protocols; "
-            "list exactly one of UNICAST, UNICAST2, UNICAST3, UNICAST4",
-        ),
-        (
-            ["UNICAST3", "UNICAST4", "UDP"],
-            "stack s: has 2 reliable unicast protocols; "
-            "list exactly one of UNICAST, UNICAST2, UNICAST3, UNICAST4",
-        ),
-        (["UNICAST3", "UNICAST3", "UDP"], "stack s: a protocol is listed twice; keep one"),
-        (["UNICAST33", "UDP"], "stack s: unknown protocol UNICAST33; did you mean UNICAST3?"),
-        (["FRAG9", "UNICAST3", "UDP"], "stack s: unknown protocol FRAG9; known: UNICAST, "),
-    ],
-)
-def test_a_stack_that_cannot_work_is_refused_with_the_reason(
-    names: list[str], message: str
-) -> None:
-    with pytest.raises(ConfigError) as refused:
-        check_order(names, "s")
-    assert str(refused.value).startswith(message)
-
-
-def test_the_stacks_that_ship_can_work() -> None:
-    assert [name for name, _values in read_layers("unicast-only")] == ["UNICAST3", "UDP"]
-    assert [name for name, _values in read_layers("unicast-museum")] == ["UNICAST3", "UDP"]
+# -- Files -----------------------------------------------------------------------------------------
 
 
 class Shelf:
@@ -261,19 +227,22 @@ def test_a_stack_file_that_cannot_work_is_refused_by_name(
         load_settings("mine")
 
 
-def test_a_stack_yields_to_the_timing_and_the_timing_to_overrides(shelf: Shelf) -> None:
-    """Four settings, each set by one layer more than the one before; the last to speak wins."""
+def test_a_timing_yields_to_the_stack_and_the_stack_to_overrides(shelf: Shelf) -> None:
+    """Four settings, each set by one layer more than the one before; the last to speak wins.
+
+    A stack says what: one that switches retransmission off must not have a timing switch it on.
+    """
     shelf.write(
         "stacks",
         "mine",
-        "protocols: [{UNICAST3: {conn_close_timeout: 7s, sync_min_interval: 7s, "
-        "xmit_interval: 7s}}, UDP]",
+        "protocols: [{UNICAST3: {sync_min_interval: 8s, xmit_interval: 8s}}, UDP]",
     )
     shelf.write(
         "timings",
         "brisk",
         "timing: {adaptive: true, min_wait: 3ms}\n"
-        "protocols: {UNICAST3: {sync_min_interval: 8s, xmit_interval: 8s}}",
+        "protocols: {UNICAST3: {conn_close_timeout: 7s, sync_min_interval: 7s, "
+        "xmit_interval: 7s}}",
     )
     settings = load_settings("mine", "brisk", overrides={"xmit_interval": "9s"})
     config = settings.unicast_config
@@ -282,6 +251,30 @@ def test_a_stack_yields_to_the_timing_and_the_timing_to_overrides(shelf: Shelf) 
     assert config.sync_min_interval == 8.0
     assert config.xmit_interval == 9.0
     assert settings.timing == Timing(name="brisk", adaptive=True, min_wait=0.003)
+
+
+def test_settings_of_any_protocol_win_over_both_files(shelf: Shelf) -> None:
+    shelf.write("stacks", "mine", "protocols: [{UNICAST3: {xmit_interval: 8s}}, UDP]")
+    shelf.write("timings", "brisk", "protocols: {UDP: {queue_frames: 7}, UNICAST4: {}}")
+    settings = load_settings("mine", "brisk")
+    assert (settings.of("UDP").queue_frames, settings.of("UNICAST4")) == (7, None)
+    given: dict[str, dict[str, object]] = {
+        "UNICAST3": {"xmit_interval": "9s"},
+        "UDP": {"queue_frames": 9},
+    }
+    settings = load_settings("mine", "brisk", protocols=given)
+    assert settings.unicast_config.xmit_interval == 9.0
+    assert settings.transport_config.queue_frames == 9
+
+
+def test_settings_of_a_protocol_that_the_stack_lacks_are_refused_with_those_it_has() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_settings("unicast-only", protocols={"NAKACK2": {"xmit_interval": 0}})
+    assert str(refused.value) == (
+        "stack unicast-only has no protocol NAKACK2; known: UNICAST3, UDP"
+    )
+    with pytest.raises(ConfigError, match=r"no protocol NAKAK2; did you mean NAKACK2\?"):
+        load_settings("udp", protocols={"NAKAK2": {}})
 
 
 def test_a_timing_file_is_checked_like_everything_else(shelf: Shelf) -> None:
@@ -343,7 +336,7 @@ def test_every_generation_loads_with_both_timings(generation: str, timing: str) 
     assert type(settings.unicast_config) is RELIABLE_UNICAST[settings.unicast].config_type
     assert settings.timing.name == timing
     assert settings.timing.adaptive == (timing == "fast")
-    assert settings.transport == "UDP"
+    assert (settings.transport, settings.has_group, settings.multicast) == ("UDP", False, None)
 
 
 def test_the_two_faces_of_unicast3_differ_in_how_they_ask_for_the_first_seqno() -> None:

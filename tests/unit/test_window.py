@@ -559,3 +559,28 @@ def sent(batches: int) -> SendWindow[None]:
     for _ in range(batches):
         window.append(8, 8, None)
     return window
+
+
+def test_what_was_delivered_out_of_band_before_keeps_its_place_in_the_next_window() -> None:
+    """G2: 12 and 13 came early in a window that ended; the next one begins at 10 and skips them."""
+    ended: ReceiveWindow[str] = ReceiveWindow(10, 100, 1000)
+    ended.add(12, 13, 5, "early", oob=True)
+    window: ReceiveWindow[str] = ReceiveWindow(10, 100, 1000)
+    for lo, hi in ended.places():
+        window.hold_place(lo, hi)
+    assert window.missing(100) == [(11, 11)]
+    assert window.add(12, 13, 5, "again") == []
+    window.add(11, 11, 5, "rest")
+    assert [(piece.lo, piece.hi, piece.item) for piece in window.take_ready()] == [
+        (11, 11, "rest"),
+        (12, 13, None),
+    ]
+    assert window.delivered == 13
+
+
+def test_a_place_beyond_the_window_is_not_held() -> None:
+    window: ReceiveWindow[str] = ReceiveWindow(0, 10, 1000)
+    window.hold_place(9, 20)
+    window.hold_place(11, 12)
+    assert window.places() == [(9, 10)]
+    assert window.seen == 10

@@ -14,7 +14,21 @@ from xxhash import xxh3_64_intdigest as hash64
 from node import trace
 from node.core import wire
 from node.core.codec import Codec, pack_body
-from node.core.model import DONT_BUNDLE, DONT_LOOPBACK, FIRST, OOB, Payload
+from node.core.digest import Digest
+from node.core.model import (
+    DONT_BUNDLE,
+    DONT_LOOPBACK,
+    FIRST,
+    FRAGMENT,
+    OOB,
+    Address,
+    Payload,
+    View,
+    ViewId,
+)
+from node.core.packing import Writer
+from node.protocols.frag import HEADER
+from node.protocols.gms import messages
 
 FOLDER: Final = Path(__file__).parent / "golden"
 CLUSTER: Final = 0x0C0FFEE0
@@ -22,6 +36,15 @@ SOURCE: Final = 0xA0A0A0A1
 DEST: Final = 0xB0B0B0B2
 CONN: Final = 7
 CODEC: Final = Codec(CLUSTER, SOURCE, hash64)
+
+# A group of three: who sends, who receives, and somebody else.
+FROM: Final = Address((1 << 64) + SOURCE, "n0")
+TO: Final = Address((2 << 64) + DEST, "n1")
+THIRD: Final = Address((3 << 64) + 0xC0C0C0C3, "n2")
+VIEW: Final = View(ViewId(5, FROM), (FROM, TO, THIRD))
+DIGEST: Final = Digest({FROM.short: (9, 12), TO.short: (0, 0), THIRD.short: (7, 7)})
+OWN_DIGEST: Final = Digest({FROM.short: (9, 12)})
+MERGE: Final = messages.MergeId(FROM, 3)
 
 
 def data(
@@ -49,6 +72,107 @@ def request(*ranges: tuple[int, int]) -> bytes:
     return CODEC.pack_control(
         wire.XMIT_REQ, wire.UNICAST3, DEST, CONN, ranges[-1][1], transmission=2, ranges=ranges
     )
+
+
+def multicast(
+    *payloads: Payload, protocol: int = wire.NAKACK2, dest: int = wire.GROUP, transmission: int = 0
+) -> bytes:
+    """A DATA frame to the group."""
+    body = pack_body(payloads, hash64)
+    return CODEC.pack_data(protocol, dest, 0, 1000, body, 0, transmission, 990, 0) + body.data
+
+
+def fragment() -> bytes:
+    """The second of three pieces of a message."""
+    body = pack_body([b"piece"], hash64, HEADER.pack(77, 1, 3, 15))
+    return CODEC.pack_data(wire.UNICAST3, DEST, CONN, 1000, body, FRAGMENT, 0, 990, 0) + body.data
+
+
+def group(
+    kind: int, protocol: int, body: bytes = b"", *, dest: int = DEST, lo: int = 0, conn: int = 0,
+    mark: int = 0, stamp: int = 0, flags: int = 0, transmission: int = 0,
+) -> bytes:  # fmt: skip
+    """A control frame of one of a group's protocols."""
+    return CODEC.pack_control(
+        kind, protocol, dest, conn, lo, transmission, mark, stamp, flags=flags, body=body
+    )
+
+
+def multicast_frames() -> dict[str, bytes]:
+    """NAKACK2 and MCAST."""
+    return {
+        "multicast": multicast(b"hello"),
+        "multicast-mcast": multicast(b"hello", protocol=wire.MCAST),
+        "multicast-sent-again-to-one": multicast(b"hello", dest=DEST, transmission=2),
+        "multicast-request": CODEC.pack_control(
+            wire.XMIT_REQ, wire.NAKACK2, DEST, THIRD.short, 1003,
+            ranges=[(1001, 1001), (1003, 1003)],
+        ),
+        "multicast-ack": group(wire.ACK, wire.MCAST, lo=1009),
+        "highest-seqno": group(
+            wire.HIGHEST_SEQNO, wire.NAKACK2, dest=wire.GROUP, lo=1009, mark=990, transmission=1
+        ),
+        "baseline": group(wire.BASELINE, wire.NAKACK2, lo=1009, mark=990, flags=FIRST),
+        "baseline-request": group(wire.BASELINE_REQ, wire.NAKACK2, lo=990),
+        "gossip": group(
+            wire.GOSSIP, wire.STABLE_PROTOCOL, Writer().view_id(VIEW.id).digest(DIGEST).bytes(),
+            lo=5, conn=4, mark=2, stamp=1,
+        ),
+        "stability": group(
+            wire.STABILITY, wire.STABLE_PROTOCOL, Writer().view_id(VIEW.id).digest(DIGEST).bytes(),
+            dest=wire.GROUP, lo=5, conn=3,
+        ),
+        "credit": group(wire.CREDIT, wire.MFC, lo=1 << 33, mark=5000),
+        "credit-request": group(wire.CREDIT_REQ, wire.UFC, lo=5000, conn=CONN, mark=9, stamp=3),
+    }  # fmt: skip
+
+
+def membership_frames() -> dict[str, bytes]:
+    """Joins, leaves, views, merges."""
+    part = messages.MergePart(MERGE, DIGEST, frozenset({FROM.short, THIRD.short}))
+    agreed = messages.MergeAnswer(MERGE, False, VIEW, OWN_DIGEST)
+    rejected = messages.MergeAnswer(MERGE, True, VIEW, Digest())
+    merge_id, view_id = messages.pack_merge_id(MERGE), messages.pack_view_id(VIEW.id)
+    gms = wire.GMS
+    return {
+        "join-request": group(wire.JOIN_REQ, gms, messages.pack_address(FROM), lo=1),
+        "join-answer": group(wire.JOIN_RSP, gms, messages.pack_join_answer(VIEW, DIGEST), lo=5),
+        "join-refusal": group(wire.JOIN_RSP, gms, messages.pack_join_refusal(TO, "no"), lo=1),
+        "leave-request": group(wire.LEAVE_REQ, gms, messages.pack_address(FROM)),
+        "leave-answer": group(wire.LEAVE_RSP, gms, messages.pack_address(TO)),
+        "view": group(wire.VIEW, gms, messages.pack_view(VIEW), lo=5, transmission=1),
+        "merge-view": group(wire.VIEW, gms, messages.pack_merge_view(VIEW, part), lo=5),
+        "view-ack": group(wire.VIEW_ACK, gms, view_id, lo=5),
+        "get-view": group(wire.GET_VIEW, gms, view_id, lo=5),
+        "merge-request": group(wire.MERGE_REQ, gms, merge_id, lo=3),
+        "merge-answer": group(wire.MERGE_RSP, gms, messages.pack_merge_answer(agreed), lo=3),
+        "merge-rejection": group(wire.MERGE_RSP, gms, messages.pack_merge_answer(rejected), lo=3),
+        "digest-request": group(wire.GET_DIGEST_REQ, gms, merge_id, lo=3),
+        "digest-answer": group(wire.GET_DIGEST_RSP, gms, messages.pack_merge_answer(agreed), lo=3),
+        "merge-cancelled": group(wire.CANCEL_MERGE, gms, merge_id, lo=3),
+    }
+
+
+def detection_frames() -> dict[str, bytes]:
+    """Who is there, who is alive, who holds which view."""
+    everyone = wire.GROUP
+    asker = Writer().address(FROM).u8(0).bytes()
+    server = Writer().address(FROM).u8(3).address(THIRD).bytes()
+    info = Writer().address(FROM).view_id(VIEW.id).bytes()
+    named = Writer().addresses([TO, THIRD]).bytes()
+    return {
+        "members-request": group(wire.GET_MBRS_REQ, wire.DISCOVERY, asker, dest=everyone, lo=1),
+        "members-answer": group(wire.GET_MBRS_RSP, wire.DISCOVERY, server, lo=1),
+        "info": group(wire.INFO, wire.MERGE3, info, dest=everyone, lo=8),
+        "view-request": group(wire.VIEW_REQ, wire.MERGE3, lo=2),
+        "view-answer": group(wire.VIEW_RSP, wire.MERGE3, Writer().view(VIEW).bytes(), lo=2),
+        "heartbeat": group(wire.HEARTBEAT, wire.FD_ALL3, dest=everyone, lo=8),
+        "are-you-dead": group(wire.ARE_YOU_DEAD, wire.VERIFY_SUSPECT2, lo=2, transmission=1),
+        "i-am-not-dead": group(wire.I_AM_NOT_DEAD, wire.VERIFY_SUSPECT2, lo=2, transmission=1),
+        "suspect": group(wire.SUSPECT, wire.FD_SOCK2, named, dest=everyone, lo=8),
+        "unsuspect": group(wire.UNSUSPECT, wire.FD_SOCK2, named, dest=everyone, lo=9),
+        "goodbye": group(wire.CLOSE, wire.FD_SOCK2),
+    }
 
 
 def trace_blocks() -> bytes:
@@ -83,6 +207,7 @@ def golden() -> dict[str, bytes]:
         "data-unicast2": data(b"x", protocol=wire.UNICAST2),
         "data-unicast4": data(b"x", protocol=wire.UNICAST4),
         "data-unreliable": data(b"x", protocol=wire.NONE, lo=0),
+        "data-fragment": fragment(),
         "ack": control(wire.ACK, 1009, stamp=41),
         "ack-repeated": control(wire.ACK, 1009, transmission=3, stamp=42),
         "send-first-seqno": control(wire.SFS, 1004, stamp=43),
@@ -92,6 +217,9 @@ def golden() -> dict[str, bytes]:
         "close": control(wire.CLOSE, 0),
         "reset-to": control(wire.RESET_TO, 1005),
         "trace-blocks": trace_blocks(),
+        **multicast_frames(),
+        **membership_frames(),
+        **detection_frames(),
     }
 
 

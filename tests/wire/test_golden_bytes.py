@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
@@ -9,14 +11,57 @@ from node import trace
 from node.core import wire
 from node.core.codec import Codec, unpack_lengths_untrusted, unpack_ranges_untrusted
 from node.core.model import split_payloads
-from tests.wire.make_golden import CLUSTER, CONN, DEST, FOLDER, SOURCE, golden
+from node.settings import load_settings
+from node.stack import Stack
+from tests.wire.make_golden import (
+    CLUSTER,
+    CONN,
+    DEST,
+    FOLDER,
+    SOURCE,
+    TO,
+    VIEW,
+    detection_frames,
+    golden,
+    membership_frames,
+    multicast_frames,
+)
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.hex"))
 READER = Codec(CLUSTER, DEST, hash64)
+GROUP_FRAMES = {**multicast_frames(), **membership_frames(), **detection_frames()}
+UNWANTED = {
+    "credit": "credit-beyond-limit",
+    "digest-answer": "merge-unknown",
+    "gossip": "not-coordinator",
+    "join-refusal": "join-late",
+    "join-request": "not-coordinator",
+    "leave-answer": "leave-unasked",
+    "members-answer": "unasked",
+    "merge-answer": "merge-unknown",
+    "merge-rejection": "merge-unknown",
+    "multicast-ack": "ack-beyond-sent",
+    "stability": "stability-beyond-vote",
+    "view-answer": "unasked",
+}
+"""What a member says of frames that are whole, and come at the wrong time or to the wrong one."""
 
 
 def pinned(name: str) -> bytes:
     return bytes.fromhex((FOLDER / f"{name}.hex").read_text())
+
+
+def receiver(name: str) -> Stack:
+    """A member of the golden view whose stack has the protocol of a golden frame."""
+    settings = load_settings("mcast" if name in {"multicast-mcast", "multicast-ack"} else "udp")
+    tracer = trace.Tracer(DEST, 0, hash64, lambda _block: None)
+
+    def hashed(data: bytes) -> int:
+        return CLUSTER if data == b"golden" else hash64(data)
+
+    member = Stack(TO, "golden", settings, hashed, tracer, 0.0, dice=Random(1))
+    member.install_view(VIEW, 0.0)
+    return member
 
 
 def test_every_kind_and_shape_has_its_golden_file() -> None:
@@ -37,9 +82,21 @@ def test_golden_bytes_are_read_back(name: str) -> None:
     """Yesterday's frames are believed today, with the fields they were made from."""
     head, body = READER.unpack_untrusted(pinned(name))
     assert (head.magic, head.version) == (0x5C, 1)
-    assert (head.cluster, head.source, head.dest, head.conn) == (CLUSTER, SOURCE, DEST, CONN)
+    assert (head.cluster, head.source) == (CLUSTER, SOURCE)
+    if name not in GROUP_FRAMES:
+        assert (head.dest, head.conn) == (DEST, CONN)
+    assert head.dest in (DEST, wire.GROUP)
     assert head.digest == (hash64(body) if body else 0)
-    assert (head.headers, head.spare) == (0, 0)
+    assert (head.headers, head.spare) == (24 if name == "data-fragment" else 0, 0)
+
+
+@pytest.mark.parametrize("name", sorted(GROUP_FRAMES))
+def test_golden_frames_of_a_group_are_what_its_protocols_understand(name: str) -> None:
+    """A member of the view takes each apart, and refuses what it did not ask for."""
+    member = receiver(name)
+    member.receive(pinned(name), 0.0)
+    member.end_turn(0.0)
+    assert member.refused == ({UNWANTED[name]: 1} if name in UNWANTED else {})
 
 
 @pytest.mark.parametrize(

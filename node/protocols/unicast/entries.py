@@ -3,15 +3,15 @@ trip."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
 from math import inf
-from typing import NamedTuple
 
-from node.core.codec import Body
+from node.core.batch import Arrival, Batch
+from node.core.gaps import GapLook
 from node.core.rtt import RoundTrip
 from node.core.window import ReceiveWindow, SendWindow
-from node.core.wire import Head
+
+__all__ = ["Arrival", "Batch", "Entry", "ReceiverEntry", "SenderEntry", "State"]
 
 
 class State(Enum):
@@ -19,27 +19,6 @@ class State(Enum):
 
     OPEN = "open"
     CLOSING = "closing"
-
-
-class Batch:
-    """A numbered batch: what it carries never changes, only how often it was sent."""
-
-    __slots__ = ("body", "flags", "sent_at", "transmission")
-
-    def __init__(self, body: Body, flags: int, sent_at: float) -> None:
-        self.body = body
-        self.flags = flags
-        self.sent_at = sent_at
-        self.transmission = 0
-
-
-class Arrival(NamedTuple):
-    """A received batch: the frame, and where its payloads are."""
-
-    head: Head
-    body: bytes
-    start: int
-    lengths: int | Sequence[int]
 
 
 class Entry:
@@ -105,18 +84,6 @@ class SenderEntry(Entry):
         return now if oldest is None else max(self.heard_at, oldest.item.sent_at)
 
 
-class Asked:
-    """Seqnos that were first requested together: up to `hi`, last asked for at `at`."""
-
-    __slots__ = ("at", "hi", "is_sampled", "tries")
-
-    def __init__(self, hi: int, at: float) -> None:
-        self.hi = hi
-        self.at = at
-        self.tries = 0
-        self.is_sampled = False
-
-
 class ReceiverEntry(Entry):
     """The half that receives from `peer`; its life is one epoch."""
 
@@ -125,11 +92,10 @@ class ReceiverEntry(Entry):
         "ack_repeats",
         "ack_wanted",
         "acked",
-        "asked",
         "epoch",
         "fresh_at",
+        "gaps",
         "last_ack",
-        "missing_before",
         "report_due",
         "reports",
         "unacked",
@@ -159,11 +125,7 @@ class ReceiverEntry(Entry):
         self.acked = -1
         """Value of the last ack, and how often that value was sent before."""
         self.ack_repeats = 0
-        self.missing_before = 0
-        """Highest missing seqno at the previous look; 0 when nothing was missing."""
-        self.asked: list[Asked] = []
-        """What was requested and may still be missing, ascending: each covers what lies above the
-        one before."""
+        self.gaps = GapLook(rtt)
         self.fresh_at = now
         """When something new last arrived."""
         self.report_due = inf

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from node import trace
 from node.core import wire
 from node.core.errors import BadFrame, ConfigError
+from node.core.gaps import MAX_REQUESTS_PER_LOOK
 from node.core.wire import Head
-from node.protocols.unicast.asking import MAX_REQUESTS_PER_LOOK
 from node.protocols.unicast.connections import REMOVED, UNLIMITED
 from node.protocols.unicast.entries import (
     Entry,

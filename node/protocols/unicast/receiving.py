@@ -11,10 +11,11 @@ from node import trace
 from node.core import wire
 from node.core.codec import unpack_lengths_untrusted
 from node.core.errors import BadFrame
-from node.core.model import FIRST, OOB, Delivery
+from node.core.model import FIRST, OOB
 from node.core.serial import is_newer
 from node.core.window import Piece, ReceiveWindow
 from node.core.wire import Head
+from node.protocols.handing import hand_up
 from node.protocols.unicast.asking import Asking
 from node.protocols.unicast.connections import REMOVED
 from node.protocols.unicast.entries import (
@@ -91,8 +92,8 @@ class Receiving(Asking):
                 self._deliver_ready(entry, now)
         else:
             self._refused(entry, head)
-        if head.transmission and entry.asked:
-            self._sample_round_trip(entry, head.lo, now)
+        if head.transmission and entry.gaps.asked:
+            entry.gaps.sample(head.lo, now)
         self._after_data(entry, taken, len(arrival.body), flags, now)
         if entry.look_due == inf and self.asks_for_gaps and window.has_gap():
             entry.look_due = self.pacer.first_gap_look(now)
@@ -115,31 +116,7 @@ class Receiving(Asking):
                 self._deliver(entry, piece, now)
 
     def _deliver(self, entry: ReceiverEntry, piece: Piece[Arrival], now: float) -> None:
-        """Hand a piece up; a part of a batch is cut out of it."""
-        arrival = piece.item
-        assert arrival is not None
-        head, body, start, lengths = arrival
-        lo, hi = piece.lo, piece.hi
-        size, stream, trim = len(body), trace.WHOLE, 0
-        if hi - lo + 1 != head.count:
-            skip, number = lo - head.lo, hi - lo + 1
-            if isinstance(lengths, int):
-                start += skip * lengths
-                size = number * lengths
-            else:
-                start += sum(lengths[:skip])
-                lengths = lengths[skip : skip + number]
-                size = sum(lengths)
-            stream = trace.PARTIAL
-            trim = self._codec.hash64(body[start : start + size]) & 0xFFFFFFFF
-        self._tracer.records.append(
-            (trace.DELIVERED, head.flags, self.protocol, stream, entry.peer, entry.conn,
-            entry.epoch, 0,
-             hi - lo + 1, lo, hi, size, head.digest, trim, 0, now)
-        )  # fmt: skip
-        self._port.deliveries.append(
-            Delivery(entry.peer, entry.conn, lo, hi, head.flags, body, start, lengths)
-        )
+        hand_up(self._port, piece, entry.conn, entry.epoch, 0, now)
 
     def set_consuming(self, consuming: bool, now: float) -> None:  # noqa: FBT001 it is the whole message
         """Whether the application takes deliveries. While it does not, windows fill and senders

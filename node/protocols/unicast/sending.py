@@ -9,10 +9,11 @@ from node import trace
 from node.core import wire
 from node.core.codec import pack_body, unpack_ranges_untrusted
 from node.core.errors import BadFrame
-from node.core.model import DONT_LOOPBACK, FIRST, Delivery, Payload
+from node.core.model import DONT_LOOPBACK, FIRST, Payload
 from node.core.serial import is_newer
 from node.core.window import SendWindow, Stored
 from node.core.wire import Head
+from node.protocols.handing import hand_to_self
 from node.protocols.unicast.connections import REMOVED, UNLIMITED, Connections
 from node.protocols.unicast.entries import (
     Batch,
@@ -50,17 +51,19 @@ class Sending(Connections):
             return self.config.window_messages, self.config.window_bytes
         return entry.window.room()
 
-    def send(self, peer: int, payloads: Sequence[Payload], flags: int, now: float) -> None:
+    def send(
+        self, peer: int, payloads: Sequence[Payload], flags: int, now: float, header: bytes = b""
+    ) -> None:
         """Number a batch that `room` admits, keep it, and send it as one frame."""
         if peer == self._port.me:
-            self._send_to_self(payloads, flags, now)
+            self._send_to_self(payloads, flags, now, header)
             return
         entry = self._senders.get(peer)
         if entry is None:
             entry = self._open_sender(peer, now)
         elif entry.state is not State.OPEN:
             self._set_sender_state(entry, State.OPEN, "used", now)
-        body = pack_body(payloads, self._codec.hash64)
+        body = pack_body(payloads, self._codec.hash64, header)
         batch = Batch(body, flags, now)
         window = entry.window
         was_idle = window.low == window.high
@@ -113,38 +116,25 @@ class Sending(Connections):
         )  # fmt: skip
         self._emit(entry, stored.lo, batch, flags, stamp)
 
-    def _send_to_self(self, payloads: Sequence[Payload], flags: int, now: float) -> None:
+    def _send_to_self(
+        self, payloads: Sequence[Payload], flags: int, now: float, header: bytes
+    ) -> None:
         """Messages to self are numbered and handed straight up: no window can fill, nothing can be
         lost."""
         if not self._self_conn:
             self._self_conn = self._next_conn()
-        body = pack_body(payloads, self._codec.hash64)
+        body = pack_body(payloads, self._codec.hash64, header)
         lo = self._self_seqno + 1
         hi = self._self_seqno = self._self_seqno + body.count
-        me, conn, size = self._port.me, self._self_conn, len(body.data)
-        record = (
-            self.protocol,
-            0,
-            me,
-            conn,
-            0,
-            0,
-            body.count,
-            lo,
-            hi,
-            size,
-            body.digest,
-            0,
-            0,
-            now,
-        )
-        self._tracer.records.append((trace.SENT, flags, *record))
-        if flags & DONT_LOOPBACK:
-            return
-        self._tracer.records.append((trace.DELIVERED, flags, *record))
-        start = 4 if body.width == 0 else body.width * body.count
-        lengths = list(map(len, payloads)) if body.width else len(payloads[0])
-        self._port.deliveries.append(Delivery(me, conn, lo, hi, flags, body.data, start, lengths))
+        me, conn = self._port.me, self._self_conn
+        self._tracer.records.append(
+            (trace.SENT, flags, self.protocol, 0, me, conn, 0, 0,
+             body.count, lo, hi, len(body.data), body.digest, 0, 0, now)
+        )  # fmt: skip
+        if not flags & DONT_LOOPBACK:
+            hand_to_self(
+                self._port, self.protocol, me, conn, 0, lo, body, payloads, flags, now
+            )  # fmt: skip
 
     # -- What receivers say --------------------------------------------------------------------
 

@@ -1,0 +1,40 @@
+"""A batch at both ends: what a sender keeps, and what a receiver makes of its frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from node.core.codec import Body
+from node.core.wire import Head
+
+
+class Batch:
+    """A numbered batch: what it carries never changes, only how often it was sent."""
+
+    __slots__ = ("body", "flags", "resent_at", "sent_at", "transmission")
+
+    def __init__(self, body: Body, flags: int, sent_at: float) -> None:
+        self.body = body
+        self.flags = flags
+        self.sent_at = sent_at
+        self.resent_at = -1.0
+        self.transmission = 0
+
+
+class Arrival(NamedTuple):
+    """A received batch: the frame, and where its payloads are."""
+
+    head: Head
+    body: bytes
+    start: int
+    lengths: int | Sequence[int]
+
+    def part(self, lo: int, hi: int) -> tuple[int, int | Sequence[int], int]:
+        """Of seqnos `lo..hi` of the batch: where their payloads begin, their lengths, their
+        bytes."""
+        skip, number = lo - self.head.lo, hi - lo + 1
+        if isinstance(self.lengths, int):
+            return self.start + skip * self.lengths, self.lengths, number * self.lengths
+        lengths = self.lengths[skip : skip + number]
+        return self.start + sum(self.lengths[:skip]), lengths, sum(lengths)

@@ -1,0 +1,264 @@
+"""The protocols of one member's group: what they are made from, and who of them hears of what.
+
+Protocols know nothing of each other. They enqueue events, and `on_event` is the one place that
+passes an event on: read it to see how a suspicion becomes a view, and a view becomes windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from node.core import wire
+from node.core.model import View
+from node.core.timers import Timers
+from node.core.wire import Head
+from node.places import MulticastPlaces
+from node.protocols import events as said
+from node.protocols.events import Event, Install, Role
+from node.protocols.fd_all3 import FdAll3
+from node.protocols.fd_sock2 import FdSock2
+from node.protocols.flow import Mfc, Stream, Ufc
+from node.protocols.gms import Gms
+from node.protocols.layer import Layer
+from node.protocols.merge3 import Merge3
+from node.protocols.multicast import Multicast
+from node.protocols.port import Port
+from node.protocols.stable import Stable
+from node.protocols.verify_suspect2 import VerifySuspect2
+from node.settings import DISCOVERIES, RELIABLE_MULTICAST, StackSettings
+
+Adopt = Callable[[Install, float], None]
+Route = Callable[[Head, bytes, float], None]
+
+NO_SIGN_OF_LIFE: Final = frozenset({wire.DISCOVERY, wire.MERGE3, wire.FD_SOCK2})
+"""What stands below the heartbeat detector, which therefore does not see it."""
+
+
+class Group:
+    """All protocols of a member but its unicast."""
+
+    def __init__(
+        self,
+        settings: StackSettings,
+        role: Role,
+        port: Port,
+        dice: Random,
+        adopt: Adopt,
+        places: Stream,
+        make_multicast: Callable[..., Multicast] | None = None,
+    ) -> None:
+        self.role = role
+        self.has_left = False
+        self._port = port
+        self._adopt = adopt
+        self._timers: Timers[tuple[int, str]] = Timers()
+        timing = settings.timing
+        assert settings.multicast is not None
+        protocol = make_multicast or RELIABLE_MULTICAST[settings.multicast]
+        self.multicast: Multicast = protocol(settings.of(settings.multicast), timing, port, dice)
+        self._layers: dict[int, Layer] = {}
+        self._names = {self.multicast.protocol: settings.multicast}
+
+        def build(name: str, kind: type[Any], *more: object) -> Any:  # noqa: ANN401 of `kind`
+            config = settings.of(name)
+            if config is None:
+                return None
+            layer = kind(config, role, port, self._timers, timing, dice, *more)
+            self._layers[layer.protocol] = layer
+            self._names[layer.protocol] = name
+            return layer
+
+        digest = self.multicast.digest
+        self.gms: Gms = build("GMS", Gms, digest)
+        self.stable: Stable | None = build("STABLE", Stable, digest)
+        self.verify: VerifySuspect2 | None = build("VERIFY_SUSPECT2", VerifySuspect2)
+        self.fd_all: FdAll3 | None = build("FD_ALL3", FdAll3)
+        self.fd_sock: FdSock2 | None = build("FD_SOCK2", FdSock2)
+        self.merge: Merge3 | None = build("MERGE3", Merge3)
+        (discovery,) = (name for name in DISCOVERIES if settings.of(name) is not None)
+        self.discovery = build(discovery, DISCOVERIES[discovery])
+        mfc: Mfc | None = build("MFC", Mfc)
+        ufc: Ufc | None = build("UFC", Ufc)
+        if mfc is not None:
+            mfc.stream = MulticastPlaces(self.multicast, port)
+        if ufc is not None:
+            ufc.stream = places
+        self.flow: dict[int, Any] = {
+            layer.protocol: layer for layer in (mfc, ufc) if layer is not None
+        }
+        """Flow control, by the number of its protocol."""
+
+    # -- Life ------------------------------------------------------------------------------------
+
+    def start(self, now: float) -> None:
+        """Begin to join."""
+        for layer in self._layers.values():
+            layer.start(now)
+
+    def leave(self, now: float) -> None:
+        """Begin to leave."""
+        self.gms.leave(now)
+
+    def stop(self, now: float) -> None:
+        """End at once; who has left has ended already."""
+        if self.has_left:
+            return
+        for layer in self._layers.values():
+            layer.stop(now)
+        self.multicast.stop(now)
+        self._timers.clear()
+        self.has_left = True
+
+    # -- Frames ----------------------------------------------------------------------------------
+
+    def routes(self) -> dict[int, Route]:
+        """Who takes a frame, by its protocol."""
+        routes: dict[int, Route] = {
+            protocol: layer.receive for protocol, layer in self._layers.items()
+        }
+        routes[self.multicast.protocol] = self._receive_multicast
+        return routes
+
+    def _receive_multicast(self, head: Head, body: bytes, now: float) -> None:
+        self.multicast.receive(head, body, now)
+        if self.stable is not None and head.kind == wire.DATA:
+            self.stable.on_multicast(head.count, head.size, now)
+
+    def heard(self, head: Head) -> None:
+        """A frame came from a member: it is alive."""
+        fd = self.fd_all
+        if fd is not None and head.source in fd.tracked and head.protocol not in NO_SIGN_OF_LIFE:
+            fd.heard.add(head.source)
+
+    def multicast_sent(self, messages: int, size: int, now: float) -> None:
+        """This member multicast a batch: as good as a heartbeat, and stability must know of it."""
+        if self.fd_all is not None:
+            self.fd_all.mcast_sent = True
+        if self.stable is not None:
+            self.stable.on_multicast(messages, size, now)
+
+    def multicast_blocked(self, now: float) -> None:
+        """The outbox has multicasts that the window does not admit: have it emptied soon."""
+        self.multicast.on_blocked(now)
+        if self.stable is not None:
+            self.stable.hurry(now)
+
+    def destinations(self) -> tuple[int, ...]:
+        """Members, and those of a view that is about to be installed; not this one."""
+        return tuple(sorted((self.multicast.members | self.multicast.coming) - {self._port.me}))
+
+    # -- Time ------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float:
+        """When `tick` has something to do."""
+        due, other = self._timers.next_deadline(), self.multicast.timers.next_deadline()
+        return due if due < other else other
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        self.multicast.tick(now)
+        for protocol, what in self._timers.take_each(now):
+            layer = self._layers.get(protocol)
+            if layer is not None and not self.has_left:
+                layer.on_timer(what, now)
+                # What one timer changed, the next one must know: a member may have left.
+                self.drain(now)
+
+    def finish_turn(self, now: float) -> None:
+        """Send what this turn asked for."""
+        self.multicast.finish_turn(now)
+        if self.fd_all is not None and self.fd_all.suspects:
+            self.fd_all.notice(now)
+
+    # -- Events ----------------------------------------------------------------------------------
+
+    def on_link(self, peer: int, is_up: bool, now: float) -> None:  # noqa: FBT001 the two ends of a link
+        """A monitored connection was made, or refused, or ended."""
+        if self.fd_sock is not None:
+            self.fd_sock.on_link(peer, is_up, now)
+
+    def install_by_hand(self, view: View, now: float) -> None:
+        """A view that no membership protocol made."""
+        self.gms.install_by_hand(view, now)
+
+    def drain(self, now: float) -> None:
+        """Have protocols hear of each other until nothing is left to tell."""
+        port = self._port
+        while port.events:
+            events, port.events = port.events, []
+            for event in events:
+                self.on_event(event, now)
+
+    def on_event(self, event: Event, now: float) -> None:  # noqa: PLR0912 it is one table
+        """Pass on what a protocol said to those whom it concerns."""
+        match event:
+            case said.Suspected(members):
+                if self.verify is not None:
+                    self.verify.on_suspected(members, now)
+                else:
+                    self.gms.on_confirmed(members, now)
+            case said.Confirmed(members):
+                self.gms.on_confirmed(members, now)
+            case said.Cleared(member):
+                for hears in (self.fd_all, self.fd_sock, self.verify, self.gms):
+                    if hears is not None:
+                        hears.on_cleared(member, now)
+            case said.Discover(seconds):
+                self.discovery.discover(seconds, now)
+            case said.Discovered(found):
+                self.gms.on_discovered(found, now)
+            case said.Disagreement(views):
+                self.gms.on_disagreement(views, now)
+            case said.Lagging(member):
+                self.gms.on_lagging(member, now)
+            case said.Tentative(view):
+                self.multicast.on_tentative(view, now)
+                if self.merge is not None:
+                    self.merge.on_tentative(view, now)
+            case said.SuspendStability(seconds):
+                self.multicast.suspend(seconds, now)
+                if self.stable is not None:
+                    self.stable.suspend(seconds, now)
+            case said.ResumeStability():
+                self.multicast.resume(now)
+                if self.stable is not None:
+                    self.stable.resume(now)
+            case said.Stability(digest):
+                self.multicast.on_stability(digest, now)
+            case said.Install():
+                self._install(event, now)
+            case said.BecameServer():
+                self.multicast.become_server(now)
+            case said.LinkLost(peer):
+                self.multicast.on_link_lost(peer, now)
+            case said.Left():
+                # Not left to whoever drives this member: no timer may find a group that is gone.
+                self.stop(now)
+
+    def _install(self, event: Install, now: float) -> None:
+        """Digest and view in one step, and the same view at every layer, in the same order."""
+        # The record first: what windows write next belongs to this view.
+        self._adopt(event, now)
+        self.multicast.install(event.view, event.digest, event.mutual, now)
+        for layer in self._layers.values():
+            layer.on_view(event.view, now)
+        # Who waits for room may have waited for a member that is gone, or for the first view.
+        self._port.woken.append(wire.GROUP)
+        self._port.woken += [member.short for member in event.view.members]
+
+    # -- Promises and gauges ---------------------------------------------------------------------
+
+    def bounds(self) -> dict[str, dict[str, float]]:
+        """What each protocol promises, by its name."""
+        promised = {self._names[self.multicast.protocol]: self.multicast.bounds()}
+        return promised | {
+            self._names[protocol]: layer.bounds() for protocol, layer in self._layers.items()
+        }
+
+    def gauge(self, now: float) -> None:
+        """Record how full everything bounded is (G5)."""
+        self.multicast.gauge(now)
+        for layer in self._layers.values():
+            layer.gauge(now)

@@ -1,0 +1,245 @@
+"""Discovery: who is there, and does one of them coordinate? STATIC asks a list of hosts, PING the
+network.
+
+A search asks everybody, repeats that until a coordinator has answered or its time is over, and
+hands on what it found, once. Answers can be lost, stale or missing: whoever joins must live with
+that. A leaving member is silent (JGRP-1336), and a leaving coordinator no longer says that it
+coordinates, so that nobody joins who is about to go.
+
+What differs between finders is where addresses come from: `hosts`, which the transport asks when a
+frame is for everyone. A finder that looks them up elsewhere overrides it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar, Final
+
+from node.core import wire
+from node.core.errors import BadFrame, require
+from node.core.packing import Reader, Writer
+from node.core.timers import Timers
+from node.core.timing import Timing
+from node.core.wire import Head
+from node.protocols.events import Discovered, Found, Role
+from node.protocols.layer import Layer
+from node.protocols.port import EVERYONE, Port
+
+MAX_FOUND: Final = 4096
+"""Answers that one search keeps."""
+_HOST: Final = re.compile(r"([^\s,\[\]]+)\[(\d{1,5})\]")
+_SERVER: Final = 1
+_COORDINATED: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveryConfig:
+    """What all finders share. Durations are seconds."""
+
+    settable: ClassVar[frozenset[str]] = frozenset()
+
+    break_on_coord_rsp: bool = True
+    """Whether a search ends with the first answer of a coordinator. False finds them all, and takes
+    all its time."""
+
+    repeat_interval: float = 0.5
+    """Between two requests of one search, in `fast` at most. Requests and answers may be lost."""
+
+    max_rank_to_reply: int = 0
+    """Only the first so many members answer; 0 all. Spares a joiner of a large group the flood."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.repeat_interval > 0,
+            f"discovery.repeat_interval is {self.repeat_interval:g}: it must be positive",
+        )
+        require(
+            self.max_rank_to_reply >= 0,
+            f"discovery.max_rank_to_reply is {self.max_rank_to_reply}: "
+            "it must not be negative (0: all members reply)",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticConfig(DiscoveryConfig):
+    """Settings of STATIC."""
+
+    initial_hosts: str = ""
+    """Where members may be: `host[port],host[port]`. All of them, or so many that any two groups
+    have a listed, live member in common."""
+
+    port_range: int = 1
+    """How many ports after each listed one are asked, too."""
+
+    def __post_init__(self) -> None:
+        # Without arguments, `super` does not find the class that slots made anew.
+        DiscoveryConfig.__post_init__(self)
+        require(
+            self.port_range >= 0,
+            f"static.port_range is {self.port_range}: it must not be negative",
+        )
+        for item in filter(None, map(str.strip, self.initial_hosts.split(","))):
+            match = _HOST.fullmatch(item)
+            require(
+                match is not None and 0 < int(match[2]) < 1 << 16,
+                f"static.initial_hosts has {item!r}: write host[port]",
+            )
+
+
+class Discovery(Layer):
+    """Asks who is there, and answers those who ask."""
+
+    protocol = wire.DISCOVERY
+    config_type: ClassVar[type[Any]] = DiscoveryConfig
+    config: DiscoveryConfig
+
+    def __init__(
+        self,
+        config: DiscoveryConfig,
+        role: Role,
+        port: Port,
+        timers: Timers[tuple[int, str]],
+        timing: Timing,
+        dice: Random,
+    ) -> None:
+        super().__init__(config, role, port, timers, timing, dice)
+        self._found: dict[int, tuple[int, Found]] = {}
+        """By short id: the number of the search that was answered, and the answer."""
+        self._search = 0
+        self._asked = 0
+        self._is_stopped = False
+
+    @property
+    def is_searching(self) -> bool:
+        return self.is_waiting("end")
+
+    def hosts(self) -> tuple[str, ...]:
+        """Where frames for everyone go over connections: `host[port]` each."""
+        return ()
+
+    # -- The verbs ----------------------------------------------------------------------------
+
+    def discover(self, seconds: float, now: float) -> None:
+        """Search, for so many seconds at most; `Discovered` says what was found."""
+        if self._is_stopped:
+            return
+        self._search += 1
+        self._asked = 0
+        self._found = {}
+        self.wake_at("end", now + seconds)
+        self._ask(now)
+
+    def receive(self, head: Head, body: bytes, now: float) -> None:
+        if head.kind == wire.GET_MBRS_REQ:
+            found = _unpack_untrusted(head, body)
+            # Two that search find each other by one request.
+            self._note(self._search, found, now)
+            self._answer(head)
+        elif head.kind == wire.GET_MBRS_RSP:
+            found = _unpack_untrusted(head, body)
+            if 0 < head.lo <= self._search:
+                # An answer to an earlier search is late, and still one.
+                self._note(head.lo, found, now)
+            else:
+                self._port.drop("unasked")
+        else:
+            raise BadFrame("kind")
+
+    def on_timer(self, what: str, now: float) -> None:
+        if what == "ask":
+            self._ask(now)
+        else:
+            self._finish()
+
+    def stop(self, now: float) -> None:
+        self._is_stopped = True
+        self.cancel("ask")
+        self.cancel("end")
+        self._found = {}
+
+    # -- Inside -------------------------------------------------------------------------------
+
+    def _ask(self, now: float) -> None:
+        self._port.control(
+            EVERYONE, wire.GET_MBRS_REQ, self.protocol, self._search,
+            body=self._describe(), transmission=self._asked,
+        )  # fmt: skip
+        wait = self.timing.repeat_wait(self.config.repeat_interval, self._asked)
+        self._asked += 1
+        self.wake_at("ask", now + wait)
+
+    def _answer(self, head: Head) -> None:
+        """What this member is; the numbers of the request tell repeats apart."""
+        role = self.role
+        if self._is_stopped or (role.is_leaving and not role.is_coordinator):
+            return
+        rank = role.members.index(role.address) if role.address in role.members else 0
+        if 0 < self.config.max_rank_to_reply <= rank:
+            return
+        self._port.control(
+            head.source, wire.GET_MBRS_RSP, self.protocol, head.lo,
+            body=self._describe(), transmission=head.transmission,
+        )  # fmt: skip
+
+    def _describe(self) -> bytes:
+        role = self.role
+        is_known = role.view is not None and not role.is_leaving
+        writer = Writer().address(role.address)
+        writer.u8(_SERVER * role.is_server | _COORDINATED * is_known)
+        if is_known:
+            assert role.view is not None
+            writer.address(role.view.coordinator)
+        return writer.bytes()
+
+    def _note(self, search: int, found: Found, now: float) -> None:
+        if not self.is_searching:
+            return
+        short = found.address.short
+        known = self._found.get(short)
+        if known is None and len(self._found) >= MAX_FOUND:
+            self._port.drop("found-full")
+        elif known is None or known[0] <= search:
+            self._found[short] = (search, found)
+            is_coordinator = found.is_server and found.coordinator == found.address
+            if is_coordinator and self.config.break_on_coord_rsp:
+                self._finish()
+
+    def _finish(self) -> None:
+        self.cancel("ask")
+        self.cancel("end")
+        found, self._found = self._found, {}
+        self._port.events.append(Discovered(tuple(entry for _search, entry in found.values())))
+
+
+class Static(Discovery):
+    """A list of hosts (JGroups: TCPPING)."""
+
+    config_type = StaticConfig
+    config: StaticConfig
+
+    def hosts(self) -> tuple[str, ...]:
+        listed = []
+        for host, port in _HOST.findall(self.config.initial_hosts):
+            last = min(int(port) + self.config.port_range, (1 << 16) - 1)
+            listed += [f"{host}[{number}]" for number in range(int(port), last + 1)]
+        return tuple(dict.fromkeys(listed))
+
+
+class Ping(Discovery):
+    """The network's multicast."""
+
+
+def _unpack_untrusted(head: Head, body: bytes) -> Found:
+    """What a member says it is."""
+    reader = Reader(body)
+    address = reader.address_untrusted()
+    flags = reader.u8_untrusted()
+    coordinator = reader.address_untrusted() if flags & _COORDINATED else None
+    reader.end_untrusted()
+    if flags & ~(_SERVER | _COORDINATED):
+        raise BadFrame("flags")
+    if address.short != head.source:
+        raise BadFrame("identity")
+    return Found(address, bool(flags & _SERVER), coordinator)

@@ -1,0 +1,153 @@
+"""What protocols of one member tell each other. They only enqueue; the stack passes it on.
+
+`node/group.py` is the one place that says who hears of what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from node.core.digest import Digest
+from node.core.model import Address, View
+
+
+class Suspected(NamedTuple):
+    """A detector has not heard of these members for too long, or saw their connection end."""
+
+    members: tuple[Address, ...]
+
+
+class Confirmed(NamedTuple):
+    """These members did not answer when they were asked: membership should exclude them."""
+
+    members: tuple[Address, ...]
+
+
+class Cleared(NamedTuple):
+    """A suspected member is alive after all."""
+
+    member: Address
+
+
+class Tentative(NamedTuple):
+    """A view with these members is about to be installed: who they are may matter before it is."""
+
+    view: View
+
+
+class Install(NamedTuple):
+    """A view, and where the windows of senders begin. Both are applied as one step, digest first.
+
+    Of a merge, `mutual` are the members that were in this member's view and had it in theirs: their
+    windows stay. None: a regular view, whose digest (for a joiner) only adds windows.
+    """
+
+    view: View
+    digest: Digest | None = None
+    mutual: frozenset[int] | None = None
+
+
+class BecameServer(NamedTuple):
+    """The first view is installed: what was queued for it can be replayed."""
+
+
+class SuspendStability(NamedTuple):
+    """A digest is in use: nobody may purge what it promises, for so many seconds at most."""
+
+    seconds: float
+
+
+class ResumeStability(NamedTuple):
+    """The digest is no longer in use."""
+
+
+class Stability(NamedTuple):
+    """What every member of the view has delivered, and what anyone has received."""
+
+    digest: Digest
+
+
+class Found(NamedTuple):
+    """A member that answered, or asked, in discovery."""
+
+    address: Address
+    is_server: bool
+    coordinator: Address | None
+    """Who coordinates the group it is in; itself, perhaps."""
+
+
+class Discover(NamedTuple):
+    """Membership wants to know who is there; answers come as `Discovered`."""
+
+    seconds: float
+    """After which silence is an answer, too."""
+
+
+class Discovered(NamedTuple):
+    """What one run of discovery found; empty when nobody answered."""
+
+    found: tuple[Found, ...]
+
+
+class Disagreement(NamedTuple):
+    """Members hold different views: who holds which, as they said themselves."""
+
+    views: Mapping[Address, View]
+
+
+class Lagging(NamedTuple):
+    """A member of the view, which this member coordinates, still holds an older one."""
+
+    member: Address
+
+
+class Left(NamedTuple):
+    """This member is out of the group."""
+
+
+class LinkLost(NamedTuple):
+    """The transport's connection to a member ended, or was replaced: what was under way in it may
+    be gone."""
+
+    peer: int
+
+
+Event = (
+    Suspected
+    | Confirmed
+    | Cleared
+    | Tentative
+    | Install
+    | BecameServer
+    | SuspendStability
+    | ResumeStability
+    | Stability
+    | Discover
+    | Discovered
+    | Disagreement
+    | Lagging
+    | Left
+    | LinkLost
+)
+
+
+@dataclass(slots=True)
+class Role:
+    """What a member is to its group, as all its protocols see it."""
+
+    address: Address
+    view: View | None = None
+    is_server: bool = False
+    """Whether the first view is installed."""
+    is_leaving: bool = False
+
+    @property
+    def is_coordinator(self) -> bool:
+        return self.view is not None and self.view.coordinator == self.address
+
+    @property
+    def members(self) -> tuple[Address, ...]:
+        """The members of the view; nobody before the first one."""
+        return self.view.members if self.view is not None else ()

@@ -1,0 +1,228 @@
+"""Bringing a view to its members: as whole views, one frame each, repeated until acked.
+
+Not through the multicast window: a window that is full because of a dead member must not hold up
+the view that excludes it. The next view waits for the acks, but not for ever; members that are
+late are told again, ever more slowly, as long as the view holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from node.core import wire
+from node.core.model import Address, View, ViewId
+from node.core.wire import Head
+from node.protocols.gms.messages import (
+    MergePart,
+    pack_join_answer,
+    pack_merge_view,
+    pack_view,
+    unpack_view_id_untrusted,
+)
+
+if TYPE_CHECKING:
+    from node.core.digest import Digest
+    from node.protocols.gms.state import Membership
+
+
+class _Copy(NamedTuple):
+    """The key of a view that is on its way to one member."""
+
+    number: int
+    dest: int
+    is_merge: bool
+
+
+class Casting:
+    """The view this member is bringing to others, and who has not acked it."""
+
+    def __init__(self, state: Membership) -> None:
+        self._state = state
+        self._view: View | None = None
+        self._copies: set[_Copy] = set()
+        self._missing: set[int] = set()
+        self._newcomers: set[Address] = set()
+        """Joiners that have acked no view yet: to them a later view, too, must bring a digest."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether acks are missing, and still waited for."""
+        return bool(self._missing)
+
+    @property
+    def newcomers(self) -> frozenset[Address]:
+        return frozenset(self._newcomers)
+
+    # -- Sending ------------------------------------------------------------------------------
+
+    def cast(
+        self,
+        view: View,
+        joiners: Collection[Address],
+        digest: Digest | None,
+        now: float,
+    ) -> None:
+        """Bring a regular view to everybody, to joiners with where their windows begin.
+
+        Without a digest joiners are left to ask again.
+        """
+        self._begin(view, now)
+        self._newcomers = {m for m in self._newcomers if m in view.members}.union(joiners)
+        notice = pack_view(view)
+        welcome = pack_join_answer(view, digest) if digest is not None else b""
+        for member in view.members:
+            if member == self._state.me:
+                continue
+            if member not in self._newcomers:
+                self._say(_Copy(view.id.number, member.short, False), wire.VIEW, notice, now)
+            elif welcome:
+                self._say(_Copy(view.id.number, member.short, False), wire.JOIN_RSP, welcome, now)
+            else:
+                continue
+            self._missing.add(member.short)
+        self.settle()
+
+    def cast_merged(self, view: View, parts: Mapping[Address, MergePart], now: float) -> None:
+        """Bring a merge view to everybody, to each with what it needs.
+
+        Its copies outlive a newer view, which members of other groups cannot accept before this
+        one. They end when nobody waits for the merge any more.
+        """
+        self._begin(view, now)
+        self._newcomers.clear()
+        until = now + 2 * self._state.config.merge_timeout
+        for member, part in parts.items():
+            if member != self._state.me:
+                copy = _Copy(view.id.number, member.short, True)
+                self._say(copy, wire.VIEW, pack_merge_view(view, part), now, until)
+                self._missing.add(member.short)
+        self.settle()
+
+    def welcome_again(self, joiner: Address, digest: Digest, now: float) -> None:
+        """A member of the view asks to join: its answer was lost, or has yet to arrive."""
+        view = self._state.view
+        assert view is not None
+        copy = _Copy(view.id.number, joiner.short, False)
+        self._newcomers.add(joiner)
+        if self._view is not view:
+            self._begin(view, now)
+        elif not self._missing:
+            self._wait(now)
+        self._say(copy, wire.JOIN_RSP, pack_join_answer(view, digest), now)
+        self._missing.add(joiner.short)
+
+    def is_welcoming(self, joiner: Address) -> bool:
+        """Whether a joiner's answer to the current view is being repeated."""
+        view = self._state.view
+        if view is None or joiner not in self._newcomers:
+            return False
+        return _Copy(view.id.number, joiner.short, False) in self._copies
+
+    def nudge(self, joiner: Address, now: float) -> None:
+        """Repeat a joiner's answer now."""
+        view = self._state.view
+        assert view is not None
+        self._state.repeats.nudge(_Copy(view.id.number, joiner.short, False), now)
+
+    def _begin(self, view: View, now: float) -> None:
+        self._drop_copies(view)
+        self._view = view
+        self._missing = set()
+        self._wait(now)
+
+    def _wait(self, now: float) -> None:
+        self._state.wake_at("acks", now + self._state.config.view_ack_collection_timeout)
+
+    def _say(self, copy: _Copy, kind: int, body: bytes, now: float, until: float = inf) -> None:
+        self._copies.add(copy)
+        self._state.repeats.say(copy, copy.dest, kind, copy.number, body, now, until)
+
+    def _drop_copies(self, view: View) -> None:
+        """Stop bringing older views; merge views only to who is no longer a member."""
+        members = {member.short for member in view.members}
+        for copy in sorted(self._copies):
+            is_dead = copy not in self._state.repeats
+            is_over = copy.number != view.id.number and not copy.is_merge
+            if is_dead or is_over or copy.dest not in members:
+                self._stop(copy)
+
+    def _stop(self, copy: _Copy) -> None:
+        self._copies.discard(copy)
+        self._state.repeats.stop(copy)
+
+    # -- Acks ---------------------------------------------------------------------------------
+
+    def on_ack_untrusted(self, head: Head, body: bytes, now: float) -> None:
+        """A member has the view it names, which may be another one than was cast last."""
+        view_id = unpack_view_id_untrusted(body)
+        state = self._state
+        member = state.member(head.source)
+        if member is None or state.view is None:
+            state.port.drop("not-a-member")
+            return
+        self._on_held(member, view_id)
+        number = state.view.id.number
+        if view_id.number > number:
+            # It is us who lag behind. Whoever is ahead knows whether we may simply catch up.
+            state.say_view_id(head.source, wire.GET_VIEW, head.transmission)
+        elif view_id.number < number:
+            self._catch_up(member, view_id, head.transmission)
+
+    def on_get_view_untrusted(self, head: Head, body: bytes, now: float) -> None:
+        """A member holds an older view than ours, and asks."""
+        view_id = unpack_view_id_untrusted(body)
+        member = self._state.member(head.source)
+        if member is None:
+            self._state.port.drop("not-a-member")
+            return
+        if self._state.view is not None and view_id.number < self._state.view.id.number:
+            self._catch_up(member, view_id, head.transmission)
+
+    def _catch_up(self, member: Address, view_id: ViewId, again: int) -> None:
+        """Send the current view to a member that has missed only regular ones. Others have windows
+        to replace, which takes a merge."""
+        view = self._state.view
+        assert view is not None
+        if self._state.follows(view_id):
+            number = view.id.number
+            self._state.send(member.short, wire.VIEW, pack_view(view), lo=number, again=again)
+
+    def _on_held(self, member: Address, view_id: ViewId) -> None:
+        view = self._view
+        is_ours = view_id.creator == self._state.me or (view is not None and view_id == view.id)
+        for copy in [copy for copy in self._copies if copy.dest == member.short]:
+            if copy.number < view_id.number + is_ours:
+                self._stop(copy)
+        self._newcomers.discard(member)
+        # A member with a newer view will not take this one any more: waiting is in vain.
+        if view is not None and (view_id == view.id or view_id.number > view.id.number):
+            self._missing.discard(member.short)
+            self.settle()
+
+    def stop_waiting_for(self, members: Collection[Address]) -> None:
+        """The dead will not ack (JGRP-2556), and leavers need not."""
+        if self._missing:
+            self._missing.difference_update(member.short for member in members)
+            self.settle()
+
+    def on_timer(self) -> None:
+        """Enough waited. Who has not acked is still told again."""
+        self._missing.clear()
+        self.settle()
+
+    def on_installed(self, view: View) -> None:
+        """Whatever else was being cast is superseded."""
+        if view is not self._view:
+            self._drop_copies(view)
+            self._view = None
+            self._newcomers.clear()
+            self._missing.clear()
+            self.settle()
+
+    def settle(self) -> None:
+        """Once nobody is waited for, digests are no longer in use."""
+        if not self._missing:
+            self._state.wake_at("acks", inf)
+            self._state.resume("join")

@@ -1,0 +1,171 @@
+"""Getting in: look for a coordinator, ask it, and found a group where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from node import trace
+from node.core import wire
+from node.core.digest import Digest
+from node.core.model import Address, View, ViewId
+from node.core.wire import Head
+from node.protocols.events import Discover, Found
+from node.protocols.gms.messages import JoinRefusal, pack_address, unpack_join_answer_untrusted
+
+if TYPE_CHECKING:
+    from node.protocols.gms.state import Membership
+
+_QUESTION: Final = "join"
+
+
+class Stage(Enum):
+    """Where a joiner stands."""
+
+    IDLE = auto()
+    LOOKING = auto()
+    ASKING = auto()
+    PAUSING = auto()
+    MEMBER = auto()
+    REFUSED = auto()
+
+
+class Client:
+    """Joins, in rounds of looking and asking. Ends as a member, or refused for good."""
+
+    def __init__(self, state: Membership) -> None:
+        self._state = state
+        self.stage = Stage.IDLE
+        self._attempt = 0
+        self._to_ask: list[Address] = []
+        self._asked: dict[int, Address] = {}
+        """Everyone asked in any round: an answer may come late (JGRP-687)."""
+
+    def start(self, now: float) -> None:
+        """Begin the first round. Whoever has begun already, or is in, does not begin again: as a
+        member it would end in a group of its own."""
+        if self.stage is not Stage.IDLE or self._state.is_gone:
+            return
+        self._attempt = 1
+        self._look()
+
+    def _look(self) -> None:
+        self.stage = Stage.LOOKING
+        self._state.port.events.append(Discover(self._state.config.join_timeout))
+
+    def on_discovered(self, found: Sequence[Found], now: float) -> None:
+        """A round of looking is over."""
+        if self.stage is not Stage.LOOKING:
+            return
+        me = self._state.me
+        others = [member for member in found if member.address != me]
+        # Who is said to coordinate before it has a view would wait for itself (JGRP-2395).
+        if not others or any(member.coordinator == me for member in others):
+            self._found_group()
+            return
+        coordinators = self._coordinators(others)
+        clients = [member.address for member in others if not member.is_server]
+        if coordinators:
+            self._to_ask = coordinators
+            self._ask_next(now)
+        elif len(clients) == len(others) and me.identity < min(c.identity for c in clients):
+            self._found_group()
+        else:
+            # Another joiner founds the group; or members answered, but not who coordinates them:
+            # to found a second group beside theirs would only have to be merged again.
+            self.stage = Stage.PAUSING
+            self._state.wake_at("join", now + self._state.config.all_clients_retry_timeout)
+
+    def _coordinators(self, others: Sequence[Found]) -> list[Address]:
+        """Whom to ask: first those that answered themselves, then those only heard of, who may be
+        gone. Shuffled, so that not all joiners lose time with the same wrong one."""
+        servers = [member for member in others if member.is_server]
+        present = [member.address for member in servers if member.coordinator == member.address]
+        named = [member.coordinator for member in servers if member.coordinator is not None]
+        first = sorted(set(present), key=lambda address: address.identity)
+        second = sorted(set(named) - set(present), key=lambda address: address.identity)
+        self._state.dice.shuffle(first)
+        self._state.dice.shuffle(second)
+        return first + second
+
+    def _ask_next(self, now: float) -> None:
+        state = self._state
+        if not self._to_ask:
+            self._next_round()
+            return
+        self.stage = Stage.ASKING
+        target = self._to_ask.pop(0)
+        self._asked[target.short] = target
+        state.repeats.say(
+            _QUESTION, target.short, wire.JOIN_REQ, self._attempt, pack_address(state.me), now
+        )
+        state.wake_at("join", now + state.config.join_timeout)
+
+    def on_timer(self, now: float) -> None:
+        """An answer is overdue, or a pause is over."""
+        if self.stage is Stage.ASKING:
+            self._state.repeats.stop(_QUESTION)
+            self._ask_next(now)
+        elif self.stage is Stage.PAUSING:
+            self._next_round()
+
+    def _next_round(self) -> None:
+        limit = self._state.config.max_join_attempts
+        self._attempt += 1
+        if self._attempt > limit > 0:
+            self._found_group()
+        else:
+            self._look()
+
+    def _found_group(self) -> None:
+        state = self._state
+        view = View(ViewId(state.next_number(), state.me), (state.me,))
+        state.install(view, Digest({state.me.short: (0, 0)}))
+
+    def on_answer_untrusted(self, head: Head, body: bytes, now: float) -> None:
+        """A JOIN_RSP: also one of an earlier round, or one that overtakes our having joined."""
+        answer = unpack_join_answer_untrusted(body)
+        state = self._state
+        if head.source not in self._asked and state.member(head.source) is None:
+            state.port.drop("join-unasked")
+        elif isinstance(answer, JoinRefusal):
+            self._on_refused(answer, head.source, now)
+        elif state.view is not None and answer.view.id == state.view.id:
+            state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
+        elif state.role.is_coordinator:
+            # Having founded a group of our own, only a merge brings us together.
+            state.port.drop("join-late")
+        elif obstacle := state.obstacle(answer.view):
+            state.port.drop(obstacle)
+        else:
+            state.install(answer.view, answer.digest)
+            state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
+
+    def _on_refused(self, refusal: JoinRefusal, source: int, now: float) -> None:
+        state = self._state
+        if refusal.joiner != state.me or self.stage in {Stage.IDLE, Stage.MEMBER, Stage.REFUSED}:
+            state.port.drop("join-late")
+            return
+        self._end(Stage.REFUSED)
+        text = f"cannot join: {refusal.reason}; start again with a new address"
+        state.port.tracer.record(trace.ALARM, now, protocol=wire.GMS, peer=source, text=text)
+
+    def on_installed(self) -> None:
+        """In."""
+        if self.stage is not Stage.MEMBER:
+            self._end(Stage.MEMBER)
+
+    def give_up(self) -> None:
+        """Leaving before having joined: whoever was asked should forget it."""
+        state = self._state
+        for short in self._asked:
+            state.send(short, wire.LEAVE_REQ, pack_address(state.me))
+        self._end(Stage.IDLE)
+
+    def _end(self, stage: Stage) -> None:
+        self.stage = stage
+        self._to_ask.clear()
+        self._state.repeats.stop(_QUESTION)
+        self._state.wake_at("join", inf)

@@ -1,0 +1,200 @@
+"""GMS, the layer: hands what comes in to the part it concerns, then lets views follow from it.
+
+Differences from JGroups. Views travel whole (a hundred members take 3 KB), by unicast frames that
+are repeated until acked, not as differences and not through the multicast window. A merge leader
+asks every member itself and brings it the merge view itself, with what that member needs to know
+which of its windows stay; the merge view is named after the leader. Members that missed regular
+views catch up without a merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from node.core import wire
+from node.core.errors import BadFrame
+from node.core.model import Address, View
+from node.protocols.gms.casting import Casting
+from node.protocols.gms.client import Client
+from node.protocols.gms.config import GmsConfig
+from node.protocols.gms.coordinator import Coordinator
+from node.protocols.gms.leaving import Leaving
+from node.protocols.gms.merging import Merging
+from node.protocols.gms.participant import Participant
+from node.protocols.gms.state import DigestSource, Membership
+from node.protocols.layer import Layer
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from node.core.timers import Timers
+    from node.core.timing import Timing
+    from node.core.wire import Head
+    from node.protocols.events import Found, Role
+    from node.protocols.port import Port
+
+
+class Gms(Layer):
+    """Membership of one member. Keeps V1 to V4: views agree, grow, and hold their members."""
+
+    protocol: ClassVar[int] = wire.GMS
+    config_type: ClassVar[type[GmsConfig]] = GmsConfig
+
+    def __init__(
+        self,
+        config: GmsConfig,
+        role: Role,
+        port: Port,
+        timers: Timers[tuple[int, str]],
+        timing: Timing,
+        dice: Random,
+        digest_source: DigestSource,
+    ) -> None:
+        super().__init__(config, role, port, timers, timing, dice)
+        state = Membership(config, role, port, timers, timing, dice, digest_source)
+        self._state = state
+        self._casting = Casting(state)
+        self._coordinator = Coordinator(state, self._casting)
+        self._client = Client(state)
+        self._merging = Merging(state, self._casting, self._coordinator)
+        self._leaving = Leaving(state, self._client, self._coordinator)
+        self._participant = Participant(state, self._merging)
+        self._seen: View | None = None
+        """The view that all parts know of."""
+        self._told = 0
+
+    # -- Verbs --------------------------------------------------------------------------------
+
+    def start(self, now: float) -> None:
+        """Begin to join."""
+        self._client.start(now)
+
+    def on_discovered(self, found: Sequence[Found], now: float) -> None:
+        """Discovery is done."""
+        self._client.on_discovered(found, now)
+        self._follow(now)
+
+    def on_confirmed(self, members: Collection[Address], now: float) -> None:
+        """These members are dead, as far as can be verified."""
+        members = [member for member in members if member != self._state.me]
+        self._casting.stop_waiting_for(members)
+        self._merging.on_suspected(members, now)
+        self._coordinator.on_suspected(members)
+        self._follow(now)
+
+    def on_cleared(self, member: Address, now: float) -> None:
+        """A suspected member is alive."""
+        self._coordinator.on_cleared(member)
+        self._follow(now)
+
+    def on_disagreement(self, views: Mapping[Address, View], now: float) -> None:
+        """Members hold different views."""
+        self._merging.on_disagreement(views, now)
+        self._follow(now)
+
+    def on_lagging(self, member: Address, now: float) -> None:
+        """A member of the view holds an older one: tell it which one it misses."""
+        if self._state.member(member.short) is not None:
+            # Repeats of whoever noticed must not look the same.
+            self._told = (self._told + 1) % (wire.MAX_TRANSMISSION + 1)
+            self._state.say_view_id(member.short, wire.VIEW_ACK, self._told)
+
+    def install_by_hand(self, view: View, now: float) -> None:
+        """Install a view that nobody agreed on: how tests and exhibits make members disagree."""
+        self._state.forget_past()
+        self._state.install(view)
+        self._follow(now)
+
+    def leave(self, now: float) -> None:
+        """Leave gracefully; `Left` follows."""
+        self._merging.cancel(now)
+        self._leaving.start(now)
+        self._follow(now)
+
+    def stop(self, now: float) -> None:
+        """Nothing more to say: a leaver has said it, and a crash says nothing."""
+        self._state.repeats.clear()
+
+    def receive(self, head: Head, body: bytes, now: float) -> None:
+        """Take one frame of membership."""
+        if self._state.is_gone:
+            self._port.drop("left")
+            return
+        self._dispatch_untrusted(head, body, now)
+        self._follow(now)
+
+    def _dispatch_untrusted(self, head: Head, body: bytes, now: float) -> None:
+        kind = head.kind
+        if kind == wire.VIEW:
+            self._participant.on_view_untrusted(head, body)
+        elif kind == wire.VIEW_ACK:
+            self._casting.on_ack_untrusted(head, body, now)
+        elif kind == wire.JOIN_REQ:
+            self._coordinator.on_join_untrusted(head, body, now)
+        elif kind == wire.JOIN_RSP:
+            self._client.on_answer_untrusted(head, body, now)
+        elif kind == wire.LEAVE_REQ:
+            self._coordinator.on_leave_untrusted(head, body, now)
+        elif kind == wire.LEAVE_RSP:
+            self._leaving.on_answer_untrusted(head, body)
+        elif kind == wire.GET_VIEW:
+            self._casting.on_get_view_untrusted(head, body, now)
+        else:
+            self._dispatch_merge_untrusted(head, body, now)
+
+    def _dispatch_merge_untrusted(self, head: Head, body: bytes, now: float) -> None:
+        kind = head.kind
+        if kind in {wire.MERGE_REQ, wire.GET_DIGEST_REQ}:
+            self._merging.on_request_untrusted(head, body, now)
+        elif kind in {wire.MERGE_RSP, wire.GET_DIGEST_RSP}:
+            self._merging.on_answer_untrusted(head, body, now)
+        elif kind == wire.CANCEL_MERGE:
+            self._merging.on_cancel_untrusted(head, body)
+        else:
+            raise BadFrame("kind")
+
+    def on_timer(self, what: str, now: float) -> None:
+        """Something is due."""
+        if self._state.is_gone:
+            return
+        if what == "repeat":
+            self._state.repeats.on_timer(now)
+        elif what == "join":
+            self._client.on_timer(now)
+        elif what == "acks":
+            self._casting.on_timer()
+        elif what == "leave":
+            self._leaving.on_timer()
+        else:
+            self._merging.on_timer(what, now)
+        self._follow(now)
+
+    def bounds(self) -> dict[str, float]:
+        """How long joins, leaves and merges may take."""
+        config = self.config
+        rounds = config.max_join_attempts or float("inf")
+        return {
+            "join": rounds * (2 * config.join_timeout + config.all_clients_retry_timeout),
+            "leave": config.leave_timeout + config.view_ack_collection_timeout,
+            "merge": 2 * config.merge_timeout,
+            "view_acks": config.view_ack_collection_timeout,
+        }
+
+    # -- What follows -------------------------------------------------------------------------
+
+    def _follow(self, now: float) -> None:
+        """Tell all parts of a new view; then make the next one, if one is due; and again."""
+        state = self._state
+        while not state.is_gone:
+            view = state.view
+            if view is not None and view is not self._seen:
+                self._seen = view
+                self._client.on_installed()
+                self._coordinator.on_installed(view)
+                self._casting.on_installed(view)
+                self._merging.on_installed(view, now)
+            self._coordinator.process(now)
+            if state.view is view:
+                self._leaving.look(now)
+                return

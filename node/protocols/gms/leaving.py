@@ -1,0 +1,105 @@
+"""Getting out: ask whoever will make the view without this member, and do not wait for ever.
+
+A coordinator never makes the view that it is not in: its successor does, and stays to see that
+everybody gets it (JGRP-2277).
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from node.core import wire
+from node.core.model import Address
+from node.core.policy import next_members
+from node.core.wire import Head
+from node.protocols.events import Left
+from node.protocols.gms.messages import pack_address, unpack_address_untrusted
+
+if TYPE_CHECKING:
+    from node.protocols.gms.client import Client
+    from node.protocols.gms.coordinator import Coordinator
+    from node.protocols.gms.state import Membership
+
+_QUESTION: Final = "leave"
+
+
+class Leaving:
+    """A graceful exit."""
+
+    def __init__(self, state: Membership, client: Client, coordinator: Coordinator) -> None:
+        self._state = state
+        self._client = client
+        self._coordinator = coordinator
+        self._asked: Address | None = None
+
+    def start(self, now: float) -> None:
+        """Begin to leave. What the view handler has already accepted is finished first."""
+        state = self._state
+        if state.role.is_leaving or state.is_gone:
+            return
+        state.role.is_leaving = True
+        if state.view is None:
+            self._client.give_up()
+            self._finish()
+            return
+        self._wait(now)
+
+    def look(self, now: float) -> None:
+        """Whom to ask may have changed, or become clear."""
+        state = self._state
+        if not state.role.is_leaving or state.is_gone:
+            return
+        if state.role.is_coordinator:
+            if not self._coordinator.is_idle:
+                self._wait_for_acks(now)
+                return
+            self._coordinator.stop("leaving")
+        target = self._target()
+        if target is None:
+            self._finish()
+        elif target != self._asked:
+            self._asked = target
+            state.wake_at("leave", now + state.config.leave_timeout)
+            body = pack_address(state.me)
+            state.repeats.say(_QUESTION, target.short, wire.LEAVE_REQ, 0, body, now)
+
+    def _wait_for_acks(self, now: float) -> None:
+        """The one that was asked went first, and this member has to see its view through."""
+        if self._asked is not None:
+            self._asked = None
+            self._state.repeats.stop(_QUESTION)
+            self._wait(now)
+
+    def _wait(self, now: float) -> None:
+        config = self._state.config
+        self._state.wake_at(
+            "leave", now + config.view_ack_collection_timeout + config.leave_timeout
+        )
+
+    def _target(self) -> Address | None:
+        """Who coordinates without this member: also if it is leaving, too, it does so after us."""
+        view = self._state.view
+        assert view is not None
+        me = self._state.me
+        others = next_members(view.members, (), {me}, ())
+        alive = next_members(others, (), (), self._coordinator.suspects)
+        return (alive or others or (None,))[0]
+
+    def on_answer_untrusted(self, head: Head, body: bytes) -> None:
+        """A LEAVE_RSP: out."""
+        leaver = unpack_address_untrusted(body)
+        state = self._state
+        if leaver != state.me or not state.role.is_leaving or state.member(head.source) is None:
+            state.port.drop("leave-unasked")
+        else:
+            self._finish()
+
+    def on_timer(self) -> None:
+        """Nobody lets us go: failure detection will."""
+        self._finish()
+
+    def _finish(self) -> None:
+        self._state.leave()
+        self._state.wake_at("leave", inf)
+        self._state.port.events.append(Left())

@@ -1,0 +1,317 @@
+"""Making one group of several, or of one whose members disagree about their view.
+
+The leader asks the coordinators it heard of and, as their answers tell who is with them, every
+other member: each for the view it holds and how far its own multicasts are. Then it brings the
+merge view to each member itself. Nothing of this needs a multicast window, which may be full
+exactly because a merge is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from node.core import wire
+from node.core.digest import Digest
+from node.core.errors import BadFrame
+from node.core.model import Address, View, ViewId
+from node.core.packing import MAX_MEMBERS
+from node.core.wire import Head
+from node.protocols.events import Tentative
+from node.protocols.gms import plan
+from node.protocols.gms.messages import (
+    MergeAnswer,
+    MergeId,
+    MergePart,
+    ViewNotice,
+    pack_merge_answer,
+    pack_merge_id,
+    unpack_merge_answer_untrusted,
+    unpack_merge_id_untrusted,
+)
+
+if TYPE_CHECKING:
+    from node.protocols.gms.casting import Casting
+    from node.protocols.gms.coordinator import Coordinator
+    from node.protocols.gms.state import Membership
+
+_PAST: Final = 20
+"""Merges that are over and remembered, so that a late request does not begin one again."""
+_CANCELS: Final = 3
+"""Repeat intervals during which a leader says that a merge is off; nobody answers that."""
+_ANSWERS: Final = {
+    wire.MERGE_REQ: wire.MERGE_RSP,
+    wire.GET_DIGEST_REQ: wire.GET_DIGEST_RSP,
+}
+
+
+class Merging:
+    """Takes part in one merge at a time. Meanwhile no other view is made, and nothing purged."""
+
+    def __init__(self, state: Membership, casting: Casting, coordinator: Coordinator) -> None:
+        self._state = state
+        self._casting = casting
+        self._coordinator = coordinator
+        self._merge: MergeId | None = None
+        self._own: MergeAnswer | None = None
+        """What this member answered, or would have: a repeat gets the same."""
+        self._past: dict[MergeId, None] = {}
+        self._count = 0
+        self._asked: dict[int, Address] = {}
+        self._waiting: set[Address] = set()
+        self._answers: dict[Address, MergeAnswer] = {}
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a merge is under way, as far as this member knows."""
+        return self._merge is not None
+
+    @property
+    def is_leading(self) -> bool:
+        return self._merge is not None and self._merge.leader == self._state.me
+
+    # -- Leading ------------------------------------------------------------------------------
+
+    def on_disagreement(self, views: Mapping[Address, View], now: float) -> None:
+        """Members hold different views. If it is ours to do something about it, begin."""
+        state = self._state
+        held = state.view
+        if held is None or state.role.is_leaving or self.is_active or self._casting.is_waiting:
+            return
+        reported = {
+            member: view
+            for member, view in views.items()
+            if member in view.members and state.is_plausible(view.id)
+        }
+        if state.me in reported:
+            reported[state.me] = held
+        if len(set(reported.values())) > 1 and plan.leader_of(reported) == state.me:
+            self._lead(reported, held, now)
+
+    def _lead(self, reported: Mapping[Address, View], held: View, now: float) -> None:
+        state = self._state
+        self._count += 1
+        own = self._enter(MergeId(state.me, self._count), held, now)
+        if own is None:
+            return
+        # Above every view that anyone was told of, whatever becomes of it meanwhile.
+        state.ltime = max(state.ltime, *(view.id.number for view in reported.values()))
+        self._asked = {state.me.short: state.me}
+        self._answers = {state.me: own}
+        for speaker in plan.speakers_of(reported):
+            self._ask(speaker, wire.MERGE_REQ, now)
+        for member in held.members:
+            self._ask(member, wire.GET_DIGEST_REQ, now)
+        state.wake_at("merge", now + state.config.merge_timeout)
+        self._look(now)
+
+    def _ask(self, member: Address, kind: int, now: float) -> None:
+        """Ask each once, nobody who is known to be dead, and no endless list of inventions."""
+        is_known = member.short in self._asked or member in self._coordinator.suspects
+        if is_known or len(self._asked) >= MAX_MEMBERS:
+            return
+        assert self._merge is not None
+        self._asked[member.short] = member
+        self._waiting.add(member)
+        self._state.repeats.say(
+            ("merge", member.short), member.short, kind, self._merge.number,
+            pack_merge_id(self._merge), now,
+        )  # fmt: skip
+
+    def on_answer_untrusted(self, head: Head, body: bytes, now: float) -> None:
+        """A MERGE_RSP or GET_DIGEST_RSP."""
+        answer = unpack_merge_answer_untrusted(head.source, body)
+        state = self._state
+        member = self._asked.get(head.source)
+        if not self.is_leading or answer.merge != self._merge or member is None:
+            state.port.drop("merge-unknown")
+        elif member not in answer.view.members or not state.is_plausible(answer.view.id):
+            state.port.drop("merge-answer")
+        elif member in self._waiting:
+            self._waiting.discard(member)
+            self._answers[member] = answer
+            state.repeats.stop(("merge", member.short))
+            state.ltime = max(state.ltime, answer.view.id.number)
+            if not answer.is_rejected:
+                for other in answer.view.members:
+                    self._ask(other, wire.GET_DIGEST_REQ, now)
+            self._look(now)
+
+    def _look(self, now: float) -> None:
+        if not self._waiting:
+            self._consolidate(now)
+
+    def _consolidate(self, now: float) -> None:
+        """Make the merge view of those that answered. Others may be dead, or merge next time."""
+        state = self._state
+        merge, answers, held = self._merge, self._answers, state.view
+        assert merge is not None
+        assert held is not None
+        groups = plan.groups_of(answers)
+        # Not without its own group: that is busy, or its view has changed since it spoke for it.
+        if held not in groups or len(groups) < 2:  # noqa: PLR2004 as one group has nobody to merge with
+            self.cancel(now)
+            return
+        members = plan.merged_members(groups)
+        # Named after the leader, who counts it, though another member may coordinate: a creator
+        # that did not know of the view could give its number to another one.
+        view = View(ViewId(state.next_number(), state.me), members)
+        digest = plan.merged_digest(members, answers)
+        partners = plan.partners_of(groups)
+        parts = {member: MergePart(merge, digest, partners[member]) for member in members}
+        self._call_off(set(self._asked.values()).difference(members), now)
+        state.port.events.append(Tentative(view))
+        self._casting.cast_merged(view, parts, now)
+        state.install(view, digest, _mutual(held, parts[state.me]))
+        self._end()
+
+    def cancel(self, now: float) -> None:
+        """Give up a merge led by this member."""
+        if self.is_leading:
+            self._call_off(self._asked.values(), now)
+            self._end()
+
+    def _call_off(self, members: Collection[Address], now: float) -> None:
+        """Nobody answers a cancellation. Whom it does not reach waits in vain for a while."""
+        assert self._merge is not None
+        body = pack_merge_id(self._merge)
+        until = now + _CANCELS * self._state.config.repeat_interval
+        for member in plan.by_identity(members):
+            if member != self._state.me:
+                key = ("cancel", self._merge.number, member.short)
+                number = self._merge.number
+                self._state.repeats.say(
+                    key, member.short, wire.CANCEL_MERGE, number, body, now, until
+                )
+
+    # -- Taking part --------------------------------------------------------------------------
+
+    def on_request_untrusted(self, head: Head, body: bytes, now: float) -> None:
+        """A MERGE_REQ or GET_DIGEST_REQ: from anybody, as the groups do not know each other."""
+        merge = unpack_merge_id_untrusted(body)
+        if merge.leader.short != head.source:
+            raise BadFrame("merge-source")
+        state = self._state
+        held = state.view
+        if held is None:
+            state.port.drop("no-view")
+            return
+        if merge in self._past:
+            state.port.drop("merge-over")
+            return
+        answer = self._own if merge == self._merge else None
+        if answer is None and not self._is_busy():
+            answer = self._enter(merge, held, now)
+        if answer is None:
+            answer = MergeAnswer(merge, True, held, Digest())
+        state.send(
+            head.source, _ANSWERS[head.kind], pack_merge_answer(answer), lo=head.lo,
+            again=head.transmission,
+        )  # fmt: skip
+
+    def _is_busy(self) -> bool:
+        """A view that is being cast looks like a disagreement and is none (JGRP-1009)."""
+        return self.is_active or self._state.role.is_leaving or self._casting.is_waiting
+
+    def _enter(self, merge: MergeId, held: View, now: float) -> MergeAnswer | None:
+        """Take part, unless this member cannot say how far its multicasts are."""
+        state = self._state
+        me = state.me.short
+        digest = state.digest_source()
+        if me not in set(digest):
+            return None
+        self._merge = merge
+        self._coordinator.stop("merge")
+        timeout = state.config.merge_timeout
+        state.suspend("merge", 4 * timeout)
+        state.wake_at("killer", now + 2 * timeout)
+        self._own = MergeAnswer(merge, False, held, Digest({me: digest[me]}))
+        return self._own
+
+    def on_view(self, head: Head, notice: ViewNotice) -> None:
+        """A merge view: accepted from the leader this member answered, and from nobody else."""
+        state, part, held = self._state, notice.merged, self._state.view
+        assert part is not None
+        if held is None:
+            state.port.drop("no-view")
+        elif notice.view.id == held.id:
+            state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
+        elif part.merge != self._merge or part.merge.leader.short != head.source:
+            state.port.drop("merge-unknown")
+        elif obstacle := state.obstacle(notice.view):
+            state.port.drop(obstacle)
+            self._end()
+        else:
+            state.install(notice.view, part.digest, _mutual(held, part))
+            state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
+            self._end()
+
+    def on_cancel_untrusted(self, head: Head, body: bytes) -> None:
+        """The leader gives up, or goes on without this member."""
+        merge = unpack_merge_id_untrusted(body)
+        if merge.leader.short != head.source:
+            raise BadFrame("merge-source")
+        if merge == self._merge:
+            self._end()
+        else:
+            # It may have overtaken the request.
+            self._remember(merge)
+
+    # -- Ends ---------------------------------------------------------------------------------
+
+    def on_installed(self, view: View, now: float) -> None:
+        """A view that this merge did not make: what was answered for the old one holds no more. Who
+        was excluded meanwhile would be met again at seqnos that were delivered before (G2)."""
+        if self._own is None or self._own.view == view:
+            return
+        if self.is_leading:
+            self.cancel(now)
+        else:
+            self._end()
+
+    def on_suspected(self, members: Collection[Address], now: float) -> None:
+        """A dead leader ends the merge at once; the dead are not waited for."""
+        if self._merge is None:
+            return
+        if not self.is_leading:
+            if self._merge.leader in members:
+                self._end()
+            return
+        for member in members:
+            self._waiting.discard(member)
+            if self._answers.pop(member, None) is None:
+                self._state.repeats.stop(("merge", member.short))
+        self._look(now)
+
+    def on_timer(self, what: str, now: float) -> None:
+        """Enough waited: `merge` for answers, `killer` for the outcome."""
+        if what == "merge" and self.is_leading:
+            self._consolidate(now)
+        elif what == "killer" and self.is_active:
+            self._end()
+
+    def _end(self) -> None:
+        state = self._state
+        assert self._merge is not None
+        self._remember(self._merge)
+        self._merge = None
+        self._own = None
+        state.repeats.stop_all(("merge", short) for short in self._asked)
+        self._asked = {}
+        self._answers = {}
+        self._waiting = set()
+        state.wake_at("merge", inf)
+        state.wake_at("killer", inf)
+        self._coordinator.resume("merge")
+        state.resume("merge")
+
+    def _remember(self, merge: MergeId) -> None:
+        self._past[merge] = None
+        if len(self._past) > _PAST:
+            del self._past[next(iter(self._past))]
+
+
+def _mutual(held: View, part: MergePart) -> frozenset[int]:
+    """Who was in this member's view, and had it in theirs."""
+    return frozenset(member.short for member in held.members) & part.partners

@@ -1,0 +1,47 @@
+"""Taking views from others: only newer ones, only from members, only with this member in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from node.core import wire
+from node.core.model import View
+from node.core.wire import Head
+from node.protocols.gms.messages import unpack_view_untrusted
+
+if TYPE_CHECKING:
+    from node.protocols.gms.merging import Merging
+    from node.protocols.gms.state import Membership
+
+
+class Participant:
+    """What every member does, coordinator or not."""
+
+    def __init__(self, state: Membership, merging: Merging) -> None:
+        self._state = state
+        self._merging = merging
+
+    def on_view_untrusted(self, head: Head, body: bytes) -> None:
+        """A VIEW: the regular ones come from a member of the view before."""
+        notice = unpack_view_untrusted(body)
+        if notice.merged is not None:
+            self._merging.on_view(head, notice)
+        elif self._state.member(head.source) is None:
+            self._state.port.drop("view-from-stranger")
+        else:
+            self._on_regular(notice.view, head)
+
+    def _on_regular(self, view: View, head: Head) -> None:
+        state = self._state
+        assert state.view is not None
+        if view.id == state.view.id:
+            state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
+            return
+        if obstacle := state.obstacle(view):
+            state.port.drop(obstacle)
+            if view.id.number < state.view.id.number:
+                # Whoever sends it may lag behind; this tells it, and stops its repeats.
+                state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
+        else:
+            state.install(view)
+            state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)

@@ -1,0 +1,74 @@
+"""Who leads a merge, who speaks for whom, and what comes out: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from node.core.digest import Digest
+from node.core.model import Address, View
+from node.core.policy import merge_members
+from node.protocols.gms.messages import MergeAnswer
+
+
+def by_identity(addresses: Collection[Address]) -> list[Address]:
+    """Each once, in an order that all members compute alike."""
+    return sorted(set(addresses), key=lambda address: address.identity)
+
+
+def leader_of(views: Mapping[Address, View]) -> Address:
+    """Who leads the merge of these reported views: one of those that reported, so it is alive.
+
+    The lowest that coordinates the view it holds; where nobody does, because all coordinators are
+    gone, the lowest that made one of the views (JGRP-2092), else the lowest.
+    """
+    coordinators = [member for member, view in views.items() if view.coordinator == member]
+    creators = [view.id.creator for view in views.values() if view.id.creator in views]
+    return by_identity(coordinators or creators or views.keys())[0]
+
+
+def speakers_of(views: Mapping[Address, View]) -> list[Address]:
+    """Whom to ask first: the coordinators that reported, and every member that is in none of their
+    views, which would otherwise be forgotten (JGRP-1910)."""
+    coordinators = [member for member, view in views.items() if view.coordinator == member]
+    covered = {member for speaker in coordinators for member in views[speaker].members}
+    everyone = {*views, *(member for view in views.values() for member in view.members)}
+    return by_identity([*coordinators, *(everyone - covered)])
+
+
+def groups_of(answers: Mapping[Address, MergeAnswer]) -> dict[View, tuple[Address, ...]]:
+    """Who takes part, by the view it holds, in that view's order.
+
+    By what each member holds itself, overlapping views become groups without overlap. A group of
+    which anyone is busy with another merge stays out as a whole: to tear it apart would only make
+    more to merge.
+    """
+    busy = {answer.view for answer in answers.values() if answer.is_rejected}
+    holders: dict[View, set[Address]] = {}
+    for member, answer in answers.items():
+        if answer.view not in busy:
+            holders.setdefault(answer.view, set()).add(member)
+    return {
+        view: tuple(member for member in view.members if member in group)
+        for view, group in holders.items()
+    }
+
+
+def merged_members(groups: Mapping[View, tuple[Address, ...]]) -> tuple[Address, ...]:
+    """The members of the merge view, in order."""
+    return merge_members(groups.values())
+
+
+def merged_digest(members: Collection[Address], answers: Mapping[Address, MergeAnswer]) -> Digest:
+    """Where each sender's stream goes on: what everybody said of itself."""
+    return Digest({m.short: answers[m].digest[m.short] for m in members})
+
+
+def partners_of(groups: Mapping[View, tuple[Address, ...]]) -> dict[Address, frozenset[int]]:
+    """For each member those that had it in the view they held."""
+    partners: dict[Address, set[int]] = {m: set() for group in groups.values() for m in group}
+    for view, group in groups.items():
+        shorts = [holder.short for holder in group]
+        for member in view.members:
+            if member in partners:
+                partners[member].update(shorts)
+    return {member: frozenset(shorts) for member, shorts in partners.items()}

@@ -1,0 +1,173 @@
+"""What the parts of membership share: the view, the Lamport time of views, and how to speak."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from node.core import wire
+from node.core.model import Address, View, ViewId
+from node.protocols.events import BecameServer, Install, ResumeStability, SuspendStability
+from node.protocols.gms.messages import MAX_NUMBER, pack_view_id
+from node.protocols.gms.repeats import Repeats
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from node.core.digest import Digest
+    from node.core.timers import Timers
+    from node.core.timing import Timing
+    from node.protocols.events import Role
+    from node.protocols.gms.config import GmsConfig
+    from node.protocols.port import Port
+
+DigestSource = Callable[[], "Digest"]
+
+_MAX_STEP: Final = 1 << 32
+"""No group is this many views ahead of another one: a number beyond is hostile."""
+_CHAIN: Final = 50
+"""Views of the past that are remembered."""
+
+
+class Membership:
+    """One member's idea of the group. The only writer of its role."""
+
+    def __init__(
+        self,
+        config: GmsConfig,
+        role: Role,
+        port: Port,
+        timers: Timers[tuple[int, str]],
+        timing: Timing,
+        dice: Random,
+        digest_source: DigestSource,
+    ) -> None:
+        self.config = config
+        self.role = role
+        self.me = role.address
+        self.port = port
+        self.dice = dice
+        self.digest_source = digest_source
+        self._timers = timers
+        self.repeats = Repeats(
+            port, timing, config.repeat_interval, lambda when: self.wake_by("repeat", when)
+        )
+        self.ltime = 0
+        """The highest view number seen or made; a new view gets a higher one."""
+        self.is_gone = False
+        self._by_short: dict[int, Address] = {}
+        self._chain: dict[ViewId, None] = {}
+        """The latest views in order, back to the one that came with a digest. A member that holds
+        one of them has missed regular views only, and needs no digest to catch up."""
+        self._holds: set[str] = set()
+
+    # -- The view -----------------------------------------------------------------------------
+
+    @property
+    def view(self) -> View | None:
+        return self.role.view
+
+    def member(self, short: int) -> Address | None:
+        """The member of the view with this short id."""
+        return self._by_short.get(short)
+
+    def follows(self, view_id: ViewId) -> bool:
+        """Whether regular views alone lead from there to the current view."""
+        return view_id in self._chain
+
+    def next_number(self) -> int:
+        """The number of a new view. It counts as used from now on, installed or not: two views of
+        one creator never share a number."""
+        held = self.view.id.number if self.view is not None else 0
+        self.ltime = max(self.ltime, held) + 1
+        return self.ltime
+
+    def is_plausible(self, view_id: ViewId) -> bool:
+        """Whether a number can be that of a view. To count on from a hostile one would push the
+        numbers of this group beyond what others accept."""
+        return 0 < view_id.number < MAX_NUMBER and view_id.number - self.ltime <= _MAX_STEP
+
+    def obstacle(self, view: View) -> str:
+        """Why a view from the network cannot be installed; empty when it can.
+
+        Numbers alone decide: a view with the number of ours is not newer, whoever made it.
+        """
+        if not self.is_plausible(view.id):
+            return "view-number"
+        number = view.id.number
+        self.ltime = max(self.ltime, number)
+        if self.view is not None and number <= self.view.id.number:
+            return "view-old"
+        if self.me not in view.members:
+            return "view-without-me"
+        return ""
+
+    def forget_past(self) -> None:
+        """Nobody can catch up with the next view from an older one."""
+        self._chain.clear()
+
+    def install(
+        self, view: View, digest: Digest | None = None, mutual: frozenset[int] | None = None
+    ) -> None:
+        """Make `view` the current one, and tell everyone in this member."""
+        assert self.me in view.members
+        self.ltime = max(self.ltime, view.id.number)
+        self.role.view = view
+        self._by_short = {member.short: member for member in view.members}
+        if digest is not None:
+            self._chain.clear()
+        self._chain[view.id] = None
+        if len(self._chain) > _CHAIN:
+            del self._chain[next(iter(self._chain))]
+        is_first = not self.role.is_server
+        self.role.is_server = True
+        self.port.events.append(Install(view, digest, mutual))
+        if is_first:
+            self.port.events.append(BecameServer())
+
+    def leave(self) -> None:
+        """Out: no view, no timers, nothing to say."""
+        self.is_gone = True
+        self.role.view = None
+        self.role.is_server = False
+        self._by_short = {}
+        self.repeats.clear()
+        for reason in list(self._holds):
+            self.resume(reason)
+
+    # -- Stability ----------------------------------------------------------------------------
+
+    def suspend(self, reason: str, seconds: float) -> None:
+        """A digest is in use, for this reason."""
+        self._holds.add(reason)
+        self.port.events.append(SuspendStability(seconds))
+
+    def resume(self, reason: str) -> None:
+        """It no longer is; purging goes on once no reason is left."""
+        if reason in self._holds:
+            self._holds.discard(reason)
+            if not self._holds:
+                self.port.events.append(ResumeStability())
+
+    # -- Speaking, and time -------------------------------------------------------------------
+
+    def send(self, dest: int, kind: int, body: bytes, *, lo: int = 0, again: int = 0) -> None:
+        """Send a frame once. `again` is the transmission number of the question it answers: only
+        so does a repeated question get an answer with a fate of its own."""
+        self.port.control(dest, kind, wire.GMS, lo, body=body, transmission=again)
+
+    def say_view_id(self, dest: int, kind: int, again: int) -> None:
+        """Tell `dest` which view this member has: a VIEW_ACK or a GET_VIEW."""
+        assert self.view is not None
+        view_id = self.view.id
+        self.send(dest, kind, pack_view_id(view_id), lo=view_id.number, again=again)
+
+    def wake_at(self, what: str, when: float) -> None:
+        """Call the layer's `on_timer(what)` then; infinity is never."""
+        self._timers.set((wire.GMS, what), when)
+
+    def wake_by(self, what: str, when: float) -> None:
+        """The same, unless it is called earlier anyway."""
+        if when < inf:
+            self._timers.set_earlier((wire.GMS, what), when)

@@ -1,0 +1,66 @@
+"""Handing messages up: the record of a delivery, and the delivery itself, from one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from node import trace
+from node.core import wire
+from node.core.batch import Arrival
+from node.core.codec import Body
+from node.core.model import Delivery, Payload
+from node.core.window import Piece
+from node.protocols.port import Port
+
+MULTICASTS: Final = frozenset({wire.NAKACK2, wire.MCAST})
+
+
+def hand_up(
+    port: Port, piece: Piece[Arrival], conn: int, epoch: int, view: int, now: float
+) -> None:
+    """Hand a piece of a received batch to the application; a part of a batch is cut out of it."""
+    arrival = piece.item
+    assert arrival is not None
+    head, body, start, lengths = arrival
+    lo, hi = piece.lo, piece.hi
+    size, stream, trim = len(body), trace.WHOLE, 0
+    if hi - lo + 1 != head.count:
+        start, lengths, size = arrival.part(lo, hi)
+        stream = trace.PARTIAL
+        trim = port.codec.hash64(body[start : start + size]) & 0xFFFFFFFF
+    port.tracer.records.append(
+        (trace.DELIVERED, head.flags, head.protocol, stream, head.source, conn, epoch, view,
+         hi - lo + 1, lo, hi, size, head.digest, trim, 0, now)
+    )  # fmt: skip
+    # A repair travels to one member, and yet it is a message to the group.
+    dest = wire.GROUP if head.protocol in MULTICASTS else head.dest
+    port.deliveries.append(
+        Delivery(head.source, conn, lo, hi, head.flags, body, start, lengths, dest, head.headers)
+    )
+
+
+def hand_to_self(
+    port: Port,
+    protocol: int,
+    dest: int,
+    conn: int,
+    view: int,
+    lo: int,
+    body: Body,
+    payloads: Sequence[Payload],
+    flags: int,
+    now: float,
+) -> None:
+    """Hand a member its own batch: it crosses no network, so nothing of it can be missing."""
+    data = body.data
+    port.tracer.records.append(
+        (trace.DELIVERED, flags, protocol, 0, port.me, conn, 0, view,
+         body.count, lo, lo + body.count - 1, len(data), body.digest, 0, 0, now)
+    )  # fmt: skip
+    start = body.headers + (body.width * body.count or 4)
+    lengths = list(map(len, payloads)) if body.width else len(payloads[0])
+    port.deliveries.append(
+        Delivery(port.me, conn, lo, lo + body.count - 1, flags, data, start, lengths, dest,
+                 body.headers)
+    )  # fmt: skip

@@ -1,0 +1,90 @@
+"""What every protocol of a group has in common: a place in the stack, timers, the four verbs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from node.core.errors import BadFrame
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from node.core.model import View
+    from node.core.timers import Timers
+    from node.core.timing import Timing
+    from node.core.wire import Head
+    from node.protocols.events import Role
+    from node.protocols.port import Port
+
+
+class Layer:
+    """A protocol that needs no window: it speaks in control frames, which may be lost.
+
+    Whatever must arrive is repeated by whoever needs the answer. A layer never calls another one:
+    it enqueues events on its port, and the stack passes them on. Its timers are names within the
+    member's one timer heap.
+    """
+
+    protocol: ClassVar[int]
+    """Its number on the wire."""
+    config_type: ClassVar[type[Any]]
+    """The dataclass of its settings."""
+
+    def __init__(
+        self,
+        config: Any,  # noqa: ANN401 each protocol has its own
+        role: Role,
+        port: Port,
+        timers: Timers[tuple[int, str]],
+        timing: Timing,
+        dice: Random,
+    ) -> None:
+        self.config = config
+        self.role = role
+        self.timing = timing
+        self.dice = dice
+        self._port = port
+        self._timers = timers
+
+    # -- The verbs ----------------------------------------------------------------------------
+
+    def start(self, now: float) -> None:
+        """The member is up."""
+
+    def receive(self, head: Head, body: bytes, now: float) -> None:
+        """Take one checked frame of this protocol."""
+        raise BadFrame("kind")
+
+    def on_timer(self, what: str, now: float) -> None:
+        """A timer set with `wake_at` came due."""
+
+    def on_view(self, view: View, now: float) -> None:
+        """A view was installed; `role.view` is it already."""
+
+    def stop(self, now: float) -> None:
+        """The member leaves: say what is left to say."""
+
+    def bounds(self) -> dict[str, float]:
+        """What the configuration promises a checker, in seconds and counts."""
+        return {}
+
+    def gauge(self, now: float) -> None:
+        """Record how full everything bounded is (G5)."""
+
+    # -- Time ---------------------------------------------------------------------------------
+
+    def wake_at(self, what: str, when: float) -> None:
+        """Call `on_timer(what)` at `when`; a later call replaces an earlier one."""
+        self._timers.set((self.protocol, what), when)
+
+    def wake_by(self, what: str, when: float) -> None:
+        """Call `on_timer(what)` at `when`, unless it is called earlier anyway."""
+        self._timers.set_earlier((self.protocol, what), when)
+
+    def cancel(self, what: str) -> None:
+        """Do not call `on_timer(what)`."""
+        self._timers.cancel((self.protocol, what))
+
+    def is_waiting(self, what: str) -> bool:
+        """Whether a timer is set."""
+        return self._timers.due((self.protocol, what)) < float("inf")

@@ -1,0 +1,311 @@
+"""MERGE3: finds out that members hold different views, and tells membership who holds which.
+
+Everybody says now and then which view it holds, to everyone that can be reached. Who hears of
+different views asks their creators, and the first member that holds each, for the whole view.
+Asking one holder of each finds also a member that kept a view whose creator is gone or moved on.
+
+A member of the view that merely missed it needs no merge: its coordinator is told that it lags.
+
+Differences from JGroups: only who could lead a merge asks, which is who coordinates or created one
+of the views; the others' findings would be ignored. A pause for a view that never comes ends by
+itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Final
+
+from node.core import wire
+from node.core.errors import BadFrame, require
+from node.core.model import Address, View, ViewId
+from node.core.packing import Reader, Writer
+from node.core.timers import Timers
+from node.core.timing import Timing
+from node.core.wire import Head
+from node.protocols.events import Disagreement, Lagging, Role
+from node.protocols.layer import Layer
+from node.protocols.port import EVERYONE, Port
+
+MAX_HEARD: Final = 4096
+"""Members of whom an INFO is kept until the next check."""
+REPEAT: Final = 0.5
+"""Seconds between two requests for one view: they may be lost."""
+
+
+CHECK_JITTER: Final = 0.2
+"""Share of the check interval by which it is longer at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge3Config:
+    """Settings of MERGE3. Durations are seconds."""
+
+    settable: ClassVar[frozenset[str]] = frozenset()
+
+    min_interval: float = 1.0
+    """Least time between two INFOs of a member."""
+
+    max_interval: float = 10.0
+    """An INFO follows the one before after half of this, and up to this more at random. Shorter
+    heals partitions sooner, and costs each member's INFO to everyone."""
+
+    check_interval: float = 0.0
+    """Between two looks at what was heard. Above `max_interval`, so that each member's INFO falls
+    in it; 0: 1.6 times that."""
+
+    max_participants: int = 100
+    """Members asked for their view in one check, a third of the view if that is more; 0 all. The
+    rest merges next time."""
+
+    def __post_init__(self) -> None:
+        require(
+            0 < self.min_interval < self.max_interval,
+            f"merge3.min_interval is {self.min_interval:g}: it must be positive and less than "
+            f"merge3.max_interval, {self.max_interval:g}",
+        )
+        require(
+            self.check_interval == 0 or self.check_interval > self.max_interval,
+            f"merge3.check_interval is {self.check_interval:g}: it must be more than "
+            f"merge3.max_interval, {self.max_interval:g} (0: 1.6 times that)",
+        )
+        require(
+            self.max_participants >= 0,
+            f"merge3.max_participants is {self.max_participants}: "
+            "it must not be negative (0: no limit)",
+        )
+
+    @property
+    def check_every(self) -> float:
+        return self.check_interval or 1.6 * self.max_interval
+
+
+class Merge3(Layer):
+    """Collects view ids; asks for views when they differ."""
+
+    protocol = wire.MERGE3
+    config_type = Merge3Config
+    config: Merge3Config
+
+    def __init__(
+        self,
+        config: Merge3Config,
+        role: Role,
+        port: Port,
+        timers: Timers[tuple[int, str]],
+        timing: Timing,
+        dice: Random,
+    ) -> None:
+        super().__init__(config, role, port, timers, timing, dice)
+        self._heard: dict[Address, ViewId] = {}
+        """The newest view id each member said it holds, since the last check."""
+        self._asked: dict[int, Address] = {}
+        """Who has been asked for its view, and has not answered."""
+        self._answers: dict[Address, View] = {}
+        self._check_number = 0
+        self._info_number = 0
+        self._tries = 0
+
+    # -- The verbs ----------------------------------------------------------------------------
+
+    def receive(self, head: Head, body: bytes, now: float) -> None:
+        if head.kind == wire.INFO:
+            self._on_info(*_unpack_info_untrusted(head, body))
+        elif head.kind == wire.VIEW_REQ:
+            if body:
+                raise BadFrame("body-long")
+            self._on_view_req(head)
+        elif head.kind == wire.VIEW_RSP:
+            self._on_view_rsp(head, _unpack_view_untrusted(body), now)
+        else:
+            raise BadFrame("kind")
+
+    def on_timer(self, what: str, now: float) -> None:
+        if what == "info":
+            self._tell(now)
+        elif what == "check":
+            self._check(now)
+        elif what == "ask":
+            self._ask(now)
+        elif what == "answers":
+            self._conclude()
+        else:
+            self._restart(now)
+
+    def on_tentative(self, view: View, now: float) -> None:
+        """A view is about to be installed, one member after the other: that is no disagreement
+        (JGRP-1009)."""
+        self._pause()
+        # Should the view not come, the pause must not last.
+        self.wake_at("resume", now + self.config.check_every)
+
+    def on_view(self, view: View, now: float) -> None:
+        self._restart(now)
+
+    def stop(self, now: float) -> None:
+        self._pause()
+        self.cancel("resume")
+
+    def bounds(self) -> dict[str, float]:
+        config = self.config
+        return {
+            "info_spacing": max(config.min_interval, config.max_interval / 2),
+            "info_within": 1.5 * config.max_interval,
+            "check_within": config.check_every * 1.1,
+        }
+
+    # -- Telling ------------------------------------------------------------------------------
+
+    def _pause(self) -> None:
+        for what in ("info", "check", "ask", "answers"):
+            self.cancel(what)
+        self._forget()
+
+    def _restart(self, now: float) -> None:
+        self._pause()
+        self.cancel("resume")
+        self.wake_at("info", now + self._info_delay())
+        self.wake_at("check", now + self._check_delay())
+
+    def _forget(self) -> None:
+        self._heard = {}
+        self._asked = {}
+        self._answers = {}
+
+    def _info_delay(self) -> float:
+        config = self.config
+        drawn = self.dice.uniform(0.001, config.max_interval) + config.max_interval / 2
+        return max(config.min_interval, drawn)
+
+    def _check_delay(self) -> float:
+        """Drawn: two that check, lead and cancel in step would do so for ever."""
+        return self.config.check_every * self.dice.uniform(1.0, 1.0 + CHECK_JITTER)
+
+    def _tell(self, now: float) -> None:
+        self.wake_at("info", now + self._info_delay())
+        role = self.role
+        if role.view is None or role.is_leaving:
+            return
+        self._info_number += 1
+        body = Writer().address(role.address).view_id(role.view.id).bytes()
+        self._port.control(EVERYONE, wire.INFO, self.protocol, self._info_number, body=body)
+
+    def _on_info(self, sender: Address, view_id: ViewId) -> None:
+        view = self.role.view
+        if view is None or not self.is_waiting("check"):
+            return
+        known = self._heard.get(sender)
+        if known is None and len(self._heard) >= MAX_HEARD:
+            self._port.drop("heard-full")
+            return
+        # An older one was delayed on its way.
+        if known is None or known < view_id:
+            self._heard[sender] = view_id
+        if (
+            self.role.is_coordinator
+            and view_id.number < view.id.number
+            and sender in view.members
+            and view_id.creator in view.members
+        ):
+            self._port.events.append(Lagging(sender))
+
+    # -- Checking -----------------------------------------------------------------------------
+
+    def _check(self, now: float) -> None:
+        self.wake_at("check", now + self._check_delay())
+        role, heard = self.role, self._heard
+        self._forget()
+        if role.view is None or role.is_leaving:
+            return
+        heard[role.address] = role.view.id
+        creators = {view_id.creator for view_id in heard.values()}
+        if not role.is_coordinator and role.address not in creators:
+            return
+        asked = self._choose(heard, role.view)
+        if not asked:
+            return
+        self._check_number += 1
+        self._tries = 0
+        self._answers = {role.address: role.view}
+        self._asked = {member.short: member for member in asked if member != role.address}
+        self.wake_at("answers", now + self.config.check_every / 10)
+        self._ask(now)
+
+    def _choose(self, heard: dict[Address, ViewId], view: View) -> list[Address]:
+        """Whom to ask: who created a view, and the first member that holds each."""
+        by_id: dict[ViewId, list[Address]] = {}
+        for member, view_id in heard.items():
+            by_id.setdefault(view_id, []).append(member)
+        if len(by_id) == 1:
+            return []
+        asked = {view_id.creator for view_id in by_id}
+        asked |= {min(holders, key=_identity) for holders in by_id.values()}
+        # Who coordinates the own view may hold it without having made it; unless it is among the
+        # reports, others who hear of it come to another leader.
+        asked.add(view.coordinator)
+        ordered = sorted(asked, key=_identity)
+        limit = self.config.max_participants
+        # The same rule at all members, so that they choose the same ones.
+        return ordered[: max(limit, len(view.members) // 3)] if limit else ordered
+
+    def _ask(self, now: float) -> None:
+        for short in self._asked:
+            self._port.control(
+                short, wire.VIEW_REQ, self.protocol, self._check_number, transmission=self._tries
+            )
+        wait = self.timing.repeat_wait(REPEAT, self._tries)
+        self._tries += 1
+        if self._asked:
+            self.wake_at("ask", now + wait)
+
+    def _on_view_req(self, head: Head) -> None:
+        view = self.role.view
+        if view is None or self.role.is_leaving:
+            return
+        self._port.control(
+            head.source, wire.VIEW_RSP, self.protocol, head.lo,
+            body=Writer().view(view).bytes(), transmission=head.transmission,
+        )  # fmt: skip
+
+    def _on_view_rsp(self, head: Head, view: View, now: float) -> None:
+        sender = self._asked.get(head.source)
+        if sender is None or head.lo != self._check_number:
+            self._port.drop("unasked")
+            return
+        if sender not in view.members:
+            raise BadFrame("not-in-its-view")
+        del self._asked[head.source]
+        self._answers[sender] = view
+        if not self._asked:
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """Time is over, or all have answered."""
+        self.cancel("ask")
+        self.cancel("answers")
+        answers, self._answers = self._answers, {}
+        self._asked = {}
+        if len(set(answers.values())) > 1:
+            self._port.events.append(Disagreement(answers))
+
+
+def _identity(member: Address) -> int:
+    return member.identity
+
+
+def _unpack_info_untrusted(head: Head, body: bytes) -> tuple[Address, ViewId]:
+    reader = Reader(body)
+    sender = reader.address_untrusted()
+    view_id = reader.view_id_untrusted()
+    reader.end_untrusted()
+    if sender.short != head.source:
+        raise BadFrame("identity")
+    return sender, view_id
+
+
+def _unpack_view_untrusted(body: bytes) -> View:
+    reader = Reader(body)
+    view = reader.view_untrusted()
+    reader.end_untrusted()
+    return view

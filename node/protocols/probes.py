@@ -1,0 +1,359 @@
+"""Probes: test protocols that lose, delay, repeat and reorder what passes their place in a stack.
+
+Directly above the transport they are a bad network; between two protocols, a faulty neighbour. A
+probe is handed what passes it and hands on what shall go further: now, or when `release` is due.
+All chance comes from the dice it was given, so a run replays; `count` says how often it struck,
+and the stack traces that, because a checker must be able to tell a fault from a bug.
+
+Above the reliable protocols, what goes up are deliveries: items whose head describes them and whose
+data is opaque.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from heapq import heappop, heappush
+from math import inf
+from random import Random
+from typing import Any, ClassVar, Final
+
+from node.core import wire
+from node.core.errors import ConfigError, require
+from node.core.match import ANYTHING, Direction, Item, Items, Match, Matcher, names_of, read_match
+from node.units import parse_duration
+
+MAX_COPIES: Final = 16
+MAX_HELD: Final = 4096
+"""Items that a probe holds back per direction at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeConfig:
+    """What all probes have in common."""
+
+    settable: ClassVar[frozenset[str]] = frozenset()
+    """What may change while the stack runs."""
+
+    match: Match = field(default=ANYTHING)
+    """What the probe strikes; everything else passes untouched."""
+
+
+class Probe:
+    """A place in the stack. The base class lets everything pass."""
+
+    config_type: ClassVar[type[Any]] = ProbeConfig
+
+    def __init__(self, config: ProbeConfig, dice: Random, name_of: Callable[[int], str]) -> None:
+        self.config = config
+        self.dice = dice
+        self.count = 0
+        """Items struck so far."""
+        self._matcher = Matcher(config.match, name_of)
+
+    def down(self, items: Items, now: float) -> Items:
+        """What leaves the member, of what was about to."""
+        return self._through(items, "down", now)
+
+    def up(self, items: Items, now: float) -> Items:
+        """What goes further up, of what came."""
+        return self._through(items, "up", now)
+
+    def next_deadline(self) -> float:
+        """When `release` is wanted next; infinity when nothing waits for time."""
+        return inf
+
+    def release(self, now: float) -> tuple[Items, Items]:
+        """What was held back and is due: to go down, to go up. At infinity it is everything."""
+        return [], []
+
+    def _through(self, items: Items, direction: Direction, now: float) -> Items:
+        passed: Items = []
+        for item in items:
+            if self._matcher.takes(item, direction):
+                self._strike(item, direction, now, passed)
+            else:
+                passed.append(item)
+        return passed
+
+    def _strike(self, item: Item, direction: Direction, now: float, passed: Items) -> None:
+        """Do to `item` what this probe does; what goes on at once is appended to `passed`."""
+        passed.append(item)
+
+
+# -- DISCARD, DROP ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardConfig(ProbeConfig):
+    """Settings of DISCARD."""
+
+    up: float = 0.0
+    """Share of what comes that is lost."""
+
+    down: float = 0.0
+    """Share of what leaves that is lost."""
+
+    next_unicasts: int = 0
+    """So many of the first items to single members do not leave."""
+
+    next_multicasts: int = 0
+    """So many of the first items to the group do not leave."""
+
+    ignored: tuple[str, ...] = ()
+    """Members of whom nothing comes through: this cuts one way only."""
+
+    def __post_init__(self) -> None:
+        for name in ("up", "down"):
+            share = getattr(self, name)
+            require(0 <= share <= 1, f"discard.{name} is {share:g}: it must be 0..1")
+        for name in ("next_unicasts", "next_multicasts"):
+            number = getattr(self, name)
+            require(number >= 0, f"discard.{name} is {number}: it must not be negative")
+
+
+class Discard(Probe):
+    """DISCARD: loses a share of what passes, the next few items, or all of one member."""
+
+    config_type = DiscardConfig
+    config: DiscardConfig
+
+    def __init__(self, config: DiscardConfig, dice: Random, name_of: Callable[[int], str]) -> None:
+        super().__init__(config, dice, name_of)
+        self.next_unicasts = config.next_unicasts
+        """Still to be lost; may be set again at any time."""
+        self.next_multicasts = config.next_multicasts
+
+    def _strike(self, item: Item, direction: Direction, now: float, passed: Items) -> None:
+        if self._loses(item, direction):
+            self.count += 1
+        else:
+            passed.append(item)
+
+    def _loses(self, item: Item, direction: Direction) -> bool:
+        if direction == "up":
+            ignored = self.config.ignored
+            if ignored and self._matcher.is_named(ignored, item.head.source):
+                return True
+            return self.dice.random() < self.config.up
+        if item.peer > wire.GROUP and self.next_unicasts:
+            self.next_unicasts -= 1
+            return True
+        if item.peer <= wire.GROUP and self.next_multicasts:
+            self.next_multicasts -= 1
+            return True
+        return self.dice.random() < self.config.down
+
+
+class Drop(Probe):
+    """DROP: loses what matches."""
+
+    def _strike(self, item: Item, direction: Direction, now: float, passed: Items) -> None:
+        self.count += 1
+
+
+# -- DUPLICATE -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuplicateConfig(ProbeConfig):
+    """Settings of DUPLICATE."""
+
+    copies: int = 1
+    """Extra copies, right behind the original."""
+
+    def __post_init__(self) -> None:
+        require(
+            0 < self.copies <= MAX_COPIES,
+            f"duplicate.copies is {self.copies}: it must be 1..{MAX_COPIES}",
+        )
+
+
+class Duplicate(Probe):
+    """DUPLICATE: passes on copies."""
+
+    config_type = DuplicateConfig
+    config: DuplicateConfig
+
+    def _strike(self, item: Item, direction: Direction, now: float, passed: Items) -> None:
+        self.count += 1
+        passed += [item] * (1 + self.config.copies)
+
+
+# -- DELAY -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayConfig(ProbeConfig):
+    """Settings of DELAY."""
+
+    delay: float = 0.1
+    """Seconds that each item is held back."""
+
+    jitter: float = 0.0
+    """Seconds more, up to so many, drawn for each item: this reorders."""
+
+    keep_order: bool = False
+    """True: nobody overtakes among those held back."""
+
+    def __post_init__(self) -> None:
+        require(self.delay >= 0, f"delay.delay is {self.delay:g}: it must not be negative")
+        require(self.jitter >= 0, f"delay.jitter is {self.jitter:g}: it must not be negative")
+        require(
+            self.delay + self.jitter > 0,
+            "delay.delay and delay.jitter are 0: nothing would be delayed; set one",
+        )
+
+
+class Delay(Probe):
+    """DELAY: holds each item back for a time of its own."""
+
+    config_type = DelayConfig
+    config: DelayConfig
+
+    def __init__(self, config: DelayConfig, dice: Random, name_of: Callable[[int], str]) -> None:
+        super().__init__(config, dice, name_of)
+        self._held: list[tuple[float, int, Direction, Item]] = []
+        self._latest: dict[str, float] = {"up": 0.0, "down": 0.0}
+
+    def _strike(self, item: Item, direction: Direction, now: float, passed: Items) -> None:
+        if len(self._held) >= 2 * MAX_HELD:
+            # A probe that is full lets pass what it cannot hold: losing it is not its fault to do.
+            passed.append(item)
+            return
+        due = now + self.config.delay
+        if self.config.jitter:
+            due += self.dice.random() * self.config.jitter
+        if self.config.keep_order:
+            due = self._latest[direction] = max(due, self._latest[direction])
+        self.count += 1
+        # The number keeps the order of those that are due together.
+        heappush(self._held, (due, self.count, direction, item))
+
+    def next_deadline(self) -> float:
+        return self._held[0][0] if self._held else inf
+
+    def release(self, now: float) -> tuple[Items, Items]:
+        going: dict[str, Items] = {"up": [], "down": []}
+        while self._held and self._held[0][0] <= now:
+            _due, _number, direction, item = heappop(self._held)
+            going[direction].append(item)
+        return going["down"], going["up"]
+
+
+# -- SHUFFLE, REVERSE ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldConfig(ProbeConfig):
+    """Settings of SHUFFLE and of REVERSE."""
+
+    max_size: int = 10
+    """So many items are collected per direction, then passed on."""
+
+    max_time: float = 1.5
+    """Seconds after the first of them when they are passed on, however few there are."""
+
+    def __post_init__(self) -> None:
+        require(
+            0 < self.max_size <= MAX_HELD,
+            f"max_size is {self.max_size}: it must be 1..{MAX_HELD}",
+        )
+        require(self.max_time > 0, f"max_time is {self.max_time:g}: it must be positive")
+
+
+class Hold(Probe):
+    """Collects, and passes on in another order."""
+
+    config_type = HoldConfig
+    config: HoldConfig
+
+    def __init__(self, config: HoldConfig, dice: Random, name_of: Callable[[int], str]) -> None:
+        super().__init__(config, dice, name_of)
+        self._held: dict[Direction, Items] = {"up": [], "down": []}
+        self._due: dict[Direction, float] = {"up": inf, "down": inf}
+
+    def _strike(self, item: Item, direction: Direction, now: float, passed: Items) -> None:
+        self.count += 1
+        held = self._held[direction]
+        if not held:
+            self._due[direction] = now + self.config.max_time
+        held.append(item)
+        if len(held) >= self.config.max_size:
+            passed += self._let_go(direction)
+
+    def next_deadline(self) -> float:
+        return min(self._due.values())
+
+    def release(self, now: float) -> tuple[Items, Items]:
+        down = self._let_go("down") if self._due["down"] <= now else []
+        up = self._let_go("up") if self._due["up"] <= now else []
+        return down, up
+
+    def _let_go(self, direction: Direction) -> Items:
+        held, self._held[direction] = self._held[direction], []
+        self._due[direction] = inf
+        return self._ordered(held)
+
+    def _ordered(self, held: Items) -> Items:
+        raise NotImplementedError
+
+
+class Shuffle(Hold):
+    """SHUFFLE: passes on in random order."""
+
+    def _ordered(self, held: Items) -> Items:
+        self.dice.shuffle(held)
+        return held
+
+
+class Reverse(Hold):
+    """REVERSE: passes on the last one first."""
+
+    def _ordered(self, held: Items) -> Items:
+        return held[::-1]
+
+
+PROBES: Final[dict[str, type[Probe]]] = {
+    "DISCARD": Discard,
+    "DROP": Drop,
+    "DELAY": Delay,
+    "DUPLICATE": Duplicate,
+    "SHUFFLE": Shuffle,
+    "REVERSE": Reverse,
+}
+"""By the name that stack files use."""
+
+
+def read_probe(name: str, values: Mapping[str, object]) -> ProbeConfig:
+    """The settings of a probe from a stack file: durations with a unit, `match` as a mapping."""
+    require(name in PROBES, f"unknown probe {name}; known: {', '.join(PROBES)}")
+    config_type = PROBES[name].config_type
+    kinds = {entry.name: str(entry.type) for entry in fields(config_type)}
+    read: dict[str, Any] = {}
+    for key, value in values.items():
+        what = f"{name}.{key}"
+        require(key in kinds, f"{name}: unknown setting {key}; known: {', '.join(kinds)}")
+        read[key] = _read(what, kinds[key], value)
+    config: ProbeConfig = config_type(**read)
+    return config
+
+
+def _read(what: str, kind: str, value: object) -> object:
+    if kind == "Match":
+        require(isinstance(value, Mapping), f"{what} is {value!r}: write conditions as a mapping")
+        assert isinstance(value, Mapping)
+        return read_match(value)
+    if kind.startswith("tuple"):
+        return names_of(what, value)
+    if kind == "bool":
+        require(isinstance(value, bool), f"{what} is {value!r}: write true or false")
+        return value
+    if kind == "float" and isinstance(value, str):
+        return parse_duration(value, what)
+    wanted = int if kind == "int" else int | float
+    is_number = isinstance(value, wanted) and not isinstance(value, bool)
+    if not is_number or not abs(value) < inf:  # type: ignore[arg-type]
+        whole = "whole " if kind == "int" else ""
+        raise ConfigError(f"{what} is {value!r}: write a {whole}number")
+    return value

@@ -1,0 +1,192 @@
+"""VERIFY_SUSPECT2: a suspected member is asked whether it lives before anyone acts on it.
+
+Suspicions wait at least `timeout`. What is due is handed on together, on a grid of `timeout`: so
+members that fail at nearly the same time are excluded by one view (JGRP-2558, JGRP-2971). Each
+entry has one fixed deadline, which a repeated suspicion does not move (JGRP-2943).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+from random import Random
+from typing import ClassVar, Final
+
+from node import trace
+from node.core import wire
+from node.core.errors import BadFrame, require
+from node.core.model import Address, View
+from node.core.timers import Timers
+from node.core.timing import Timing, next_on_grid
+from node.core.wire import Head
+from node.protocols.events import Cleared, Confirmed, Role
+from node.protocols.layer import Layer
+from node.protocols.port import Port
+
+MAX_MESSAGES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifySuspect2Config:
+    """Settings of VERIFY_SUSPECT2. Durations are seconds."""
+
+    settable: ClassVar[frozenset[str]] = frozenset()
+
+    timeout: float = 1.0
+    """What a suspected member has to answer; it is handed on within twice that. Above any round
+    trip of a network that is not broken."""
+
+    num_msgs: int = 1
+    """Questions per suspicion, spread over `timeout`. More survive more losses."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.timeout > 0, f"verify_suspect2.timeout is {self.timeout:g}: it must be positive"
+        )
+        require(
+            0 < self.num_msgs <= MAX_MESSAGES,
+            f"verify_suspect2.num_msgs is {self.num_msgs}: it must be 1..{MAX_MESSAGES}",
+        )
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """One member that is being asked."""
+
+    member: Address
+    number: int
+    """Of the verification: repeated suspicions of one member are told apart by it."""
+    ask_at: float
+    due: float
+    asked: int = 0
+
+
+class VerifySuspect2(Layer):
+    """Asks, waits, and hands on who did not answer."""
+
+    protocol = wire.VERIFY_SUSPECT2
+    config_type = VerifySuspect2Config
+    config: VerifySuspect2Config
+
+    def __init__(
+        self,
+        config: VerifySuspect2Config,
+        role: Role,
+        port: Port,
+        timers: Timers[tuple[int, str]],
+        timing: Timing,
+        dice: Random,
+    ) -> None:
+        super().__init__(config, role, port, timers, timing, dice)
+        self._doubts: dict[int, _Doubt] = {}
+        self._started = 0
+        self._origin = 0.0
+        """A moment on the grid."""
+
+    @property
+    def pending(self) -> tuple[Address, ...]:
+        """Who is being asked."""
+        return tuple(doubt.member for doubt in self._doubts.values())
+
+    # -- The verbs ----------------------------------------------------------------------------
+
+    def start(self, now: float) -> None:
+        self._origin = now
+
+    def receive(self, head: Head, body: bytes, now: float) -> None:
+        if body:
+            raise BadFrame("body-long")
+        if head.kind == wire.ARE_YOU_DEAD:
+            # Whoever asks: it may hold a view of ours that we have not seen.
+            self._port.control(
+                head.source, wire.I_AM_NOT_DEAD, self.protocol, head.lo,
+                transmission=head.transmission,
+            )  # fmt: skip
+        elif head.kind == wire.I_AM_NOT_DEAD:
+            doubt = self._doubts.pop(head.source, None)
+            # No doubt: the second answer to a second question.
+            if doubt is not None:
+                self._record(trace.CLEARED, doubt.member, now)
+                self._port.events.append(Cleared(doubt.member))
+                self._set_timer()
+        else:
+            raise BadFrame("kind")
+
+    def on_timer(self, what: str, now: float) -> None:
+        for doubt in self._doubts.values():
+            if doubt.ask_at <= now:
+                self._ask(doubt)
+        due = [doubt.member for doubt in self._doubts.values() if doubt.due <= now]
+        for member in due:
+            del self._doubts[member.short]
+            self._record(trace.CONFIRMED, member, now)
+        if due:
+            self._port.events.append(Confirmed(tuple(due)))
+        self._set_timer()
+
+    def on_view(self, view: View, now: float) -> None:
+        members = {member.short for member in view.members}
+        self._doubts = {short: doubt for short, doubt in self._doubts.items() if short in members}
+        self._set_timer()
+
+    def stop(self, now: float) -> None:
+        self._doubts.clear()
+        self._set_timer()
+
+    def bounds(self) -> dict[str, float]:
+        return {"verify_after": self.config.timeout, "verify_within": 2 * self.config.timeout}
+
+    def on_suspected(self, members: Iterable[Address], now: float) -> None:
+        """Ask these members, unless they are being asked already."""
+        for member in members:
+            short = member.short
+            if (
+                member == self.role.address
+                or short in self._doubts
+                or member not in self.role.members
+            ):
+                continue
+            self._started += 1
+            due = now + self.config.timeout
+            doubt = _Doubt(member, self._started, now, self._next_window(due))
+            self._doubts[short] = doubt
+            self._ask(doubt)
+        self._set_timer()
+
+    def on_cleared(self, member: Address, now: float) -> None:
+        """Somebody has found a sign of life."""
+        if self._doubts.pop(member.short, None) is not None:
+            self._record(trace.CLEARED, member, now)
+            self._set_timer()
+
+    # -- Inside -------------------------------------------------------------------------------
+
+    def _next_window(self, due: float) -> float:
+        """The first moment of the grid at or after `due`."""
+        timeout = self.config.timeout
+        since = due - self._origin
+        # A hair less, so that what is due on the grid itself does not wait for the next point.
+        return max(due, self._origin + next_on_grid(since - 1e-6 * timeout, timeout))
+
+    def _ask(self, doubt: _Doubt) -> None:
+        self._port.control(
+            doubt.member.short, wire.ARE_YOU_DEAD, self.protocol, doubt.number,
+            transmission=doubt.asked,
+        )  # fmt: skip
+        doubt.asked += 1
+        if doubt.asked < self.config.num_msgs:
+            doubt.ask_at += self.config.timeout / self.config.num_msgs
+        else:
+            doubt.ask_at = inf
+
+    def _set_timer(self) -> None:
+        self.wake_at(
+            "look",
+            min((min(doubt.ask_at, doubt.due) for doubt in self._doubts.values()), default=inf),
+        )
+
+    def _record(self, what: int, member: Address, now: float) -> None:
+        self._port.tracer.record(
+            trace.SUSPECT, now, protocol=self.protocol, stream=what, peer=member.short
+        )

@@ -1,0 +1,259 @@
+"""Which protocols make a stack that works: what there is, what needs what, and in which order.
+
+Whatever cannot work is refused before anything starts, with the reason and the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import Any, ClassVar, Final
+
+from node.core.errors import require
+from node.protocols.discovery import Ping, Static
+from node.protocols.fd_all3 import FdAll3
+from node.protocols.fd_sock2 import FdSock2
+from node.protocols.flow import Mfc, Ufc
+from node.protocols.frag import FragConfig
+from node.protocols.gms import Gms
+from node.protocols.merge3 import Merge3
+from node.protocols.multicast import Mcast, Multicast, MulticastConfig, Nakack2
+from node.protocols.probes import PROBES
+from node.protocols.stable import Stable
+from node.protocols.unicast import Unicast, Unicast1, Unicast2, Unicast3, Unicast4
+from node.protocols.verify_suspect2 import VerifySuspect2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportConfig:
+    """What all transports share."""
+
+    settable: ClassVar[frozenset[str]] = frozenset()
+
+    queue_frames: int = 16384
+    """Frames that may wait to be sent in one turn of the member."""
+
+    drop_when_full: bool = True
+    """Whether frames beyond that are dropped (a protocol above repairs it) or wait for the next
+    turn. Without retransmission they must wait."""
+
+    receive_queue: int = 0
+    """Frames that may wait for a member that is busy; later ones are dropped. 0 is what the kernel
+    keeps; anything else is a flaw where nothing is retransmitted."""
+
+    def __post_init__(self) -> None:
+        require(self.queue_frames > 0, f"queue_frames is {self.queue_frames}: it must be positive")
+        require(
+            self.receive_queue >= 0,
+            f"receive_queue is {self.receive_queue}: it must not be negative",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nio2Config(TransportConfig):
+    """TCP_NIO2: writes of many frames at once."""
+
+    max_send_buffers: int = 0
+    """Frames that may wait in one connection; a frame beyond is dropped whole. 0: no bound, the
+    outbox refuses instead, which is what a stack without retransmission needs."""
+
+    def __post_init__(self) -> None:
+        TransportConfig.__post_init__(self)
+        require(
+            self.max_send_buffers >= 0,
+            f"max_send_buffers is {self.max_send_buffers}: it must not be negative",
+        )
+
+
+RELIABLE_UNICAST: Final[dict[str, type[Unicast]]] = {
+    "UNICAST": Unicast1,
+    "UNICAST2": Unicast2,
+    "UNICAST3": Unicast3,
+    "UNICAST4": Unicast4,
+}
+RELIABLE_MULTICAST: Final[dict[str, type[Multicast]]] = {"NAKACK2": Nakack2, "MCAST": Mcast}
+DISCOVERIES: Final[dict[str, type[Any]]] = {"STATIC": Static, "PING": Ping}
+TRANSPORTS: Final[dict[str, type[TransportConfig]]] = {
+    "UDP": TransportConfig,
+    "TCP": TransportConfig,
+    "TCP_NIO2": Nio2Config,
+}
+STREAMS: Final = frozenset({"TCP", "TCP_NIO2"})
+"""Transports over connections: nothing is lost in one, and nothing is multicast."""
+
+CONFIGS: Final[dict[str, type[Any]]] = {
+    "FRAG": FragConfig,
+    "MFC": Mfc.config_type,
+    "UFC": Ufc.config_type,
+    "GMS": Gms.config_type,
+    "STABLE": Stable.config_type,
+    **{name: protocol.config_type for name, protocol in RELIABLE_UNICAST.items()},
+    **{name: protocol.config_type for name, protocol in RELIABLE_MULTICAST.items()},
+    "VERIFY_SUSPECT2": VerifySuspect2.config_type,
+    "FD_ALL3": FdAll3.config_type,
+    "FD_SOCK2": FdSock2.config_type,
+    "MERGE3": Merge3.config_type,
+    **{name: protocol.config_type for name, protocol in DISCOVERIES.items()},
+    **TRANSPORTS,
+}
+"""Every protocol that a stack may list, top to bottom in the order in which it may, and what it is
+set by."""
+
+_RANKS: Final = (
+    ("FRAG",),
+    ("MFC", "UFC"),
+    ("GMS",),
+    ("STABLE",),
+    (*RELIABLE_UNICAST, *RELIABLE_MULTICAST),
+    ("VERIFY_SUSPECT2",),
+    ("FD_ALL3", "FD_SOCK2"),
+    ("MERGE3",),
+    tuple(DISCOVERIES),
+    tuple(TRANSPORTS),
+)
+_RANK: Final = {name: rank for rank, names in enumerate(_RANKS) for name in names}
+_ONLY_IN_GROUPS: Final = frozenset(
+    {"FRAG", "MFC", "UFC", "STABLE", *RELIABLE_MULTICAST, "VERIFY_SUSPECT2", "FD_ALL3",
+     "FD_SOCK2", "MERGE3", *DISCOVERIES}
+)  # fmt: skip
+_NEEDS: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
+    ("GMS", tuple(RELIABLE_MULTICAST), "views and digests begin the windows of a multicast"),
+    ("GMS", tuple(DISCOVERIES), "a joiner must find somebody to ask"),
+    ("NAKACK2", ("STABLE",), "without it no multicast is ever purged"),
+    ("FD_ALL3", ("VERIFY_SUSPECT2",), "a suspicion is a hint, and has to be verified"),
+    ("FD_SOCK2", ("VERIFY_SUSPECT2",), "a suspicion is a hint, and has to be verified"),
+)
+_EXCLUDES: Final[tuple[tuple[str, str, str], ...]] = (
+    ("MCAST", "STABLE", "MCAST learns from acks what can be purged"),
+    ("MCAST", "MFC", "flow control is built into its fixed window"),
+)
+
+
+def check_order(names: Sequence[str], stack: str) -> None:
+    """Refuse a list of protocols that cannot work, with what to do about it."""
+    known = [*CONFIGS, *PROBES]
+    for name in names:
+        require(name in known, f"stack {stack}: unknown protocol {name}{suggestion(name, known)}")
+    listed = [name for name in names if name not in PROBES]
+    require(len(set(listed)) == len(listed), f"stack {stack}: a protocol is listed twice; keep one")
+    _check_kinds(listed, names, stack)
+    for name, others, why in _NEEDS:
+        require(
+            name not in listed or any(other in listed for other in others),
+            f"stack {stack}: {name} needs {' or '.join(others)}, because {why}; add it",
+        )
+    for name, other, why in _EXCLUDES:
+        require(
+            name not in listed or other not in listed,
+            f"stack {stack}: {other} has no place with {name}: {why}; remove {other}",
+        )
+    for upper, lower in pairwise(listed):
+        require(
+            _RANK[upper] <= _RANK[lower],
+            f"stack {stack}: {upper} must stand below {lower}; stacks are listed top to bottom",
+        )
+
+
+def _check_kinds(listed: Sequence[str], names: Sequence[str], stack: str) -> None:
+    """One of each kind, the transport last, and no half of a group."""
+    transports = [name for name in listed if name in TRANSPORTS]
+    require(
+        len(transports) == 1,
+        f"stack {stack}: needs exactly one transport ({', '.join(sorted(TRANSPORTS))})",
+    )
+    require(
+        names[-1] in TRANSPORTS,
+        f"stack {stack}: {transports[0]} must come last: a transport is the bottom",
+    )
+    for kind, choices, least in (
+        ("reliable unicast protocols", tuple(RELIABLE_UNICAST), 1),
+        ("reliable multicast protocols", tuple(RELIABLE_MULTICAST), 0),
+        ("discovery protocols", tuple(DISCOVERIES), 0),
+    ):
+        number = sum(1 for name in listed if name in choices)
+        require(
+            least <= number <= 1,
+            f"stack {stack}: has {number} {kind}; "
+            f"list {'exactly' if least else 'at most'} one of {', '.join(choices)}",
+        )
+    if "GMS" not in listed:
+        for name in listed:
+            require(
+                name not in _ONLY_IN_GROUPS,
+                f"stack {stack}: {name} needs a group, and there is no GMS; "
+                f"add GMS or remove {name}",
+            )
+    require(
+        "PING" not in listed or transports[0] not in STREAMS,
+        f"stack {stack}: PING multicasts, and {transports[0]} cannot; use STATIC",
+    )
+
+
+def check_values(configs: Mapping[str, Any], stack: str, *, museum: bool, max_frame: int) -> None:
+    """Refuse settings that contradict each other across protocols."""
+    transport = next(name for name in configs if name in TRANSPORTS)
+    if frag := configs.get("FRAG"):
+        require(
+            frag.frag_size < max_frame + 1,
+            f"stack {stack}: FRAG.frag_size is {frag.frag_size}, above the {max_frame} bytes "
+            "of a frame; lower it",
+        )
+        for flow in ("MFC", "UFC"):
+            if credit := configs.get(flow):
+                require(
+                    frag.frag_size < credit.min_threshold * credit.max_credits,
+                    f"stack {stack}: FRAG.frag_size is {frag.frag_size}, not below the least "
+                    f"credits of {flow} "
+                    f"({credit.min_threshold * credit.max_credits:g}): a fragment would wait for "
+                    f"ever; lower it or raise {flow}.max_credits",
+                )
+    multicast = configs.get("NAKACK2")
+    if multicast is not None and not multicast.retransmits and not museum:
+        check_lossless(transport, configs[transport], stack)
+
+
+def check_lossless(transport: str, config: TransportConfig, stack: str) -> None:
+    """Without retransmission nothing may be dropped between the socket and NAKACK2."""
+    what = f"stack {stack}: NAKACK2.xmit_interval is 0, so nothing is retransmitted"
+    require(
+        transport in STREAMS,
+        f"{what}, but {transport} loses messages; use TCP or TCP_NIO2, or a positive xmit_interval",
+    )
+    require(
+        not config.drop_when_full,
+        f"{what}, but {transport}.drop_when_full is true; set it to false",
+    )
+    require(
+        not config.receive_queue,
+        f"{what}, but {transport}.receive_queue is {config.receive_queue} and drops what comes "
+        "beyond; set it to 0",
+    )
+    require(
+        not getattr(config, "max_send_buffers", 0),
+        f"{what}, but {transport}.max_send_buffers drops what comes beyond; set it to 0",
+    )
+
+
+def check_retransmission(
+    configs: Mapping[str, Any], stack: str, interval: float, *, museum: bool
+) -> None:
+    """Whether `xmit_interval` may become `interval` while the stack runs."""
+    transport = next(name for name in configs if name in TRANSPORTS)
+    if interval <= 0 and not museum:
+        check_lossless(transport, configs[transport], stack)
+
+
+def suggestion(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
+    """`; did you mean X?`, or what there is."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
+
+
+def multicast_of(configs: Mapping[str, Any]) -> tuple[str, MulticastConfig] | None:
+    """The reliable multicast of a stack, and its settings."""
+    for name in RELIABLE_MULTICAST:
+        if name in configs:
+            return name, configs[name]
+    return None

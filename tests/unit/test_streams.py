@@ -1,0 +1,293 @@
+"""Connections of a stream transport: what the network does to a frame makes it late, no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+import pytest
+from xxhash import xxh3_64_intdigest as hash64
+
+from chaos.backends.sim.network import Path
+from chaos.backends.sim.rules import RuleState
+from chaos.backends.sim.streams import MAX_RTO, RTO, STREAM_TIMEOUT, StreamNetwork
+from chaos.fate import FATES
+from chaos.faults import Match, NthLoss, Rule
+from node.core import wire
+from node.core.codec import Codec, pack_body
+
+A, B = 0xA, 0xB
+DELAY = 0.01
+
+
+def data(lo: int, size: int = 100, source: int = A, dest: int = B) -> bytes:
+    """A DATA frame of `size` bytes in all."""
+    body = pack_body([bytes(size - wire.HEAD_SIZE - 4)], hash64)
+    codec = Codec(0xC1, source, hash64)
+    return codec.pack_data(wire.UNICAST3, dest, 1, lo, body, 0, 0, 0, 0) + body.data
+
+
+class Lab:
+    """A pair of members, the connection between them, and a clock."""
+
+    def __init__(self, seed: int = 1, buffers: int = 0) -> None:
+        self.now = 0.0
+        self.arrived: list[tuple[float, bytes]] = []
+        self.lost: list[tuple[float, int, int]] = []
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self.network = StreamNetwork(
+            FATES["xxh3"], seed, self._arrive, self._call, self._lose, buffers
+        )
+        self.path = Path(DELAY)
+        self.network.set_path("n0", "n1", self.path)
+        self.back = Path(DELAY)
+        self.network.set_path("n1", "n0", self.back)
+        self.answers = 0
+
+    def _arrive(self, at: float, dest: int, frame: bytes) -> None:
+        if dest == B:
+            self.arrived.append((at, frame))
+        else:
+            self.answers += 1
+
+    def _call(self, at: float, action: Callable[[], None]) -> None:
+        heappush(self._calls, (at, len(self._calls), action))
+
+    def _lose(self, at: int, peer: int) -> None:
+        self.lost.append((self.now, at, peer))
+
+    def add(self, kind: str, share: float, amount: float = 0.0) -> None:
+        dice = self.network.dice("f1", kind, "n1", share, amount)
+        setattr(self.path, kind, (*getattr(self.path, kind), dice))
+
+    def block(self) -> None:
+        self.path.blocked_by = ("cut",)
+
+    def heal(self) -> None:
+        self.path.blocked_by = ()
+
+    def send(self, *numbers: int, size: int = 100) -> None:
+        for lo in numbers:
+            self.network.send(self.path, B, data(lo, size), self.now)
+
+    def answer(self) -> None:
+        """A frame from B to A."""
+        self.network.send(self.back, A, data(1, source=B, dest=A), self.now)
+
+    def advance(self, until: float) -> None:
+        while self._calls and self._calls[0][0] <= until:
+            self.now, _order, action = heappop(self._calls)
+            action()
+        self.now = until
+
+    def send_each(self, numbers: range, every: float) -> None:
+        for lo in numbers:
+            self.send(lo)
+            self.advance(self.now + every)
+
+    @property
+    def numbers(self) -> list[int]:
+        """What arrived, in the order of arrival."""
+        ordered = sorted(self.arrived, key=lambda one: one[0])
+        return [wire.HEAD_STRUCT.unpack_from(frame)[wire.Head._fields.index("lo")]
+                for _at, frame in ordered]  # fmt: skip
+
+    @property
+    def times(self) -> list[float]:
+        return [at for at, _frame in self.arrived]
+
+    def bit(self, fault: str = "f1") -> int:
+        return self.network.bites.get(fault, 0)
+
+
+def test_a_frame_takes_the_delay_of_its_path() -> None:
+    lab = Lab()
+    lab.send(1, 2)
+    assert lab.arrived == [(DELAY, data(1)), (DELAY, data(2))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "share", "amount"),
+    [("losses", 0.3, 0.0), ("corrupts", 0.3, 0.0), ("jitters", 1.0, 0.5), ("reorders", 0.3, 0.4),
+     ("duplicates", 0.3, 0.1)],
+)  # fmt: skip
+def test_nothing_is_lost_doubled_spoiled_or_overtaken(
+    kind: str, share: float, amount: float
+) -> None:
+    lab = Lab()
+    lab.add(kind, share, amount)
+    lab.send_each(range(1, 301), 0.01)
+    lab.advance(60.0)
+    assert lab.numbers == list(range(1, 301))
+    assert {frame for _at, frame in lab.arrived} == set(map(data, range(1, 301)))
+    assert lab.times == sorted(lab.times)
+    # Few where each strike holds up all that follow: those pass together, whatever their own dice.
+    assert lab.bit() >= 10
+
+
+def test_a_lost_frame_and_all_behind_it_come_when_the_kernel_repeats_it() -> None:
+    lab = Lab()
+    lab.path.models = (lab.network.model("f1", "n0", "n1", NthLoss(sources=(), dests=(), nth=3)),)
+    lab.send_each(range(1, 5), 0.01)
+    lab.advance(1.0)
+    # The third is lost; the fourth waits behind it.
+    repeated = 0.02 + RTO + DELAY
+    assert lab.times == pytest.approx([DELAY, 0.01 + DELAY, repeated, repeated])
+    assert lab.bit() == 1
+
+
+def test_what_is_repeated_in_vain_is_repeated_ever_more_rarely() -> None:
+    lab = Lab()
+    lab.block()
+    lab.send(1)
+    lab.advance(10.0)
+    # One try at once, then after 0.2, 0.4, 0.8, 1.6, 1.6 … seconds more.
+    pauses = [RTO, 0.4, 0.8, *[MAX_RTO] * 5]
+    assert lab.bit("cut") == 1 + len(pauses)
+    assert sum(pauses) < 10.0 < sum(pauses) + MAX_RTO
+
+
+def test_what_a_partition_holds_back_arrives_after_it_in_order() -> None:
+    lab = Lab()
+    lab.block()
+    lab.send_each(range(1, 11), 0.5)
+    assert lab.arrived == []
+    lab.heal()
+    lab.send(11)
+    lab.advance(5.0 + MAX_RTO + DELAY)
+    assert lab.numbers == list(range(1, 12))
+    assert min(lab.times) >= 5.0
+    assert lab.lost == []
+
+
+def test_a_connection_that_gets_nothing_through_for_too_long_ends_with_what_it_held() -> None:
+    lab = Lab()
+    lab.block()
+    lab.send(1, 2)
+    lab.advance(STREAM_TIMEOUT - 0.1)
+    assert lab.lost == []
+    lab.advance(STREAM_TIMEOUT + MAX_RTO)
+    assert [(at, peer) for _time, at, peer in lab.lost] == [(A, B)]
+    lab.heal()
+    lab.send(3)
+    lab.advance(60.0)
+    assert lab.numbers == [3]
+
+
+def test_both_directions_of_a_connection_end_together() -> None:
+    """What B wrote a moment before A gave up is lost with it; nobody gives up twice."""
+    lab = Lab()
+    lab.block()
+    lab.back.blocked_by = ("cut",)
+    lab.send(1)
+    lab.advance(STREAM_TIMEOUT - 1.0)
+    lab.answer()
+    lab.advance(60.0)
+    lab.heal()
+    lab.back.blocked_by = ()
+    lab.advance(120.0)
+    assert lab.answers == 0
+    assert [(at, peer) for _time, at, peer in lab.lost] == [(A, B)]
+
+
+def test_a_connection_without_traffic_survives_any_partition() -> None:
+    lab = Lab()
+    lab.send(1)
+    lab.block()
+    lab.advance(10 * STREAM_TIMEOUT)
+    lab.heal()
+    lab.send(2)
+    assert lab.numbers == [1, 2]
+    assert lab.lost == []
+
+
+def test_a_narrow_path_queues_and_drops_nothing() -> None:
+    """1000 bytes at 1 kB/s: one each second, for as long as it takes."""
+    lab = Lab()
+    lab.path.bandwidth, lab.path.limited_by = 1000.0, "f1"
+    lab.send(*range(1, 21), size=1000)
+    assert lab.times == pytest.approx([number + DELAY for number in range(1, 21)])
+
+
+def test_bounded_buffers_drop_what_finds_them_full() -> None:
+    lab = Lab(buffers=3)
+    lab.path.bandwidth, lab.path.limited_by = 1000.0, "f1"
+    lab.send(*range(1, 6), size=1000)
+    assert lab.numbers == [1, 2, 3]
+    assert lab.network.overflowed == 2
+    lab.advance(1.5)
+    lab.send(6, 7, size=1000)
+    assert lab.numbers == [1, 2, 3, 6]
+
+
+def test_bounded_buffers_fill_behind_a_cut_and_drop_the_rest() -> None:
+    lab = Lab(buffers=3)
+    lab.block()
+    lab.send(*range(1, 6))
+    lab.heal()
+    lab.advance(5.0)
+    assert lab.numbers == [1, 2, 3]
+
+
+def test_frames_that_leave_at_once_need_no_buffer() -> None:
+    lab = Lab(buffers=1)
+    lab.send(*range(1, 100))
+    assert len(lab.arrived) == 99
+    assert lab.network.overflowed == 0
+
+
+def test_the_end_of_a_process_takes_what_waits_for_it_and_names_its_peers() -> None:
+    lab = Lab()
+    lab.block()
+    lab.send(1)
+    assert lab.network.end_process(B) == [A]
+    assert lab.network.end_process(B) == []
+    lab.heal()
+    lab.advance(30.0)
+    assert lab.arrived == []
+    assert lab.lost == []
+
+
+# -- Rules stand above the connection --------------------------------------------------------------
+
+
+def rule(lab: Lab, does: str, match: Match, *, delay: float = 0.0, copies: int = 1) -> RuleState:
+    state = RuleState(
+        fault="r1",
+        rule=Rule(does=does, match=match, delay=delay, copies=copies),
+        protocols=frozenset(),
+        kinds=frozenset(),
+        flags=0,
+        connections={},
+        held=[],
+    )
+    lab.path.rules = (*lab.path.rules, state)
+    return state
+
+
+def test_a_rule_takes_frames_before_the_connection_sees_them() -> None:
+    lab = Lab()
+    rule(lab, "drop", Match(seqno=(2, 2)))
+    lab.send(1, 2, 3)
+    assert lab.numbers == [1, 3]
+    assert lab.bit("r1") == 1
+
+
+def test_what_a_rule_held_or_delayed_is_written_when_it_is_let_go() -> None:
+    lab = Lab()
+    held = rule(lab, "hold", Match(seqno=(1, 1)))
+    rule(lab, "delay", Match(seqno=(2, 2)), delay=2.0)
+    lab.send(1, 2, 3)
+    lab.advance(1.0)
+    assert lab.network.release(held, lab.now) == 1
+    lab.advance(3.0)
+    assert lab.numbers == [3, 1, 2]
+    assert lab.times == pytest.approx([DELAY, 1.0 + DELAY, 2.0 + DELAY])
+
+
+def test_a_rule_may_double_and_spoil_frames() -> None:
+    lab = Lab()
+    rule(lab, "duplicate", Match(seqno=(1, 1)), copies=2)
+    rule(lab, "corrupt", Match(seqno=(2, 2)))
+    lab.send(1, 2)
+    assert [frame == data(1) for _at, frame in lab.arrived] == [True, True, True, False]
