@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from itertools import permutations
 from typing import Final
 
@@ -17,6 +18,23 @@ Range = tuple[int, int]
 
 RANDOM: Final = "random"
 """Stands for a member that the schedule draws from the seed."""
+COORDINATOR: Final = "coordinator"
+"""Stands for whom most members hold for the coordinator when the step is done."""
+PARTICIPANT: Final = "random-participant"
+"""Stands for a living member that does not coordinate, drawn when the step is done."""
+ROLES: Final = (COORDINATOR, PARTICIPANT)
+"""Who can only be known while the scenario runs."""
+
+SHAPES: Final = (
+    RANDOM,
+    "halves",
+    "isolate-random",
+    "isolate-coordinator",
+    "bridge",
+    "ring",
+    "majorities",
+)
+"""Partitions by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +78,21 @@ class NetworkFault:
 class Partition(NetworkFault):
     """Only members of one group hear each other; who is in two is a bridge, in none alone."""
 
-    groups: tuple[Names, ...]
-    """Empty: two halves that the schedule draws from the seed."""
+    groups: tuple[Names, ...] = ()
+    """Empty: `shape` says what they are, once it is known who is there."""
+    shape: str = RANDOM
 
     def strikes(self, source: str, dest: str) -> bool:
-        return not any(source in group and dest in group for group in self.groups)
+        return (source, dest) not in _together(self.groups)
 
     def applied(self, state: LinkState) -> LinkState:
         return replace(state, blocked=True)
+
+
+@lru_cache(maxsize=64)
+def _together(groups: tuple[Names, ...]) -> frozenset[tuple[str, str]]:
+    """Who hears whom; kept, because every path of the network asks."""
+    return frozenset(pair for group in groups for pair in permutations(group, 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +122,35 @@ class Loss(LinkFault):
 
     def applied(self, state: LinkState) -> LinkState:
         return replace(state, loss=either(state.loss, self.rate))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossModel(LinkFault):
+    """A loss with a memory, which the state of a link cannot say: backends carry it out apart."""
+
+    def applied(self, state: LinkState) -> LinkState:
+        return state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GilbertElliott(LossModel):
+    """Each path is good or bad for a while, and loses another share in each state."""
+
+    p_bad: float
+    """Chance, per frame, that a good path turns bad."""
+    p_good: float
+    """Chance, per frame, that a bad path turns good again."""
+    loss_bad: float = 1.0
+    loss_good: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NthLoss(LossModel):
+    """On each path every n-th frame is lost, and those that follow it within the burst."""
+
+    nth: int
+    burst: int = 1
+    """Frames lost in a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +296,28 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """The member leaves its group as the protocol does, and ends. Undone, it joins again."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """The member starts as a new incarnation and joins, unless it runs already."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Churn:
+    """Every so often one of the members goes, by leave or crash, or the one that went is back."""
+
+    members: Names
+    every: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forget:
     """The member drops its connection to `peer`, and tells nobody."""
 
@@ -290,8 +366,32 @@ class Consume:
     member: str
 
 
-NetworkAction = Partition | Cut | Loss | Delay | Duplicate | Reorder | Corrupt | Bandwidth | Rule
-MemberAction = Crash | Pause | Restart | Forget | Close | InstallView | SetAttribute | Stall
+NetworkAction = (
+    Partition
+    | Cut
+    | Loss
+    | GilbertElliott
+    | NthLoss
+    | Delay
+    | Duplicate
+    | Reorder
+    | Corrupt
+    | Bandwidth
+    | Rule
+)
+MemberAction = (
+    Crash
+    | Pause
+    | Restart
+    | Leave
+    | Join
+    | Churn
+    | Forget
+    | Close
+    | InstallView
+    | SetAttribute
+    | Stall
+)
 Cure = Heal | Release | Resume | Consume
 """What ends faults, and is none."""
 Action = NetworkAction | MemberAction | Cure

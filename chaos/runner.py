@@ -6,24 +6,25 @@ import json
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from chaos.backends.sim import SimulatedRun, simulate
+from chaos.backends.sim.world import STREAM_TRANSPORTS, ViewSeen, settings_of
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, judge, worst
-from chaos.scenario import Scenario, dump
+from chaos.scenario import Expect, ExpectView, Scenario, dump
 
 SIM_CANNOT: Final[dict[str, str]] = {
-    "multicast": "this simulator has no multicast protocol yet; use unicast loads",
-    "stream": "the simulated transport is a datagram network; use stack: unicast-only",
     "clock-skew": "simulated members share one clock",
 }
 """What a scenario may need and the sim backend has not: the need and what to do."""
-NEEDS_THE_END: Final = frozenset({"G1", "L1", "C1"})
+NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
 """What can only be judged of a run that came to its end."""
 STANDSTILL_SECONDS: Final = 60.0
 """Without a delivery for so long, in a healed network, waiting messages are stuck."""
@@ -43,6 +44,10 @@ class Outcome:
     judgement: Judgement
     run: SimulatedRun
     directory: Path | None = None
+    fate: str = "xxh3"
+    """The dice of its chance faults."""
+    min_bites: int | None = None
+    """Effects that each fault had to have; None: as many as are asked for without a word."""
 
     @property
     def verdict(self) -> Verdict:
@@ -73,12 +78,16 @@ class Outcome:
                 for finding in self.judgement.findings
             ],
             "seed": self.seed,
+            "fate": self.fate,
+            "min_bites": self.min_bites,
             "run": str(self.directory) if self.directory else None,
             "messages": self.run.sent,
             "delivered": self.run.delivered,
             "events": self.run.events,
             "virtual_seconds": round(self.run.seconds, 6),
             "faults": self.run.bites,
+            "control": self.run.control,
+            "control_most": self.run.control_most,
         }
 
 
@@ -89,8 +98,21 @@ def check_supported(scenario: Scenario, backend: str = "sim") -> None:
             f"backend {backend!r} is not there yet; this version has: {', '.join(BACKENDS)}"
         )
     for need in scenario.needs:
-        if need in SIM_CANNOT:
-            raise Unsupported(f"{scenario.name} needs {need}: {SIM_CANNOT[need]}")
+        why = SIM_CANNOT.get(need) or _stack_lacks(scenario, need)
+        if why:
+            raise Unsupported(f"{scenario.name} needs {need}: {why}")
+
+
+def _stack_lacks(scenario: Scenario, need: str) -> str | None:
+    """Why the scenario's own stack cannot give what it needs; None: it can."""
+    if need not in ("multicast", "stream"):
+        return None
+    settings, stack = settings_of(scenario), scenario.cluster.stack
+    if need == "multicast" and settings.multicast is None:
+        return f"stack {stack} has no multicast; choose one with a group, such as udp"
+    if need == "stream" and settings.transport not in STREAM_TRANSPORTS:
+        return f"stack {stack} runs on a datagram network; choose tcp or tcp-nio2"
+    return None
 
 
 def run_scenario(
@@ -99,14 +121,17 @@ def run_scenario(
     *,
     out: Path | None = None,
     make_unicast: Callable[..., Any] | None = None,
+    make_multicast: Callable[..., Any] | None = None,
     min_bites: int | None = None,
     fate: str = "xxh3",
 ) -> Outcome:
     """Run in the simulator and judge; with `out`, leave everything needed to look again."""
     check_supported(scenario)
-    run = simulate(scenario, seed, make_unicast=make_unicast, fate=fate)
+    run = simulate(
+        scenario, seed, make_unicast=make_unicast, make_multicast=make_multicast, fate=fate
+    )
     judgement = judge_run(scenario, run, min_bites)
-    outcome = Outcome(scenario, seed, judgement, run, out)
+    outcome = Outcome(scenario, seed, judgement, run, out, fate, min_bites)
     if out is not None:
         write_run(outcome, out)
     return outcome
@@ -115,10 +140,14 @@ def run_scenario(
 def judge_run(scenario: Scenario, run: SimulatedRun, min_bites: int | None = None) -> Judgement:
     """The oracles' findings, and what the run itself can say."""
     evidence = Evidence.from_blocks(run.traces, xxh3_64_intdigest)
-    # G8 is what the expectations say: no trace knows what was hoped for.
-    asked = [name for name in scenario.guarantees if name != "G8" or not scenario.expect]
+    # G8 is what the expectations say, and of a group that it is one at the end: no trace knows
+    # what was hoped for.
+    is_hoped = bool(scenario.expect or run.views)
+    asked = [name for name in scenario.guarantees if name != "G8" or not is_hoped]
     judgement = judge(evidence, asked, budget=scenario.budget, min_bites=min_bites)
     findings = [*judgement.findings, *content_findings(run), *expectation_findings(scenario, run)]
+    if run.views and "G8" in scenario.guarantees:
+        findings.append(one_group_finding(run))
     if not run.complete:
         findings = [_without_haste(finding) for finding in findings]
         findings.append(_unfinished(scenario, run))
@@ -158,21 +187,69 @@ def content_findings(run: SimulatedRun) -> list[Finding]:
 
 def expectation_findings(scenario: Scenario, run: SimulatedRun) -> list[Finding]:
     """Whether what the scenario expects had happened in time (G8)."""
-    findings = []
-    for expect in scenario.expect:
-        late = []
-        for pair, wanted in expect.wanted(run.sent_by_pair).items():
-            reached = [count for time, count in run.reached.get(pair, []) if time <= expect.by]
-            got = reached[-1] if reached else 0
-            if got < wanted:
-                late.append(f"{pair[1]} had {got} of {wanted} from {pair[0]} by t={expect.by:g}")
-        if late:
-            findings.append(
-                Finding("G8", Verdict.VIOLATED, "not delivered in time", tuple(late[:3]))
-            )
-        else:
-            findings.append(Finding("G8", Verdict.HOLDS, f"delivered by t={expect.by:g}", ()))
-    return findings
+    return [
+        _viewed(expect, run) if isinstance(expect, ExpectView) else _delivered(expect, run)
+        for expect in scenario.expect
+    ]
+
+
+def _delivered(expect: Expect, run: SimulatedRun) -> Finding:
+    late = []
+    for pair, wanted in expect.wanted(run.sent_by_pair).items():
+        reached = [count for time, count in run.reached.get(pair, []) if time <= expect.by]
+        got = reached[-1] if reached else 0
+        if got < wanted:
+            late.append(f"{pair[1]} had {got} of {wanted} from {pair[0]} by t={expect.by:g}")
+    if late:
+        return Finding("G8", Verdict.VIOLATED, "not delivered in time", tuple(late[:3]))
+    return Finding("G8", Verdict.HOLDS, f"delivered by t={expect.by:g}", ())
+
+
+def _viewed(expect: ExpectView, run: SimulatedRun) -> Finding:
+    living = living_at(run, expect.by)
+    wanted = frozenset(living.get(name, f"{name}, which is down") for name in expect.view)
+    seen = {name: view_at(run, living.get(name), expect.by) for name in expect.seen_by}
+    return _one_view(seen, wanted, f"at t={expect.by:g}")
+
+
+def one_group_finding(run: SimulatedRun) -> Finding:
+    """At the end all who live are one group: they hold one view, and are its members (G8)."""
+    living = living_at(run, run.seconds)
+    seen = {name: view_at(run, label, run.seconds) for name, label in living.items()}
+    return _one_view(seen, frozenset(living.values()), "at the end")
+
+
+def living_at(run: SimulatedRun, time: float) -> dict[str, str]:
+    """The incarnation of each member that lives at a time."""
+    return {life.name: label for label, life in run.lives.items() if life.start <= time < life.end}
+
+
+def view_at(run: SimulatedRun, label: str | None, time: float) -> ViewSeen | None:
+    """The view that an incarnation holds at a time."""
+    views = [view for view in run.views.get(label or "", ()) if view.time <= time]
+    return views[-1] if views else None
+
+
+def _one_view(seen: dict[str, ViewSeen | None], wanted: frozenset[str], when: str) -> Finding:
+    """Whether all hold one view, of exactly those members."""
+    ids = {(view.number, view.creator) if view is not None else None for view in seen.values()}
+    if len(ids) <= 1 and all(
+        view is not None and frozenset(view.members) == wanted for view in seen.values()
+    ):
+        return Finding("G8", Verdict.HOLDS, f"one view {when}", ())
+    shown = sorted({_shown(view) for view in seen.values()})
+    held = [
+        f"{' '.join(name for name, view in seen.items() if _shown(view) == text)} {text}"
+        for text in shown
+    ]
+    detail = f"not one view of {' '.join(sorted(wanted))} {when}"
+    return Finding("G8", Verdict.VIOLATED, detail, tuple(held[:5]))
+
+
+def _shown(view: ViewSeen | None) -> str:
+    if view is None:
+        return "without a view"
+    return f"in view {view.number} by {view.creator} of {' '.join(view.members)}"
 
 
 def write_run(outcome: Outcome, directory: Path) -> None:
@@ -199,4 +276,19 @@ def versions() -> dict[str, str]:
         "stormcast": stormcast,
         "python": platform.python_version(),
         "xxhash": version("xxhash"),
+        "code": _code(),
     }
+
+
+@cache
+def _code() -> str:
+    """A digest of the sources: between two commits the version of the package stays what it is."""
+    digest = xxh3_64()
+    for package in ("chaos", "node"):
+        root = Path(str(files(package)))
+        for path in sorted(root.rglob("*")):
+            # What is run, and what it is set to; a scenario is kept with its run.
+            if path.suffix in (".py", ".yaml") and "scenarios" not in path.parts:
+                digest.update(path.relative_to(root.parent).as_posix().encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()

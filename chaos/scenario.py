@@ -33,10 +33,11 @@ from chaos.units import BANDWIDTH, DURATION, RATIO, SHARE, SIZE
 from chaos.workload import (
     LOADS,
     Expect,
+    ExpectView,
     Load,
     check_expectations,
     check_workload,
-    expect_shape,
+    expect_codec,
     load_codec,
 )
 from chaos.yaml_nodes import MAX_BYTES, Item, ScenarioError, compose, place
@@ -48,6 +49,7 @@ __all__ = [
     "Budget",
     "Cluster",
     "Expect",
+    "ExpectView",
     "Limits",
     "Link",
     "LinkState",
@@ -112,7 +114,7 @@ class Scenario:
     """Every directed link at the start."""
     workload: tuple[Load, ...] = ()
     timeline: tuple[Step, ...] = ()
-    expect: tuple[Expect, ...] = ()
+    expect: tuple[Expect | ExpectView, ...] = ()
     budget: Budget | None = None
     limits: Limits = field(default_factory=Limits)
     path: str = field(default="", compare=False)
@@ -232,16 +234,17 @@ LIMITS: Final = Shape(
 
 def _scenario(members: Names, run: float) -> Shape:
     """The whole file, once its members and its length are known."""
-    steps = actions(members)
+    shapes = actions(members)
     step = Codec(
-        lambda item: read_step(item, steps),
-        lambda step: write_step(step, steps),
+        lambda item: read_step(item, shapes),
+        lambda step: write_step(step, shapes),
     )
 
     def check(item: Item, scenario: Scenario) -> None:
         found = {key.node.value: value.items() for key, value in item.pairs() if value.is_list()}
         check_workload(zip(found.get("workload", ()), scenario.workload, strict=True), run)
-        check_timeline(zip(found.get("timeline", ()), scenario.timeline, strict=True), run)
+        steps = zip(found.get("timeline", ()), scenario.timeline, strict=True)
+        check_timeline(steps, run, scenario.cluster.late)
         check_expectations(
             zip(found.get("expect", ()), scenario.expect, strict=True), scenario.workload, run
         )
@@ -257,7 +260,7 @@ def _scenario(members: Names, run: float) -> Shape:
             "network": Key("network", NETWORK.codec(), Link()),
             "workload": Key("workload", list_of(load_codec(members)), ()),
             "timeline": Key("timeline", list_of(step), ()),
-            "expect": Key("expect", list_of(expect_shape(members).codec()), ()),
+            "expect": Key("expect", list_of(expect_codec(members)), ()),
             "budget": Key("budget", BUDGET.codec(), None),
             "limits": Key("limits", LIMITS.codec(), Limits()),
         },

@@ -6,9 +6,10 @@ in a healed cluster; crashed members stay down unless the scenario restarts them
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from math import ceil
 from random import Random
 from typing import Final
 
@@ -16,7 +17,7 @@ from chaos import faults
 from chaos.faults import RANDOM, Action, Names
 from chaos.scenario import Scenario
 from chaos.shapes import Plain, Shape, flow
-from chaos.timeline import CURES, WORDS, actions
+from chaos.timeline import CURES, WORDS, Step, actions
 from chaos.units import DURATION, RATE, SIZE
 from chaos.workload import Load
 
@@ -43,6 +44,60 @@ class TimedStep:
     action: Action | End
 
 
+def _random_halves(names: Names, dice: Random) -> tuple[Names, ...]:
+    half = (len(names) + 1) // 2
+    first = set(dice.sample(names, half))
+    return (
+        tuple(name for name in names if name in first),
+        tuple(name for name in names if name not in first),
+    )
+
+
+def _halves(names: Names, _dice: Random) -> tuple[Names, ...]:
+    half = (len(names) + 1) // 2
+    return names[:half], names[half:]
+
+
+def _one_alone(names: Names, dice: Random) -> tuple[Names, ...]:
+    alone = dice.choice(names)
+    return (alone,), tuple(name for name in names if name != alone)
+
+
+def _bridge(names: Names, dice: Random) -> tuple[Names, ...]:
+    bridge, *rest = dice.sample(names, len(names))
+    half = len(rest) // 2
+    return (bridge, *rest[:half]), (bridge, *rest[half:])
+
+
+def _ring(names: Names, _dice: Random) -> tuple[Names, ...]:
+    return tuple((name, names[at - 1]) for at, name in enumerate(names))
+
+
+def _majorities(names: Names, dice: Random) -> tuple[Names, ...]:
+    """Around a circle, each hears so many to its left and right that with itself they are a
+    majority; no two have the same one."""
+    around = dice.sample(names, len(names)) * 2
+    reach = (len(names) // 2 + 1) // 2
+    return tuple(tuple(around[at : at + reach + 1]) for at in range(len(names)))
+
+
+def _known_later(_names: Names, _dice: Random) -> tuple[Names, ...]:
+    return ()
+
+
+GROUPS: Final[dict[str, Callable[[Names, Random], tuple[Names, ...]]]] = {
+    RANDOM: _random_halves,
+    "halves": _halves,
+    "isolate-random": _one_alone,
+    "isolate-coordinator": _known_later,
+    "bridge": _bridge,
+    "ring": _ring,
+    "majorities": _majorities,
+}
+"""Who is together in a partition of each shape."""
+assert tuple(GROUPS) == faults.SHAPES
+
+
 def schedule(scenario: Scenario, seed: int) -> tuple[TimedStep, ...]:
     """All steps of a run, in order; equal for equal arguments."""
     return tuple(_Plan(scenario, seed).steps())
@@ -53,19 +108,23 @@ class _Plan:
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.members = scenario.cluster.members
+        self.absent = set(scenario.cluster.late)
+        """Members that have not joined yet."""
         self.loads_end = max((load.end for load in scenario.workload), default=0.0)
         self.seed = seed
         self.ahead: list[tuple[float, int, int, str, Action | End, float | None]] = []
         self.active: dict[str, faults.NetworkFault] = {}
-        # Members by the fault that stopped them.
+        # Members by the fault that stopped them. Of one that is only known by its role, the fault
+        # stands for the member.
         self.down: dict[str, str] = {}
         self.paused: dict[str, str] = {}
+        self.roles: dict[str, str] = {}
         self.stalled: dict[str, str] = {}
         self.pushed = number = 0
         for step in scenario.timeline:
             if not isinstance(step.action, CURES):
                 number += 1
-            self._push(step.at, _DO, step.name or f"f{number}", step.action, step.duration)
+            self._push_step(step, step.name or f"f{number}")
 
     def steps(self) -> Iterator[TimedStep]:
         now = 0.0
@@ -78,6 +137,31 @@ class _Plan:
             if duration is not None:
                 self._push(now + duration, _UNDO, fault, self._undo(fault, action), None)
         yield from self._clean(max(now, self.loads_end))
+
+    def _push_step(self, step: Step, fault: str) -> None:
+        """A step, or those that it stands for."""
+        length = step.duration
+        if isinstance(step.action, faults.Churn):
+            assert length is not None
+            self._push_churn(step.at, step.action, length, fault)
+        elif step.every is not None and step.up is not None and length is not None:
+            for number in range(ceil(length / step.every)):
+                since = number * step.every
+                lasts = min(step.every - step.up, length - since)
+                self._push(step.at + since, _DO, fault, step.action, lasts)
+        else:
+            self._push(step.at, _DO, fault, step.action, length)
+
+    def _push_churn(self, at: float, churn: faults.Churn, length: float, fault: str) -> None:
+        """By turns one of the members goes, and is back; at the end everyone is."""
+        dice = Random(f"{self.seed}:{fault}")
+        number = ceil(length / churn.every)
+        for turn in range(0, number, 2):
+            member = dice.choice(churn.members)
+            goes = dice.choice((faults.Leave, faults.Crash))(member=member)
+            self._push(at + turn * churn.every, _DO, fault, goes, None)
+            back = min(length, (turn + 1) * churn.every)
+            self._push(at + back, _DO, fault, faults.Join(member=member), None)
 
     def _push(
         self, at: float, when: int, fault: str, action: Action | End, duration: float | None
@@ -94,10 +178,10 @@ class _Plan:
     def _is_due(self, fault: str, action: Action | End) -> bool:
         """Whether the fault still lasts: it may have been healed, restarted or resumed before."""
         match action:
-            case faults.Restart(member=member):
-                return self.down.get(member) == fault
+            case faults.Restart(member=member) | faults.Join(member=member):
+                return self.down.get(self._key(fault, member)) == fault
             case faults.Resume(member=member):
-                return self.paused.get(member) == fault
+                return self.paused.get(self._key(fault, member)) == fault
             case faults.Consume(member=member):
                 return self.stalled.get(member) == fault
         return fault in self.active
@@ -106,27 +190,23 @@ class _Plan:
         """The action with every `random` in it decided by the seed."""
         dice = Random(f"{self.seed}:{fault}")
         if isinstance(action, faults.Partition) and not action.groups:
-            return replace(action, groups=self._halves(dice))
+            return replace(action, groups=GROUPS[action.shape](self.members, dice))
         if (
-            isinstance(action, faults.Crash | faults.Pause | faults.Restart)
+            isinstance(action, faults.Crash | faults.Pause | faults.Restart | faults.Leave)
             and action.member == RANDOM
         ):
             # A dead member cannot be crashed again, and it is the dead that want a restart.
-            stopped = (
-                {*self.down} if isinstance(action, faults.Restart) else {*self.down, *self.paused}
-            )
-            wants_stopped = isinstance(action, faults.Restart)
-            fitting = [name for name in self.members if (name in stopped) == wants_stopped]
+            if isinstance(action, faults.Restart):
+                fitting = [name for name in self.members if name in self.down]
+            else:
+                stopped = {*self.down, *self.paused, *self.absent}
+                fitting = [name for name in self.members if name not in stopped]
             return replace(action, member=dice.choice(fitting or list(self.members)))
         return action
 
-    def _halves(self, dice: Random) -> tuple[Names, ...]:
-        half = (len(self.members) + 1) // 2
-        first = set(dice.sample(self.members, half))
-        return (
-            tuple(name for name in self.members if name in first),
-            tuple(name for name in self.members if name not in first),
-        )
+    def _key(self, fault: str, member: str) -> str:
+        """Under what a stopped member is kept: its name, or the fault that found it by its role."""
+        return member if member in self.members else fault
 
     def _note(self, fault: str, action: Action | End) -> str:
         """Keep count of what an action breaks or mends; returns the fault it belongs to."""
@@ -143,16 +223,21 @@ class _Plan:
                 return name
             case faults.Release(name=name):
                 return name or ""
+            case faults.Leave(member=member):
+                # Not gone yet: one that is paused leaves when it goes on.
+                self.down[self._key(fault, member)] = fault
             case faults.Crash(member=member):
                 self._gone(member)
-                self.down[member] = fault
-            case faults.Restart(member=member):
+                self.down[self._key(fault, member)] = fault
+            case faults.Restart(member=member) | faults.Join(member=member):
                 self._gone(member)
-                self.down.pop(member, None)
+                self.down.pop(self._key(fault, member), None)
+                self.absent.discard(member)
             case faults.Pause(member=member):
-                self.paused[member] = fault
+                self.paused[self._key(fault, member)] = fault
+                self.roles[fault] = member
             case faults.Resume(member=member):
-                return self.paused.pop(member, "")
+                return self.paused.pop(self._key(fault, member), "")
             case faults.Stall(member=member):
                 self.stalled[member] = fault
             case faults.Consume(member=member):
@@ -169,6 +254,8 @@ class _Plan:
         match action:
             case faults.Crash(member=member):
                 return faults.Restart(member=member)
+            case faults.Leave(member=member):
+                return faults.Join(member=member)
             case faults.Pause(member=member):
                 return faults.Resume(member=member)
             case faults.Stall(member=member):
@@ -181,8 +268,8 @@ class _Plan:
             yield self._step(at, "", faults.Heal())
         if any(isinstance(one, faults.Rule) and one.does == "hold" for one in self.active.values()):
             yield self._step(at, "", faults.Release())
-        for member, fault in self.paused.items():
-            yield self._step(at, fault, faults.Resume(member=member))
+        for fault in self.paused.values():
+            yield self._step(at, fault, faults.Resume(member=self.roles[fault]))
         for member, fault in self.stalled.items():
             yield self._step(at, fault, faults.Consume(member=member))
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from chaos.units import DURATION, SIZE, Quantity
+from chaos.units import DURATION, SHARE, SIZE, Quantity
 from chaos.yaml_nodes import SWITCHES, Item, ScenarioError
 
 Plain = str | int | bool | Sequence["Plain"] | Mapping[str, "Plain"]
@@ -226,13 +226,15 @@ def _read_unnamed(item: Item) -> object:
     """A value whose setting does not say what it is: it says so itself."""
     if item.is_plain() and item.node.value.lower() in ("true", "false"):
         return item.flag()
-    for kind in (DURATION, SIZE):
+    for kind in (DURATION, SIZE, SHARE):
         try:
             value = item.quantity(kind)
         except ScenarioError:
             continue
         return int(value) if kind.is_whole else value
-    remedy = "write a number with its unit (500ms, 4KiB), a whole number, true, false, or a word"
+    remedy = (
+        "write a number with its unit (500ms, 4KiB, 40%), a whole number, true, false, or a word"
+    )
     return item.word(_SETTING_WORD, remedy)
 
 

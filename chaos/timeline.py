@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any, Final
 
 from chaos import faults
-from chaos.faults import RANDOM, Action, Names
+from chaos.faults import RANDOM, ROLES, SHAPES, Action, Names
 from chaos.shapes import (
     Codec,
     Key,
@@ -32,13 +32,24 @@ from node.core.model import FLAG_NAMES
 
 RULES: Final = ("drop", "delay", "hold", "duplicate", "corrupt")
 HALVES: Final = ("both", "sender", "receiver")
-LASTING: Final = (faults.NetworkFault, faults.Crash, faults.Pause, faults.Stall)
+LASTING: Final = (
+    faults.NetworkFault,
+    faults.Crash,
+    faults.Pause,
+    faults.Stall,
+    faults.Leave,
+    faults.Churn,
+)
 """What may have a duration (`for:`)."""
+FLAPPING: Final = (faults.Partition, faults.LinkFault)
+"""What may come and go (`every:`, `up:`)."""
+FEWEST: Final = {"bridge": 3, "ring": 4, "majorities": 4}
+"""Members that a partition needs to be one."""
 CURES: Final = (faults.Heal, faults.Release, faults.Resume, faults.Consume)
 """What ends faults, and so has no name of its own."""
 
 _FAULT_NAME: Final = re.compile(r"(?!(?:f\d+|network)$)[a-z][a-z0-9-]{0,62}")
-_ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_ATTRIBUTE: Final = re.compile(r"([A-Z][A-Z0-9_]{0,31}\.)?[a-z][a-z0-9_]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +62,10 @@ class Step:
     """The fault's id, by which `heal` and `release` call it; None: the schedule numbers it."""
     duration: float | None = None
     """Seconds until the action is undone (`for:`); None: until something else undoes it."""
+    every: float | None = None
+    """Seconds from one of its beginnings to the next, while it lasts; None: it lasts in one."""
+    up: float | None = None
+    """Seconds at the end of each such period in which all is well."""
     line: int = field(default=0, compare=False)
     """Where it stands in the file; no part of what it says."""
 
@@ -67,21 +82,31 @@ _SEQNOS: Final = whole_range(0)
 AT: Final = {"at": Key("at", _TIME)}
 FOR: Final = {"for": Key("duration", _POSITIVE_TIME, None)}
 NAMED: Final = {"name": Key("name", NAME, None)}
+FLAPS: Final = {
+    "every": Key("every", _POSITIVE_TIME, None),
+    "up": Key("up", _POSITIVE_TIME, None),
+}
 
 
 def _groups(members: Names) -> Codec:
     listed = list_of(list_of(one_of(members, "member"), at_least=1), at_least=1)
 
-    def read(item: Item) -> tuple[Names, ...]:
+    def read(item: Item) -> tuple[tuple[Names, ...], str]:
         if item.is_list():
             groups: tuple[Names, ...] = listed.read(item)
-            return groups
-        item.one_of([RANDOM], "way to group; list the groups ([[n0], [n1]])")
+            return groups, RANDOM
+        shape = item.one_of(SHAPES, "way to group; list the groups ([[n0], [n1]])")
         if len(members) == 1:
             raise item.refuse("one member cannot be parted")
-        return ()
+        if len(members) < FEWEST.get(shape, 0):
+            raise item.refuse(f"it takes {FEWEST[shape]} members or more; choose another")
+        return (), shape
 
-    return Codec(read, lambda value: listed.write(value) if value else RANDOM)
+    def write(value: tuple[tuple[Names, ...], str]) -> Plain:
+        groups, shape = value
+        return listed.write(groups) if groups else shape
+
+    return Codec(read, write)
 
 
 def _match(members: Names) -> Shape:
@@ -105,7 +130,7 @@ def _match(members: Names) -> Shape:
 def actions(members: Names) -> dict[str, Shape]:
     """Every word that may stand behind `do:`, and the keys that come with it."""
     some, one = members_of(members), one_of(members, "member")
-    any_one = one_of([*members, RANDOM], "member")
+    anyone = {"member": Key("member", one_of([*members, RANDOM, *ROLES], "member"))}
     member, peer = {"member": Key("member", one)}, {"peer": Key("peer", one)}
     links = {"from": Key("sources", some, members), "to": Key("dests", some, members)}
     share = links | {"rate": Key("rate", _SHARE)}
@@ -115,10 +140,26 @@ def actions(members: Names) -> dict[str, Shape]:
 
     return {
         "partition": Shape(
-            faults.Partition, {"groups": Key("groups", _groups(members))}, _checked_links(members)
+            faults.Partition,
+            {"groups": Key(("groups", "shape"), _groups(members))},
+            _checked_links(members),
         ),
         "cut": on_links(faults.Cut, links),
         "loss": on_links(faults.Loss, share),
+        "gilbert-elliott": on_links(
+            faults.GilbertElliott,
+            links
+            | {
+                "p_bad": Key("p_bad", _SHARE),
+                "p_good": Key("p_good", _SHARE),
+                "loss_bad": Key("loss_bad", _SHARE, 1.0),
+                "loss_good": Key("loss_good", quantity(SHARE), 0.0),
+            },
+        ),
+        "nth-loss": on_links(
+            faults.NthLoss,
+            links | {"nth": Key("nth", whole(2)), "burst": Key("burst", whole(1), 1)},
+        ),
         "delay": on_links(
             faults.Delay,
             links | {"delay": Key("delay", _TIME), "jitter": Key("jitter", _TIME, 0.0)},
@@ -142,10 +183,16 @@ def actions(members: Names) -> dict[str, Shape]:
         ),
         "release": Shape(faults.Release, NAMED),
         "heal": Shape(faults.Heal, NAMED),
-        "crash": Shape(faults.Crash, {"member": Key("member", any_one)}),
-        "pause": Shape(faults.Pause, {"member": Key("member", any_one)}),
+        "crash": Shape(faults.Crash, anyone),
+        "pause": Shape(faults.Pause, anyone),
         "resume": Shape(faults.Resume, member),
-        "restart": Shape(faults.Restart, {"member": Key("member", any_one)}),
+        "restart": Shape(faults.Restart, anyone),
+        "leave": Shape(faults.Leave, anyone),
+        "join": Shape(faults.Join, member),
+        "churn": Shape(
+            faults.Churn,
+            {"members": Key("members", some, members), "every": Key("every", _POSITIVE_TIME)},
+        ),
         "forget": Shape(
             faults.Forget,
             member | peer | {"half": Key("half", one_of(HALVES, "half"), "both")},
@@ -165,7 +212,10 @@ def actions(members: Names) -> dict[str, Shape]:
             member
             | {
                 "attribute": Key(
-                    "attribute", word(_ATTRIBUTE, "name a setting, such as xmit_interval")
+                    "attribute",
+                    word(
+                        _ATTRIBUTE, "name a setting, such as xmit_interval or NAKACK2.xmit_interval"
+                    ),
                 ),
                 "value": Key("value", setting_value("")),
             },
@@ -181,7 +231,30 @@ def read_step(item: Item, shapes: dict[str, Shape]) -> Step:
     shape = shapes[item.peek("do").one_of(shapes, "fault or action")]
     timing = _timing(shape.make)
     action = shape.read(item, besides=["do", *timing.keys])
-    return Step(action=action, line=item.line, **timing.read(item, besides=["do", *shape.keys]))
+    step = Step(action=action, line=item.line, **timing.read(item, besides=["do", *shape.keys]))
+    _check_periods(item, step)
+    return step
+
+
+def _check_periods(item: Item, step: Step) -> None:
+    """What comes and goes needs a period, the good part of it, and an end."""
+    if isinstance(step.action, faults.Churn):
+        if step.duration is None:
+            raise item.error("timeline: churn needs the key 'for'; say how long it lasts")
+        return
+    if (step.every is None) != (step.up is None):
+        raise item.error(
+            "timeline: every and up need each other: a period, and how much of it is good; "
+            "add the other"
+        )
+    if step.every is None or step.up is None:
+        return
+    if step.duration is None:
+        raise item.peek("every").refuse("it needs the key 'for'; say how long it comes and goes")
+    if step.up >= step.every:
+        raise item.peek("up").refuse(
+            "it must be shorter than every, or nothing is left to go wrong"
+        )
 
 
 def write_step(step: Step, shapes: dict[str, Shape]) -> dict[str, Plain]:
@@ -196,13 +269,17 @@ def write_step(step: Step, shapes: dict[str, Shape]) -> dict[str, Plain]:
 def _timing(kind: Callable[..., Any]) -> Shape:
     """The keys about a step itself: some actions last, all but cures have a name."""
     lasts = isinstance(kind, type) and issubclass(kind, LASTING)
-    return Shape(dict, AT | (FOR if lasts else {}) | ({} if kind in CURES else NAMED))
+    flaps = isinstance(kind, type) and issubclass(kind, FLAPPING)
+    keys = AT | (FOR if lasts else {}) | (FLAPS if flaps else {})
+    return Shape(dict, keys | ({} if kind in CURES else NAMED))
 
 
-def check_timeline(parsed: Iterable[tuple[Item, Step]], run: float) -> None:
+def check_timeline(
+    parsed: Iterable[tuple[Item, Step]], run: float, late: Collection[str] = ()
+) -> None:
     """Refuse what goes beyond the run, and what is aimed at a fault that is not there."""
     names: dict[str, Step] = {}
-    broken: set[tuple[str, str]] = set()
+    broken: set[tuple[str, str]] = {("gone", name) for name in late}
     for item, step in sorted(parsed, key=lambda entry: entry[1].at):
         for key, end in (("at", step.at), ("for", step.at + (step.duration or 0.0))):
             if end > run:
@@ -239,6 +316,7 @@ _NOTHING_TO_MEND: Final[dict[type, str]] = {
     faults.Release: "there is no earlier rule that holds frames; add one (does: hold)",
     faults.Resume: "the member is not paused before; pause it first",
     faults.Consume: "the member is not stalled before; stall it first",
+    faults.Join: "the member is there already; list it under cluster.late, or have it leave before",
 }
 
 
@@ -253,6 +331,10 @@ def _breaks(action: Action) -> Iterator[tuple[str, str]]:
             yield "pause", member
         case faults.Stall(member=member):
             yield "stall", member
+        case faults.Crash(member=member) | faults.Leave(member=member):
+            yield "gone", member
+        case faults.Churn(members=members):
+            yield from (("gone", member) for member in members)
 
 
 def _mends(action: Action) -> set[tuple[str, str]]:
@@ -263,9 +345,11 @@ def _mends(action: Action) -> set[tuple[str, str]]:
         case faults.Release():
             return {("frames", "")}
         case faults.Resume(member=member):
-            return {("pause", member), ("pause", RANDOM)}
+            return {("pause", whoever) for whoever in (member, RANDOM, *ROLES)}
         case faults.Consume(member=member):
             return {("stall", member)}
+        case faults.Join(member=member):
+            return {("gone", whoever) for whoever in (member, RANDOM, *ROLES)}
     return set()
 
 

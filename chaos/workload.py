@@ -95,6 +95,15 @@ class Expect:
         return dict.fromkeys(pairs, self.count)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectView:
+    """At a time, some members hold one view, and it has exactly these members."""
+
+    by: float
+    seen_by: Names
+    view: Names
+
+
 def _dests(members: Names) -> Codec:
     """`others`, or those named, `all` of them or some: a source that is named sends to itself."""
     named = members_of(members)
@@ -195,6 +204,41 @@ def expect_shape(members: Names) -> Shape:
     )
 
 
+def expect_view_shape(members: Names) -> Shape:
+    """One entry of the expectations that is about a view."""
+    some = members_of(members)
+    return Shape(
+        ExpectView,
+        {
+            "by": Key("by", quantity(DURATION)),
+            "seen_by": Key("seen_by", some),
+            "view": Key("view", some),
+        },
+        _check_view,
+    )
+
+
+def _check_view(item: Item, expect: ExpectView) -> None:
+    for name in expect.seen_by:
+        if name not in expect.view:
+            raise item.peek("view").refuse(f"{name} is to see this view but is not in it (V2)")
+
+
+def expect_codec(members: Names) -> Codec:
+    """One entry of the expectations, of either kind."""
+    delivered, viewed = expect_shape(members), expect_view_shape(members)
+
+    def read(item: Item) -> Expect | ExpectView:
+        is_view = any(key.node.value in ("view", "seen_by") for key, _value in item.pairs())
+        expect: Expect | ExpectView = (viewed if is_view else delivered).read(item)
+        return expect
+
+    def write(expect: Expect | ExpectView) -> Plain:
+        return (viewed if isinstance(expect, ExpectView) else delivered).write(expect)
+
+    return Codec(read, write)
+
+
 def check_workload(parsed: Iterable[tuple[Item, Load]], run: float) -> None:
     """Refuse loads that cannot end within the run."""
     for item, load in parsed:
@@ -206,7 +250,7 @@ def check_workload(parsed: Iterable[tuple[Item, Load]], run: float) -> None:
 
 
 def check_expectations(
-    parsed: Iterable[tuple[Item, Expect]], workload: Iterable[Load], run: float
+    parsed: Iterable[tuple[Item, Expect | ExpectView]], workload: Iterable[Load], run: float
 ) -> None:
     """Refuse expectations that come too late to fail, and those that no load can meet."""
     offered: Counter[tuple[str, str]] = Counter()
@@ -218,6 +262,8 @@ def check_expectations(
             raise item.peek("by").refuse(
                 f"it is beyond limits.run ({DURATION.write(run)}); expect it earlier"
             )
+        if isinstance(expect, ExpectView):
+            continue
         wanted = expect.wanted(offered)
         if not wanted:
             raise item.peek("delivered").error("delivered: no load sends anything there; add one")

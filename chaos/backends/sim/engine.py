@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final
@@ -17,15 +17,25 @@ from node.trace import Tracer
 ARRIVAL: Final = 0
 WAKE: Final = 1
 CALL: Final = 2
+ARRIVALS: Final = 3
+
+HELD_FRAMES: Final = 512
+"""What a paused host's socket buffer takes; more is lost, as on a real host."""
 
 
 class Host:
     """One incarnation of a member: a stack, and whether it runs."""
 
     __slots__ = (
+        "group",
         "held",
+        "held_limit",
         "is_alive",
+        "is_clogged",
+        "is_grouped",
         "is_paused",
+        "label",
+        "mail",
         "name",
         "routes",
         "short",
@@ -36,20 +46,28 @@ class Host:
 
     def __init__(self, name: str, stack: Stack, tracer: Tracer) -> None:
         self.name = name
+        self.label = name
+        """Name and incarnation, as the traces are called."""
         self.stack = stack
         self.short = stack.address.short
         self.tracer = tracer
         self.is_alive = True
         self.is_paused = False
+        self.is_clogged = False
+        """Whether a stalled application keeps the receiving threads, too."""
         self.held: list[bytes] = []
         """Frames that arrived while paused: a stopped process's socket buffer."""
+        self.held_limit = HELD_FRAMES
+        self.mail: list[Callable[[], None]] = []
+        """What the operating system would have told it while it was paused."""
         self.wake_at = inf
         self.routes: dict[int, Path] = {}
         """Where frames for a short id go; filled as it is used."""
+        self.group: list[tuple[Path, int]] | None = None
+        """Where multicast datagrams go; None: to be looked up."""
+        self.is_grouped = stack.settings.has_group
+        """Whether its turns may end with views and monitored connections, too."""
 
-
-HELD_FRAMES: Final = 512
-"""What a paused host's socket buffer takes; more is lost, as on a real host."""
 
 EVENTS_PER_INSTANT: Final = 200_000
 """More at one moment of virtual time is a loop of timers, not traffic."""
@@ -61,12 +79,13 @@ class RunawayError(NodeError):
 
 Send = Callable[[Host, int, bytes], None]
 Deliver = Callable[[Host, list[Delivery]], None]
+AfterTurn = Callable[[Host], None]
 
 
 class Engine:
     """Runs hosts until a time, in an order that depends on the scenario and the seed alone."""
 
-    def __init__(self, send: Send, deliver: Deliver) -> None:
+    def __init__(self, send: Send, deliver: Deliver, after_turn: AfterTurn | None = None) -> None:
         self.now = 0.0
         self.events = 0
         """Frame arrivals and fired timers."""
@@ -75,11 +94,17 @@ class Engine:
         self._order = 0
         self._send = send
         self._deliver = deliver
+        self._after_turn = after_turn
 
     def arrive(self, at: float, dest: int, frame: bytes) -> None:
         """Have a frame arrive at a host; at one that is gone, or never was, it is lost."""
         self._order += 1
         heappush(self._heap, (at, self._order, ARRIVAL, dest, frame))
+
+    def arrive_at_each(self, at: float, dests: Sequence[int], frame: bytes) -> None:
+        """Have a frame arrive at several hosts at one time, in this order."""
+        self._order += 1
+        heappush(self._heap, (at, self._order, ARRIVALS, dests, frame))
 
     def call(self, at: float, action: Callable[[], None]) -> None:
         """Have the scenario act."""
@@ -119,8 +144,8 @@ class Engine:
                 host = hosts.get(target)
                 if host is None or not host.is_alive:
                     continue
-                if host.is_paused:
-                    if len(host.held) < HELD_FRAMES:
+                if host.is_paused or host.is_clogged:
+                    if len(host.held) < host.held_limit:
                         host.held.append(what)
                     continue
                 self.events += 1
@@ -128,9 +153,25 @@ class Engine:
                 self.end_turn(host)
             elif kind == WAKE:
                 self._wake(target, time)
+            elif kind == ARRIVALS:
+                self._arrive_now(target, what, time)
             else:
                 what()
         self.now = max(self.now, until)
+
+    def _arrive_now(self, dests: Sequence[int], frame: bytes, time: float) -> None:
+        hosts = self.hosts
+        for dest in dests:
+            host = hosts[dest]
+            if not host.is_alive:
+                continue
+            if host.is_paused or host.is_clogged:
+                if len(host.held) < host.held_limit:
+                    host.held.append(frame)
+                continue
+            self.events += 1
+            host.stack.receive(frame, time)
+            self.end_turn(host)
 
     def end_turn(self, host: Host) -> None:
         """Let a host's turn take effect: frames leave, deliveries reach the application, its timer
@@ -145,9 +186,22 @@ class Engine:
         deliveries = stack.take_deliveries()
         if deliveries:
             self._deliver(host, deliveries)
+        if host.is_grouped and self._after_turn is not None:
+            self._after_turn(host)
         deadline = stack.next_deadline()
         if deadline < host.wake_at:
             self._set_wake(host, deadline)
+
+    def tell(self, host: Host, action: Callable[[], None]) -> None:
+        """Have a member's operating system tell it something, now or when it runs again."""
+        if not host.is_alive:
+            return
+        if host.is_paused:
+            host.mail.append(action)
+            return
+        self.events += 1
+        action()
+        self.end_turn(host)
 
     def _set_wake(self, host: Host, at: float) -> None:
         # A deadline in the past is due now: time does not run backwards.
@@ -174,12 +228,28 @@ class Engine:
         """A paused host takes what its socket buffer kept and the timers it slept through; returns
         how much."""
         host.is_paused = False
-        held, host.held = host.held, []
-        for frame in held:
-            self.events += 1
-            host.stack.receive(frame, self.now)
+        mail, host.mail = host.mail, []
+        for action in mail:
+            action()
+        taken = 0 if host.is_clogged else self._take_held(host)
         missed = host.stack.next_deadline() <= self.now
         if missed:
             host.stack.tick(self.now)
         self.end_turn(host)
-        return len(held) + int(missed)
+        return taken + len(mail) + int(missed)
+
+    def unclog(self, host: Host) -> int:
+        """A stalled host's receiving threads go on; returns how many frames waited for them."""
+        host.is_clogged = False
+        if host.is_paused:
+            return 0
+        taken = self._take_held(host)
+        self.end_turn(host)
+        return taken
+
+    def _take_held(self, host: Host) -> int:
+        held, host.held = host.held, []
+        for frame in held:
+            self.events += 1
+            host.stack.receive(frame, self.now)
+        return len(held)

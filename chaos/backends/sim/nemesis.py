@@ -22,6 +22,7 @@ LINK_FAULTS: Final = (
     faults.Partition,
     faults.Cut,
     faults.Loss,
+    faults.LossModel,
     faults.Delay,
     faults.Duplicate,
     faults.Reorder,
@@ -45,6 +46,8 @@ class Nemesis:
         self._rules: dict[str, RuleState] = {}
         self._stalled: dict[str, str] = {}
         self._paused: dict[str, str] = {}
+        self._struck: dict[str, str] = {}
+        """Which member a fault that names a role has struck, by its id."""
         self._views = 0
 
     # -- Steps -------------------------------------------------------------------------------
@@ -52,7 +55,6 @@ class Nemesis:
     def do(self, step: TimedStep) -> None:
         """Do one step of the schedule."""
         action = step.action
-        world = self._world
         if isinstance(action, End):
             self._end(action.fault)
         elif isinstance(action, faults.Heal):
@@ -61,7 +63,7 @@ class Nemesis:
             self._release(action.name)
         elif isinstance(action, LINK_FAULTS):
             self._note(step, "on")
-            self._links[step.fault] = action
+            self._links[step.fault] = self._aimed(action)
             self.rebuild_paths()
         elif isinstance(action, faults.Rule):
             self._note(step, "on")
@@ -71,41 +73,91 @@ class Nemesis:
             self._note(step, "on")
             self._install_view(step.fault, action)
         else:
-            self._command(step, world.members[action.member])
+            assert not isinstance(action, faults.Churn)
+            name = self._name_of(step.fault, action)
+            if name is not None:
+                self._command(step, name)
+
+    def _aimed(self, action: faults.NetworkFault) -> faults.NetworkFault:
+        """A partition around the coordinator, now that it matters who that is."""
+        if not isinstance(action, faults.Partition) or action.shape != "isolate-coordinator":
+            return action
+        first = self._world.coordinator()
+        names = self._world.scenario.cluster.members
+        alone = first.name if first is not None else names[0]
+        rest = tuple(name for name in names if name != alone)
+        return faults.Partition(groups=((alone,), rest), shape=action.shape)
+
+    def _name_of(self, fault: str, action: Any) -> str | None:  # noqa: ANN401 whatever has a member
+        """The member that a step means; roles are decided when a fault begins, and kept to its
+        end."""
+        name: str = action.member
+        if name not in faults.ROLES:
+            return name
+        if isinstance(action, faults.Resume | faults.Join) or (
+            isinstance(action, faults.Restart) and fault in self._struck
+        ):
+            return self._struck.get(fault)
+        world = self._world
+        host = world.coordinator() if name == faults.COORDINATOR else world.participant(fault)
+        if host is None:
+            return None
+        self._struck[fault] = host.name
+        return host.name
 
     def _note(self, step: TimedStep, phase: str, host: Host | None = None) -> None:
         """Write a fault into the rig's trace; checkers need to know when and whom."""
         text: dict[str, Any] = {"id": step.fault, "do": step.do, "phase": phase}
         if host is not None:
             text["member"] = host.short
+        if isinstance(step.action, faults.SetAttribute):
+            text |= {"attribute": step.action.attribute, "value": step.action.value}
+        if isinstance(step.action, faults.Rule) and step.action.does == "duplicate":
+            text["copies"] = step.action.copies
         if phase == "on" and not isinstance(step.action, faults.Resume | faults.Consume):
             self.kinds.setdefault(step.fault, step.do)
         self._world.rig.record(trace.FAULT, self._world.engine.now, text=json.dumps(text))
 
-    def _command(self, step: TimedStep, host: Host) -> None:
+    def _command(self, step: TimedStep, name: str) -> None:
         action, world = step.action, self._world
-        now = world.engine.now
+        host = world.members.get(name)
         if isinstance(action, faults.Resume | faults.Consume):
-            self._undo(step, host)
+            if host is not None:
+                self._undo(step, host)
+        elif isinstance(action, faults.Restart | faults.Join):
+            self._start(step, name, host)
+        elif host is not None:
+            self._note(step, "on", host)
+            if host.is_alive:
+                self._strike(step, host)
+
+    def _start(self, step: TimedStep, name: str, host: Host | None) -> None:
+        """Bring a member up; a restart ends the incarnation that may still run."""
+        world = self._world
+        if host is not None and host.is_alive and isinstance(step.action, faults.Join):
             return
         self._note(step, "on", host)
-        if isinstance(action, faults.Restart) or (
-            host.is_alive and isinstance(action, faults.Crash | faults.SetAttribute)
-        ):
+        world.network.bite(step.fault)
+        if host is not None and host.is_alive:
+            world.crash(host)
+        for held in (self._paused, self._stalled):
+            held.pop(name, None)
+        world.start(name)
+
+    def _strike(self, step: TimedStep, host: Host) -> None:
+        action, world = step.action, self._world
+        now = world.engine.now
+        if isinstance(action, faults.Crash | faults.Leave | faults.SetAttribute):
             world.network.bite(step.fault)
         if isinstance(action, faults.Crash):
             world.crash(host)
-        elif isinstance(action, faults.Restart):
-            if host.is_alive:
-                world.crash(host)
-            world.start(action.member)
-        elif not host.is_alive:
-            return
+        elif isinstance(action, faults.Leave):
+            world.engine.tell(host, lambda: world.leave(host))
         elif isinstance(action, faults.Pause):
             host.is_paused = True
             self._paused[host.name] = step.fault
         elif isinstance(action, faults.Stall):
-            host.stack.set_consuming(False, now)
+            world.stall(host)
             self._stalled[host.name] = step.fault
         elif isinstance(action, faults.SetAttribute):
             host.stack.set_attribute(action.attribute, action.value, now)
@@ -117,7 +169,11 @@ class Nemesis:
     def _lose_connection(self, step: TimedStep, host: Host) -> None:
         action, world = step.action, self._world
         assert isinstance(action, faults.Forget | faults.Close)
-        now, peer = world.engine.now, world.members[action.peer].short
+        other = world.members.get(action.peer)
+        if other is None:
+            # Nobody is connected to who has not come yet.
+            return
+        now, peer = world.engine.now, other.short
         unicast = host.stack.unicast
         if peer in unicast.send_connections() or peer in unicast.receive_connections():
             world.network.bite(step.fault)
@@ -142,26 +198,36 @@ class Nemesis:
                 return
             self._note(step, "off", host)
             before = world.delivered
-            host.stack.set_consuming(True, world.engine.now)
+            waited = world.consume(host)
             if not host.is_paused:
                 world.engine.end_turn(host)
-            world.network.bite(fault, world.delivered - before)
+            world.network.bite(fault, world.delivered - before + waited)
 
     def _install_view(self, fault: str, action: faults.InstallView) -> None:
         world = self._world
         now = world.engine.now
         self._views += 1
-        addresses = tuple(world.members[name].stack.address for name in action.members)
+        there = [world.members[name] for name in action.members if name in world.members]
+        if not there:
+            return
+        addresses = tuple(host.stack.address for host in there)
+        view_id = ViewId(self._views, addresses[0])
+        if there[0].is_grouped:
+            # As if a member had made it: later than all views, under an id that nobody else uses.
+            held = [h.stack.view for h in world.members.values() if h.stack.view is not None]
+            number = 1 + max((view.id.number for view in held), default=0)
+            maker = world.members.get(action.at_members[0], there[0])
+            view_id = ViewId(number, maker.stack.address)
         for name in action.at_members:
-            host = world.members[name]
-            if not host.is_alive:
+            host = world.members.get(name)
+            if host is None or not host.is_alive:
                 continue
             before = len(host.stack.unicast.send_connections()) + len(
                 host.stack.unicast.receive_connections()
             )
             if before:
                 world.network.bite(fault)
-            host.stack.install_view(View(ViewId(self._views, addresses[0]), addresses), now)
+            host.stack.install_view(View(view_id, addresses), now)
             if not host.is_paused:
                 world.engine.end_turn(host)
 
@@ -229,6 +295,8 @@ class Nemesis:
                     world.network.set_path(source, dest, self._path(source, dest))
         for host in world.engine.hosts.values():
             host.routes.clear()
+            host.group = None
+        world.notices.retry()
 
     def _path(self, source: str, dest: str) -> Path:
         base, network = self._world.scenario.network, self._world.network
@@ -250,7 +318,11 @@ class Nemesis:
         if base.bandwidth:
             path.bandwidth, path.limited_by = base.bandwidth, "network"
         for fault, action in self._links.items():
-            if action.strikes(source, dest):
+            if not action.strikes(source, dest):
+                continue
+            if isinstance(action, faults.LossModel):
+                path.models += (network.model(fault, source, dest, action),)
+            else:
                 self._add_fault(path, fault, action, dice)
         path.rules = tuple(
             state for state in self._rules.values() if state.rule.strikes(source, dest)

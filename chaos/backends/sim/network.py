@@ -6,9 +6,10 @@ fault that did nothing proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from chaos.backends.sim.loss_models import LossModel, make_model
 from chaos.backends.sim.rules import RuleState
 from chaos.fate import Fate, fate_key, threshold, unit
 
@@ -43,6 +44,7 @@ class Path:
         "jitters",
         "limited_by",
         "losses",
+        "models",
         "reorders",
         "rules",
     )
@@ -53,6 +55,7 @@ class Path:
         self.delayed_by: tuple[str, ...] = ()
         self.blocked_by: tuple[str, ...] = ()
         self.losses: tuple[Dice, ...] = ()
+        self.models: tuple[LossModel, ...] = ()
         self.jitters: tuple[Dice, ...] = ()
         self.reorders: tuple[Dice, ...] = ()
         self.duplicates: tuple[Dice, ...] = ()
@@ -76,11 +79,13 @@ class Path:
             or self.corrupts
             or self.bandwidth
             or self.delayed_by
+            or self.models
         )
 
 
 Arrive = Callable[[float, int, bytes], None]
 """When, at whom (short id), what."""
+ArriveAtEach = Callable[[float, Sequence[int], bytes], None]
 
 
 class Network:
@@ -95,6 +100,7 @@ class Network:
         self._seed = seed
         self._arrive = arrive
         self._paths: dict[tuple[str, str], Path] = {}
+        self._models: dict[tuple[str, str, str], LossModel] = {}
 
     def path(self, source: str, dest: str) -> Path:
         """The path between two members, by name; incarnations share it."""
@@ -112,6 +118,14 @@ class Network:
         """A fault's dice at one receiver."""
         return Dice(fault, fate_key(self._seed, f"{fault}/{kind}", dest), threshold(share), amount)
 
+    def model(self, fault: str, source: str, dest: str, action: object) -> LossModel:
+        """A fault's model of loss on one path; it outlives the path's rebuilding."""
+        key = fault, source, dest
+        if key not in self._models:
+            dice = fate_key(self._seed, f"{fault}/{source}", dest)
+            self._models[key] = make_model(fault, dice, action)
+        return self._models[key]
+
     def bite(self, fault: str, count: int = 1) -> None:
         """Note that a fault had an effect."""
         self.bites[fault] = self.bites.get(fault, 0) + count
@@ -127,6 +141,26 @@ class Network:
                     self._apply_rule(rule, path, dest, frame, now)
                     return
         self.pass_on(path, dest, frame, now)
+
+    def send_to_each(
+        self, paths: Iterable[tuple[Path, int]], frame: bytes, now: float, arrive: ArriveAtEach
+    ) -> None:
+        """Put a multicast frame on each path; where nothing but equal delays and losses is in its
+        way, it arrives everywhere at once."""
+        fate = self._fate
+        together: dict[float, list[int]] = {}
+        for path, dest in paths:
+            if not path.is_plain or self.connections is not None:
+                self.send(path, dest, frame, now)
+                continue
+            for fault, key, below, _amount in path.losses:
+                if fate(frame, key) < below:
+                    self.bite(fault)
+                    break
+            else:
+                together.setdefault(path.delay, []).append(dest)
+        for delay, dests in together.items():
+            arrive(now + delay, dests, frame)
 
     def pass_on(self, path: Path, dest: int, frame: bytes, now: float) -> None:
         """The chances and delays of a path, rules apart."""
@@ -144,9 +178,18 @@ class Network:
             return
         self._pass_through_faults(path, dest, frame, now)
 
+    def is_lost_by_model(self, path: Path) -> bool:
+        """Whether a loss with a memory takes the next frame of a path; all of them see it."""
+        struck = [model.fault for model in path.models if model.loses()]
+        for fault in struck:
+            self.bite(fault)
+        return bool(struck)
+
     def _pass_through_faults(self, path: Path, dest: int, frame: bytes, now: float) -> None:
         fate = self._fate
         at = now + path.delay
+        if path.models and self.is_lost_by_model(path):
+            return
         for fault in path.delayed_by:
             self.bite(fault)
         if path.bandwidth:
