@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from math import inf
 from typing import Any, Final, NamedTuple
 
+from chaos.oracles.group_index import GroupIndex
+from chaos.oracles.groups import MULTICAST, Stream
 from chaos.oracles.history import RIG, Connection, Entry, Epoch, Member, Noted, Probe, Span
+from node.core import wire
 from node.core.codec import Hash64
-from node.core.errors import BadTrace
+from node.core.errors import BadTrace, NodeError
 from node.trace import (
     ACKED,
     CONN,
@@ -36,9 +40,11 @@ from node.trace import (
     START,
     STOP,
     SYNC,
+    VIEW,
     Event,
     read_blocks_untrusted,
 )
+from node.units import parse_duration
 
 Traces = Mapping[str, bytes] | Iterable[tuple[str, bytes]]
 """A label for each member incarnation (and the rig), and its blocks."""
@@ -53,6 +59,8 @@ UNNUMBERED: Final = 0
 _UNDONE_BY: Final = {"pause": "resume", "stall": "consume"}
 _KILLS: Final = frozenset({"crash", "restart"})
 _CHANGES_SETTINGS: Final = frozenset({"setattribute", "set-attribute", "set_attribute"})
+_COPIES: Final = frozenset({"duplicate", "rule"})
+_MULTICAST_NAMES: Final = tuple(wire.PROTOCOLS[protocol] for protocol in MULTICAST)
 _BY_SENDER: Final = frozenset({SENT, PURGED, RETRANSMITTED})
 _BY_RECEIVER: Final = frozenset({DELIVERED, ACKED, REQUESTED, SKIPPED})
 _SENDER_STATES: Final = frozenset({SENDER_OPEN, SENDER_CLOSING, SENDER_REMOVED})
@@ -90,8 +98,13 @@ class Evidence:
         self.syncs: dict[tuple[int, int], list[Event]] = {}
         """By asking member and peer."""
         self.gauges: list[tuple[Member, Event]] = []
+        self.groups = GroupIndex(self.find)
+        self.standing: dict[str, str] = {}
+        """Faults that nothing ended, by id: what they are."""
+        self.most_copies = 2
+        """How often one frame may have arrived: a network may always repeat one."""
         self.unnumbered_sent: dict[tuple[int, int], list[Event]] = {}
-        """By sender and receiver."""
+        """By sender and receiver; 0 is the group."""
         self.unnumbered_delivered: dict[tuple[int, int], list[Event]] = {}
         """By receiver and sender."""
         self._unknown: dict[int, Member] = {}
@@ -105,6 +118,8 @@ class Evidence:
         evidence = cls(hash64)
         for label, data in traces.items() if isinstance(traces, Mapping) else traces:
             evidence._read(label, data)
+        # In whatever order files are read, of two violations at one time the same one is shown.
+        evidence.members = dict(sorted(evidence.members.items()))
         evidence._index_rig()
         evidence._end_replaced()
         for member in evidence.members.values():
@@ -113,10 +128,17 @@ class Evidence:
         evidence._find_defects()
         return evidence
 
+    @cached_property
+    def calm(self) -> float:
+        """From here on the rig did nothing, and no view changed."""
+        changes = (member.views[-1].event.time for member in self.members.values() if member.views)
+        return max(self.quiet, max(changes, default=0.0))
+
     @property
     def messages_sent(self) -> int:
         """Messages of all members, repeats apart."""
         numbered = sum(event.count for entry in self.entries() for event in entry.sent)
+        numbered += sum(event.count for stream in self.streams.values() for event in stream.sent)
         return numbered + sum(
             event.count for events in self.unnumbered_sent.values() for event in events
         )
@@ -128,6 +150,21 @@ class Evidence:
     def epochs(self) -> Iterable[Epoch]:
         """All lives of all receive windows."""
         return (epoch for connection in self.connections.values() for epoch in connection.epochs)
+
+    @property
+    def streams(self) -> dict[int, Stream]:
+        """What each member multicast, by its short id."""
+        return self.groups.streams
+
+    @property
+    def has_group(self) -> bool:
+        """Whether anyone was a member of a group."""
+        return any(member.views for member in self.members.values())
+
+    @property
+    def did_anything(self) -> bool:
+        """Whether the rig did anything to the network or to a member."""
+        return any(event.kind == FAULT for event in self.rig.events)
 
     def find(self, short: int) -> Member:
         """A member by its short id, or a stand-in for one that left no trace."""
@@ -188,9 +225,20 @@ class Evidence:
             return
         member.name = words[0]
         member.started = first.time
-        self._try(
-            member, words[2], lambda settings: member.bounds.update(settings.get("bounds") or {})
-        )
+        self._try(member, words[2], lambda settings: self._settle(member, settings))
+
+    @staticmethod
+    def _settle(member: Member, settings: dict[str, Any]) -> None:
+        """What a member's settings say."""
+        member.bounds.update(settings.get("bounds") or {})
+        member.protocols.update(settings.get("protocols") or {})
+        for protocol in MULTICAST:
+            values = member.protocols.get(wire.PROTOCOLS[protocol])
+            if values is not None:
+                interval = values.get("xmit_interval")
+                member.intervals.append(
+                    (member.started, None if interval is None else float(interval))
+                )
 
     def _try(self, member: Member, text: str, use: Callable[[Any], None]) -> None:
         """Use a text that should be a JSON object; one that is not is a defect of its trace."""
@@ -224,6 +272,12 @@ class Evidence:
     def _fault(self, fault: dict[str, Any], time: float) -> None:
         """What was done to a member; faults of the network only matter by their effect."""
         do = fault["do"]
+        if fault["phase"] == "on":
+            self.standing[fault["id"]] = do
+            if do in _COPIES:
+                self.most_copies += int(fault.get("copies", 1))
+        else:
+            self.standing.pop(fault["id"], None)
         self._release(fault, time)
         member = self.members.get(fault.get("member", RIG))
         if member is None or fault["phase"] != "on":
@@ -236,6 +290,24 @@ class Evidence:
         elif do in _CHANGES_SETTINGS:
             # Its START tells what was promised before; what is promised now is written nowhere.
             member.bounds.clear()
+            for settings in member.protocols.values():
+                settings.pop("bounds", None)
+            self._change(member, fault, time)
+
+    @staticmethod
+    def _change(member: Member, fault: dict[str, Any], time: float) -> None:
+        """A setting that changed: whether its member still repairs multicasts."""
+        protocol, _, name = str(fault.get("attribute", "")).rpartition(".")
+        if not member.intervals or (name and name != "xmit_interval"):
+            return
+        value = fault.get("value")
+        if protocol and not protocol.startswith(_MULTICAST_NAMES):
+            return
+        try:
+            interval = parse_duration(value, name) if isinstance(value, str) else value
+        except (ValueError, NodeError):
+            interval = None
+        member.intervals.append((time, None if interval is None else float(interval)))
 
     def _release(self, fault: dict[str, Any], time: float) -> None:
         """End the pauses and stalls that a fault undoes: by their id, or all of a kind."""
@@ -249,7 +321,9 @@ class Evidence:
     def _end_replaced(self) -> None:
         """A member whose name starts again is gone, whatever the rig knows of it."""
         newest: dict[str, Member] = {}
-        for member in sorted(self.members.values(), key=lambda member: member.started):
+        # Of two that started at once, the one that the rig killed was the first.
+        by_age = sorted(self.members.values(), key=lambda each: (each.started, each.ended))
+        for member in by_age:
             if before := newest.get(member.name):
                 before.ended = min(before.ended, member.started)
             newest[member.name] = member
@@ -266,7 +340,9 @@ class Evidence:
         me = member.short
         for number, event in enumerate(member.events):
             kind = event.kind
-            if kind in _BY_SENDER:
+            if event.protocol in MULTICAST and kind != GAUGE:
+                self.groups.note(member, number, event)
+            elif kind in _BY_SENDER:
                 if event.protocol == UNNUMBERED:
                     self.unnumbered_sent.setdefault((me, event.peer), []).append(event)
                 else:
@@ -283,11 +359,15 @@ class Evidence:
                 else:
                     self._note_epoch_state(self._epoch(member, epochs, event), noted)
             else:
-                self._note_rare(member, event)
+                self._note_rare(member, number, event)
 
-    def _note_rare(self, member: Member, event: Event) -> None:
+    def _note_rare(self, member: Member, number: int, event: Event) -> None:
         if event.kind == GAUGE:
             self.gauges.append((member, event))
+        elif event.kind == VIEW:
+            # A view without a creator was handed in, in place of a membership protocol.
+            if event.peer and (defect := self.groups.note_view(member, number, event)):
+                self.defects.append(defect)
         elif event.kind == SYNC:
             self.syncs.setdefault((member.short, event.peer), []).append(event)
         elif event.kind == STOP:
@@ -361,7 +441,8 @@ class Evidence:
     # -- Both sides --------------------------------------------------------------------------
 
     def _match_deliveries(self) -> None:
-        """Say of each delivery which entry sent it."""
+        """Say of each delivery which entry sent it; of multicasts, whether anyone did."""
+        self.groups.match()
         for connection in self.connections.values():
             for epoch in connection.epochs:
                 for event in epoch.delivered:
@@ -390,6 +471,9 @@ class Evidence:
         spoke = {entry.connection.receiver.label for entry in self.entries() if entry.purged}
         spoke |= {epoch.connection.sender.label for epoch in self.epochs() if epoch.delivered}
         spoke |= {self.find(sender).label for _receiver, sender in self.unnumbered_delivered}
+        spoke |= {
+            window.stream.sender.label for window in self.groups.windows() if window.delivered
+        }
         for member in self._unknown.values():
             if member.label in spoke:
                 self.defects.append(f"{member.label} was heard and left no trace")

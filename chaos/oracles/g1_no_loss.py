@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from chaos.oracles import g1_multicast
 from chaos.oracles.coverage import first_gap
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.history import Entry, Violation
@@ -26,6 +27,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
         connection = entry.connection
         if connection.sender.lives and connection.receiver.lives and not was_given_up(entry):
             yield from _lost(entry)
+    yield from g1_multicast.violations(evidence)
 
 
 def was_given_up(entry: Entry) -> bool:

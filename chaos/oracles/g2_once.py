@@ -1,14 +1,22 @@
-"""G2, at most once: within an epoch always; across epochs except what the sender still owed."""
+"""G2, at most once: within an epoch always; across epochs except what the sender still owed.
+
+A multicast is delivered once by a member, in whatever windows: one that is opened again begins
+above what was delivered in the last one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TypeVar
 
 from chaos.oracles.evidence import Evidence
+from chaos.oracles.groups import Stream, Window
 from chaos.oracles.history import Entry, Epoch, Violation
 from node.trace import Event
 
 Delivered = tuple[Epoch, Event]
+Where = TypeVar("Where")
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
@@ -25,13 +33,32 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
             for before, after in repeats(entry.delivered):
                 if before[0] is not after[0]:
                     yield from _across_epochs(entry, before, after)
+    for stream in evidence.streams.values():
+        for short in stream.windows:
+            yield from _multicast_twice(stream, list(stream.windows[short].values()))
 
 
-def repeats(delivered: Sequence[Delivered]) -> Iterator[tuple[Delivered, Delivered]]:
+def _multicast_twice(stream: Stream, windows: list[Window]) -> Iterator[Violation]:
+    delivered = [(window, event) for window in windows for event in window.delivered]
+    for (first_window, first), (window, again) in repeats(delivered):
+        detail = f"multicast {_shared(first, again)[0]} of {stream.sender.name} was delivered twice"
+        if first_window is not window:
+            detail += ", in two windows"
+        receiver = window.receiver
+        yield Violation(again.time, detail, ((receiver, first), (receiver, again)))
+
+
+def repeats(
+    delivered: Sequence[tuple[Where, Event]],
+) -> Iterator[tuple[tuple[Where, Event], tuple[Where, Event]]]:
     """Pairs of deliveries that share a seqno, the earlier one first."""
-    reaching: list[tuple[int, Delivered]] = []
+    # Nearly all streams ascend, and need no sorting to be seen to.
+    if all(before[1].hi < after[1].lo for before, after in pairwise(delivered)):
+        return
+    reaching: list[tuple[int, tuple[Where, Event]]] = []
     for lo, index, pair in sorted(
-        (pair[1].lo, index, pair) for index, pair in enumerate(delivered)
+        ((pair[1].lo, index, pair) for index, pair in enumerate(delivered)),
+        key=lambda each: each[:2],
     ):
         if reaching:
             reaching = [other for other in reaching if other[1][1].hi >= lo]

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from chaos.oracles.coverage import first_gap
 from chaos.oracles.evidence import Evidence
-from chaos.oracles.history import Epoch, Violation
+from chaos.oracles.groups import Window
+from chaos.oracles.history import EPSILON, Epoch, Violation
 from node.core.model import DONT_LOOPBACK, OOB
 from node.trace import Event
 
@@ -26,6 +27,53 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
                 yield Violation(event.time, fault, ((receiver, before), (receiver, event)))
             if before is None or event.hi > before.hi:
                 before = event
+    for window in evidence.groups.windows():
+        yield from _multicasts(window)
+
+
+def _multicasts(window: Window) -> Iterator[Violation]:
+    """The same for a window on multicasts, which also says where it begins."""
+    receiver = window.receiver
+    before: Event | None = window.opened.event if window.opened else None
+    reached = window.offset
+    knows_start = window.is_own or window.opened is not None
+    early: dict[int, Event] = {event.lo: event for event in window.early_before()}
+    for event in window.delivered:
+        if event.flags & OOB:
+            early[event.lo] = event
+            if event.lo > window.offset:
+                continue
+        fault = ""
+        if event.lo <= reached:
+            is_below = event.lo <= window.offset
+            why = (
+                f"its window begins after {window.offset}" if is_below else f"{reached} was before"
+            )
+            fault = f"multicast {event.lo} was delivered, and {why}"
+        elif event.lo > reached + 1 and knows_start:
+            fault = _passed_over(window, reached, event, early)
+        if fault:
+            witness = ((receiver, before),) if before else ()
+            yield Violation(event.time, fault, (*witness, (receiver, event)))
+        if event.hi > reached:
+            before, reached, knows_start = event, event.hi, True
+
+
+def _passed_over(window: Window, reached: int, event: Event, early: dict[int, Event]) -> str:
+    """What lies unaccounted for between the last multicast in order and this one."""
+    at = reached + 1
+    while at in early and at < event.lo:
+        at = early[at].hi + 1
+    if at >= event.lo:
+        return ""
+    parts = [*early.values(), *(s for s in window.skipped if s.time <= event.time + EPSILON)]
+    if window.is_own:
+        batches = window.stream.batches(reached + 1, event.lo - 1)
+        parts += [batch for batch in batches if batch.flags & DONT_LOOPBACK]
+    skipped = first_gap(reached + 1, event.lo - 1, parts)
+    if skipped is None:
+        return ""
+    return f"multicast {event.lo} was delivered after {reached}, and {skipped} was not"
 
 
 def _fault(epoch: Epoch, before: Event, event: Event, early: dict[int, Event]) -> str:

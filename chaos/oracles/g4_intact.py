@@ -7,10 +7,13 @@ from math import inf
 from typing import Final
 
 from chaos.oracles.evidence import Evidence, Payloads
+from chaos.oracles.groups import Stream, Window
 from chaos.oracles.history import EPSILON, Connection, Epoch, Violation
 from node.core.model import DONT_LOOPBACK, OOB
-from node.trace import SENT, WHOLE, Event
+from node.core.wire import GROUP
+from node.trace import DROPPED, SENT, WHOLE, Event
 
+MIXED: Final = "fragment-inconsistent"
 DELIVERY_FLAGS: Final = OOB | DONT_LOOPBACK
 """The flags that decide how a message is delivered; others may change on the way."""
 
@@ -28,9 +31,41 @@ def violations(evidence: Evidence, payloads: Payloads | None = None) -> Iterator
                 connection = entry.connection
                 witness = ((connection.sender, batch), (epoch.connection.receiver, event))
                 yield Violation(event.time, difference, witness)
+    for stream in evidence.streams.values():
+        for window in stream.all_windows():
+            yield from _multicasts(stream, window)
     yield from _unnumbered(evidence)
+    yield from _mixed(evidence)
     if payloads is not None:
         yield from _different_bytes(evidence, payloads)
+
+
+def _mixed(evidence: Evidence) -> Iterator[Violation]:
+    """Fragments that do not fit together, though each was sent so: two messages were mixed."""
+    for member in evidence.members.values():
+        for number, event in enumerate(member.events):
+            if event.kind == DROPPED and member.texts.get(number) == MIXED:
+                detail = f"{member.name} gave a message up whose pieces contradict each other"
+                yield Violation(event.time, detail, ((member, event),))
+
+
+def _multicasts(stream: Stream, window: Window) -> Iterator[Violation]:
+    """Deliveries that were not multicast so; what has no batch at all is beside the one it takes
+    the seqno of, if there is one."""
+    for event in window.delivered:
+        batch = stream.batch_at(event.lo)
+        witness = [(window.receiver, event)]
+        if batch is not None:
+            witness.insert(0, (stream.sender, batch))
+        what = f"multicasts {event.lo}..{event.hi}"
+        if stream.origin(event) is not None and batch is not None:
+            difference = _difference(batch, event)
+        elif batch is not None:
+            difference = f"{what} were delivered {_contradiction(batch, event)}"
+        else:
+            difference = f"{what} were delivered and never sent"
+        if difference:
+            yield Violation(event.time, difference, tuple(witness))
 
 
 def _difference(batch: Event, event: Event) -> str:
@@ -86,8 +121,9 @@ def _unnumbered(evidence: Evidence) -> Iterator[Violation]:
     """Messages without a number are known by their digest alone, and may be lost or repeated."""
     for (receiver, sender), delivered in evidence.unnumbered_delivered.items():
         sent: dict[int, float] = {}
-        for batch in evidence.unnumbered_sent.get((sender, receiver), ()):
-            sent.setdefault(batch.digest, batch.time)
+        for dest in (receiver, GROUP):
+            for batch in evidence.unnumbered_sent.get((sender, dest), ()):
+                sent[batch.digest] = min(sent.get(batch.digest, inf), batch.time)
         for event in delivered:
             if sent.get(event.digest, inf) > event.time + EPSILON:
                 detail = "an unnumbered batch was delivered that had not been sent"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from chaos.oracles.evidence import Evidence
+from chaos.oracles.groups import MULTICAST, since
 from chaos.oracles.history import Connection, Member, Violation
 from node.trace import GAUGES, RECEIVE_BYTES, RECEIVE_MESSAGES, Event
 
@@ -26,6 +27,9 @@ def _stuck(evidence: Evidence, member: Member, gauge: Event) -> Iterator[Violati
     """What still waits at the end waits for ever: its sender could fill the gap and does not."""
     if not evidence.find(gauge.peer).lives:
         return
+    if gauge.protocol in MULTICAST:
+        yield from _stuck_multicasts(evidence, member, gauge)
+        return
     for connection in evidence.connections.values():
         if (
             connection.sender.short == gauge.peer
@@ -38,6 +42,19 @@ def _stuck(evidence: Evidence, member: Member, gauge: Event) -> Iterator[Violati
                 gauge.time, detail, (*((member, event) for event in behind), (member, gauge))
             )
             return
+
+
+def _stuck_multicasts(evidence: Evidence, member: Member, gauge: Event) -> Iterator[Violation]:
+    """The same for a window on multicasts: of a sender that is still together with the member, and
+    unless nothing repairs."""
+    stream = evidence.streams.get(gauge.peer)
+    window = stream.current(member) if stream else None
+    if stream is None or window is None or member.repairs(gauge.time) is False:
+        return
+    if since(stream.sender, member) and since(member, stream.sender):
+        detail = f"{GAUGES[gauge.stream]}: {gauge.lo} at the end of the run, behind a gap"
+        behind = [(member, event) for event in window.delivered[-1:]]
+        yield Violation(gauge.time, detail, (*behind, (member, gauge)))
 
 
 def _is_current(connection: Connection) -> bool:

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Final, NamedTuple
 
+from chaos.oracles import g6_multicast
 from chaos.oracles.coverage import first_gap
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.history import EPSILON, Entry, Violation
@@ -43,6 +44,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
             )
             witness.append((receiver, late))
         yield Violation(purge.time, detail, tuple(witness))
+    yield from g6_multicast.violations(evidence)
 
 
 def early_purges(evidence: Evidence) -> Iterator[EarlyPurge]:

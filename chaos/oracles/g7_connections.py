@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from chaos.oracles.evidence import UNNUMBERED, Evidence
 from chaos.oracles.g6_purge_safety import EarlyPurge, early_purges
+from chaos.oracles.groups import MULTICAST, Window
 from chaos.oracles.history import EPSILON, Connection, Entry, Member, Violation
 from node.core.serial import is_newer
 from node.trace import CONN, DELIVERED, RECEIVER_OPEN, Event
@@ -30,12 +31,67 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
                 )
     for early in early_purges(evidence):
         yield from _purged_by_other(evidence, early)
+    for stream in evidence.streams.values():
+        for windows in stream.windows.values():
+            for window, following in pairwise([*windows.values(), None]):
+                assert window is not None, "only the last has nothing after it"
+                yield from _outlived(window, following)
+                yield from _delivered_of_a_stranger(window)
+
+
+def _outlived(window: Window, following: Window | None) -> Iterator[Violation]:
+    """Multicasts delivered in a window after it was removed, or after the next one opened."""
+    ends = [window.removed, following.opened if following else None]
+    end = min((noted for noted in ends if noted), key=lambda noted: noted.number, default=None)
+    if end is None:
+        return
+    receiver = window.receiver
+    # Within one turn the order of the records says nothing: a window that goes hands up its rest.
+    late = next((e for e in window.delivered if e.time > end.event.time + EPSILON), None)
+    if late is not None:
+        detail = f"multicast {late.lo} was delivered in a window that had ended"
+        yield Violation(late.time, detail, ((receiver, end.event), (receiver, late)))
+
+
+def _delivered_of_a_stranger(window: Window) -> Iterator[Violation]:
+    """Multicasts of who is not in the receiver's view: its window should have gone with it."""
+    receiver, sender = window.receiver, window.stream.sender
+    if not receiver.views or window.is_own:
+        return
+    at = 0
+    for event in window.delivered:
+        while at + 1 < len(receiver.views) and receiver.views[at + 1].time <= event.time + EPSILON:
+            at += 1
+        view = receiver.views[at]
+        if sender.short in view.members or _had_it_just_now(window, view.place, event.time):
+            continue
+        detail = f"multicast {event.lo} was delivered of a member that is not in the view"
+        yield Violation(event.time, detail, ((receiver, view.event), (receiver, event)))
+        return
+
+
+def _had_it_just_now(window: Window, place: int, time: float) -> bool:
+    """Whether the view changed within this very turn."""
+    receiver, sender = window.receiver, window.stream.sender
+    views = receiver.views
+    # After a pause, several views may come in one turn.
+    while place > 1 and views[place - 1].time >= time - EPSILON:
+        if sender.short in views[place - 1].members:
+            return True
+        place -= 1
+    return (
+        place > 0
+        and views[place].time >= time - EPSILON
+        and sender.short in views[place - 1].members
+    )
 
 
 def _went_back(member: Member) -> Iterator[Violation]:
     """Deliveries on a connection after a newer one of the same sender was opened."""
     newest: dict[int, Event] = {}
     for event in member.events:
+        if event.protocol in MULTICAST:
+            continue
         if event.kind == CONN and event.stream == RECEIVER_OPEN:
             opened = newest.setdefault(event.peer, event)
             if is_newer(event.conn, opened.conn):

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from math import inf
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from node.core import wire
 from node.trace import SENDER_REMOVED, Event
+
+if TYPE_CHECKING:
+    from chaos.oracles.groups import Installed
 
 RIG: Final = 0
 """The short id under which the rig writes faults, probes and phases."""
@@ -45,13 +49,16 @@ class Member:
         "bounds",
         "ended",
         "events",
+        "intervals",
         "label",
         "name",
         "paused",
+        "protocols",
         "short",
         "stalled",
         "started",
         "texts",
+        "views",
     )
 
     def __init__(self, label: str, short: int) -> None:
@@ -63,7 +70,14 @@ class Member:
         self.texts: dict[int, str] = {}
         """By event number."""
         self.bounds: dict[str, float | None] = {}
-        """What its settings promise; a missing one or None promises nothing."""
+        """What its settings of unicast promise; a missing one or None promises nothing."""
+        self.protocols: dict[str, dict[str, Any]] = {}
+        """The settings of its other protocols by name, with their own bounds."""
+        self.intervals: list[tuple[float, float | None]] = []
+        """From when on its multicast protocol repairs how often: seconds; None where nothing says;
+        not positive: never."""
+        self.views: list[Installed] = []
+        """Views of its group, in order. Views that a test handed in are none."""
         self.started = 0.0
         self.ended = inf
         """When it crashed, stopped or was replaced."""
@@ -75,6 +89,23 @@ class Member:
     def lives(self) -> bool:
         """Whether it ran to the end of the run."""
         return self.ended == inf
+
+    def bound(self, protocol: int, name: str) -> float | None:
+        """What its settings of one protocol promise; unicast speaks for what has no bounds."""
+        settings = self.protocols.get(wire.PROTOCOLS.get(protocol, ""))
+        if settings is None:
+            return self.bounds.get(name) if protocol <= wire.UNICAST4 else None
+        found: float | None = (settings.get("bounds") or {}).get(name)
+        return found
+
+    def repairs(self, time: float) -> bool | None:
+        """Whether its multicast protocol asks for what is missing; None where nothing says."""
+        known: bool | None = None
+        for start, interval in self.intervals:
+            if start > time:
+                break
+            known = None if interval is None else interval > 0
+        return known
 
     def is_stalled(self, time: float) -> bool:
         """Whether deliveries were held back at `time`, or at its end if that came first."""

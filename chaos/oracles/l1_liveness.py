@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from math import inf
 
+from chaos.oracles.coverage import first_gap
 from chaos.oracles.evidence import Evidence
-from chaos.oracles.history import EPSILON, Entry, Epoch, Member, Violation
+from chaos.oracles.groups import Stream, last_view
+from chaos.oracles.history import EPSILON, Entry, Epoch, Member, Span, Violation
+from node.core import wire
 from node.core.model import OOB
-from node.trace import BLOCKED, PURGED, SENT, UNBLOCKED, Event
+from node.trace import BLOCKED, FREEZE, PURGED, SENT, UNBLOCKED, Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Deliveries without an ack, and senders that fall silent while something is unacked."""
+    """Deliveries without an ack, senders that fall silent while something is unacked, lanes that
+    wait for what is there, and multicasts that everyone has and their sender keeps."""
     for epoch in evidence.epochs():
         yield from _unacked(evidence, epoch)
         yield from _unflushed(epoch)
     for member in evidence.members.values():
+        yield from _multicasts_unacked(evidence, member)
         yield from _blocked_for_ever(evidence, member)
     for entry in evidence.entries():
         yield from _unrepeated(evidence, entry)
+    for stream in evidence.streams.values():
+        yield from _kept_for_ever(evidence, stream)
 
 
 def _unacked(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
@@ -29,10 +36,62 @@ def _unacked(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
     within = receiver.bounds.get("ack_within")
     if within is None or epoch.connection.is_to_self:
         return
-    acks = iter(epoch.acked)
-    ack = next(acks, None)
     last = min(evidence.end, epoch.removed_at)
-    for event in epoch.delivered:
+    yield from _acked_late(receiver, epoch.delivered, epoch.acked, within, last)
+
+
+def _multicasts_unacked(evidence: Evidence, receiver: Member) -> Iterator[Violation]:
+    """The same for multicasts, where every member acks. While a view is made acks are frozen."""
+    within = receiver.bound(wire.MCAST, "ack_within")
+    if within is None:
+        return
+    windows = [
+        window
+        for stream in evidence.streams.values()
+        for window in stream.windows_of(receiver)
+        if not window.is_own
+    ]
+    freezes = _freezes(receiver, within)
+
+    def is_frozen(start: float, end: float) -> bool:
+        return any(span.overlap(start, end) for span in freezes)
+
+    for window in windows:
+        last = min(evidence.end, window.removed_at)
+        yield from _acked_late(
+            receiver, window.delivered, window.acked, within, last, is_excused=is_frozen
+        )
+
+
+def _freezes(receiver: Member, within: float) -> list[Span]:
+    """When a member's acks were frozen, as it said itself, and the time it then had to catch up."""
+    spans, start = [], None
+    for event in receiver.events:
+        if event.kind != FREEZE:
+            continue
+        if event.lo and start is None:
+            start = event.time
+        elif not event.lo and start is not None:
+            spans.append(Span(start, event.time + within))
+            start = None
+    if start is not None:
+        spans.append(Span(start, inf))
+    return spans
+
+
+def _acked_late(
+    receiver: Member,
+    delivered: Sequence[Event],
+    acked: Sequence[Event],
+    within: float,
+    last: float,
+    *,
+    is_excused: Callable[[float, float], bool] = lambda _start, _end: False,
+) -> Iterator[Violation]:
+    """The first delivery of a window that was not acked in time."""
+    acks = iter(acked)
+    ack = next(acks, None)
+    for event in delivered:
         if event.flags & OOB:
             continue
         while ack is not None and ack.lo < event.hi:
@@ -40,13 +99,14 @@ def _unacked(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
         due = event.time + within + EPSILON
         if ack is not None and ack.time <= due:
             continue
-        if due < last and not receiver.is_hindered(event.time, due):
-            witness = [(receiver, event)]
-            if ack is not None:
-                witness.append((receiver, ack))
-            detail = f"seqno {event.hi} was not acked within {within:g}s"
-            yield Violation(due, detail, tuple(witness))
-            return
+        if due >= last or receiver.is_hindered(event.time, due) or is_excused(event.time, due):
+            continue
+        witness = [(receiver, event)]
+        if ack is not None:
+            witness.append((receiver, ack))
+        detail = f"seqno {event.hi} was not acked within {within:g}s"
+        yield Violation(due, detail, tuple(witness))
+        return
 
 
 def _unflushed(epoch: Epoch) -> Iterator[Violation]:
@@ -72,6 +132,11 @@ def _blocked_for_ever(evidence: Evidence, member: Member) -> Iterator[Violation]
         elif event.kind == UNBLOCKED:
             waiting.pop(event.peer, None)
     for peer, blocked in waiting.items():
+        if peer == wire.GROUP:
+            if _everyone_has_all(evidence, evidence.groups.stream(member)):
+                detail = "a lane to the group still waits for room, and every member has everything"
+                yield Violation(blocked.time, detail, ((member, blocked),))
+            continue
         entries = [
             entry
             for connection in evidence.connections.values()
@@ -82,6 +147,39 @@ def _blocked_for_ever(evidence: Evidence, member: Member) -> Iterator[Violation]
         if all(entry.acked_all for entry in entries):
             detail = "a lane still waits for room, and nothing is unacked in its way"
             yield Violation(blocked.time, detail, ((member, blocked),))
+
+
+def _everyone_has_all(evidence: Evidence, stream: Stream) -> bool:
+    """Whether every member of the sender's last view has delivered what its window begins with."""
+    view = last_view(stream.sender)
+    if view is None:
+        return False
+    for short in view.members:
+        receiver = evidence.find(short)
+        if receiver is stream.sender:
+            continue
+        window = stream.current(receiver)
+        if window is None:
+            return False
+        begins = window.given_up + 1
+        if first_gap(begins, stream.high, stream.delivered_to(receiver)) is not None:
+            return False
+    return True
+
+
+def _kept_for_ever(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
+    """Multicasts that nobody needs any more and that were not dropped by the end (P-16)."""
+    sender = stream.sender
+    if not stream.sent or not sender.lives:
+        return
+    last = stream.sent[-1]
+    within = sender.bound(last.protocol, "purge_within")
+    if within is None or evidence.end < evidence.quiet + within:
+        return
+    purged = max((purge.hi for _place, purge in stream.purged), default=0)
+    if purged < stream.high and _everyone_has_all(evidence, stream):
+        detail = f"multicasts {purged + 1}..{stream.high} were not dropped within {within:g}s"
+        yield Violation(evidence.quiet + within, detail, ((sender, last),))
 
 
 def _unrepeated(evidence: Evidence, entry: Entry) -> Iterator[Violation]:

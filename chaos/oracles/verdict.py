@@ -9,6 +9,7 @@ from functools import partial, total_ordering
 from typing import Final
 
 from chaos.oracles import (
+    a1_agreement,
     c1_control_traffic,
     g1_no_loss,
     g2_once,
@@ -18,6 +19,7 @@ from chaos.oracles import (
     g6_purge_safety,
     g7_connections,
     l1_liveness,
+    v_views,
 )
 from chaos.oracles.c1_control_traffic import Budget
 from chaos.oracles.evidence import Evidence, Payloads
@@ -36,6 +38,11 @@ CHECKS: Final[dict[str, Check]] = {
     "G5": g5_bounded.violations,
     "G6": g6_purge_safety.violations,
     "G7": g7_connections.violations,
+    "A1": a1_agreement.violations,
+    "V1": v_views.one_list,
+    "V2": v_views.own_views,
+    "V3": v_views.growing_ids,
+    "V4": v_views.one_view,
     "C1": c1_control_traffic.violations,
     "L1": l1_liveness.violations,
 }

@@ -1,17 +1,25 @@
-"""Events in words: `n1#123 t=4.500 delivered from n0 conn 1 seqnos 26..30`."""
+"""Events in words: `n1#123 t=4.500 delivered from n0 conn 1 seqnos 26..30`.
+
+Multicasts name no connection but a window: `delivered from n0 window 2 multicasts 26..30`.
+"""
 
 from __future__ import annotations
 
 from chaos.oracles.evidence import Evidence
+from chaos.oracles.groups import MULTICAST
 from chaos.oracles.history import RIG, Member
 from node.core.model import flag_names
 from node.trace import (
     ACKED,
+    ALARM,
+    BLOCKED,
     CONN,
     CONN_STATES,
     DELIVERED,
     GAUGE,
     GAUGES,
+    JOINING,
+    MERGE,
     PARTIAL,
     PURGED,
     REQUESTED,
@@ -19,7 +27,11 @@ from node.trace import (
     SENDER_REMOVED,
     SENT,
     SKIPPED,
+    SUSPECT,
+    SUSPICIONS,
     SYNC,
+    UNBLOCKED,
+    VIEW,
     Event,
 )
 
@@ -31,6 +43,7 @@ _VERBS = {
     PURGED: "purged for",
     SKIPPED: "skipped from",
 }
+_GROUP_KINDS = frozenset({*_VERBS, ACKED, CONN, SYNC, ALARM})
 
 
 def describe(evidence: Evidence, member: Member, event: Event) -> str:
@@ -38,13 +51,51 @@ def describe(evidence: Evidence, member: Member, event: Event) -> str:
     number = next(number for number, other in enumerate(member.events) if other is event)
     text = member.texts.get(number, "")
     peer = evidence.find(event.peer).name if event.peer != RIG else ""
-    return f"{member.name}#{number} t={_seconds(event.time)} {_what(event, peer, text)}"
+    if event.kind == VIEW:
+        what = _view(evidence, event, peer, text)
+    elif event.protocol in MULTICAST and event.kind in _GROUP_KINDS:
+        what = _multicast(evidence, event, peer or "the group", text)
+    else:
+        what = _what(event, peer, text)
+    return f"{member.name}#{number} t={_seconds(event.time)} {what}"
 
 
 def _seconds(time: float) -> str:
     """To the microsecond where that says more than the millisecond."""
     digits = f"{time:.6f}"
     return digits.removesuffix("000")
+
+
+def _view(evidence: Evidence, event: Event, creator: str, text: str) -> str:
+    """A view by its number and creator, and its members by name."""
+    by = f" of {creator}" if creator else ""
+    kind = "merged" if event.stream == MERGE else "installed"
+    try:
+        members = [evidence.find(int(short, 16)).name for short in text.split(",") if short]
+    except ValueError:
+        members = [text]
+    return f"{kind} view {event.lo}{by}: {', '.join(members)}"
+
+
+def _multicast(evidence: Evidence, event: Event, peer: str, text: str) -> str:
+    """What happened to multicasts, or to a window on them."""
+    kind = event.kind
+    window = f" window {event.epoch}" if event.epoch else ""
+    origin = f" of {evidence.find(event.conn).name}" if event.conn else ""
+    reason = f" ({text})" if text else ""
+    if kind == ACKED:
+        return f"acked to {peer} up to multicast {event.lo}"
+    if kind == CONN:
+        state = CONN_STATES.get(event.stream, event.name)
+        return f"{state} from {peer}{window} at multicast {event.lo}{reason}"
+    if kind == SYNC:
+        if event.peer == RIG:
+            return f"announced multicast {event.lo}"
+        return f"asked {peer} from which multicast on there is something"
+    if kind == ALARM:
+        return f"alarm about {peer}{window} multicasts {event.lo}..{event.hi}{reason}"
+    upto = f"up to {event.hi}" if not event.lo else f"{event.lo}..{event.hi}"
+    return f"{_VERBS[kind]} {peer}{window} multicasts {upto}{origin}{_notes(event)}"
 
 
 def _what(event: Event, peer: str, text: str) -> str:
@@ -61,8 +112,14 @@ def _what(event: Event, peer: str, text: str) -> str:
         return f"{CONN_STATES.get(event.stream, event.name)} {to} {peer} conn {event.conn}{reason}"
     if kind == GAUGE:
         bound = f" of {event.hi}" if event.hi else ""
-        return f"{GAUGES.get(event.stream, event.name)} {peer} {event.lo}{bound}"
-    return " ".join(word for word in (event.name, peer, text) if word)
+        whose = peer or ("the group" if event.protocol in MULTICAST else "")
+        return f"{GAUGES.get(event.stream, event.name)} {whose} {event.lo}{bound}"
+    name = event.name
+    if kind == SUSPECT:
+        name = SUSPICIONS.get(event.stream, name)
+    elif kind in {BLOCKED, UNBLOCKED}:
+        name, peer = f"{name} towards", peer or "the group"
+    return " ".join(word for word in (name, peer, text) if word)
 
 
 def _seqnos(event: Event) -> str:
@@ -76,6 +133,8 @@ def _notes(event: Event) -> str:
     notes = [flag_names(event.flags)] if event.flags else []
     if event.kind == DELIVERED and event.stream == PARTIAL:
         notes.append("a part")
+    if event.kind == REQUESTED and event.stream == JOINING:
+        notes.append("joining")
     if event.kind == REQUESTED and event.count != event.hi - event.lo + 1:
         notes.append(f"{event.count} of them")
     return f" ({', '.join(notes)})" if notes else ""

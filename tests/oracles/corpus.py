@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from node import trace
-from tests.oracles.story import Story, digest_of
+from tests.oracles.story import Protocols, Story, digest_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,20 +44,26 @@ Telling = Callable[[Story], object]
 
 
 def broken(
-    *violates: str, witness: tuple[str, ...], budget: Budget | None = None, **bounds: float | None
+    *violates: str,
+    witness: tuple[str, ...],
+    budget: Budget | None = None,
+    protocols: Protocols | None = None,
+    **bounds: float | None,
 ) -> Callable[[Telling], Telling]:
     """Add a run that breaks these guarantees; the first has this witness."""
 
     def add(tell: Telling) -> Telling:
-        _add(tell, violates, witness, budget, bounds)
+        _add(tell, violates, witness, budget, Story(protocols, **bounds))
         return tell
 
     return add
 
 
-def sound(*, budget: Budget | None = None, **bounds: float | None) -> Callable[[Telling], Telling]:
+def sound(
+    *, budget: Budget | None = None, protocols: Protocols | None = None, **bounds: float | None
+) -> Callable[[Telling], Telling]:
     """Add a run in which everything holds."""
-    return broken(witness=(), budget=budget, **bounds)
+    return broken(witness=(), budget=budget, protocols=protocols, **bounds)
 
 
 def _add(
@@ -65,9 +71,8 @@ def _add(
     violates: tuple[str, ...],
     witness: tuple[str, ...],
     budget: Budget | None,
-    bounds: dict[str, float | None],
+    story: Story,
 ) -> None:
-    story = Story(**bounds)
     tell(story)
     name = tell.__name__
     assert name not in CASES, name

@@ -12,7 +12,7 @@ from node.core import wire
 from node.core.model import DONT_LOOPBACK, OOB
 from node.trace import Tracer
 
-IDS: Final = {"n0": 0xA0, "n1": 0xA1, "n1-2": 0xB1, "n2": 0xA2, "ghost": 0xEE}
+IDS: Final = {"n0": 0xA0, "n1": 0xA1, "n1-2": 0xB1, "n2": 0xA2, "n3": 0xA3, "ghost": 0xEE}
 """Short ids; `n1-2` is the second incarnation of n1."""
 BYTES: Final = 10
 """Bytes of a message."""
@@ -29,6 +29,11 @@ class Detail(TypedDict, total=False):
     digest: int
     trim: int
     stream: int
+    view: int
+
+
+Protocols = dict[str, dict[str, Any]]
+"""Settings of the protocols of a group, by name."""
 
 
 class Fields(TypedDict, total=False):
@@ -37,9 +42,12 @@ class Fields(TypedDict, total=False):
     stream: int
     conn: int
     epoch: int
+    view: int
     count: int
     lo: int
     hi: int
+    size: int
+    flags: int
     digest: int
     text: str
 
@@ -56,11 +64,14 @@ class Story:
     Members promise the bounds they are given, and nothing else.
     """
 
-    def __init__(self, **bounds: float | None) -> None:
+    def __init__(self, protocols: Protocols | None = None, **bounds: float | None) -> None:
         self.bounds = bounds
+        self.protocols = protocols
+        """Settings of the other protocols, where a member says what it has."""
+        self.multicast = wire.NAKACK2
         self.now = 0.0
         self.has_ended = False
-        self.blocks: dict[str, bytes] = {}
+        self.traces: dict[str, bytes] = {}
         self._tracers: dict[str, Tracer] = {}
         self.rig = self._tracer("rig", 0)
 
@@ -164,11 +175,180 @@ class Story:
         digest = digest_of(what)
         return self._note(trace.DELIVERED, who, of, protocol=wire.NONE, count=1, digest=digest)
 
+    # -- The group ---------------------------------------------------------------------------
+
+    def installs(
+        self, number: int, *members: str, who: str = "", by: str = "", merge: bool = False
+    ) -> Self:
+        """`who` (all of the members, if nobody is named) installs a view made by the first."""
+        shorts = ",".join(f"{IDS[member]:08x}" for member in members)
+        for each in [who] if who else members:
+            self._note(
+                trace.VIEW, each, by or members[0], protocol=0, stream=int(merge),
+                count=len(members), lo=number, text=shorts,
+            )  # fmt: skip
+        return self
+
+    def watches(
+        self, who: str, of: str, *, after: int = 0, epoch: int = 1, why: str = "view"
+    ) -> Self:
+        """Open a window on somebody's multicasts."""
+        return self._group_note(
+            trace.CONN, who, of, stream=trace.RECEIVER_OPEN, epoch=epoch, lo=after, text=why
+        )
+
+    def unwatches(
+        self, who: str, of: str, *, at: int = 0, epoch: int = 1, why: str = "view"
+    ) -> Self:
+        return self._group_note(
+            trace.CONN, who, of, stream=trace.RECEIVER_REMOVED, epoch=epoch, lo=at, text=why
+        )
+
+    def casts(self, lo: int, hi: int = 0, who: str = "n0", **more: Unpack[Detail]) -> Self:
+        """Multicast a batch, and deliver it to oneself at once."""
+        self._cast(trace.SENT, who, "", lo, hi or lo, **more)
+        if not more.get("muted"):
+            self._cast(trace.DELIVERED, who, who, lo, hi or lo, **more)
+        return self
+
+    def casts_mutely(self, lo: int, hi: int = 0, who: str = "n0") -> Self:
+        """Multicast a batch; its own delivery is told apart, or never."""
+        return self._cast(trace.SENT, who, "", lo, hi or lo)
+
+    def hears_itself(self, lo: int, hi: int = 0, who: str = "n0") -> Self:
+        return self._cast(trace.DELIVERED, who, who, lo, hi or lo)
+
+    def shouts_to_all(self, what: str, who: str = "n0") -> Self:
+        """Multicast without a number or repair."""
+        return self._note(
+            trace.SENT, who, None, protocol=wire.NONE, count=1, digest=digest_of(what)
+        )
+
+    def is_handed(self, number: int, *members: str, who: str) -> Self:
+        """A view in place of a membership protocol: nobody made it."""
+        shorts = ",".join(f"{IDS[member]:08x}" for member in members)
+        return self._note(trace.VIEW, who, None, protocol=0, lo=number, text=shorts)
+
+    def recasts(self, lo: int, hi: int = 0, who: str = "n0", to: str = "", *, of: str = "") -> Self:
+        """Multicast again, to all or to who asked; `of` somebody else whose messages they are."""
+        hi = hi or lo
+        return self._cast(trace.RETRANSMITTED, who, to, lo, hi, stream=1, conn=IDS[of] if of else 0)
+
+    def takes(
+        self,
+        lo: int,
+        hi: int = 0,
+        who: str = "n1",
+        of: str = "n0",
+        *,
+        epoch: int = 1,
+        part_of: tuple[int, int] | None = None,
+        **more: Unpack[Detail],
+    ) -> Self:
+        """Deliver multicasts of another."""
+        if part_of is not None:
+            more.setdefault("digest", self.digest(of, "", *part_of, conn=0))
+            more["stream"] = trace.PARTIAL
+        return self._cast(trace.DELIVERED, who, of, lo, hi or lo, epoch=epoch, **more)
+
+    def drops(self, lo: int, hi: int = 0, who: str = "n0", *, view: int = 0) -> Self:
+        """Purge one's own multicasts."""
+        hi = hi or lo
+        return self._group_note(trace.PURGED, who, None, lo=lo, hi=hi, count=hi - lo + 1, view=view)
+
+    def asks(
+        self, lo: int, hi: int = 0, who: str = "n1", of: str = "n0", *, epoch: int = 1,
+        joining: bool = False, count: int = 0,
+    ) -> Self:  # fmt: skip
+        """Request multicasts again."""
+        hi = hi or lo
+        return self._group_note(
+            trace.REQUESTED, who, of, epoch=epoch, lo=lo, hi=hi, count=count or hi - lo + 1,
+            stream=trace.JOINING if joining else trace.REPAIR,
+        )  # fmt: skip
+
+    def confirms(self, upto: int, who: str = "n1", of: str = "n0", *, epoch: int = 1) -> Self:
+        """Ack multicasts."""
+        return self._group_note(trace.ACKED, who, of, epoch=epoch, lo=upto)
+
+    def convicts(self, of: str, who: str = "n0") -> Self:
+        """Confirm a member to be dead: it was asked, and did not answer."""
+        return self._note(trace.SUSPECT, who, of, protocol=0, stream=trace.CONFIRMED)
+
+    def refuses(self, reason: str, who: str = "n1") -> Self:
+        """Refuse something, for this reason."""
+        return self._note(trace.DROPPED, who, None, protocol=0, count=1, text=reason)
+
+    def freezes(self, who: str = "n1") -> Self:
+        """Send no acks from now on: a digest is in use."""
+        return self._group_note(trace.FREEZE, who, None, lo=1)
+
+    def thaws(self, who: str = "n1") -> Self:
+        """Ack again."""
+        return self._group_note(trace.FREEZE, who, None)
+
+    def misses(self, upto: int, who: str = "n1", of: str = "n0", *, epoch: int = 1) -> Self:
+        """Give multicasts up that the sender no longer has."""
+        return self._group_note(trace.SKIPPED, who, of, epoch=epoch, hi=upto, count=1)
+
+    def announces(self, seqno: int, who: str = "n0") -> Self:
+        return self._group_note(trace.SYNC, who, None, lo=seqno)
+
+    def alarms(self, lo: int, hi: int = 0, who: str = "n1", of: str = "n0") -> Self:
+        return self._group_note(trace.ALARM, who, of, lo=lo, hi=hi or lo, text="a gap stands")
+
+    def fills(
+        self, metric: int, value: int, bound: int, who: str = "n1", of: str | None = "n0"
+    ) -> Self:
+        """The gauge of a multicast window."""
+        return self._group_note(trace.GAUGE, who, of, stream=metric, lo=value, hi=bound)
+
+    def blocks(self, who: str = "n0", to: str | None = None) -> Self:
+        return self._note(trace.BLOCKED, who, to, protocol=0, count=1)
+
+    def a_group(self, *members: str, at: float = 0.5, number: int = 1) -> Self:
+        """These members are in one view, and watch each other from the start."""
+        names = members or ("n0", "n1", "n2")
+        self.at(at)
+        for epoch, of in enumerate(names, 1):
+            for who in names:
+                if who != of:
+                    self.watches(who, of, epoch=epoch)
+        return self.installs(number, *names)
+
+    def a_clean_cast(self, lo: int = 1, hi: int = 5, at: float = 1.0) -> Self:
+        """n0 multicasts a batch, n1 and n2 deliver it, n0 drops it."""
+        self.at(at).casts(lo, hi).at(at + 0.1).takes(lo, hi).takes(lo, hi, "n2")
+        return self.at(at + 0.2).drops(lo, hi)
+
+    def _cast(
+        self, kind: int, who: str, peer: str, lo: int, hi: int, *, epoch: int = 0,
+        **more: Unpack[Detail],
+    ) -> Self:  # fmt: skip
+        sender = peer if kind == trace.DELIVERED else who
+        count = hi - lo + 1
+        size, digest = more.get("size"), more.get("digest")
+        if digest is None:
+            digest = self.digest(sender, "", lo, hi, conn=0)
+        size = count * BYTES if size is None else size
+        flags = OOB * more.get("oob", False) | DONT_LOOPBACK * more.get("muted", False)
+        self._of(who).records.append(
+            (kind, flags, self.multicast, more.get("stream", 0), IDS[peer] if peer else 0,
+             more.get("conn", 0), epoch, more.get("view", 0), count, lo, hi, size, digest,
+             more.get("trim", 0), 0, self.now)
+        )  # fmt: skip
+        return self
+
+    def _group_note(self, kind: int, who: str, peer: str | None, **more: Unpack[Fields]) -> Self:
+        return self._note(kind, who, peer, protocol=self.multicast, **more)
+
     # -- The rig -----------------------------------------------------------------------------
 
-    def fault(self, do: str, phase: str = "on", member: str = "", name: str = "f1") -> Self:
+    def fault(
+        self, do: str, phase: str = "on", member: str = "", name: str = "f1", **more: object
+    ) -> Self:
         """Something the rig does, to a member or to the network."""
-        text: dict[str, Any] = {"id": name, "do": do, "phase": phase}
+        text: dict[str, Any] = {"id": name, "do": do, "phase": phase, **more}
         if member:
             self._of(member)
             text["member"] = IDS[member]
@@ -206,7 +386,7 @@ class Story:
             self.quiet(10.0).ends(20.0)
         for tracer in self._tracers.values():
             tracer.seal()
-        return self.blocks
+        return self.traces
 
     @staticmethod
     def digest(sender: str, receiver: str, lo: int, hi: int, *, conn: int = 1) -> int:
@@ -268,13 +448,16 @@ class Story:
         tracer = self._tracers.get(who)
         if tracer is None:
             tracer = self._tracer(who, IDS[who])
-            settings = json.dumps({"protocol": "UNICAST3", "bounds": self.bounds})
+            told: dict[str, Any] = {"protocol": "UNICAST3", "bounds": self.bounds}
+            if self.protocols is not None:
+                told["protocols"] = self.protocols
+            settings = json.dumps(told)
             name = who.partition("-")[0]
             tracer.record(trace.START, self.now, text=f"{name} {IDS[who]:032x} {settings}")
         return tracer
 
     def _tracer(self, label: str, short: int) -> Tracer:
-        blocks = self.blocks
+        blocks = self.traces
         blocks[label] = b""
 
         def sink(block: bytes) -> None:

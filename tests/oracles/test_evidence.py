@@ -143,6 +143,16 @@ def test_a_member_is_replaced_by_whoever_starts_under_its_name() -> None:
     assert read(story.told()).members[IDS["n1"]].ended == 3.5
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_of_two_that_started_at_once_the_killed_one_was_first(*, backwards: bool) -> None:
+    story = Story().sends(1, to="n1").fault("restart", member="n1").sends(1, to="n1-2", conn=2)
+    blocks = story.told()
+    evidence = read(dict(reversed(blocks.items())) if backwards else blocks)
+
+    ended = {label: evidence.members[IDS[label]].ended for label in ("n1", "n1-2")}
+    assert ended == {"n1": 0.0, "n1-2": inf}
+
+
 @pytest.mark.parametrize(
     ("do", "phase", "name"),
     [

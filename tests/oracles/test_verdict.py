@@ -43,9 +43,9 @@ def test_only_what_is_asked_for_is_judged() -> None:
 
 
 def test_a_guarantee_without_a_check_is_unknown() -> None:
-    judgement = judged(Story().a_clean_exchange(), guarantees=["G1", "V1"])
+    judgement = judged(Story().a_clean_exchange(), guarantees=["G1", "T1"])
 
-    assert judgement.of("V1").verdict is Verdict.UNKNOWN
+    assert judgement.of("T1").verdict is Verdict.UNKNOWN
     assert judgement.verdict is Verdict.UNKNOWN
 
 

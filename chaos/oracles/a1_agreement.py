@@ -1,0 +1,117 @@
+"""A1, agreement: members that stay together deliver the same multicasts of who stays with them.
+
+What a crashed or expelled sender left behind is a prefix at each of them, by G3, and prefixes may
+differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import NamedTuple
+
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.g1_multicast import was_told
+from chaos.oracles.groups import Stream, Window, covered, last_view, view_at
+from chaos.oracles.history import Member, Violation
+from node.trace import Event
+
+Spans = tuple[tuple[int, int], ...]
+ViewIds = tuple[tuple[int, int], ...]
+
+
+class Held(NamedTuple):
+    """What a member has of a stream at the end, and through which views it watched it."""
+
+    views: ViewIds
+    begins: int
+    """Nothing at or below was to be delivered."""
+    spans: Spans
+
+
+def violations(evidence: Evidence) -> Iterator[Violation]:
+    """Pairs of members that went through the same views with a sender, and differ."""
+    for stream in evidence.streams.values():
+        if not stream.sender.lives:
+            continue
+        held: dict[Held, Window] = {}
+        for receiver in evidence.members.values():
+            if receiver.lives and receiver is not stream.sender:
+                window = stream.current(receiver)
+                if window is not None and (has := _held(stream, window)) is not None:
+                    held.setdefault(has, window)
+        for (one, window), (other, another) in combinations(held.items(), 2):
+            yield from _differ(evidence, (one, window), (other, another))
+
+
+def _held(stream: Stream, window: Window) -> Held | None:
+    """What a member ends with, if the sender is still in its view."""
+    receiver = window.receiver
+    last = last_view(receiver)
+    first = view_at(receiver, window.opened_at)
+    if last is None or first is None or stream.sender.short not in last.members:
+        return None
+    views = tuple(view.id for view in receiver.views[first.place :])
+    begins = window.given_up
+    return Held(views, begins, tuple(window.spans(begins)))
+
+
+def _differ(
+    evidence: Evidence, one: tuple[Held, Window], other: tuple[Held, Window]
+) -> Iterator[Violation]:
+    """What one of two has delivered and the other not, above where both begin."""
+    longer, shorter = sorted((one, other), key=lambda each: len(each[0].views), reverse=True)
+    if longer[0].views[-len(shorter[0].views) :] != shorter[0].views:
+        return
+    sent_before = _sent_before(one[1].stream, shorter[0].views[0])
+    begins = max(one[0].begins, other[0].begins, sent_before)
+    for has, lacks in ((one, other), (other, one)):
+        seqno = _first_beyond(has[1].spans(begins), lacks[1].spans(begins))
+        if seqno is not None and not _is_excused(evidence, lacks[1], seqno):
+            yield _violation(has[1], lacks[1], seqno)
+            return
+
+
+def _sent_before(stream: Stream, view: tuple[int, int]) -> int:
+    """The last seqno sent before the sender, too, came to a view: a member that was with it before
+    may have that, and one that was not need not."""
+    place = next((each.place for each in stream.sender.views if each.id == view), None)
+    return max(
+        (
+            sent.hi
+            for sent, where in zip(stream.sent, stream.sent_in, strict=True)
+            if place is None or where < place
+        ),
+        default=0,
+    )
+
+
+def _is_excused(evidence: Evidence, window: Window, seqno: int) -> bool:
+    return was_told(evidence, window.stream, window.receiver, seqno)
+
+
+def _first_beyond(has: list[tuple[int, int]], lacks: list[tuple[int, int]]) -> int | None:
+    """The first seqno in some ranges and not in others; both ascend."""
+    at = 0
+    for lo, hi in has:
+        seqno = lo
+        while seqno <= hi:
+            while at < len(lacks) and lacks[at][1] < seqno:
+                at += 1
+            if at == len(lacks) or lacks[at][0] > seqno:
+                return seqno
+            seqno = lacks[at][1] + 1
+    return None
+
+
+def _violation(has: Window, lacks: Window, seqno: int) -> Violation:
+    delivered = covered(seqno, has.delivered)
+    assert delivered is not None, "the seqno is of its spans"
+    witness: list[tuple[Member, Event]] = [(has.receiver, delivered)]
+    if lacks.opened is not None:
+        witness.append((lacks.receiver, lacks.opened.event))
+    detail = (
+        f"multicast {seqno} of {has.stream.sender.name} was delivered by {has.receiver.name} "
+        f"and not by {lacks.receiver.name}, which went through the same views"
+    )
+    return Violation(delivered.time, detail, tuple(witness))

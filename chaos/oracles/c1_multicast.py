@@ -1,0 +1,107 @@
+"""C1 for multicasts: what windows may ask for and ack, and silence where nothing is repaired."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from chaos.oracles.c1_requests import (
+    hasty_requests,
+    impatience,
+    is_impatient,
+    large_requests,
+    many_acks,
+)
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.groups import Window
+from chaos.oracles.history import EPSILON, Member, Violation
+from node.core import wire
+from node.trace import JOINING, REPAIR, Event
+
+SPACINGS: Final = {REPAIR: "request_spacing", JOINING: "join_spacing"}
+"""The bounds of the two streams of requests."""
+
+
+def violations(evidence: Evidence) -> Iterator[Violation]:
+    """Requests, acks and announcements of multicast windows beyond what is promised."""
+    for window in evidence.groups.windows():
+        yield from _unjustified(window)
+        yield from _unasked_for(window)
+        yield from _too_much(evidence, window)
+    for short, announced in evidence.groups.announced.items():
+        member = evidence.find(short)
+        for event in announced:
+            if _is_silent(member, event.time):
+                detail = "the highest seqno was announced, though nothing is repaired"
+                yield Violation(event.time, detail, ((member, event),))
+
+
+def _is_silent(member: Member, time: float) -> bool:
+    """Whether a member had switched repair off, and not just in this moment."""
+    return member.repairs(time - EPSILON) is False and member.repairs(time + EPSILON) is False
+
+
+def _unjustified(window: Window) -> Iterator[Violation]:
+    """Requests for what was delivered, or never sent (M-7, P-15)."""
+    stream, receiver = window.stream, window.receiver
+    for request, reached in window.requested:
+        if request.lo <= reached:
+            detail = f"multicast {request.lo} was requested after {reached} was delivered"
+            had = [e for e in window.delivered if e.lo <= request.lo <= e.hi]
+            witness = [(receiver, event) for event in had[:1]]
+            yield Violation(request.time, detail, (*witness, (receiver, request)))
+            continue
+        at = bisect_right(stream.sent, request.time + EPSILON, key=lambda sent: sent.time)
+        high = stream.sent[at - 1].hi if at else 0
+        if request.hi > high:
+            detail = f"multicast {request.hi} was requested, and {high} was the last one sent"
+            yield Violation(request.time, detail, ((receiver, request),))
+
+
+def _unasked_for(window: Window) -> Iterator[Violation]:
+    """Repairs where the settings forbid them; completing a window that just opened is none."""
+    receiver = window.receiver
+    for request, _reached in window.requested:
+        if request.stream == REPAIR and _is_silent(receiver, request.time):
+            detail = "a repair was requested, though nothing is repaired"
+            yield Violation(request.time, detail, ((receiver, request),))
+            return
+
+
+def _too_much(evidence: Evidence, window: Window) -> Iterator[Violation]:
+    """Requests and acks beyond the receiver's bounds."""
+    receiver, stream = window.receiver, window.stream
+    protocol = _protocol(window)
+    if protocol is None:
+        return
+    bound = partial(receiver.bound, protocol)
+    requested = [request.event for request in window.requested]
+    yield from large_requests(receiver, requested, bound)
+    for kind, name in SPACINGS.items():
+        same = [request for request in requested if request.stream == kind]
+        yield from hasty_requests(receiver, same, bound(name))
+    if patience := bound("request_patience"):
+        for request in requested:
+            sent = stream.batch_at(request.hi)
+            if request.stream != REPAIR or sent is None:
+                continue
+            if is_impatient(receiver, request, sent, patience):
+                yield impatience(receiver, request, stream.sender, sent, patience)
+                break
+    if window.acked:
+        life = min(window.removed_at, receiver.ended, evidence.end) - window.opened_at
+        delivered = sum(event.count for event in window.delivered)
+        sent_to = sum(e.count for e in stream.sent if e.time <= window.removed_at)
+        messages = max(delivered, sent_to)
+        yield from many_acks(receiver, window.acked, delivered, messages, life, bound)
+
+
+def _protocol(window: Window) -> int | None:
+    """The protocol of a window, as its records name it."""
+    events: list[Event] = [
+        *(request.event for request in window.requested[:1]),
+        *window.acked[:1],
+    ]
+    return next((event.protocol for event in events if event.protocol in wire.PROTOCOLS), None)

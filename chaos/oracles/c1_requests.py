@@ -1,0 +1,154 @@
+"""C1, requests and acks: of bounded size, spaced, patient, few. Any window keeps these rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.history import EPSILON, Epoch, Member, Violation
+from node.trace import Event
+
+SPARE_ACKS: Final = 3
+"""Acks that no rate accounts for: of the opening, of the last message, at the removal."""
+
+Bound = Callable[[str], float | None]
+"""What a receiver's settings promise, by name."""
+
+
+def violations(evidence: Evidence) -> Iterator[Violation]:
+    """Requests and acks of unicast windows beyond what their receiver promises."""
+    for epoch in evidence.epochs():
+        receiver = epoch.connection.receiver
+        bound = receiver.bounds.get
+        yield from large_requests(receiver, epoch.requested, bound)
+        yield from hasty_requests(receiver, epoch.requested, bound("request_spacing"))
+        yield from _impatient_requests(epoch)
+        yield from _many_acks(evidence, epoch)
+
+
+def large_requests(
+    receiver: Member, requested: Sequence[Event], bound: Bound
+) -> Iterator[Violation]:
+    """Requests for more seqnos than one may name."""
+    size = bound("request_size")
+    if size is None:
+        return
+    for request in requested:
+        if request.count > size:
+            detail = f"{request.count} seqnos in one request: the limit is {size:g}"
+            yield Violation(request.time, detail, ((receiver, request),))
+
+
+def hasty_requests(
+    receiver: Member, requested: Sequence[Event], spacing: float | None
+) -> Iterator[Violation]:
+    """The first request of a window that asks for something again too soon."""
+    if spacing is None:
+        return
+    first = 0
+    for index, request in enumerate(requested):
+        while requested[first].time <= request.time - spacing + EPSILON and first < index:
+            first += 1
+        for before in requested[first:index]:
+            if request.time - before.time < spacing - EPSILON and _share_a_seqno(before, request):
+                detail = (
+                    f"the same seqno was requested again after {request.time - before.time:.6f}s: "
+                    f"the spacing is {spacing:g}s"
+                )
+                yield Violation(request.time, detail, ((receiver, before), (receiver, request)))
+                return
+
+
+def _impatient_requests(epoch: Epoch) -> Iterator[Violation]:
+    """Requests for what may simply be under way: the two-look rule (JGRP-1539)."""
+    receiver = epoch.connection.receiver
+    patience = receiver.bounds.get("request_patience")
+    if not patience:
+        return
+    for request in epoch.requested:
+        sent = next(
+            (
+                batch
+                for entry in reversed(epoch.connection.entries)
+                if (batch := entry.batch_at(request.hi)) is not None
+            ),
+            None,
+        )
+        if sent is not None and is_impatient(receiver, request, sent, patience):
+            yield impatience(receiver, request, epoch.connection.sender, sent, patience)
+            return
+
+
+def is_impatient(receiver: Member, request: Event, sent: Event, patience: float) -> bool:
+    """Whether the highest seqno of a request was sent less than two looks ago."""
+    if request.time - sent.time >= patience - EPSILON:
+        return False
+    # A grid tick that a pause delayed is followed by the next one sooner.
+    return not receiver.is_hindered(request.time - 2 * patience, request.time)
+
+
+def impatience(
+    receiver: Member, request: Event, sender: Member, sent: Event, patience: float
+) -> Violation:
+    """A request that came too early."""
+    detail = (
+        f"seqno {request.hi} was requested {request.time - sent.time:.6f}s after it was sent: "
+        f"two looks take {patience:g}s"
+    )
+    return Violation(request.time, detail, ((sender, sent), (receiver, request)))
+
+
+def _share_a_seqno(one: Event, other: Event) -> bool:
+    """Whether two requests surely ask for the same seqno.
+
+    A request records its first and last seqno and their number, not its holes: its ends are asked
+    for, and everything between when the number leaves no room for a hole.
+    """
+    return any(_surely_asks(one, seqno) for seqno in (other.lo, other.hi)) or any(
+        _surely_asks(other, seqno) for seqno in (one.lo, one.hi)
+    )
+
+
+def _surely_asks(request: Event, seqno: int) -> bool:
+    if seqno in {request.lo, request.hi}:
+        return True
+    return request.lo < seqno < request.hi and request.count == request.hi - request.lo + 1
+
+
+def _many_acks(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
+    """Acks of an epoch, against the messages that were sent to it in its life."""
+    receiver = epoch.connection.receiver
+    if not epoch.acked:
+        return
+    start = min(epoch.opened_at, epoch.acked[0].time) if epoch.opened else receiver.started
+    # What waits behind a gap counts too; all that is known of it is that it was sent.
+    received = sum(
+        batch.count
+        for entry in epoch.connection.entries
+        for batch in entry.sent
+        if batch.time <= epoch.removed_at
+    )
+    delivered = sum(event.count for event in epoch.delivered)
+    life = min(epoch.removed_at, receiver.ended, evidence.end) - start
+    yield from many_acks(
+        receiver, epoch.acked, delivered, max(delivered, received), life, receiver.bounds.get
+    )
+
+
+def many_acks(
+    receiver: Member, acked: Sequence[Event], delivered: int, messages: int, life: float,
+    bound: Bound,
+) -> Iterator[Violation]:  # fmt: skip
+    """An ack per threshold of messages, one per spacing of time, and a few at the ends."""
+    threshold, spacing = bound("ack_threshold"), bound("ack_spacing")
+    if not threshold or not spacing:
+        return
+    allowed = messages / threshold + life / spacing + SPARE_ACKS
+    if len(acked) > allowed + EPSILON:
+        detail = (
+            f"{len(acked)} acks for {delivered} messages in {life:.3f}s: "
+            f"one per {threshold:g} messages and one per {spacing:g}s allow {int(allowed)}"
+        )
+        breaking = acked[int(allowed)]
+        yield Violation(breaking.time, detail, ((receiver, acked[0]), (receiver, breaking)))

@@ -1,0 +1,146 @@
+"""C1, resends: a batch leaves again because somebody asked, or because a sender heard nothing.
+
+Requests, syncs and reports are each answered once per arrival, and a network may repeat a frame.
+What no one asked for is paced by silent looks: in a stretch of T seconds without progress there are
+at most log2(1 + T / least wait) of them while the wait doubles, and T / interval after that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from math import inf, log2
+from typing import Final
+
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.groups import Stream
+from chaos.oracles.history import EPSILON, Connection, Entry, Member, Violation
+from node.core import wire
+from node.trace import PURGED, RETRANSMITTED, SENT, Event
+
+SPARE_RESENDS: Final = 2
+"""Looks that no stretch accounts for: the ones at its two ends."""
+
+
+def violations(evidence: Evidence) -> Iterator[Violation]:
+    """Batches that were sent again more often than anything accounts for."""
+    for connection in evidence.connections.values():
+        for entry in connection.entries:
+            yield from _unicast(evidence, connection, entry)
+    for stream in evidence.streams.values():
+        yield from _multicast(evidence, stream)
+
+
+def _unicast(evidence: Evidence, connection: Connection, entry: Entry) -> Iterator[Violation]:
+    sender = connection.sender
+    pace = sender.bounds.get("resend_within"), sender.bounds.get("request_spacing")
+    if pace[0] is None or pace[1] is None:
+        return
+    resent = Counter(event.lo for event in entry.activity if event.kind == RETRANSMITTED)
+    if not resent:
+        return
+    looks = _Looks(entry, pace[0] / 2, min(pace[1], pace[0] / 2))
+    last = min(evidence.end, sender.ended, entry.removed.event.time if entry.removed else inf)
+    for lo, number in resent.items():
+        batch = entry.batch_at(lo)
+        if batch is None or number <= SPARE_RESENDS:
+            continue
+        silent = looks.within(batch.time, _purged_at(entry, batch, last))
+        allowed = SPARE_RESENDS + len(sender.paused) + silent
+        if number > allowed:
+            allowed += evidence.most_copies * _asked(evidence, connection, batch)
+        if number > allowed + EPSILON:
+            yield _too_often(entry.activity, sender, batch, number, allowed)
+
+
+class _Looks:
+    """How many silent looks fit between two moments of an entry's life, at most."""
+
+    def __init__(self, entry: Entry, interval: float, least: float) -> None:
+        self._interval = interval
+        self._least = least
+        # The first generation repeats whatever is old, progress or not.
+        is_patient = entry.activity[0].protocol != wire.UNICAST
+        progress = [event.time for event in entry.activity if event.kind in {SENT, PURGED}]
+        self._times = progress if is_patient else []
+        self._sums = [0.0]
+        for before, after in zip(self._times, self._times[1:], strict=False):
+            self._sums.append(self._sums[-1] + self._in(after - before))
+
+    def within(self, start: float, end: float) -> float:
+        """At most so many in a stretch of the entry's life."""
+        times = self._times
+        first, last = bisect_left(times, start), bisect_right(times, end) - 1
+        if not times or first > last:
+            return self._in(end - start)
+        between = self._sums[last] - self._sums[first]
+        return self._in(times[first] - start) + between + self._in(end - times[last])
+
+    def _in(self, seconds: float) -> float:
+        """At most so many in a stretch without progress; none where two looks do not fit."""
+        if seconds < self._least - EPSILON:
+            return 0.0
+        return log2(1 + seconds / self._least) + seconds / self._interval
+
+
+def _purged_at(entry: Entry, batch: Event, last: float) -> float:
+    """When nothing of a batch was left to be sent again."""
+    at = bisect_left(entry.purged, batch.hi, key=lambda purge: purge.hi)
+    return min(last, entry.purged[at].time) if at < len(entry.purged) else last
+
+
+def _asked(evidence: Evidence, connection: Connection, batch: Event) -> int:
+    """Requests for a batch, and syncs and reports that may be answered with it."""
+    pair = connection.receiver.short, connection.sender.short
+    asked = sum(1 for sync in evidence.syncs.get(pair, ()) if sync.time >= batch.time - EPSILON)
+    for epoch in connection.epochs:
+        asked += sum(1 for r in epoch.requested if r.lo <= batch.hi and batch.lo <= r.hi)
+        asked += sum(1 for ack in epoch.acked if ack.stream == wire.STABLE)
+    return asked
+
+
+def _too_often(
+    resent: list[Event], sender: Member, batch: Event, number: int, allowed: float
+) -> Violation:
+    repeats = [e for e in resent if e.kind == RETRANSMITTED and e.lo == batch.lo]
+    breaking = repeats[min(int(allowed), len(repeats) - 1)]
+    detail = (
+        f"seqnos {batch.lo}..{batch.hi} were sent again {number} times: "
+        f"requests and silence allow {int(allowed)}"
+    )
+    return Violation(breaking.time, detail, ((sender, batch), (sender, breaking)))
+
+
+def _multicast(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
+    """Nobody repeats a multicast unasked, unless its settings say how often."""
+    resent = Counter(event.lo for _by, event in stream.resent)
+    if not resent:
+        return
+    requests = [
+        (request.event, _answers(evidence, window.receiver))
+        for window in stream.all_windows()
+        for request in window.requested
+    ]
+    sender = stream.sender
+    for lo, number in resent.items():
+        batch = stream.batch_at(lo)
+        if batch is None:
+            continue
+        tail = sender.bound(batch.protocol, "tail_repeats") or 0
+        asked = sum(n for r, n in requests if r.lo <= batch.hi and batch.lo <= r.hi)
+        allowed = evidence.most_copies * asked + tail
+        if number > allowed:
+            repeats = [(by, event) for by, event in stream.resent if event.lo == lo]
+            detail = (
+                f"multicasts {batch.lo}..{batch.hi} were sent again {number} times: "
+                f"{asked} requests allow {int(allowed)}"
+            )
+            breaking = repeats[int(allowed)]
+            yield Violation(breaking[1].time, detail, ((sender, batch), breaking))
+
+
+def _answers(evidence: Evidence, receiver: Member) -> int:
+    """How many members may answer one request of a member."""
+    asks_all = any(settings.get("use_mcast_xmit_req") for settings in receiver.protocols.values())
+    return len(evidence.members) if asks_all else 1

@@ -1,0 +1,72 @@
+"""G1 for multicasts: what was sent in a view is delivered by all who stay with its sender."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chaos.oracles.coverage import first_gap
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.groups import Stream, covered
+from chaos.oracles.history import EPSILON, Member, Violation
+from node.core.model import DONT_LOOPBACK
+from node.trace import Event
+
+
+def violations(evidence: Evidence) -> Iterator[Violation]:
+    """Multicasts that a member did not deliver, though it and the sender stayed together."""
+    for stream in evidence.streams.values():
+        if not stream.sender.lives or not stream.sent:
+            continue
+        yield from _own_lost(stream)
+        for receiver in evidence.members.values():
+            if receiver.lives and receiver is not stream.sender:
+                yield from _lost(evidence, stream, receiver)
+
+
+def _own_lost(stream: Stream) -> Iterator[Violation]:
+    """A sender delivers its own multicasts, whoever else is in its view."""
+    sender = stream.sender
+    muted = [sent for sent in stream.sent if sent.flags & DONT_LOOPBACK]
+    lost = first_gap(1, stream.high, [*stream.delivered_to(sender), *muted])
+    if lost is not None and (sent := stream.batch_at(lost)) is not None:
+        detail = f"multicast {lost} was never delivered to its own sender"
+        yield Violation(sent.time, detail, ((sender, sent),))
+
+
+def _lost(evidence: Evidence, stream: Stream, receiver: Member) -> Iterator[Violation]:
+    lo = stream.owed_from(receiver)
+    if lo is None:
+        return
+    lost = first_gap(lo, stream.high, stream.delivered_to(receiver))
+    sent = stream.batch_at(lost) if lost is not None else None
+    # A seqno that was never given to a message can not be lost.
+    if lost is not None and sent is not None and not was_told(evidence, stream, receiver, lost):
+        yield _loss(stream, receiver, sent, lost)
+
+
+def was_told(evidence: Evidence, stream: Stream, receiver: Member, lost: int) -> bool:
+    """Whether a loss is excused: nothing repairs, something was done to the run, and the receiver
+    raised the alarm about this gap or one before it. Never silent."""
+    sent = stream.batch_at(lost)
+    if sent is None or not evidence.did_anything or receiver.repairs(sent.time) is not False:
+        return False
+    alarms = evidence.groups.alarms.get((receiver.short, stream.sender.short), ())
+    return any(alarm.time >= sent.time - EPSILON and alarm.lo <= lost for alarm in alarms)
+
+
+def _loss(stream: Stream, receiver: Member, sent: Event, lost: int) -> Violation:
+    """The batch, and how it came to be lost, if that can be seen."""
+    sender = stream.sender
+    witness = [(sender, sent)]
+    detail = f"multicast {lost} was never delivered by {receiver.name}"
+    purge = covered(lost, (event for _view, event in stream.purged))
+    window = stream.current(receiver)
+    if window is None:
+        detail += ", which has no window for its sender"
+    elif window.opened is not None and window.offset >= lost:
+        witness.append((receiver, window.opened.event))
+        detail += f": its window begins after {window.offset}"
+    if purge is not None:
+        witness.append((sender, purge))
+        detail += "; the sender dropped it as delivered by all"
+    return Violation(sent.time, detail, tuple(witness))

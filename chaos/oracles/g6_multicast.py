@@ -1,0 +1,86 @@
+"""G6 for multicasts: a sender drops nothing before every member of its view has it (M-3, P-16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.groups import Stream, Window, covered
+from chaos.oracles.history import EPSILON, Member, Violation
+from node.core.model import DONT_LOOPBACK
+from node.trace import Event
+
+
+class Step(NamedTuple):
+    """What a member came to have of a stream: a range, or everything below where it begins."""
+
+    time: float
+    lo: int
+    hi: int
+
+
+def violations(evidence: Evidence) -> Iterator[Violation]:
+    """Multicasts that were purged while a member of the sender's view did not have them."""
+    for stream in evidence.streams.values():
+        views = stream.sender.views
+        places = {place for place, _purge in stream.purged if place >= 0}
+        for short in {short for place in places for short in views[place].members}:
+            yield from _early(stream, evidence.find(short))
+
+
+def _early(stream: Stream, receiver: Member) -> Iterator[Violation]:
+    """The first purge that was too early for one member: play what it got and the purges by time,
+    with everything up to `reached` in its hands."""
+    views = stream.sender.views
+    steps = _steps(stream, receiver)
+    reached, taken = 0, 0
+    islands: list[tuple[int, int]] = []
+    for place, purge in stream.purged:
+        while taken < len(steps) and steps[taken].time <= purge.time + EPSILON:
+            heappush(islands, steps[taken][1:])
+            taken += 1
+        while islands and islands[0][0] <= reached + 1:
+            reached = max(reached, heappop(islands)[1])
+        if purge.hi <= reached or place < 0 or receiver.short not in views[place].members:
+            continue
+        # A member that has never had a window yet wants nothing below where it will begin.
+        wants = max(reached, _begins(stream, receiver))
+        if purge.hi > wants:
+            yield _violation(stream, receiver, purge, wants + 1)
+            return
+
+
+def _steps(stream: Stream, receiver: Member) -> list[Step]:
+    """By time, what a member delivered, skipped, or was told not to expect."""
+    steps = []
+    for window in stream.windows_of(receiver):
+        steps.append(Step(window.opened_at, 0, window.offset))
+        steps += [Step(event.time, event.lo, event.hi) for event in window.genuine]
+        # A skip names the seqno up to which it gave up: that is all below.
+        steps += [Step(event.time, 0, event.hi) for event in window.skipped]
+    if receiver is stream.sender:
+        muted = (sent for sent in stream.sent if sent.flags & DONT_LOOPBACK)
+        steps += [Step(event.time, event.lo, event.hi) for event in muted]
+    return sorted(steps)
+
+
+def _begins(stream: Stream, receiver: Member) -> int:
+    """Where the first window of a member begins; 0 where it has none."""
+    windows: list[Window] = stream.windows_of(receiver)
+    return windows[0].offset if windows else 0
+
+
+def _violation(stream: Stream, receiver: Member, purge: Event, seqno: int) -> Violation:
+    sender = stream.sender
+    witness = [(sender, purge)]
+    if (sent := stream.batch_at(seqno)) is not None:
+        witness.insert(0, (sender, sent))
+    late = covered(seqno, (e for e in stream.delivered_to(receiver) if e.time > purge.time))
+    detail = f"multicast {seqno} was purged and never delivered by {receiver.name}"
+    if late is not None:
+        ahead = late.time - purge.time
+        detail = f"multicast {seqno} was purged {ahead:.6f}s before {receiver.name} delivered it"
+        witness.append((receiver, late))
+    return Violation(purge.time, detail, tuple(witness))

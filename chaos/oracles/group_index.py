@@ -1,0 +1,116 @@
+"""What traces say of groups, indexed: views, streams of multicasts, windows on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from chaos.oracles.groups import Installed, Request, Stream, Window, place_in_views
+from chaos.oracles.history import Member, Noted
+from node.trace import (
+    ACKED,
+    ALARM,
+    CONN,
+    DELIVERED,
+    PURGED,
+    RECEIVER_OPEN,
+    RECEIVER_REMOVED,
+    REQUESTED,
+    RETRANSMITTED,
+    SENT,
+    SKIPPED,
+    SYNC,
+    Event,
+)
+
+
+class GroupIndex:
+    """Fed with one member's events after another's, each in order."""
+
+    def __init__(self, find: Callable[[int], Member]) -> None:
+        self._find = find
+        self.streams: dict[int, Stream] = {}
+        """What each member multicast, by its short id."""
+        self.announced: dict[int, list[Event]] = {}
+        """HIGHEST_SEQNO of each member."""
+        self.alarms: dict[tuple[int, int], list[Event]] = {}
+        """Multicasts that may be lost, by who says so and whose they are."""
+
+    def windows(self) -> Iterator[Window]:
+        """All lives of all windows on multicasts."""
+        return (window for stream in self.streams.values() for window in stream.all_windows())
+
+    def match(self) -> None:
+        """Say which view everything was sent in, and which deliveries anyone sent."""
+        for stream in self.streams.values():
+            place_in_views(stream)
+            for window in stream.all_windows():
+                if not all(map(stream.origin, window.delivered)):
+                    window.genuine = [e for e in window.delivered if stream.origin(e)]
+
+    def stream(self, member: Member) -> Stream:
+        """What a member multicast."""
+        stream = self.streams.get(member.short)
+        if stream is None:
+            stream = self.streams[member.short] = Stream(member)
+        return stream
+
+    def note_view(self, member: Member, number: int, event: Event) -> str:
+        """Note a view; returns what is wrong with it, if anything is."""
+        words = member.texts.get(number, "").split(",")
+        try:
+            shorts = tuple(int(word, 16) for word in words if word)
+        except ValueError:
+            return f"{member.label}: {words[0][:20]!r} is no member of a view"
+        member.views.append(Installed(len(member.views), event, event.lo, event.peer, shorts))
+        return ""
+
+    def note(self, member: Member, number: int, event: Event) -> None:
+        """Note what happened to multicasts, or to a window on them."""
+        kind = event.kind
+        if kind == DELIVERED:
+            self._window(member, event).deliver(event)
+        elif kind == SENT:
+            stream = self.stream(member)
+            stream.sent.append(event)
+            stream.lows.append(event.lo)
+            stream.sent_in.append(len(member.views) - 1)
+        elif kind == ACKED:
+            self._window(member, event).acked.append(event)
+        elif kind == RETRANSMITTED:
+            # Somebody else's are named by their sender.
+            self.stream(self._find(event.conn) if event.conn else member).resent.append(
+                (member, event)
+            )
+        elif kind == PURGED and not event.conn:
+            self.stream(member).purged.append((len(member.views) - 1, event))
+        elif kind == REQUESTED:
+            window = self._window(member, event)
+            window.requested.append(Request(event, window.reached))
+        elif kind == SKIPPED:
+            window = self._window(member, event)
+            window.skipped.append(event)
+            window.reached = max(window.reached, event.hi)
+        elif kind == CONN:
+            self._note_window_state(
+                self._window(member, event), Noted(number, event, member.texts.get(number, ""))
+            )
+        elif kind == SYNC and not event.peer:
+            self.announced.setdefault(member.short, []).append(event)
+        elif kind == ALARM:
+            self.alarms.setdefault((member.short, event.peer), []).append(event)
+
+    def _window(self, member: Member, event: Event) -> Window:
+        """The window that an event is of; one that names none is of the newest."""
+        stream = self.stream(self._find(event.peer))
+        number = event.epoch
+        if not number and event.peer != member.short and (had := stream.windows_of(member)):
+            number = had[-1].number
+        return stream.window(member, number)
+
+    @staticmethod
+    def _note_window_state(window: Window, noted: Noted) -> None:
+        if noted.event.stream == RECEIVER_OPEN and window.opened is None:
+            window.opened = noted
+            window.reached = max(window.reached, noted.event.lo)
+        elif noted.event.stream == RECEIVER_REMOVED:
+            window.removed = noted

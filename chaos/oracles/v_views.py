@@ -1,0 +1,127 @@
+"""V1 to V4, views: one id names one list, a member is in its views, ids grow, all come together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.groups import Installed, last_view
+from chaos.oracles.history import Member, Violation
+from node.trace import CONFIRMED, FAULT, REGULAR, SUSPECT
+
+VERIFIER: Final = "VERIFY_SUSPECT2"
+"""With it in the stack, nobody is put out unheard."""
+KEEPS_APART: Final = frozenset({"partition", "cut"})
+"""Faults that leave nothing to agree on while they last."""
+
+
+def one_list(evidence: Evidence) -> Iterator[Violation]:
+    """V1: ids of views that name two lists of members."""
+    known: dict[tuple[int, int], tuple[Member, Installed]] = {}
+    for member in evidence.members.values():
+        for view in member.views:
+            other, first = known.setdefault(view.id, (member, view))
+            if first.members != view.members:
+                detail = (
+                    f"view {view.number} of {evidence.find(view.creator).name} has two lists "
+                    "of members"
+                )
+                yield Violation(view.time, detail, ((other, first.event), (member, view.event)))
+
+
+def own_views(evidence: Evidence) -> Iterator[Violation]:
+    """V2: views that do not contain the member that installed them, or leave out who lives and was
+    not asked."""
+    for member in evidence.members.values():
+        for view in member.views:
+            if member.short not in view.members:
+                detail = f"{member.name} installed view {view.number}, in which it is not"
+                yield Violation(view.time, detail, ((member, view.event),))
+        if VERIFIER in member.protocols and not _has_views_by_hand(evidence):
+            yield from _put_out_unheard(evidence, member)
+
+
+def _put_out_unheard(evidence: Evidence, member: Member) -> Iterator[Violation]:
+    """Living members that this one left out of a view without having asked them."""
+    confirmed: set[int] = set()
+    at = 0
+    for before, view in pairwise(member.views):
+        while at < len(member.events) and member.events[at].time <= view.time:
+            event = member.events[at]
+            if event.kind == SUSPECT and event.stream == CONFIRMED:
+                confirmed.add(event.peer)
+            at += 1
+        if view.creator != member.short or view.event.stream != REGULAR:
+            continue
+        for short in before.members:
+            gone = evidence.find(short)
+            if short not in view.members and gone.lives and short not in confirmed:
+                detail = (
+                    f"view {view.number} is without {gone.name}, which lives, "
+                    "and was not confirmed to be dead"
+                )
+                yield Violation(view.time, detail, ((member, before.event), (member, view.event)))
+
+
+def _has_views_by_hand(evidence: Evidence) -> bool:
+    """Whether the rig installed views: then anybody may be left out."""
+    return any(
+        '"install-view"' in evidence.rig.texts.get(number, "")
+        for number, event in enumerate(evidence.rig.events)
+        if event.kind == FAULT
+    )
+
+
+def growing_ids(evidence: Evidence) -> Iterator[Violation]:
+    """V3: views whose number is not above that of the view before."""
+    for member in evidence.members.values():
+        for before, view in pairwise(member.views):
+            if view.number <= before.number:
+                detail = f"view {view.number} was installed after view {before.number}"
+                yield Violation(view.time, detail, ((member, before.event), (member, view.event)))
+
+
+def one_view(evidence: Evidence) -> Iterator[Violation]:
+    """V4: living members that do not end in one view of just the living ones."""
+    living = [
+        member
+        for member in evidence.members.values()
+        if member.lives and (member.views or "GMS" in member.protocols)
+    ]
+    if not evidence.has_group or _is_kept_apart(evidence, living):
+        return
+    expected = {member.short for member in living}
+    reference: tuple[Member, Installed] | None = None
+    for member in living:
+        view = last_view(member)
+        if view is None:
+            detail = f"{member.name} ended without a view"
+            yield Violation(evidence.end, detail, ((member, member.events[0]),))
+            continue
+        if set(view.members) != expected:
+            yield Violation(evidence.end, _odd(evidence, member, view, expected),
+                            ((member, view.event),))  # fmt: skip
+        if reference is None:
+            reference = member, view
+        other, held = reference
+        if held.id != view.id:
+            detail = f"{other.name} and {member.name} ended in two views"
+            yield Violation(evidence.end, detail, ((other, held.event), (member, view.event)))
+
+
+def _is_kept_apart(evidence: Evidence, living: list[Member]) -> bool:
+    """Whether something that was never ended forbids them to meet."""
+    return not KEEPS_APART.isdisjoint(evidence.standing.values()) or any(
+        span.end > evidence.quiet for member in living for span in member.paused
+    )
+
+
+def _odd(evidence: Evidence, member: Member, view: Installed, expected: set[int]) -> str:
+    """Who is missing from a last view, or is in it and gone."""
+    missing = sorted(evidence.find(short).name for short in expected - {*view.members})
+    gone = sorted(evidence.find(short).name for short in {*view.members} - expected)
+    parts = [f"without {', '.join(missing)}"] if missing else []
+    parts += [f"with {', '.join(gone)}, which had ended"] if gone else []
+    return f"{member.name} ended in view {view.number} {' and '.join(parts)}"

@@ -1,0 +1,1216 @@
+"""More small runs with a known verdict: groups, their views and their multicasts.
+
+In `a_group`, n0, n1 and n2 share a view from 0.5 s on; whoever watches n0 does so in window 1, n1
+in window 2, n2 in window 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from node import trace
+from node.core import wire
+from tests.oracles.corpus import CASES, broken, sound
+from tests.oracles.story import Story
+
+__all__ = ["CASES"]
+
+
+def nakack2(**bounds: float) -> dict[str, dict[str, Any]]:
+    """A stack whose NAKACK2 repairs every second and promises this."""
+    return {"NAKACK2": {"xmit_interval": 1.0, "bounds": bounds}, "GMS": {}}
+
+
+VERIFIED: Final = {"VERIFY_SUSPECT2": {"timeout": 1.0}}
+
+
+def mcast(**bounds: float) -> dict[str, dict[str, Any]]:
+    return {"MCAST": {"xmit_interval": 1.0, "bounds": bounds}, "GMS": {}}
+
+
+SILENT: Final = {"NAKACK2": {"xmit_interval": 0.0}, "GMS": {}}
+"""A stack that repairs nothing: the transport does."""
+
+
+# -- G1: no loss ---------------------------------------------------------------------------------
+
+
+@sound()
+def all_multicasts_are_delivered(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6, 10).casts(11, oob=True)
+    s.at(2.1).takes(11, oob=True).takes(6, 7, part_of=(6, 10)).takes(6, 10, "n2")
+    s.at(2.2).takes(8, 10, part_of=(6, 10)).takes(11, who="n2", oob=True).at(2.3).drops(6, 11)
+
+
+@broken("G1", "A1", witness=("n0#7 t=2.000 sent to the group multicasts 6..10",))
+def a_multicast_is_lost_at_one_member(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6, 10).at(2.1).takes(6, 10, "n2")
+
+
+@broken("G1", witness=("n0#7 t=2.000 sent to the group multicasts 6..10",))
+def a_multicast_is_lost_at_every_member(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6, 10)
+
+
+@broken("G1", witness=("n0#8 t=3.000 sent to the group multicasts 7..7",))
+def a_multicast_is_lost_on_its_own_sender(s: Story) -> None:
+    """Seqno 6 is muted, and so is not missed; 7 is."""
+    s.a_group().a_clean_cast().at(2.0).casts(6, muted=True).at(2.1)
+    s.takes(6, muted=True).takes(6, who="n2", muted=True)
+    s.at(3.0).casts_mutely(7, 7)
+    s.at(3.1).takes(7).takes(7, who="n2")
+
+
+@broken(
+    "G1",
+    "G6",
+    "A1",
+    witness=(
+        "n0#7 t=2.000 sent to the group multicasts 6..10",
+        "n0#9 t=2.100 purged for the group multicasts 6..10",
+    ),
+)
+def a_multicast_is_dropped_and_lost(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6, 10).at(2.1).takes(6, 10, "n2").drops(6, 10)
+
+
+@sound()
+def what_was_sent_before_a_join_is_not_owed(s: Story) -> None:
+    """The joiner's window begins after what the coordinator had delivered."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0).installs(2, "n0", "n1", "n2", who="n0").installs(2, "n0", "n1", "n2", who="n1")
+    s.watches("n0", "n2", epoch=9).watches("n1", "n2", epoch=9)
+    s.at(2.1).watches("n2", "n0", after=5, why="digest").watches("n2", "n1", epoch=2, why="digest")
+    s.installs(2, "n0", "n1", "n2", who="n2", by="n0")
+    s.at(3.0).casts(6, 7).at(3.1).takes(6, 7).takes(6, 7, "n2")
+
+
+@broken("G1", "A1", witness=("n0#6 t=2.100 sent to the group multicasts 6..6",))
+def what_was_sent_after_a_join_is_owed(s: Story) -> None:
+    """6 was sent in the view with the joiner, before the joiner had it: the digest was older."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0).installs(2, "n0", "n1", "n2", who="n0").installs(2, "n0", "n1", "n2", who="n1")
+    s.at(2.1).casts(6).at(2.2).takes(6)
+    s.at(2.3).watches("n2", "n0", after=5, why="digest")
+    s.installs(2, "n0", "n1", "n2", who="n2", by="n0")
+
+
+@sound()
+def a_later_digest_begins_later(s: Story) -> None:
+    """The joiner's first answer was lost; in the second view the digest is newer."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0).installs(2, "n0", "n1", "n2", who="n0").installs(2, "n0", "n1", "n2", who="n1")
+    s.at(2.1).casts(6).at(2.2).takes(6)
+    s.at(3.0).watches("n2", "n0", after=6, why="digest").installs(3, "n0", "n1", "n2")
+
+
+@broken(
+    "G1",
+    witness=(
+        "n0#7 t=2.000 sent to the group multicasts 6..10",
+        "n1#6 t=3.000 receiver open from n0 window 9 at multicast 10 (view)",
+    ),
+)
+def a_merge_replaces_the_window_of_a_mutual_pair(s: Story) -> None:
+    """n1 was never apart from n0, only slower: 6..10 are lost to it (JGRP-699)."""
+    s.a_group().a_clean_cast().at(2.0).casts(6, 10).at(2.1).takes(6, 10, "n2")
+    s.at(3.0).unwatches("n1", "n0", at=5, why="merge").watches("n1", "n0", after=10, epoch=9)
+    s.installs(2, "n0", "n1", "n2", merge=True)
+
+
+@sound()
+def a_merge_begins_above_what_was_sent_apart(s: Story) -> None:
+    """n1 was alone from 2.0 to 4.0: what n0 sent in the views without it is not owed."""
+    s.a_group().a_clean_cast().at(2.0).installs(2, "n1", who="n1")
+    s.unwatches("n1", "n0", at=5).unwatches("n1", "n2", epoch=3)
+    s.installs(2, "n0", "n2").unwatches("n0", "n1", epoch=2).unwatches("n2", "n1", epoch=2)
+    s.at(2.5).casts(6, 10).at(2.6).takes(6, 10, "n2").drops(6, 10, view=2)
+    s.at(4.0).installs(3, "n0", "n1", "n2", merge=True)
+    s.watches("n1", "n0", after=10, epoch=9, why="merge")
+    s.at(5.0).casts(11).at(5.1).takes(11, epoch=9).takes(11, who="n2")
+
+
+@broken("G1", "A1", witness=("n0#11 t=5.000 sent to the group multicasts 11..11",))
+def what_is_sent_after_a_merge_is_owed(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).installs(2, "n1", who="n1").unwatches("n1", "n0", at=5)
+    s.installs(2, "n0", "n2").at(2.5).casts(6, 10).at(2.6).takes(6, 10, "n2")
+    s.at(4.0).installs(3, "n0", "n1", "n2", merge=True)
+    s.watches("n1", "n0", after=10, epoch=9, why="merge")
+    s.at(5.0).casts(11).at(5.1).takes(11, who="n2")
+
+
+@sound()
+def one_side_that_expelled_is_owed_nothing_of_before(s: Story) -> None:
+    """n1 excluded n0, which did not notice; 6..10 lie below where the new window begins."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0).installs(2, "n1", who="n1").unwatches("n1", "n0", at=5).at(2.5).casts(6, 10)
+    s.at(4.0).watches("n1", "n0", after=10, epoch=9, why="merge").installs(3, "n0", "n1")
+    s.at(5.0).casts(11).at(5.1).takes(11, epoch=9)
+
+
+@broken(
+    "G1",
+    witness=(
+        "n0#4 t=2.500 sent to the group multicasts 1..5",
+        "n2#2 t=3.000 receiver open from n0 window 1 at multicast 5 (digest)",
+    ),
+)
+def a_window_begins_above_what_was_sent_since(s: Story) -> None:
+    """The joiner had its view, and opened its window late, with a digest of later."""
+    s.a_group("n0", "n1").at(2.0).installs(2, "n0", "n1", "n2").at(2.5).casts(1, 5)
+    s.at(2.6).takes(1, 5).at(3.0).watches("n2", "n0", after=5, why="digest")
+
+
+@sound()
+def multicasts_to_a_crashed_member_may_be_lost(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).fault("crash", member="n1").probe(1)
+    s.at(3.0).installs(2, "n0").unwatches("n0", "n1")
+
+
+@sound()
+def multicasts_of_a_crashed_member_may_be_lost(s: Story) -> None:
+    """Each has a prefix, and they differ."""
+    s.a_group().a_clean_cast().at(2.0).casts(6, 10).at(2.1).takes(6, 10, "n2")
+    s.fault("crash", member="n0").probe(1).at(3.0).installs(2, "n1", "n2")
+
+
+@sound(protocols=SILENT)
+def without_repair_a_lost_multicast_raises_the_alarm(s: Story) -> None:
+    """What waits behind the gap waits on, where it can be seen."""
+    s.a_group().at(0.9).fault("rule").at(1.0).casts(1, 5).casts(6, 10).casts(11)
+    s.at(1.1).takes(1, 5).takes(1, 5, "n2").takes(6, 10, "n2").takes(11, who="n2")
+    s.at(30.0).alarms(6, 10).probe(1).quiet(40.0).ends(50.0).fills(trace.RECEIVE_MESSAGES, 1, 100)
+
+
+@broken("G1", protocols=SILENT, witness=("n0#3 t=1.000 sent to the group multicasts 1..5",))
+def without_repair_an_alarm_is_about_another_gap(s: Story) -> None:
+    s.a_group("n0", "n1").at(0.9).fault("rule").at(1.0).casts(1, 5).casts(6, 10)
+    s.at(30.0).alarms(6, 10).probe(1).quiet(40.0).ends(50.0)
+
+
+@broken("G1", protocols=SILENT, witness=("n0#3 t=1.000 sent to the group multicasts 1..5",))
+def without_repair_an_alarm_was_about_an_earlier_loss(s: Story) -> None:
+    s.a_group("n0", "n1").at(0.9).fault("rule").alarms(1).at(1.0).casts(1, 5).probe(1)
+
+
+@broken("G1", protocols=SILENT, witness=("n0#5 t=1.000 sent to the group multicasts 6..10",))
+def without_repair_a_multicast_is_lost_in_silence(s: Story) -> None:
+    s.a_group("n0", "n1").at(0.9).fault("rule").probe(1).at(1.0).casts(1, 5).casts(6, 10)
+    s.at(1.1).takes(1, 5)
+
+
+@broken("G1", protocols=SILENT, witness=("n0#5 t=1.000 sent to the group multicasts 6..10",))
+def without_repair_and_without_a_fault_nothing_may_be_lost(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).casts(6, 10).at(1.1).takes(1, 5)
+    s.at(30.0).alarms(6, 10).quiet(40.0).ends(50.0)
+
+
+@broken("G1", protocols=nakack2(), witness=("n0#5 t=1.000 sent to the group multicasts 6..10",))
+def where_there_is_repair_an_alarm_excuses_nothing(s: Story) -> None:
+    s.a_group("n0", "n1").at(0.9).fault("rule").probe(1).at(1.0).casts(1, 5).casts(6, 10)
+    s.at(1.1).takes(1, 5).at(5.0).alarms(6, 10)
+
+
+# -- G2: at most once ----------------------------------------------------------------------------
+
+
+@broken(
+    "G2",
+    "G3",
+    witness=(
+        "n1#4 t=1.100 delivered from n0 window 1 multicasts 1..5",
+        "n1#5 t=2.000 delivered from n0 window 1 multicasts 1..5",
+    ),
+)
+def a_multicast_is_delivered_twice_in_a_window(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).takes(1, 5)
+
+
+@broken(
+    "G2",
+    witness=(
+        "n1#4 t=1.100 delivered from n0 window 1 multicasts 1..5",
+        "n1#8 t=2.100 delivered from n0 window 9 multicasts 4..5 (a part)",
+    ),
+)
+def a_multicast_is_delivered_again_after_a_merge(s: Story) -> None:
+    """The digest of the sender was behind what n1 had: nothing may come twice even so."""
+    s.a_group().a_clean_cast().at(2.0).unwatches("n1", "n0", at=5)
+    s.watches("n1", "n0", after=3, epoch=9, why="merge").installs(2, "n0", "n1", "n2", merge=True)
+    s.at(2.1).takes(4, 5, part_of=(1, 5), epoch=9)
+
+
+@broken(
+    "G2",
+    witness=(
+        "n1#5 t=2.100 delivered from n0 window 1 multicasts 6..6 (OOB)",
+        "n1#6 t=2.200 delivered from n0 window 1 multicasts 6..6 (OOB)",
+    ),
+)
+def an_oob_multicast_is_delivered_twice(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6, oob=True).at(2.1).takes(6, who="n2", oob=True)
+    s.takes(6, oob=True).at(2.2).takes(6, oob=True)
+
+
+@sound()
+def a_new_window_delivers_what_is_new(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).unwatches("n1", "n0", at=5)
+    s.watches("n1", "n0", after=5, epoch=9, why="merge").installs(2, "n0", "n1", "n2", merge=True)
+    s.at(2.1).casts(6, 8).at(2.2).takes(6, 8, epoch=9).takes(6, 8, "n2")
+
+
+# -- G3: FIFO ------------------------------------------------------------------------------------
+
+
+@broken(
+    "G3",
+    witness=(
+        "n1#4 t=1.100 delivered from n0 window 1 multicasts 1..5",
+        "n1#5 t=2.100 delivered from n0 window 1 multicasts 7..7",
+    ),
+)
+def two_multicasts_change_places(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).casts(7).at(2.1).takes(6, who="n2")
+    s.takes(7, who="n2").takes(7).takes(6)
+
+
+@broken(
+    "G3",
+    "G1",
+    "A1",
+    witness=(
+        "n1#1 t=0.500 receiver open from n0 window 1 at multicast 0 (view)",
+        "n1#4 t=1.100 delivered from n0 window 1 multicasts 2..2",
+    ),
+)
+def a_window_does_not_begin_where_it_says(s: Story) -> None:
+    s.a_group().at(1.0).casts(1).casts(2).at(1.1).takes(2).takes(1, who="n2").takes(2, who="n2")
+
+
+@broken(
+    "G3",
+    witness=(
+        "n2#1 t=2.100 receiver open from n0 window 1 at multicast 5 (digest)",
+        "n2#3 t=2.200 delivered from n0 window 1 multicasts 1..5",
+    ),
+)
+def a_window_delivers_from_below_where_it_begins(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0).installs(2, "n0", "n1", "n2", who="n0").installs(2, "n0", "n1", "n2", who="n1")
+    s.at(2.1).watches("n2", "n0", after=5, why="digest")
+    s.installs(2, "n0", "n1", "n2", who="n2", by="n0").at(2.2).takes(1, 5, "n2")
+
+
+@broken(
+    "G3",
+    witness=(
+        "n2#1 t=2.100 receiver open from n0 window 1 at multicast 1 (digest)",
+        "n2#3 t=2.200 delivered from n0 window 1 multicasts 1..1 (OOB)",
+    ),
+)
+def an_oob_multicast_comes_from_below_where_a_window_begins(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).casts(1, oob=True).at(1.1).takes(1, oob=True)
+    s.at(2.0).installs(2, "n0", "n1", "n2", who="n0").installs(2, "n0", "n1", "n2", who="n1")
+    s.at(2.1).watches("n2", "n0", after=1, why="digest")
+    s.installs(2, "n0", "n1", "n2", who="n2", by="n0").at(2.2).takes(1, who="n2", oob=True)
+
+
+@broken(
+    "G3",
+    witness=(
+        "n2#4 t=1.100 delivered from n0 window 1 multicasts 1..1",
+        "n2#5 t=1.100 delivered from n0 window 1 multicasts 3..3",
+    ),
+)
+def what_a_crashed_member_left_has_a_gap(s: Story) -> None:
+    s.a_group().at(1.0).casts(1).casts(2).casts(3).at(1.1).takes(1).takes(2).takes(3)
+    s.takes(1, who="n2").takes(3, who="n2")
+    s.fault("crash", member="n0").probe(1).at(3.0).installs(2, "n1", "n2")
+
+
+@broken(
+    "G3",
+    witness=(
+        "n0#5 t=1.000 delivered from n0 multicasts 1..1",
+        "n0#8 t=1.000 delivered from n0 multicasts 3..3",
+    ),
+)
+def own_multicasts_change_places(s: Story) -> None:
+    s.a_group().at(1.0).casts(1)
+    s.casts_mutely(2, 2).casts_mutely(3, 3)
+    s.hears_itself(3, 3)
+    s.hears_itself(2, 2).at(1.1)
+    for who in ("n1", "n2"):
+        s.takes(1, who=who).takes(2, who=who).takes(3, who=who)
+
+
+@sound()
+def own_multicasts_may_be_muted(s: Story) -> None:
+    s.a_group().at(1.0).casts(1).casts(2, muted=True).casts(3).at(1.1)
+    for who in ("n1", "n2"):
+        s.takes(1, who=who).takes(2, who=who, muted=True).takes(3, who=who)
+    s.at(1.2).drops(1, 3)
+
+
+@sound()
+def what_the_sender_dropped_before_a_join_is_skipped(s: Story) -> None:
+    """The digest promised 4..5, which were dropped before the sender heard of the joiner."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).at(1.2).drops(1, 5, view=1)
+    s.at(2.0).installs(2, "n0", "n1", "n2", who="n0").installs(2, "n0", "n1", "n2", who="n1")
+    s.at(2.1).watches("n2", "n0", after=3, why="digest")
+    s.installs(2, "n0", "n1", "n2", who="n2", by="n0").at(3.0).casts(6)
+    s.at(3.1).misses(5, "n2").takes(6).takes(6, who="n2").at(3.2).drops(6, view=2)
+
+
+# -- G4: intact ----------------------------------------------------------------------------------
+
+
+@broken(
+    "G4",
+    "G1",
+    "A1",
+    witness=(
+        "n0#7 t=2.000 sent to the group multicasts 6..10",
+        "n1#5 t=2.100 delivered from n0 window 1 multicasts 6..10",
+    ),
+)
+def a_corrupted_multicast_is_delivered(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6, 10).at(2.1).takes(6, 10, "n2")
+    s.takes(6, 10, digest=666)
+
+
+@broken("G4", witness=("n1#5 t=2.100 delivered from n0 window 1 multicasts 6..6",))
+def a_multicast_is_delivered_that_nobody_sent(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.1).takes(6)
+
+
+@broken(
+    "G4",
+    "G1",
+    "A1",
+    witness=(
+        "n0#7 t=2.000 sent to the group multicasts 6..10",
+        "n1#5 t=1.900 delivered from n0 window 1 multicasts 6..10",
+    ),
+)
+def a_multicast_is_delivered_before_it_was_sent(s: Story) -> None:
+    s.a_group().a_clean_cast().at(1.9).takes(6, 10).at(2.0).casts(6, 10).takes(6, 10, "n2")
+
+
+@broken(
+    "G4",
+    witness=(
+        "n0#7 t=2.000 sent to the group multicasts 6..10",
+        "n1#5 t=2.100 delivered from n0 window 1 multicasts 6..10",
+    ),
+)
+def a_multicast_is_delivered_with_a_byte_too_many(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6, 10).at(2.1).takes(6, 10, "n2")
+    s.takes(6, 10, size=51)
+
+
+@sound()
+def unnumbered_multicasts_may_be_lost_and_repeated(s: Story) -> None:
+    s.a_group().at(1.0).shouts_to_all("hello").shouts_to_all("lost")
+    s.at(1.1).hears("hello").hears("hello", "n2").hears("hello")
+
+
+@broken("G4", witness=("n1#4 t=1.100 delivered from n0 conn 0 unnumbered",))
+def an_unnumbered_multicast_is_delivered_that_nobody_sent(s: Story) -> None:
+    s.a_group().at(1.0).shouts_to_all("hello").at(1.1).hears("goodbye")
+
+
+@broken(
+    "G4",
+    "G1",
+    "A1",
+    witness=(
+        "n0#7 t=2.000 sent to the group multicasts 6..10",
+        "n1#5 t=2.100 delivered from n0 window 1 multicasts 6..12",
+    ),
+)
+def more_multicasts_are_delivered_than_the_batch_held(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6, 10).at(2.1).takes(6, 10, "n2")
+    s.takes(6, 12, digest=s.digest("n0", "", 6, 10, conn=0))
+
+
+# -- G5: bounded memory --------------------------------------------------------------------------
+
+
+@broken("G5", witness=("n0#7 t=2.000 send window messages the group 101 of 100",))
+def a_multicast_window_holds_more_than_its_bound(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).fills(trace.SEND_MESSAGES, 101, 100, "n0", None)
+
+
+@broken(
+    "G5",
+    "G1",
+    "A1",
+    protocols=nakack2(),
+    witness=(
+        "n1#4 t=1.100 delivered from n0 window 1 multicasts 1..5",
+        "n1#5 t=20.000 receive window messages n0 4 of 100",
+    ),
+)
+def a_multicast_window_waits_behind_a_gap_for_ever(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).casts(7, 10).at(2.1).takes(6, who="n2")
+    s.takes(7, 10, "n2").quiet(10.0).ends(20.0).fills(trace.RECEIVE_MESSAGES, 4, 100)
+
+
+@sound(protocols=nakack2())
+def a_multicast_window_waits_for_a_sender_that_is_gone(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).casts(7, 10).at(2.1).takes(6, who="n2")
+    s.at(3.0).fault("crash", member="n0").probe(1).at(4.0).installs(2, "n1", "n2")
+    s.quiet(10.0).ends(20.0).fills(trace.RECEIVE_MESSAGES, 4, 100)
+
+
+@sound()
+def the_queue_of_a_joiner_may_be_unbounded(s: Story) -> None:
+    s.a_group().a_clean_cast().fills(trace.QUEUED_MESSAGES, 1 << 20, 0)
+
+
+@sound(protocols=nakack2())
+def a_multicast_window_waits_for_a_sender_that_is_apart(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).fault("partition").probe(1)
+    s.at(4.0).installs(2, "n0", who="n0").quiet(10.0).ends(20.0)
+    s.fills(trace.RECEIVE_MESSAGES, 4, 100)
+
+
+# -- G6: purge safety ----------------------------------------------------------------------------
+
+
+@broken(
+    "G6",
+    witness=(
+        "n0#4 t=1.000 sent to the group multicasts 1..5",
+        "n0#6 t=1.200 purged for the group multicasts 1..5",
+        "n2#4 t=1.300 delivered from n0 window 1 multicasts 1..5",
+    ),
+)
+def a_multicast_is_dropped_before_the_last_member_has_it(s: Story) -> None:
+    s.a_group().at(1.0).casts(1, 5).at(1.1).takes(1, 5).at(1.2).drops(1, 5)
+    s.at(1.3).takes(1, 5, "n2")
+
+
+@broken(
+    "G6",
+    witness=(
+        "n0#4 t=1.000 sent to the group multicasts 1..5",
+        "n0#6 t=1.200 purged for the group multicasts 1..5",
+    ),
+)
+def a_multicast_is_dropped_that_a_dead_member_never_had(s: Story) -> None:
+    """It is still in the sender's view, and may live."""
+    s.a_group().at(1.0).casts(1, 5).at(1.1).takes(1, 5).at(1.15).fault("crash", member="n2")
+    s.at(1.2).drops(1, 5, view=1).probe(1).at(3.0).installs(2, "n0", "n1")
+
+
+@sound()
+def a_dead_member_is_not_waited_for_any_more(s: Story) -> None:
+    s.a_group().at(1.0).casts(1, 5).at(1.1).takes(1, 5).at(1.15).fault("crash", member="n2")
+    s.probe(1).at(3.0).drops(1, 5, view=2).installs(2, "n0", "n1")
+
+
+@broken(
+    "G6",
+    witness=(
+        "n0#4 t=1.000 sent to the group multicasts 1..5",
+        "n0#5 t=1.200 purged for the group multicasts 1..5",
+        "n0#6 t=1.300 delivered from n0 multicasts 1..5",
+    ),
+)
+def a_multicast_is_dropped_before_its_own_sender_has_it(s: Story) -> None:
+    """The application of the sender is stalled."""
+    s.a_group().at(1.0).casts_mutely(1, 5)
+    s.at(1.1).takes(1, 5).takes(1, 5, "n2").at(1.2).drops(1, 5)
+    s.at(1.3).hears_itself(1, 5)
+
+
+@sound()
+def what_a_joiner_never_wants_may_be_dropped(s: Story) -> None:
+    """It is in the view at the sender before its window opens, which begins above."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0).installs(2, "n0", "n1", "n2", who="n0").installs(2, "n0", "n1", "n2", who="n1")
+    s.drops(1, 5, view=2).at(2.1).watches("n2", "n0", after=5, why="digest")
+    s.installs(2, "n0", "n1", "n2", who="n2", by="n0")
+
+
+@broken(
+    "G6",
+    witness=(
+        "n0#3 t=1.000 sent to the group multicasts 1..5",
+        "n0#6 t=2.000 purged for the group multicasts 1..5",
+    ),
+)
+def what_a_joiner_wants_is_dropped(s: Story) -> None:
+    """The purge race: its digest promised 4 and 5."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0).installs(2, "n0", "n1", "n2", who="n0").installs(2, "n0", "n1", "n2", who="n1")
+    s.drops(1, 5, view=2).at(2.1).watches("n2", "n0", after=3, why="digest")
+    s.installs(2, "n0", "n1", "n2", who="n2", by="n0").at(2.5).misses(5, "n2")
+
+
+@sound()
+def what_a_merge_began_above_may_be_dropped_after_it(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0).installs(2, "n1", who="n1").unwatches("n1", "n0", at=5).at(2.5).casts(6, 10)
+    s.at(4.0).watches("n1", "n0", after=10, epoch=9, why="merge").installs(3, "n0", "n1")
+    s.at(4.1).drops(1, 10, view=3)
+
+
+# -- G7: windows are apart -----------------------------------------------------------------------
+
+
+@broken(
+    "G7",
+    witness=(
+        "n1#5 t=2.100 receiver removed from n0 window 1 at multicast 5 (view)",
+        "n1#8 t=2.200 delivered from n0 window 1 multicasts 6..6",
+    ),
+)
+def a_removed_window_delivers(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2")
+    s.unwatches("n1", "n0", at=5).watches("n1", "n0", after=6, epoch=9)
+    s.installs(2, "n0", "n1", "n2", merge=True).at(2.2).takes(6)
+
+
+@broken(
+    "G7",
+    witness=(
+        "n1#5 t=2.000 installed view 2 of n1: n1",
+        "n1#6 t=2.100 delivered from n0 window 1 multicasts 6..6",
+    ),
+)
+def a_multicast_of_a_stranger_is_delivered(s: Story) -> None:
+    """n1 went on alone, kept its window for n0, and delivers from it."""
+    s.a_group().a_clean_cast().at(2.0).installs(2, "n1", who="n1").casts(6)
+    s.at(2.1).takes(6, who="n2").takes(6)
+    s.at(4.0).installs(3, "n0", "n1", "n2", merge=True)
+
+
+@sound()
+def a_window_that_goes_hands_up_its_rest(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2")
+    s.fault("crash", member="n0").probe(1).at(3.0).installs(2, "n1", "n2").takes(6)
+    s.unwatches("n1", "n0", at=6)
+
+
+@sound()
+def a_connection_and_a_window_are_no_rivals(s: Story) -> None:
+    """Unicast names its connections; windows on multicasts have none."""
+    s.a_group().a_clean_exchange(at=1.0).a_clean_cast(at=2.0)
+
+
+# -- A1: agreement -------------------------------------------------------------------------------
+
+
+@broken(
+    "A1",
+    witness=(
+        "n2#5 t=2.200 delivered from n0 window 1 multicasts 6..6",
+        "n1#1 t=0.500 receiver open from n0 window 1 at multicast 0 (view)",
+    ),
+)
+def two_members_differ_about_one_that_did_not_have_them(s: Story) -> None:
+    """n0 is alone in its view, so owes nobody anything; n1 and n2 have it, and must agree."""
+    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1).installs(2, "n0", who="n0")
+    s.at(2.1).casts(6).at(2.2).takes(6, who="n2").quiet(10.0).ends(20.0)
+
+
+@broken(
+    "A1",
+    "G1",
+    witness=(
+        "n1#5 t=2.100 delivered from n0 window 1 multicasts 6..6 (OOB)",
+        "n2#1 t=0.500 receiver open from n0 window 1 at multicast 0 (view)",
+    ),
+)
+def an_oob_multicast_reaches_only_one(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6, oob=True).at(2.1).takes(6, oob=True)
+
+
+@broken(
+    "A1",
+    "G1",
+    witness=(
+        "n1#6 t=3.100 delivered from n0 window 1 multicasts 7..7",
+        "n2#1 t=2.000 receiver open from n0 window 1 at multicast 5 (digest)",
+    ),
+)
+def a_joiner_differs_above_where_it_began(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0).watches("n2", "n0", after=5, why="digest").installs(2, "n0", "n1", "n2")
+    s.at(3.0).casts(6).casts(7).at(3.1).takes(6).takes(7).takes(6, who="n2")
+
+
+@sound()
+def members_of_different_views_need_not_agree(s: Story) -> None:
+    """n1 left n0's company on its own, and came back later: it saw other views."""
+    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1).installs(2, "n0", who="n0")
+    s.at(2.1).casts(6).at(2.2).takes(6, who="n2").installs(3, "n1", who="n1")
+    s.unwatches("n1", "n0", at=5).quiet(10.0).ends(20.0)
+
+
+@sound()
+def members_agree_above_where_both_begin(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0).watches("n2", "n0", after=4, why="digest").installs(2, "n0", "n1", "n2")
+    s.at(3.0).casts(6).at(3.1).takes(6).takes(5, who="n2", part_of=(1, 5)).takes(6, who="n2")
+
+
+@sound()
+def members_of_other_views_need_not_agree(s: Story) -> None:
+    """The same, but n1 kept its window: what it saw in between is a view that n2 never had."""
+    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1).installs(2, "n0", who="n0")
+    s.at(2.1).casts(6).at(2.2).takes(6, who="n2")
+    s.installs(2, "n0", "n1", "n2", who="n1", by="n1").quiet(10.0).ends(20.0)
+
+
+@sound()
+def what_an_expelled_member_left_may_differ(s: Story) -> None:
+    """n0 lives on alone; each of the others has a prefix."""
+    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1).installs(2, "n0", who="n0")
+    s.at(2.1).casts(6).at(2.2).takes(6, who="n2").at(3.0).installs(3, "n1", "n2")
+    s.quiet(10.0).ends(20.0)
+
+
+# -- V1 to V4: views -----------------------------------------------------------------------------
+
+
+@broken(
+    "V1",
+    witness=(
+        "n0#7 t=2.000 installed view 2 of n0: n0, n1, n2",
+        "n2#5 t=2.000 installed view 2 of n0: n0, n2, n1",
+    ),
+)
+def one_id_names_two_lists(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).installs(2, "n0", "n1", "n2", who="n0")
+    s.installs(2, "n0", "n2", "n1", who="n2", by="n0").installs(3, "n0", "n1", "n2")
+
+
+@broken(
+    "V1",
+    "V4",
+    witness=(
+        "n0#7 t=2.000 installed view 2 of n0: n0, n1",
+        "n1#5 t=2.000 installed view 2 of n0: n0, n1, n2",
+    ),
+)
+def one_id_names_two_lists_at_the_end(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).installs(2, "n0", "n1", who="n0")
+    s.installs(2, "n0", "n1", "n2", who="n1", by="n0").installs(2, "n0", "n1", "n2", who="n2")
+
+
+@broken(
+    "V1",
+    witness=(
+        "n0#7 t=2.000 installed view 2 of n0: n0, n2",
+        "n1#5 t=3.000 installed view 2 of n0: n0, n1, n2",
+    ),
+)
+def a_creator_uses_a_number_twice(s: Story) -> None:
+    """n1 missed the first of the two."""
+    s.a_group().a_clean_cast().at(2.0).installs(2, "n0", "n2")
+    s.at(3.0).installs(2, "n0", "n1", "n2", who="n1", by="n0").installs(3, "n0", "n1", "n2")
+
+
+@sound()
+def two_creators_may_use_one_number(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).installs(2, "n0", "n2").installs(2, "n1")
+    s.unwatches("n1", "n0", at=5).unwatches("n0", "n1", epoch=2)
+    s.at(4.0).installs(3, "n0", "n1", "n2", merge=True)
+    s.watches("n1", "n0", after=5, epoch=9, why="merge")
+
+
+@broken("V2", witness=("n1#5 t=2.000 installed view 2 of n0: n0, n2",))
+def a_member_installs_a_view_without_itself(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).installs(2, "n0", "n2", who="n1", by="n0")
+    s.at(3.0).installs(3, "n0", "n1", "n2")
+
+
+@broken("V2", witness=("n2#5 t=2.000 installed view 2 of n0: n0, n1",))
+def an_expelled_member_installs_the_view_that_expels_it(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).installs(2, "n0", "n1").installs(2, "n0", "n1", who="n2")
+    s.at(3.0).installs(3, "n0", "n1", "n2")
+
+
+@broken("V2", "V4", witness=("n1#4 t=2.000 installed view 2 of n0: n0",))
+def a_member_ends_outside_of_its_view(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).casts(1).at(1.1).takes(1)
+    s.at(2.0).installs(2, "n0").installs(2, "n0", who="n1")
+
+
+@sound(protocols=VERIFIED)
+def a_living_member_is_left_out_after_it_was_asked(s: Story) -> None:
+    s.a_group().a_clean_cast().at(1.9).convicts("n2")
+    s.at(2.0).installs(2, "n0", "n1").at(3.0).installs(3, "n0", "n1", "n2", merge=True)
+
+
+@broken(
+    "V2",
+    protocols=VERIFIED,
+    witness=(
+        "n0#3 t=0.500 installed view 1 of n0: n0, n1, n2",
+        "n0#7 t=2.000 installed view 2 of n0: n0, n1",
+    ),
+)
+def a_living_member_is_left_out_unheard(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).installs(2, "n0", "n1")
+    s.at(3.0).installs(3, "n0", "n1", "n2", merge=True)
+
+
+@broken("G4", witness=("n1#5 t=2.000 dropped fragment-inconsistent",))
+def pieces_of_two_messages_are_mixed(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).refuses("fragment-inconsistent")
+
+
+@broken(
+    "V3",
+    witness=(
+        "n1#3 t=0.500 installed view 1 of n0: n0, n1, n2",
+        "n1#5 t=2.000 installed view 1 of n0: n0, n1, n2",
+    ),
+)
+def a_view_is_installed_twice(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).installs(1, "n0", "n1", "n2", who="n1")
+
+
+@broken(
+    "V3",
+    witness=(
+        "n1#3 t=0.500 installed view 5 of n0: n0, n1, n2",
+        "n1#5 t=2.000 installed view 4 of n0: n0, n1, n2",
+    ),
+)
+def an_older_view_is_installed_late(s: Story) -> None:
+    s.a_group(number=5).a_clean_cast().at(2.0).installs(4, "n0", "n1", "n2", who="n1")
+    s.at(3.0).installs(6, "n0", "n1", "n2")
+
+
+@broken(
+    "V3",
+    witness=(
+        "n0#3 t=0.500 installed view 1 of n0: n0, n1, n2",
+        "n0#7 t=2.000 installed view 1 of n1: n1, n2, n0",
+    ),
+)
+def another_creator_uses_the_same_number(s: Story) -> None:
+    """Whoever made it: a number that does not grow is refused."""
+    s.a_group().a_clean_cast().at(2.0).installs(1, "n1", "n2", "n0", who="n0")
+    s.at(3.0).installs(2, "n0", "n1", "n2")
+
+
+@sound()
+def a_new_incarnation_starts_again(s: Story) -> None:
+    s.a_group(number=5).a_clean_cast().at(2.0).fault("restart", member="n1").probe(1)
+    s.at(2.5).installs(1, "n1-2").at(3.0).installs(6, "n0", "n2").at(4.0)
+    s.installs(7, "n0", "n2", "n1-2", merge=True)
+
+
+@broken("V4", witness=("n0#7 t=2.000 installed view 2 of n0: n0, n2",))
+def two_groups_do_not_merge(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).installs(2, "n0", "n2").installs(2, "n1")
+
+
+@broken("V4", witness=("n0#3 t=0.500 installed view 1 of n0: n0, n1, n2",))
+def a_dead_member_stays_in_the_view(s: Story) -> None:
+    """What it sent, and what was sent to it, may be lost all the same."""
+    s.a_group().at(1.0).casts(1).at(1.1).takes(1).at(1.2).casts(1, who="n2")
+    s.at(1.3).takes(1, who="n0", of="n2", epoch=3)
+    s.at(2.0).fault("crash", member="n2").probe(1)
+
+
+@broken(
+    "V4",
+    witness=(
+        "n0#5 t=2.000 installed view 2 of n0: n0, n1",
+        "n1#4 t=2.000 installed view 2 of n1: n0, n1",
+    ),
+)
+def two_views_of_the_same_members_remain(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).casts(1).at(1.1).takes(1)
+    s.at(2.0).installs(2, "n0", "n1", who="n0").installs(2, "n0", "n1", who="n1", by="n1")
+
+
+@sound()
+def a_member_that_stays_paused_is_not_waited_for(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).fault("pause", member="n2").probe(1)
+    s.at(4.0).installs(2, "n0", "n1").quiet(10.0).ends(20.0)
+
+
+@broken("V4", protocols=nakack2(), witness=("n0#2 t=0.500 installed view 1 of n0: n0, n1",))
+def a_member_never_gets_in(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).casts(1).at(1.1).takes(1).at(2.0).stops("n3")
+    s.gauges(trace.OUTBOX_BYTES, 1, 10, "n2", "n0")
+
+
+@sound()
+def two_groups_that_cannot_meet_stay_apart(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1)
+    s.at(4.0).installs(2, "n0", "n2").installs(2, "n1").quiet(10.0).ends(20.0)
+
+
+@broken("V4", witness=("n0#7 t=4.000 installed view 2 of n0: n0, n2",))
+def two_groups_that_can_meet_again_stay_apart(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1)
+    s.at(4.0).installs(2, "n0", "n2").installs(2, "n1").at(5.0).fault("partition", "off")
+
+
+@sound()
+def a_view_that_was_handed_in_is_no_group(s: Story) -> None:
+    """In place of a membership protocol: nobody creates it, and nobody is held to it."""
+    s.a_clean_exchange()
+    for who in ("n0", "n1"):
+        s.is_handed(1, "n0", who=who)
+
+
+# -- C1: control traffic -------------------------------------------------------------------------
+
+
+@sound(protocols=nakack2(request_spacing=0.5, request_size=10))
+def a_lost_multicast_is_asked_for(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).casts(7).at(2.1).takes(6, who="n2")
+    s.takes(7, who="n2").at(2.5).asks(6).at(2.6).recasts(6).at(2.7).takes(6).takes(7)
+
+
+@broken(
+    "C1", protocols=SILENT, witness=("n1#5 t=2.100 requested from n0 window 1 multicasts 6..6",)
+)
+def a_repair_is_asked_for_where_nothing_is_repaired(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2").asks(6)
+    s.at(2.2).recasts(6).at(2.3).takes(6)
+
+
+@sound(protocols=SILENT)
+def a_new_window_is_completed_where_nothing_is_repaired(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2").asks(6, joining=True)
+    s.at(2.2).recasts(6).at(2.3).takes(6)
+
+
+@broken("C1", protocols=SILENT, witness=("n0#7 t=2.000 announced multicast 5",))
+def the_last_multicast_is_announced_where_nothing_is_repaired(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).announces(5)
+
+
+@broken(
+    "C1", protocols=nakack2(), witness=("n1#5 t=3.100 requested from n0 window 1 multicasts 6..6",)
+)
+def repair_is_switched_off_and_goes_on(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0)
+    s.fault("set-attribute", member="n1", attribute="NAKACK2.xmit_interval", value=0)
+    s.probe(1).at(3.0).casts(6).at(3.1).takes(6, who="n2").asks(6).at(3.2).takes(6)
+
+
+@sound(protocols=SILENT)
+def repair_is_switched_on(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0)
+    s.fault("set-attribute", member="n1", attribute="xmit_interval", value="500ms")
+    s.probe(1).at(3.0).casts(6).at(3.1).takes(6, who="n2").asks(6).at(3.2).takes(6)
+
+
+@broken(
+    "C1",
+    witness=(
+        "n1#4 t=1.100 delivered from n0 window 1 multicasts 1..5",
+        "n1#5 t=2.000 requested from n0 window 1 multicasts 5..5",
+    ),
+)
+def a_multicast_is_asked_for_that_was_delivered(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).asks(5)
+
+
+@broken("C1", witness=("n1#5 t=2.000 requested from n0 window 1 multicasts 6..6",))
+def a_multicast_is_asked_for_that_was_not_sent(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).asks(6)
+
+
+@broken(
+    "C1",
+    protocols=nakack2(request_spacing=0.5),
+    witness=(
+        "n1#5 t=2.100 requested from n0 window 1 multicasts 6..6",
+        "n1#6 t=2.500 requested from n0 window 1 multicasts 6..6",
+    ),
+)
+def a_multicast_is_asked_for_again_too_soon(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2").asks(6)
+    s.at(2.5).asks(6).at(2.7).takes(6)
+
+
+@broken(
+    "C1",
+    protocols=nakack2(request_size=3),
+    witness=("n1#5 t=2.100 requested from n0 window 1 multicasts 6..9",),
+)
+def a_request_for_multicasts_is_too_large(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6, 9).at(2.1).takes(6, 9, "n2").asks(6, 9)
+    s.at(2.7).takes(6, 9)
+
+
+@broken(
+    "C1",
+    protocols=nakack2(request_patience=1.0),
+    witness=(
+        "n0#7 t=2.000 sent to the group multicasts 6..6",
+        "n1#5 t=2.900 requested from n0 window 1 multicasts 6..6",
+    ),
+)
+def a_multicast_is_asked_for_that_may_be_under_way(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2").at(2.9).asks(6)
+    s.at(3.0).takes(6)
+
+
+@broken(
+    "C1",
+    witness=(
+        "n1#4 t=1.100 delivered from n0 window 1 multicasts 1..5",
+        "n1#5 t=2.100 requested from n0 window 1 multicasts 5..6",
+    ),
+)
+def a_request_reaches_into_what_was_delivered(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2").asks(5, 6)
+    s.at(2.2).takes(6)
+
+
+@sound()
+def what_came_ahead_of_its_turn_leaves_a_gap_to_ask_for(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).casts(7, oob=True).at(2.1).takes(6, who="n2")
+    s.takes(7, who="n2", oob=True).takes(7, oob=True).at(2.5).asks(6).at(2.6).takes(6)
+
+
+@sound(protocols=nakack2(request_patience=1.0))
+def a_new_window_is_completed_at_once(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2").asks(6, joining=True)
+    s.at(2.2).takes(6)
+
+
+@sound(age_within=1.0, quiet_within=1.0)
+def a_group_does_not_age(s: Story) -> None:
+    """What is resent to it is resent to nobody in particular."""
+    s.a_group().a_clean_cast().at(5.0).casts(6).at(5.1).takes(6, who="n2").asks(6)
+    s.at(5.2).recasts(6).at(5.3).takes(6)
+
+
+def _confirms(s: Story, number: int) -> None:
+    s.multicast = wire.MCAST
+    s.a_group("n0", "n1").at(1.0).casts(1, 10).at(1.1).takes(1, 10)
+    for index in range(number):
+        s.at(1.1 + index * 0.01).confirms(10)
+    s.at(2.5).unwatches("n1", "n0", at=10, why="merge").watches("n1", "n0", after=10, epoch=9)
+
+
+@sound(protocols=mcast(ack_threshold=10, ack_spacing=0.5))
+def acks_of_multicasts_are_few(s: Story) -> None:
+    """One for ten messages, four for two seconds, three to spare."""
+    _confirms(s, 8)
+
+
+@broken(
+    "C1",
+    protocols=mcast(ack_threshold=10, ack_spacing=0.5),
+    witness=(
+        "n1#4 t=1.100 acked to n0 up to multicast 10",
+        "n1#12 t=1.180 acked to n0 up to multicast 10",
+    ),
+)
+def acks_of_multicasts_are_many(s: Story) -> None:
+    _confirms(s, 9)
+
+
+@broken("C1", protocols=nakack2(quiet_within=3.0), witness=("n0#7 t=8.010 announced multicast 5",))
+def a_group_does_not_fall_silent(s: Story) -> None:
+    s.a_group().a_clean_cast().quiet(5.0).at(8.01).announces(5).ends(20.0)
+
+
+@sound(protocols=nakack2(quiet_within=3.0))
+def a_group_falls_silent(s: Story) -> None:
+    s.a_group().a_clean_cast().quiet(5.0).at(8.0).announces(5).ends(20.0)
+
+
+@broken(
+    "C1",
+    witness=(
+        "n0#4 t=1.000 sent to the group multicasts 1..5",
+        "n0#7 t=2.000 resent to the group multicasts 1..5",
+    ),
+)
+def a_multicast_is_repeated_that_nobody_asked_for(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).recasts(1, 5)
+
+
+@broken(
+    "C1",
+    witness=(
+        "n0#7 t=2.000 sent to the group multicasts 6..6",
+        "n2#6 t=2.200 resent to n1 multicasts 6..6 of n0",
+    ),
+)
+def a_multicast_is_repeated_more_often_than_asked_for(s: Story) -> None:
+    """A network may repeat a request once; three answers are one too many."""
+    s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2").asks(6)
+    s.at(2.2).recasts(6).recasts(6, to="n1").recasts(6, who="n2", to="n1", of="n0").at(2.3).takes(6)
+
+
+@sound(protocols={"NAKACK2": {"use_mcast_xmit_req": True}})
+def everyone_answers_who_was_asked(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2").asks(6)
+    s.at(2.2).recasts(6, to="n1").recasts(6, to="n1").recasts(6, who="n2", to="n1", of="n0")
+    s.at(2.3).takes(6)
+
+
+@sound(resend_within=1.0, request_spacing=0.5)
+def a_message_is_resent_at_a_growing_distance(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).sends(6).at(2.5).resends(6).at(3.0).resends(6).at(3.5).resends(6)
+    s.at(4.0).delivers(6).acks(6).at(4.1).purges(6)
+
+
+@broken(
+    "C1",
+    resend_within=1.0,
+    request_spacing=0.5,
+    witness=(
+        "n0#4 t=2.000 sent to n1 conn 1 seqnos 6..6",
+        "n0#10 t=2.600 resent to n1 conn 1 seqnos 6..6",
+    ),
+)
+def a_message_is_resent_without_a_pause(s: Story) -> None:
+    """In a second two looks fit, and a half; two more to spare."""
+    s.a_clean_exchange().at(2.0).sends(6)
+    for tenth in range(1, 10):
+        s.at(2.0 + tenth / 10).resends(6)
+    s.at(3.0).delivers(6).acks(6).purges(6)
+
+
+@broken(
+    "C1",
+    resend_within=1.0,
+    request_spacing=0.5,
+    witness=(
+        "n0#4 t=2.000 sent to n1 conn 1 seqnos 6..6",
+        "n0#9 t=2.300 resent to n1 conn 1 seqnos 6..6",
+    ),
+)
+def a_message_is_resent_in_spite_of_progress(s: Story) -> None:
+    """Silence has no time to come up between the messages."""
+    s.a_clean_exchange().at(2.0).sends(6)
+    for tenth in range(1, 6):
+        s.at(2.0 + tenth / 10).resends(6).sends(6 + tenth)
+    s.at(2.6)
+    for seqno in range(6, 12):
+        s.delivers(seqno)
+    s.acks(11).purges(6, 11)
+
+
+@sound(resend_within=1.0, request_spacing=0.3)
+def a_message_is_resent_as_often_as_asked_for(s: Story) -> None:
+    """A network may repeat each of three requests."""
+    s.a_clean_exchange().at(2.0).sends(6)
+    for tenth in range(1, 10):
+        s.at(2.0 + tenth / 10).resends(6)
+        if not tenth % 3:
+            s.requests(6)
+    s.at(3.0).delivers(6).acks(6).purges(6)
+
+
+# -- L1: liveness --------------------------------------------------------------------------------
+
+
+@sound(protocols=mcast(ack_within=0.5))
+def a_multicast_is_acked_in_time(s: Story) -> None:
+    s.multicast = wire.MCAST
+    s.a_group().at(2.0).casts(1, 5).at(2.1).takes(1, 5).takes(1, 5, "n2")
+    s.at(2.6).confirms(5).confirms(5, "n2")
+
+
+@broken(
+    "L1",
+    protocols=mcast(ack_within=0.5),
+    witness=(
+        "n1#4 t=2.100 delivered from n0 window 1 multicasts 1..5",
+        "n1#5 t=2.700 acked to n0 up to multicast 5",
+    ),
+)
+def a_multicast_is_acked_too_late(s: Story) -> None:
+    s.multicast = wire.MCAST
+    s.a_group().at(2.0).casts(1, 5).at(2.1).takes(1, 5).takes(1, 5, "n2").confirms(5, "n2")
+    s.at(2.7).confirms(5)
+
+
+@sound(protocols=mcast(ack_within=0.5))
+def acks_are_frozen_while_a_view_is_made(s: Story) -> None:
+    s.multicast = wire.MCAST
+    s.a_group().at(2.0).casts(1, 5).freezes().at(2.1).takes(1, 5).takes(1, 5, "n2")
+    s.confirms(5, "n2").at(2.6).installs(2, "n0", "n1", "n2").at(2.65).thaws()
+    s.at(2.7).confirms(5)
+
+
+@broken(
+    "L1",
+    protocols=mcast(ack_within=0.5),
+    witness=(
+        "n1#6 t=2.100 delivered from n0 window 1 multicasts 1..1",
+        "n1#7 t=2.700 acked to n0 up to multicast 1",
+    ),
+)
+def a_freeze_that_is_over_excuses_nothing(s: Story) -> None:
+    s.multicast = wire.MCAST
+    s.a_group().at(1.0).freezes().at(1.2).thaws().at(2.0).casts(1).at(2.1).takes(1)
+    s.takes(1, who="n2").confirms(1, "n2").at(2.7).confirms(1)
+
+
+@broken(
+    "L1",
+    protocols=mcast(ack_within=0.5),
+    witness=(
+        "n1#4 t=2.100 delivered from n0 window 1 multicasts 1..1",
+        "n1#8 t=2.700 acked to n0 up to multicast 1",
+    ),
+)
+def a_member_that_acks_others_is_not_frozen(s: Story) -> None:
+    s.multicast = wire.MCAST
+    s.a_group().at(2.0).casts(1).casts(1, who="n2").at(2.1).takes(1).takes(1, who="n2")
+    s.takes(1, who="n1", of="n2", epoch=3).takes(1, who="n0", of="n2", epoch=3)
+    s.confirms(1, "n2").confirms(1, "n0", "n2", epoch=3).at(2.2).confirms(1, of="n2", epoch=3)
+    s.at(2.5).installs(2, "n0", "n1", "n2").at(2.7).confirms(1)
+
+
+@broken("L1", witness=("n0#6 t=2.000 blocked towards the group",))
+def a_lane_waits_for_a_joiner_that_has_everything(s: Story) -> None:
+    """From where its window begins."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0).watches("n2", "n0", after=5, why="digest").installs(2, "n0", "n1", "n2").blocks()
+
+
+@broken("L1", witness=("n0#7 t=2.000 blocked towards the group",))
+def a_lane_to_the_group_waits_for_ever(s: Story) -> None:
+    """JGRP-2854."""
+    s.a_group().a_clean_cast().at(2.0).blocks()
+
+
+@sound()
+def a_lane_to_the_group_waits_for_a_member_that_misses_something(s: Story) -> None:
+    """Which is for V4 and G1 to judge: here the member's view lacks the sender for good."""
+    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1).installs(2, "n1", who="n1")
+    s.unwatches("n1", "n0", at=5).casts(6).at(2.1).takes(6, who="n2").blocks()
+    s.quiet(10.0).ends(20.0)
+
+
+@broken(
+    "L1",
+    protocols=nakack2(purge_within=5.0),
+    witness=("n0#7 t=2.000 sent to the group multicasts 6..6",),
+)
+def multicasts_that_all_have_are_kept_for_ever(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6).takes(6, who="n2")
+
+
+@sound(protocols=nakack2(purge_within=5.0))
+def multicasts_are_kept_for_who_misses_them(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1).installs(2, "n1", who="n1")
+    s.unwatches("n1", "n0", at=5).casts(6).at(2.1).takes(6, who="n2").quiet(10.0).ends(20.0)
+
+
+@sound(protocols=nakack2(purge_within=11.0))
+def multicasts_may_be_kept_for_a_while(s: Story) -> None:
+    s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6).takes(6, who="n2")
