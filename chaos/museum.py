@@ -19,7 +19,10 @@ from chaos.scenario import Scenario, parse_scenario
 
 SEED: Final = 1
 
+WINGS: Final = ("unicast", "multicast")
+
 Setting = Mapping[str, object]
+"""First what runs: a generation (`unicast`) or a stack. Then flaws, and settings of protocols."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +38,14 @@ class Exhibit:
     witness: str
     """What the evidence must say."""
     flawed: Setting
-    """`unicast`, and the historical settings that bring the flaw back."""
+    """With the historical settings that bring the flaw back, or with settings (by their protocol
+    and name) that were allowed once."""
     fixed: Setting
+
+    @property
+    def wing(self) -> str:
+        """In which part of the museum it stands."""
+        return "unicast" if "unicast" in self.flawed else "multicast"
 
 
 EXHIBITS: Final = (
@@ -144,6 +153,54 @@ EXHIBITS: Final = (
         flawed={"unicast": "UNICAST", "conn_ids": "none"},
         fixed={"unicast": "UNICAST3-SYNC"},
     ),
+    Exhibit(
+        name="joiner-queue-drops-oldest",
+        note="NAKACK2 without retransmission, become-server queue",
+        guarantee="G8",
+        witness="c had 0 of 70 from b",
+        flawed={"stack": "group-museum", "queue_overflow": "drop-oldest"},
+        fixed={"stack": "group-museum"},
+    ),
+    Exhibit(
+        name="joiner-queue-refuses-newest",
+        note="NAKACK2 without retransmission, become-server queue",
+        guarantee="G8",
+        witness="c had 50 of 70 from b",
+        flawed={"stack": "group-museum", "queue_overflow": "refuse-newest"},
+        fixed={"stack": "group-museum"},
+    ),
+    Exhibit(
+        name="receive-queue-drops",
+        note="NAKACK2 without retransmission, thread pool",
+        guarantee="G8",
+        witness="of 400 from b",
+        flawed={"stack": "group-museum", "TCP_NIO2.receive_queue": 20},
+        fixed={"stack": "group-museum"},
+    ),
+    Exhibit(
+        name="send-buffers-drop",
+        note="NAKACK2 without retransmission, NIO2 buffers",
+        guarantee="G8",
+        witness="of 400 from b",
+        flawed={"stack": "group-museum", "TCP_NIO2.max_send_buffers": 10},
+        fixed={"stack": "group-museum"},
+    ),
+    Exhibit(
+        name="disordered-sending",
+        note="MCAST, sending",
+        guarantee="C1",
+        witness="request",
+        flawed={"stack": "mcast-museum", "split_send": True},
+        fixed={"stack": "mcast-museum"},
+    ),
+    Exhibit(
+        name="storm-over-a-stream",
+        note="NAKACK2 without retransmission, goal",
+        guarantee="C1",
+        witness="resen",
+        flawed={"stack": "group-museum", "NAKACK2.xmit_interval": 1.0},
+        fixed={"stack": "group-museum"},
+    ),
 )
 
 
@@ -174,6 +231,14 @@ class Shown:
             return False
         return self.exhibit.witness in " ".join((finding.detail, *finding.witness))
 
+    @property
+    def shown_witness(self) -> str:
+        """What proves the flaw in one line: an event, or of traffic how much it was."""
+        finding = self.flawed.judgement.of(self.exhibit.guarantee)
+        if self.exhibit.guarantee == "C1" or not finding.witness:
+            return finding.detail
+        return finding.witness[0]
+
     def as_json(self) -> dict[str, Any]:
         """A row of `stormcast museum --json`."""
         return {
@@ -199,8 +264,22 @@ def exhibit_scenario(exhibit: Exhibit, setting: Setting) -> Scenario:
     name = f"{exhibit.name}.yaml"
     text = files("chaos").joinpath("scenarios", "museum", name).read_text()
     scenario = parse_scenario(text, name)
-    historical = tuple((key, value) for key, value in setting.items() if key != "unicast")
-    cluster = replace(scenario.cluster, unicast=str(setting["unicast"]), historical=historical)
+    protocols = {name: dict(values) for name, values in scenario.cluster.protocols}
+    historical: dict[str, object] = {}
+    for key, value in setting.items():
+        protocol, dot, attribute = key.partition(".")
+        if dot:
+            protocols.setdefault(protocol, {})[attribute] = value
+        elif key not in ("unicast", "stack"):
+            historical[key] = value
+    cluster = scenario.cluster
+    cluster = replace(
+        cluster,
+        stack=str(setting.get("stack", cluster.stack)),
+        unicast=str(setting["unicast"]) if "unicast" in setting else cluster.unicast,
+        historical=tuple(historical.items()),
+        protocols=tuple((name, tuple(values.items())) for name, values in protocols.items()),
+    )
     # The text is what the file says; this side is not what the file says.
     return replace(scenario, cluster=cluster, text="")
 
