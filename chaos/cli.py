@@ -1,28 +1,34 @@
-"""`stormcast run`, `plan`, `chaos-test`, `museum`, `search`, `compare`. Results on stdout, talk on
-stderr."""
+"""`stormcast run`, `replay`, `shrink`, `plan`, `chaos-test`, `museum`, `search`, `compare`. Results
+on stdout, talk on stderr."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from importlib.resources import files
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from chaos.cluster import GENERATIONS, TIMINGS
 from chaos.compare import compare as compare_generations
 from chaos.fate import FATES
-from chaos.generate import KINDS
-from chaos.museum import EXHIBITS, Exhibit, tour
+from chaos.generate import CELLS
+from chaos.library import GROUP_STACKS, SideResult, library, run_sides, sides_of
+from chaos.museum import EXHIBITS, WINGS, Exhibit, Setting, Shown, tour
 from chaos.oracles.verdict import Verdict, worst
+from chaos.replay import KeptRun, NotARunError, Result, read_run
+from chaos.replay import replay as replay_run
 from chaos.runner import BACKENDS, Outcome, Unsupported, check_supported, run_scenario
-from chaos.scenario import Scenario, load_scenario, parse_scenario
+from chaos.scenario import load_scenario
 from chaos.schedule import format_plan
 from chaos.search import SearchResult, empty_cells
 from chaos.search import search as search_seeds
+from chaos.shrink import NothingToShrink, Over, Shrinker, regression
+from chaos.units import DURATION, UnitError
 from chaos.yaml_nodes import ScenarioError
 from node.core.errors import ConfigError, NodeError
 
@@ -30,8 +36,11 @@ EXIT: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3}
 USAGE: Final = 2
 UNSUPPORTED: Final = 3
 RUNS: Final = Path("runs")
-NOT_FOR_ALL: Final = ("storm",)
-"""Scenarios with a command of their own."""
+REPLAYED: Final = {Result.IDENTICAL: 0, Result.DIFFERENT: 1, Result.UNPROVEN: 3}
+DICE: Final = "xxh3"
+"""The dice that are thrown unless others are asked for."""
+MINIMAL: Final = "minimal.yaml"
+"""What a run is shrunk to, in its directory."""
 
 
 def run(argv: list[str]) -> int:
@@ -52,7 +61,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument(
         "--fate",
         choices=tuple(FATES),
-        default="xxh3",
+        default=DICE,
         help="the dice of chance faults: xxh3 is fast, jhash is the kernel's (default xxh3)",
     )
     _add_json(parser)
@@ -75,6 +84,111 @@ def run(argv: list[str]) -> int:
     return EXIT[outcome.verdict]
 
 
+def replay(argv: list[str]) -> int:
+    """`stormcast replay RUN`: a run directory, run again and compared to the byte."""
+    parser = _parser(
+        "replay",
+        "Run a run directory's scenario and seed again, and compare every trace byte for byte, and "
+        "the verdict. Exit 0 identical, 1 different, 2 usage, 3 different, but so are the versions "
+        "it ran with, which proves nothing.",
+    )
+    parser.add_argument("run", type=Path, help="what stormcast run, search or chaos-test has left")
+    _add_json(parser)
+    args = parser.parse_args(argv)
+    try:
+        kept = read_run(args.run)
+    except (NotARunError, OSError) as error:
+        return _refuse(error)
+    try:
+        found = replay_run(kept)
+    except (ScenarioError, ConfigError, Unsupported, OSError) as error:
+        return _no_longer(kept, error)
+    except NodeError as error:
+        return _give_up(error, kept.seed)
+    print(json.dumps(found.as_json()) if args.json else found.report())
+    return REPLAYED[found.result]
+
+
+def shrink(argv: list[str]) -> int:
+    """`stormcast shrink RUN`: the smallest scenario that fails as a run did."""
+    parser = _parser(
+        "shrink",
+        "Look for the smallest scenario that violates the same guarantee as a failed run, with the "
+        "same seed, and write it as a scenario file. Ctrl-C ends the search and keeps the best so "
+        "far. Exit 0 written, 2 usage or nothing to shrink, 3 the run is unknown or breaks off.",
+    )
+    parser.add_argument("run", type=Path, help="what stormcast run, search or chaos-test has left")
+    parser.add_argument("--out", type=Path, help=f"the file to write (default RUN/{MINIMAL})")
+    parser.add_argument(
+        "--budget",
+        type=_duration,
+        default=60.0,
+        help="how long to look, such as 5min (default 60s)",
+    )
+    parser.add_argument(
+        "--guarantee", help="what must still be violated (default: the first that the run violates)"
+    )
+    _add_json(parser)
+    args = parser.parse_args(argv)
+    out = args.out or args.run / MINIMAL
+    began = time.monotonic()
+
+    def tell(shrinker: Shrinker) -> None:
+        spent = time.monotonic() - began
+        _progress(
+            f"{spent:.0f}s of {args.budget:g}s, {shrinker.tally.runs} runs, "
+            f"{shrinker.tally.kept} smaller: {shrinker.best.size}"
+        )
+
+    try:
+        kept = read_run(args.run)
+        if not out.parent.is_dir():
+            raise NotADirectoryError(
+                f"{out.parent} is no directory: make it first, or name another"
+            )
+    except (NotARunError, OSError) as error:
+        return _refuse(error)
+    try:
+        shrinker = Shrinker(
+            kept.scenario(),
+            args.guarantee,
+            kept.run_again,
+            lambda: time.monotonic() - began > args.budget,
+            tell,
+        )
+    except NothingToShrink as nothing:
+        return _nothing_to_shrink(kept, nothing)
+    except (ScenarioError, ConfigError, Unsupported, OSError) as error:
+        return _no_longer(kept, error)
+    except NodeError as error:
+        return _give_up(error, kept.seed)
+    end = _search_smaller(shrinker)
+    shrunk = Shrunk(shrinker, kept, out, end)
+    try:
+        out.write_text(shrunk.text)
+    except OSError as error:
+        # The search is paid for: what it found is not lost with the file.
+        print(shrunk.text)
+        return _refuse(error)
+    print(json.dumps(shrunk.as_json()) if args.json else shrunk.report())
+    if end == "interrupted":
+        raise KeyboardInterrupt
+    return 0
+
+
+def _search_smaller(shrinker: Shrinker) -> str:
+    """Shrink; returns why it ended, one of ENDS. What was found until then is kept."""
+    try:
+        shrinker.shrink()
+    except Over:
+        return "budget"
+    except KeyboardInterrupt:
+        return "interrupted"
+    finally:
+        _end_progress()
+    return "done"
+
+
 def plan(argv: list[str]) -> int:
     """`stormcast plan FILE`: what would be done, and when."""
     parser = _parser("plan", "Print the timed steps of a scenario.")
@@ -92,10 +206,11 @@ def plan(argv: list[str]) -> int:
 
 
 def chaos_test(argv: list[str]) -> int:
-    """`stormcast chaos-test`: every scenario of the library on every generation, and the museum."""
+    """`stormcast chaos-test`: the library wherever it means the same, and the museum."""
     parser = _parser(
         "chaos-test",
-        "Run every scenario on every unicast generation, then the museum; one table, one verdict.",
+        "Run every scenario on every unicast generation or group stack that it is meant for, then "
+        "the museum; two tables, one verdict.",
     )
     _add_backend(parser)
     parser.add_argument("--seed", type=_seed, default=1)
@@ -103,36 +218,22 @@ def chaos_test(argv: list[str]) -> int:
     parser.add_argument(
         "--out", type=Path, default=RUNS / "chaos-test", help="where the runs are kept"
     )
+    parser.add_argument("--workers", type=_positive, help="processes (default: one per core)")
     _add_json(parser)
     args = parser.parse_args(argv)
     if _lacks(args.backend):
         return UNSUPPORTED
     _say("backend sim: virtual time, no rights and no network needed")
     timings = TIMINGS if args.timing == "all" else (args.timing,)
-    rows: list[dict[str, object]] = []
-    verdicts = []
+    done: list[SideResult] = []
     try:
-        for scenario in library():
-            for timing in timings:
-                for generation in GENERATIONS:
-                    cluster = replace(scenario.cluster, unicast=generation, timing=timing)
-                    side = replace(scenario, cluster=cluster, text="")
-                    out = args.out / f"{scenario.name}-{generation.lower()}-{timing}"
-                    outcome = run_scenario(side, args.seed, out=out)
-                    verdicts.append(outcome.verdict)
-                    rows.append(
-                        {
-                            "scenario": scenario.name,
-                            "unicast": generation,
-                            "timing": timing,
-                            "verdict": str(outcome.verdict),
-                            "run": str(out),
-                        }
-                    )
-                    _progress(
-                        f"{len(rows)} runs, {scenario.name} on {generation} {timing}: "
-                        f"{outcome.verdict}"
-                    )
+        sides = [side for scenario in library() for side in sides_of(scenario, timings)]
+        for result in run_sides(sides, args.seed, args.out, args.workers):
+            done.append(result)
+            _progress(
+                f"{len(done)}/{len(sides)} runs, {result.side.name} on {result.side.kind} "
+                f"{result.side.timing}: {result.verdict}"
+            )
         _end_progress()
         shown = list(tour())
     except (ScenarioError, ConfigError, OSError) as error:
@@ -141,30 +242,35 @@ def chaos_test(argv: list[str]) -> int:
         return _give_up(error, args.seed)
     except KeyboardInterrupt:
         _end_progress()
-        print(_matrix(rows))
-        _say(f"interrupted after {len(rows)} runs; their traces are in {args.out}")
+        print(_matrices(done))
+        _say(f"interrupted after {len(done)} runs; their traces are in {args.out}")
         raise
-    verdicts += [Verdict.HOLDS if one.is_as_described else Verdict.VIOLATED for one in shown]
-    verdict = worst(verdicts)
+    done.sort(key=lambda result: sides.index(result.side))
+    verdict = worst(
+        [
+            *(result.verdict for result in done),
+            *(Verdict.HOLDS if one.is_as_described else Verdict.VIOLATED for one in shown),
+        ]
+    )
     if args.json:
         print(
             json.dumps(
                 {
                     "verdict": str(verdict),
                     "seed": args.seed,
-                    "runs": rows,
+                    "runs": [result.as_json() for result in done],
                     "museum": [one.as_json() for one in shown],
                 }
             )
         )
     else:
-        print(_matrix(rows))
+        print(_matrices(done))
         good = sum(one.is_as_described for one in shown)
         print(
             f"\nflaw museum: {good} of {len(shown)} exhibits as described "
             "(stormcast museum shows them)"
         )
-        print(f"verdict: {verdict}   seed {args.seed}   runs in {args.out}")
+        print(f"verdict: {verdict}   {len(done)} runs   seed {args.seed}   traces in {args.out}")
     return EXIT[verdict]
 
 
@@ -191,26 +297,8 @@ def museum(argv: list[str]) -> int:
     if args.json:
         print(json.dumps([one.as_json() for one in shown]))
     else:
-        rows: list[Sequence[str]] = [
-            ("exhibit", "guarantee", "flawed", "", "fixed", "", "witness of the flaw")
-        ]
-        for one in shown:
-            witness = next(
-                iter(one.as_json()["witness"]),
-                one.flawed.judgement.of(one.exhibit.guarantee).detail,
-            )
-            rows.append(
-                (
-                    one.exhibit.name,
-                    one.exhibit.guarantee,
-                    _setting(one.exhibit.flawed),
-                    str(one.flawed.verdict),
-                    _setting(one.exhibit.fixed),
-                    str(one.fixed.verdict),
-                    witness,
-                )
-            )
-        print(_table(rows))
+        wings = [[one for one in shown if one.exhibit.wing == wing] for wing in WINGS]
+        print("\n\n".join(_wing(wing) for wing in wings if wing))
     bad = [one.exhibit.name for one in shown if not one.is_as_described]
     if bad:
         _say(f"not as described: {', '.join(bad)}")
@@ -250,13 +338,12 @@ def search(argv: list[str]) -> int:
                 f"  again: stormcast search --from {one.seed} --seeds 1   "
                 f"kept: {args.out}/seed-{one.seed}"
             )
-        empty = empty_cells(result, GENERATIONS, tuple(KINDS))
+        empty = empty_cells(result)
         print(
             f"{result.seeds} seeds from {args.first}, {len(result.violations)} violated, "
             f"{len(result.unknown)} unknown, {result.events} events in {result.seconds:.1f}s"
         )
-        cells = len(GENERATIONS) * len(KINDS)
-        print(f"generation × fault: {cells - len(empty)} of {cells} met")
+        print(f"stack × fault: {len(CELLS) - len(empty)} of {len(CELLS)} met")
         if empty:
             print(f"not met: {', '.join('×'.join(cell) for cell in empty)}")
     if result.violations:
@@ -314,17 +401,6 @@ def compare(argv: list[str]) -> int:
     return EXIT[worst(Verdict[row.verdict.upper()] for row in rows)]
 
 
-# -- Scenarios -----------------------------------------------------------------------------------
-
-
-def library() -> Iterable[Scenario]:
-    """The scenario files that ship with the rig, in order of their names."""
-    folder = files("chaos").joinpath("scenarios")
-    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
-        if entry.name.endswith(".yaml") and entry.name.removesuffix(".yaml") not in NOT_FOR_ALL:
-            yield parse_scenario(entry.read_text(), entry.name)
-
-
 # -- Words and tables ------------------------------------------------------------------------------
 
 
@@ -344,22 +420,148 @@ def _report(outcome: Outcome) -> str:
         lines += [f"  {finding.guarantee} witness: {line}" for line in finding.witness]
     bitten = ", ".join(f"{fault} {count}" for fault, count in run.bites.items())
     lines.append(f"faults, and how often each had an effect: {bitten or 'none'}")
+    if run.control:
+        control = ", ".join(
+            f"{what} {total / len(run.lives):.0f} (most {run.control_most[what]})"
+            for what, total in run.control.items()
+        )
+        lines.append(f"control frames per member of the group: {control}")
     lines.append(f"run: {outcome.directory}")
     return "\n".join(lines)
 
 
-def _matrix(rows: Sequence[dict[str, object]]) -> str:
-    """Scenario and timing down, generation across."""
+ENDS: Final = {
+    "done": "nothing smaller fails",
+    "budget": "the time is up: a larger --budget may find smaller ones",
+    "interrupted": "interrupted: this is the smallest so far",
+}
+"""Why a search for a smaller scenario ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """A failed run, and the smallest scenario that was found to fail like it."""
+
+    shrinker: Shrinker
+    kept: KeptRun
+    out: Path
+    end: str
+    """One of ENDS."""
+
+    @property
+    def command(self) -> str:
+        """What runs it again."""
+        dice = "" if self.kept.fate == DICE else f" --fate {self.kept.fate}"
+        return f"stormcast run {shlex.quote(str(self.out))} --seed {self.kept.seed}{dice}"
+
+    @property
+    def text(self) -> str:
+        """The file."""
+        shrinker = self.shrinker
+        return regression(shrinker.best, shrinker.first.size, self.kept.seed, self.command)
+
+    def as_json(self) -> dict[str, object]:
+        """What `stormcast shrink --json` prints."""
+        first, best, tally = self.shrinker.first, self.shrinker.best, self.shrinker.tally
+        return {
+            "scenario": first.scenario.name,
+            "run": str(self.kept.directory),
+            "seed": self.kept.seed,
+            "fate": self.kept.fate,
+            "guarantee": best.failure.guarantee,
+            "detail": best.failure.detail,
+            "witness": list(best.failure.witness),
+            "before": first.size.as_json(),
+            "after": best.size.as_json(),
+            "end": self.end,
+            "runs": tally.runs,
+            "crashes": tally.crashes,
+            "file": str(self.out),
+            "replay": self.command,
+        }
+
+    def report(self) -> str:
+        """What `stormcast shrink` prints."""
+        first, best, tally = self.shrinker.first, self.shrinker.best, self.shrinker.tally
+        lines = [
+            self.text,
+            f"before: {first.size}",
+            f"after:  {best.size}",
+            f"{best.failure.guarantee}: {best.failure.detail}",
+            *(f"  witness: {line}" for line in best.failure.witness),
+            f"{tally.runs} runs, {tally.kept} found smaller; {ENDS[self.end]}",
+        ]
+        if tally.crashes:
+            lines.append(f"{len(tally.crashes)} runs broke off, the first: {tally.crashes[0]}")
+        return "\n".join([*lines, f"written: {self.out}", f"again: {self.command}"])
+
+
+def _nothing_to_shrink(kept: KeptRun, nothing: NothingToShrink) -> int:
+    """A run that does not fail, or not any more."""
+    _say(f"stormcast: nothing to shrink: {nothing}")
+    if kept.verdict["verdict"] == str(Verdict.VIOLATED) and nothing.verdict < Verdict.VIOLATED:
+        _say(f"it was violated when it ran: stormcast replay {kept.directory} shows what changed")
+    return EXIT[Verdict.UNKNOWN] if nothing.verdict is Verdict.UNKNOWN else USAGE
+
+
+def _no_longer(kept: KeptRun, error: Exception) -> int:
+    """A kept scenario that this version refuses: which is no wonder if it is another version."""
+    _say(f"stormcast: the scenario of {kept.directory} cannot be run: {error}")
+    for name, (then, now) in kept.other_versions().items():
+        _say(f"version of {name}: {then}, now {now}")
+    return UNSUPPORTED if kept.other_versions() or isinstance(error, Unsupported) else USAGE
+
+
+def _matrices(results: Sequence[SideResult]) -> str:
+    """One table for members on their own, one for groups, each without columns that are empty."""
+    tables = []
+    for is_group, columns in ((False, GENERATIONS), (True, GROUP_STACKS)):
+        rows = [result for result in results if result.side.is_group == is_group]
+        if rows:
+            tables.append(_matrix(rows, columns))
+    return "\n\n".join(tables)
+
+
+def _matrix(results: Sequence[SideResult], columns: Sequence[str]) -> str:
+    """Scenario and timing down, generation or stack across."""
     by_line: dict[tuple[str, str], dict[str, str]] = {}
-    for row in rows:
-        by_line.setdefault((str(row["scenario"]), str(row["timing"])), {})[str(row["unicast"])] = (
-            str(row["verdict"])
-        )
-    table: list[Sequence[str]] = [("scenario", "timing", *GENERATIONS)]
+    for result in results:
+        side = result.side
+        by_line.setdefault((side.name, side.timing), {})[side.kind] = str(result.verdict)
+    table: list[Sequence[str]] = [("scenario", "timing", *columns)]
     table += [
-        (*line, *(cells.get(name, "-") for name in GENERATIONS)) for line, cells in by_line.items()
+        (*line, *(cells.get(name, "-") for name in columns))
+        for line, cells in sorted(by_line.items())
     ]
     return _table(table)
+
+
+def _wing(shown: Sequence[Shown]) -> str:
+    """The exhibits of one wing of the museum."""
+    rows: list[Sequence[str]] = [
+        (
+            f"exhibit ({shown[0].exhibit.wing})",
+            "guarantee",
+            "flawed",
+            "",
+            "fixed",
+            "",
+            "witness of the flaw",
+        )
+    ]
+    rows += [
+        (
+            one.exhibit.name,
+            one.exhibit.guarantee,
+            _setting(one.exhibit.flawed),
+            str(one.flawed.verdict),
+            _setting(one.exhibit.fixed),
+            str(one.fixed.verdict),
+            one.shown_witness,
+        )
+        for one in shown
+    ]
+    return _table(rows)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
@@ -370,10 +572,10 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _setting(values: object) -> str:
-    assert isinstance(values, dict)
-    rest = [f"{key}={str(value).lower()}" for key, value in values.items() if key != "unicast"]
-    return " ".join([str(values["unicast"]), *rest])
+def _setting(values: Setting) -> str:
+    """What runs, and what it is set to."""
+    what, *rest = values.items()
+    return " ".join([str(what[1]), *(f"{key}={str(value).lower()}" for key, value in rest)])
 
 
 def _parser(name: str, about: str) -> argparse.ArgumentParser:
@@ -400,6 +602,13 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r}: write a whole number from 1")
     return int(text)
+
+
+def _duration(text: str) -> float:
+    try:
+        return DURATION.parse(text)
+    except UnitError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 def _unsupported(refusal: Unsupported, *, as_json: bool, seed: int) -> int:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.generate import MIN_BITES, MIN_MESSAGES, cell_of, generate
+from chaos.generate import CELLS, Cell, cell_of, generate, least_of
 from chaos.oracles.verdict import Verdict, worst
 from chaos.runner import Outcome, run_scenario, write_run
+from chaos.scenario import Scenario
+from chaos.timeline import CURES, WORDS
 
 CHUNK: Final = 20
 ATTEMPTS: Final = 8
@@ -43,14 +45,14 @@ class SearchResult:
     seconds: float = 0.0
     violations: list[SeedResult] = field(default_factory=list)
     unknown: list[SeedResult] = field(default_factory=list)
-    cells: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How often each generation met each kind of fault that bit."""
+    cells: Counter[Cell] = field(default_factory=Counter)
+    """How often each generation or stack met each kind of fault that bit."""
 
     def add(self, result: SeedResult) -> None:
         self.seeds += 1
         self.events += result.events
-        generation, _leading = cell_of(result.seed)
-        self.cells.update((generation, kind) for kind in result.faults)
+        what, _leading = cell_of(result.seed)
+        self.cells.update((what, kind) for kind in result.faults)
         if result.verdict is Verdict.VIOLATED:
             self.violations.append(result)
         elif result.verdict is Verdict.UNKNOWN:
@@ -75,16 +77,32 @@ def run_seed(
     seed: int, make_unicast: Callable[..., Any] | None = None, out: Path | None = None
 ) -> SeedResult:
     """Draw scenarios for a seed until one bites, run it, judge it."""
-    for attempt in range(ATTEMPTS):
-        scenario = generate(seed, attempt)
-        outcome = run_scenario(scenario, seed, make_unicast=make_unicast, min_bites=0)
-        bitten = sum(1 for count in outcome.run.bites.values() if count)
-        enough = bitten >= MIN_BITES and outcome.run.sent >= MIN_MESSAGES
-        if enough or outcome.verdict is Verdict.VIOLATED:
-            break
+    outcome, enough = outcome_of(seed, make_unicast)
     if out is not None and outcome.verdict is not Verdict.HOLDS:
         write_run(outcome, out / f"seed-{seed}")
     return _summary(seed, outcome, enough=enough)
+
+
+def outcome_of(
+    seed: int,
+    make_unicast: Callable[..., Any] | None = None,
+    make_multicast: Callable[..., Any] | None = None,
+) -> tuple[Outcome, bool]:
+    """The first run of a seed that is worth judging, or proves a violation; and whether it is."""
+    least = least_of(seed)
+    for attempt in range(ATTEMPTS):
+        outcome = run_scenario(
+            generate(seed, attempt),
+            seed,
+            make_unicast=make_unicast,
+            make_multicast=make_multicast,
+            min_bites=0,
+        )
+        bitten = sum(1 for count in outcome.run.bites.values() if count)
+        enough = bitten >= least.bites and outcome.run.sent >= least.messages
+        if enough or outcome.verdict is Verdict.VIOLATED:
+            break
+    return outcome, enough
 
 
 def _summary(seed: int, outcome: Outcome, *, enough: bool) -> SeedResult:
@@ -94,15 +112,19 @@ def _summary(seed: int, outcome: Outcome, *, enough: bool) -> SeedResult:
         for finding in outcome.judgement.findings
         if finding.verdict is not Verdict.HOLDS
     )
-    kinds = {
-        outcome.run.kinds[fault]
-        for fault, count in outcome.run.bites.items()
-        if count and fault in outcome.run.kinds
-    }
+    kinds = {kind for fault, kind in _kinds(outcome.scenario) if outcome.run.bites.get(fault)}
     verdict = outcome.verdict if enough else worst([outcome.verdict, Verdict.UNKNOWN])
     return SeedResult(
         seed, verdict, outcome.run.events, outcome.run.sent, tuple(sorted(kinds)), broken
     )
+
+
+def _kinds(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Every fault of a scenario, by the id that it runs under, and its word in the file: what it
+    is made of (a churn of leaves and joins) may go by other words."""
+    steps = (step for step in scenario.timeline if not isinstance(step.action, CURES))
+    for number, step in enumerate(steps, 1):
+        yield step.name or f"f{number}", WORDS[type(step.action)]
 
 
 def search(
@@ -150,13 +172,6 @@ def _run_guarded(seed: int, out: Path | None) -> SeedResult:
         return SeedResult(seed, Verdict.VIOLATED, 0, 0, (), (f"crash: {error!r}",))
 
 
-def empty_cells(
-    result: SearchResult, generations: tuple[str, ...], kinds: tuple[str, ...]
-) -> list[tuple[str, str]]:
-    """Which generation never met which kind of fault."""
-    return [
-        (generation, kind)
-        for generation in generations
-        for kind in kinds
-        if not result.cells[generation, kind]
-    ]
+def empty_cells(result: SearchResult, cells: Iterable[Cell] = CELLS) -> list[Cell]:
+    """Which generation or stack never met which kind of fault."""
+    return [cell for cell in cells if not result.cells[cell]]

@@ -31,6 +31,8 @@ class Exit(IntEnum):
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("run a scenario file and judge it", "chaos.cli:run"),
+    "replay": ("run a run directory again and compare every byte", "chaos.cli:replay"),
+    "shrink": ("make a failing run's scenario as small as it can be", "chaos.cli:shrink"),
     "plan": ("print the timed steps of a scenario and seed", "chaos.cli:plan"),
     "chaos-test": ("run every scenario file and print the verdicts", "chaos.cli:chaos_test"),
     "museum": ("show each known flaw, and that its fix removes it", "chaos.cli:museum"),

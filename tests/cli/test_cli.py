@@ -13,10 +13,15 @@ import pytest
 
 from bench.micro import __main__ as micro
 from chaos.cluster import GENERATIONS
+from chaos.library import GROUP_STACKS
 from chaos.museum import EXHIBITS
 from node.core.errors import NodeError
 from stormcast.cli import COMMANDS, Exit, main
 
+MUSEUM_PIECES = {("unicast", generation) for generation in GENERATIONS} | {
+    ("stack", "group-museum"),
+    ("stack", "mcast-museum"),
+}
 HEALTHY = """\
 name: healthy
 guarantees: [G1, G2, G3]
@@ -323,8 +328,8 @@ def test_a_workload_that_the_simulator_has_not_is_unsupported(shell: Shell) -> N
     assert said.code == 3
     assert said.json == {
         "verdict": "unsupported",
-        "reason": "to-all needs multicast: this simulator has no multicast protocol yet; "
-        "use unicast loads",
+        "reason": "to-all needs multicast: stack unicast-only has no multicast; "
+        "choose one with a group, such as udp",
         "guarantees": {},
         "seed": 2,
         "run": None,
@@ -471,8 +476,9 @@ def test_the_museum_is_a_list_of_exhibits(shell: Shell) -> None:
     for row in said.json:
         assert row["flawed_verdict"] == "violated"
         assert row["fixed_verdict"] == "holds"
-        assert row["flawed"]["unicast"] in GENERATIONS
-        assert row["fixed"]["unicast"] in GENERATIONS
+        for side in (row["flawed"], row["fixed"]):
+            what, runs = next(iter(side.items()))
+            assert (what, runs) in MUSEUM_PIECES
 
 
 def test_one_exhibit_may_be_named(shell: Shell) -> None:
@@ -481,6 +487,9 @@ def test_one_exhibit_may_be_named(shell: Shell) -> None:
     assert len(said.out.splitlines()) == 2
     assert "UNICAST conn_ids=none" in said.out
     assert "seed 2" in said.err
+    said = shell("museum", "--exhibit", "disordered-sending")
+    assert said.code == 0
+    assert "80 requests for 200 messages" in said.out
     said = shell("museum", "--exhibit", "stored-forever")
     assert (said.code, said.out) == (2, "")
     assert "no exhibit named stored-forever; there are: stored-for-ever, " in said.err
@@ -505,7 +514,7 @@ def test_a_search_may_begin_anywhere(shell: Shell) -> None:
     said = shell("search", "--seeds", 1, "--from", 1234, "--workers", 1)
     assert said.code == 0
     assert said.out.startswith("1 seeds from 1234, 0 violated, 0 unknown, ")
-    assert "generation × fault: " in said.out
+    assert "stack × fault: " in said.out
 
 
 @pytest.mark.parametrize("flag", ["--seeds", "--workers"])
@@ -533,7 +542,7 @@ def test_a_comparison_has_a_row_per_generation(shell: Shell) -> None:
 def test_the_chaos_test_prints_a_table_and_one_verdict(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a library of one file: five generations, one timing, and the museum."""
+    """With a library of one file or two: five generations or three stacks, and the museum."""
     from chaos.scenario import parse_scenario  # noqa: PLC0415 only here
 
     monkeypatch.setattr("chaos.cli.library", lambda: [parse_scenario(HEALTHY)])
@@ -545,10 +554,20 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     assert all((shell.folder / row["run"] / "verdict.json").is_file() for row in said.json["runs"])
     assert len(said.json["museum"]) == len(EXHIBITS)
 
+    group = parse_scenario(HEALTHY.replace("members: 2", "members: 2, stack: tcp"))
+    monkeypatch.setattr("chaos.cli.library", lambda: [parse_scenario(HEALTHY), group])
+    said = shell("chaos-test", "--timing", "fast", "--out", "kept", "--workers", 2)
+    assert said.code == 0
+    words = [line.split() for line in said.out.splitlines()]
+    assert ["scenario", "timing", *GENERATIONS] in words
+    assert ["scenario", "timing", *GROUP_STACKS] in words
+    assert ["healthy", "fast", "-", "-", "holds", "holds", "holds"] in words
+    assert "verdict: holds   8 runs   seed 1" in said.out
+
     monkeypatch.setattr("chaos.cli.library", lambda: [parse_scenario(TOOTHLESS)])
     said = shell("chaos-test", "--timing", "fast", "--out", "kept")
     assert said.code == 3
-    assert "verdict: unknown   seed 1" in said.out
+    assert "verdict: unknown   5 runs   seed 1" in said.out
 
 
 # -- bench -----------------------------------------------------------------------------------------

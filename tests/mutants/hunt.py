@@ -1,20 +1,27 @@
-"""The search for one mutant: consecutive seeds of its generations, until one is violated."""
+"""The search for one mutant: consecutive seeds of its cells, until one is violated."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice
+from typing import Final
 
-from chaos.generate import cell_of, generate
 from chaos.oracles.verdict import Verdict
-from chaos.runner import run_scenario
-from chaos.search import ATTEMPTS, run_seed
-from tests.mutants.mutants import Mutant
+from chaos.search import outcome_of
+from tests.mutants.groups import GROUP_BLIND, GROUP_MUTANTS, GroupMutant
+from tests.mutants.mutants import BLIND, MUTANTS, Mutant
 
 SEEDS = 500
 """How many of its seeds a mutant may take."""
+BLIND_SEEDS = 40
+"""Enough to notice that a blind spot is mended, and cheap while it is not."""
 CRASH = "crash"
+
+AnyMutant = Mutant | GroupMutant
+ALL_MUTANTS: Final[dict[str, AnyMutant]] = {**MUTANTS, **GROUP_MUTANTS}
+ALL_BLIND: Final = {**BLIND, **GROUP_BLIND}
+assert len(ALL_MUTANTS) == len(MUTANTS) + len(GROUP_MUTANTS), "two mutants share a name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,38 +30,34 @@ class Catch:
 
     seed: int
     needed: int
-    """Seeds of the mutant's generations up to this one."""
+    """Seeds of the mutant's cells up to this one."""
     broken: tuple[str, ...]
     """Guarantees that it violated, or `crash`."""
     details: tuple[str, ...]
 
 
-def applicable(mutant: Mutant) -> Iterator[int]:
-    """The seeds whose generation a mutant is a bug of, from 0."""
-    return (seed for seed in count() if cell_of(seed)[0] in mutant.generations)
+def applicable(mutant: AnyMutant) -> Iterator[int]:
+    """The seeds in which to look for a mutant, from 0."""
+    return (seed for seed in count() if mutant.applies(seed))
 
 
-def hunt(mutant: Mutant, seeds: int = SEEDS) -> Catch | None:
+def hunt(mutant: AnyMutant, seeds: int = SEEDS) -> Catch | None:
     """Run applicable seeds until one is violated, or give up."""
+    if mutant.name in ALL_BLIND:
+        seeds = min(seeds, BLIND_SEEDS)
     for needed, seed in enumerate(islice(applicable(mutant), seeds), 1):
         try:
-            result = run_seed(seed, make_unicast=mutant.make_unicast)
+            with mutant.alive():
+                outcome, _enough = outcome_of(seed, mutant.make_unicast)
         except Exception as error:  # noqa: BLE001 whatever a bug makes of the run, it was noticed
             return Catch(seed, needed, (CRASH,), (f"{type(error).__name__}: {error}",))
-        if result.verdict is Verdict.VIOLATED:
-            return Catch(seed, needed, *_violated(mutant, seed))
-    return None
-
-
-def _violated(mutant: Mutant, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What was violated, and how. A seed's own result also names what stayed unknown."""
-    for attempt in range(ATTEMPTS):
-        scenario = generate(seed, attempt)
-        outcome = run_scenario(scenario, seed, make_unicast=mutant.make_unicast, min_bites=0)
         if outcome.verdict is Verdict.VIOLATED:
-            break
-    found = [
-        finding for finding in outcome.judgement.findings if finding.verdict is Verdict.VIOLATED
-    ]
-    details = tuple(f"{finding.guarantee}: {finding.detail}" for finding in found)
-    return tuple(dict.fromkeys(finding.guarantee for finding in found)), details
+            found = [
+                finding
+                for finding in outcome.judgement.findings
+                if finding.verdict is Verdict.VIOLATED
+            ]
+            broken = tuple(dict.fromkeys(finding.guarantee for finding in found))
+            details = tuple(f"{finding.guarantee}: {finding.detail}" for finding in found)
+            return Catch(seed, needed, broken, details)
+    return None

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, TypeVar
 
 from chaos.cluster import GENERATIONS
+from chaos.generate import cell_of
 from node.core import wire
+from node.core.gaps import Asked
 from node.core.model import FIRST, Payload
 from node.core.timing import Timing
 from node.core.window import Piece, ReceiveWindow, SendWindow, Stored
@@ -23,7 +26,6 @@ from node.protocols.port import Port
 from node.protocols.unicast import Unicast, UnicastConfig
 from node.protocols.unicast.entries import (
     Arrival,
-    Asked,
     Batch,
     ReceiverEntry,
     SenderEntry,
@@ -57,6 +59,19 @@ class Mutant:
     breaks: tuple[str, ...]
     """Guarantees of which at least one must be found broken."""
     bug: type[Unicast]
+
+    @property
+    def where(self) -> str:
+        """What the table shows of it."""
+        return "all" if self.generations == ALL else ", ".join(self.generations)
+
+    def applies(self, seed: int) -> bool:
+        """Whether a seed is of a generation that can have it."""
+        return cell_of(seed)[0] in self.generations
+
+    def alive(self) -> AbstractContextManager[None]:
+        """Nothing is to be prepared: the bug is handed in."""
+        return nullcontext()
 
     def make_unicast(
         self, config: UnicastConfig, timing: Timing, port: Port, first_conn: int
@@ -255,10 +270,12 @@ class SfsAnswerChangesTheStored(Unicast):
 class SentAndNotStored(Unicast):
     """What is sent on a connection that was closing is not kept for a resend."""
 
-    def send(self, peer: int, payloads: Sequence[Payload], flags: int, now: float) -> None:
+    def send(
+        self, peer: int, payloads: Sequence[Payload], flags: int, now: float, header: bytes = b""
+    ) -> None:
         entry = self._senders.get(peer)
         was_closing = entry is not None and entry.state is State.CLOSING
-        super().send(peer, payloads, flags, now)
+        super().send(peer, payloads, flags, now, header)
         if entry is not None and was_closing:
             entry.window.ack(entry.window.high)
 
@@ -274,9 +291,11 @@ class NumberedAndDropped(Unicast):
         self._drops = False
         self._dropped: set[Batch] = set()
 
-    def send(self, peer: int, payloads: Sequence[Payload], flags: int, now: float) -> None:
+    def send(
+        self, peer: int, payloads: Sequence[Payload], flags: int, now: float, header: bytes = b""
+    ) -> None:
         self._drops = self.room(peer)[0] == len(payloads)
-        super().send(peer, payloads, flags, now)
+        super().send(peer, payloads, flags, now, header)
         self._drops = False
 
     def _emit(self, entry: SenderEntry, lo: int, batch: Batch, flags: int, stamp: int) -> None:
@@ -294,7 +313,7 @@ class AsksAtFirstSight(Unicast):
     """The two-look rule is skipped: messages still under way are requested."""
 
     def _look_at_gaps(self, entry: ReceiverEntry, now: float) -> None:
-        entry.missing_before = max(entry.missing_before, entry.window.seen)
+        entry.gaps.missing_before = max(entry.gaps.missing_before, entry.window.seen)
         super()._look_at_gaps(entry, now)
 
 
@@ -305,7 +324,7 @@ class AsksAtEveryFrame(Unicast):
     def _take(self, entry: ReceiverEntry, arrival: Arrival, now: float) -> None:
         super()._take(entry, arrival, now)
         if missing := entry.window.missing(MORE):
-            entry.asked = entry.asked or [Asked(missing[-1][1], now)]
+            entry.gaps.asked = entry.gaps.asked or [Asked(missing[-1][1], now)]
             self._request(entry, missing, now)
 
 
@@ -313,12 +332,10 @@ class AsksAtEveryFrame(Unicast):
 class RequestsNotRepeated(Unicast):
     """A gap is requested once; when the request or its answer is lost, it stays."""
 
-    def _due_requests(
-        self, entry: ReceiverEntry, missing: list[tuple[int, int]], before: int, now: float
-    ) -> list[tuple[int, int]]:
-        for asked in entry.asked:
+    def _look_at_gaps(self, entry: ReceiverEntry, now: float) -> None:
+        for asked in entry.gaps.asked:
             asked.at = now
-        return super()._due_requests(entry, missing, before, now)
+        super()._look_at_gaps(entry, now)
 
 
 @mutant("JGRP-1868", ("C1",), ASKING)

@@ -16,9 +16,7 @@ if __package__ in {None, ""}:
     # Run as a file: the tree that the file is in, not one that is installed.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from chaos.cluster import GENERATIONS
-from tests.mutants.hunt import SEEDS, Catch, hunt
-from tests.mutants.mutants import BLIND, MUTANTS, Mutant
+from tests.mutants.hunt import ALL_BLIND, ALL_MUTANTS, SEEDS, AnyMutant, Catch, hunt
 
 BEGIN: Final = "<!-- mutants -->"
 END: Final = "<!-- /mutants -->"
@@ -26,25 +24,23 @@ END: Final = "<!-- /mutants -->"
 
 def hunt_named(name: str, seeds: int) -> tuple[str, Catch | None]:
     """What a worker does; a class made at run time does not travel, its name does."""
-    return name, hunt(MUTANTS[name], seeds)
+    return name, hunt(ALL_MUTANTS[name], seeds)
 
 
 def table(caught: dict[str, Catch | None]) -> str:
-    """One row per mutant: what it does, and the first seed of its generations that shows it."""
+    """One row per mutant: what it does, and the first seed of its cells that shows it."""
     rows = [
-        "| mutant | the bug | source | generations | broken | seeds needed | seed |",
+        "| mutant | the bug | source | where | broken | seeds needed | seed |",
         "|---|---|---|---|---|---:|---:|",
     ]
-    rows += [_row(MUTANTS[name], catch) for name, catch in caught.items()]
+    rows += [_row(ALL_MUTANTS[name], catch) for name, catch in caught.items()]
     return "\n".join(rows)
 
 
-def _row(mutant: Mutant, caught: Catch | None) -> str:
-    everywhere = mutant.generations == GENERATIONS
-    generations = "all" if everywhere else ", ".join(mutant.generations)
-    broken = ", ".join(caught.broken) if caught else f"none: {BLIND.get(mutant.name, 'missed')}"
+def _row(mutant: AnyMutant, caught: Catch | None) -> str:
+    broken = ", ".join(caught.broken) if caught else f"none: {ALL_BLIND.get(mutant.name, 'missed')}"
     needed, seed = (caught.needed, caught.seed) if caught else ("–", "–")
-    cells = (mutant.name, mutant.about, mutant.source, generations, broken, needed, seed)
+    cells = (mutant.name, mutant.about, mutant.source, mutant.where, broken, needed, seed)
     return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
@@ -65,14 +61,14 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
     options = parser.parse_args()
     with ProcessPoolExecutor(options.workers) as pool:
-        hunts = [pool.submit(hunt_named, name, options.seeds) for name in MUTANTS]
+        hunts = [pool.submit(hunt_named, name, options.seeds) for name in ALL_MUTANTS]
         caught = dict(one.result() for one in hunts)
     rows = table(caught)
     if options.write:
         options.write.write_text(written(options.write.read_text(), rows))
     else:
         print(rows)
-    missed = [name for name, catch in caught.items() if catch is None and name not in BLIND]
+    missed = [name for name, catch in caught.items() if catch is None and name not in ALL_BLIND]
     if missed:
         print("missed:", ", ".join(missed), file=sys.stderr)
     return 1 if missed else 0

@@ -6,25 +6,22 @@ import pytest
 
 from chaos.oracles.verdict import CHECKS, Verdict
 from chaos.search import run_seed
-from tests.mutants.hunt import CRASH, SEEDS, hunt
-from tests.mutants.mutants import BLIND, MUTANTS, Mutant
-
-BLIND_SEEDS = 40
-"""Enough to notice that a blind spot is mended, and cheap while it is not."""
+from tests.mutants.groups import GroupMutant, Patches
+from tests.mutants.hunt import ALL_BLIND, ALL_MUTANTS, CRASH, AnyMutant, hunt
 
 pytestmark = pytest.mark.slow
 
 
-def _parameter(mutant: Mutant) -> object:
-    reason = BLIND.get(mutant.name)
+def _parameter(mutant: AnyMutant) -> object:
+    reason = ALL_BLIND.get(mutant.name)
     marks = [pytest.mark.xfail(reason=reason)] if reason else []
     return pytest.param(mutant, id=mutant.name, marks=marks)
 
 
-@pytest.mark.parametrize("mutant", [_parameter(mutant) for mutant in MUTANTS.values()])
-def test_a_mutant_is_caught(mutant: Mutant) -> None:
+@pytest.mark.parametrize("mutant", [_parameter(mutant) for mutant in ALL_MUTANTS.values()])
+def test_a_mutant_is_caught(mutant: AnyMutant) -> None:
     """Within 500 of its seeds, by a guarantee that it breaks, and the product holds on that one."""
-    caught = hunt(mutant, BLIND_SEEDS if mutant.name in BLIND else SEEDS)
+    caught = hunt(mutant)
 
     assert caught is not None, f"{mutant.about} Nothing noticed it."
     assert {*mutant.breaks, CRASH} & {*caught.broken}, caught.details
@@ -34,5 +31,30 @@ def test_a_mutant_is_caught(mutant: Mutant) -> None:
 @pytest.mark.parametrize("guarantee", CHECKS)
 def test_every_guarantee_has_a_mutant(guarantee: str) -> None:
     assert any(
-        guarantee in mutant.breaks for mutant in MUTANTS.values() if mutant.name not in BLIND
+        guarantee in mutant.breaks
+        for mutant in ALL_MUTANTS.values()
+        if mutant.name not in ALL_BLIND
     )
+
+
+def test_a_bug_ends_with_its_run() -> None:
+    """Also what was inherited is as it was before."""
+
+    class Product:
+        def says(self) -> str:
+            return "sound"
+
+    class Part(Product):
+        pass
+
+    def bug(patches: Patches) -> None:
+        patches.put(Part, "says", lambda _self: "broken")
+
+    mutant = GroupMutant(
+        name="x", about="x", source="x", stacks=(), kinds=(), breaks=(), bug=bug
+    )  # fmt: skip
+    with mutant.alive():
+        assert Part().says() == "broken"
+        assert Product().says() == "sound"
+    assert Part().says() == "sound"
+    assert "says" not in vars(Part)

@@ -1,9 +1,6 @@
-"""A seed to a scenario: every generation meets every kind of fault, mixed with others.
+"""Scenarios of unicast alone: two to four members, one generation, every kind of fault.
 
-The grid of generation × fault is walked by the seed, so no cell stays empty for long; everything
-else is
-drawn. Times are chosen so that faults fall into traffic, and so that no frame is under way longer
-than a
+Times are chosen so that faults fall into traffic, and so that no frame is under way longer than a
 closed connection is remembered.
 """
 
@@ -14,8 +11,10 @@ from random import Random
 from typing import Final
 
 from chaos import faults
-from chaos.cluster import GENERATIONS, Cluster
+from chaos.cluster import Cluster
 from chaos.faults import Link
+from chaos.generate import draw as draws
+from chaos.generate.draw import Draw
 from chaos.scenario import Limits, Scenario
 from chaos.timeline import Step
 from chaos.workload import Load
@@ -26,86 +25,6 @@ MIN_MESSAGES: Final = 1000
 MIN_BITES: Final = 3
 CONTROL_KINDS: Final = ("ACK", "XMIT_REQ", "SFS", "STABLE", "CLOSE")
 FROM_RECEIVER: Final = frozenset({"ACK", "XMIT_REQ", "SFS", "STABLE"})
-
-Names = tuple[str, ...]
-
-
-class Draw:
-    """The dice of one scenario, and what they may point at."""
-
-    def __init__(self, random: Random, members: Names) -> None:
-        self.random = random
-        self.members = members
-        self.busy: tuple[tuple[str, str], ...] = ()
-        """Sender and receiver of each load between two members."""
-
-    def pair(self) -> tuple[str, str]:
-        """Two different members, mostly such that the first sends to the second."""
-        if self.busy and self.random.random() < 0.7:
-            return self.random.choice(self.busy)
-        one, other = self.random.sample(self.members, 2)
-        return one, other
-
-    def side(self) -> tuple[Names, Names]:
-        """One directed link, or all of them."""
-        if self.random.random() < 0.4:
-            return self.members, self.members
-        source, dest = self.pair()
-        return (source,), (dest,)
-
-    def seconds(self, low: float, high: float) -> float:
-        return round(self.random.uniform(low, high), 3)
-
-    def share(self, low: float, high: float) -> float:
-        return round(self.random.uniform(low, high), 3)
-
-
-def _loss(draw: Draw) -> faults.Action:
-    sources, dests = draw.side()
-    return faults.Loss(sources=sources, dests=dests, rate=draw.share(0.02, 0.6))
-
-
-def _delay(draw: Draw) -> faults.Action:
-    sources, dests = draw.side()
-    return faults.Delay(
-        sources=sources, dests=dests, delay=draw.seconds(0.001, 0.3), jitter=draw.seconds(0.0, 0.3)
-    )
-
-
-def _duplicate(draw: Draw) -> faults.Action:
-    sources, dests = draw.side()
-    return faults.Duplicate(sources=sources, dests=dests, rate=draw.share(0.05, 0.5))
-
-
-def _reorder(draw: Draw) -> faults.Action:
-    sources, dests = draw.side()
-    return faults.Reorder(
-        sources=sources, dests=dests, rate=draw.share(0.05, 0.5), by=draw.seconds(0.002, 1.0)
-    )
-
-
-def _corrupt(draw: Draw) -> faults.Action:
-    sources, dests = draw.side()
-    return faults.Corrupt(sources=sources, dests=dests, rate=draw.share(0.02, 0.3))
-
-
-def _cut(draw: Draw) -> faults.Action:
-    source, dest = draw.pair()
-    return faults.Cut(sources=(source,), dests=(dest,))
-
-
-def _partition(draw: Draw) -> faults.Action:
-    shuffled = list(draw.members)
-    draw.random.shuffle(shuffled)
-    at = draw.random.randint(1, len(shuffled) - 1)
-    return faults.Partition(groups=(tuple(shuffled[:at]), tuple(shuffled[at:])))
-
-
-def _bandwidth(draw: Draw) -> faults.Action:
-    sources, dests = draw.side()
-    return faults.Bandwidth(
-        sources=sources, dests=dests, rate=float(draw.random.randint(2_000, 40_000))
-    )
 
 
 def _rule(draw: Draw) -> faults.Action:
@@ -250,14 +169,14 @@ def _set(draw: Draw) -> faults.Action:
 
 
 KINDS: Final[dict[str, Callable[[Draw], faults.Action]]] = {
-    "loss": _loss,
-    "delay": _delay,
-    "duplicate": _duplicate,
-    "reorder": _reorder,
-    "corrupt": _corrupt,
-    "cut": _cut,
-    "partition": _partition,
-    "bandwidth": _bandwidth,
+    "loss": draws.loss,
+    "delay": draws.delay,
+    "duplicate": draws.duplicate,
+    "reorder": draws.reorder,
+    "corrupt": draws.corrupt,
+    "cut": draws.cut,
+    "partition": draws.partition,
+    "bandwidth": draws.bandwidth,
     "rule": _rule,
     "restart": _restart,
     "pause": _pause,
@@ -284,16 +203,9 @@ LASTING: Final = frozenset(
 )
 
 
-def cell_of(seed: int) -> tuple[str, str]:
-    """The generation and the leading fault of a seed."""
-    kinds = tuple(KINDS)
-    return GENERATIONS[seed % len(GENERATIONS)], kinds[seed // len(GENERATIONS) % len(kinds)]
-
-
-def generate(seed: int, attempt: int = 0) -> Scenario:
-    """The scenario of a seed; `attempt` draws another one for the same cell."""
+def generate(seed: int, attempt: int, generation: str, leading: str) -> Scenario:
+    """The scenario of a seed in a cell of the grid; `attempt` draws another one for it."""
     random = Random(f"stormcast/{seed}/{attempt}")
-    generation, leading = cell_of(seed)
     members = tuple(f"n{number}" for number in range(random.choice((2, 2, 2, 3, 3, 4))))
     draw = Draw(random, members)
     workload = _workload(draw)

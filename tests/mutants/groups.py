@@ -1,0 +1,613 @@
+"""Known bugs of whole groups, brought back one at a time: membership, multicast, stability, flow.
+
+A group mutant replaces methods of the product's classes for as long as a run lasts. What it breaks
+may need a rare moment, so each names the stacks that have the code and, mostly, the kinds of fault
+that lead to the moment: seeds of those cells alone are tried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from chaos.generate import cell_of, is_group
+from chaos.generate.groups import STACKS
+from node.core import gaps, wire
+from node.core.ack_table import AckTable
+from node.core.digest import Digest
+from node.core.model import DONT_LOOPBACK, Address, View
+from node.core.window import SendWindow
+from node.protocols.events import Confirmed
+from node.protocols.flow import FlowControl, Mfc
+from node.protocols.frag import Reassembler
+from node.protocols.gms import plan
+from node.protocols.gms.coordinator import Coordinator
+from node.protocols.gms.messages import pack_view
+from node.protocols.gms.state import Membership
+from node.protocols.multicast import Mcast, Multicast, Nakack2, receiving
+from node.protocols.stable import Stable
+from node.protocols.verify_suspect2 import VerifySuspect2
+
+NAKACK: Final = ("udp", "tcp", "tcp-nio2", "tcp-no-retransmit")
+"""Stacks with NAKACK2, STABLE and MFC."""
+REPAIRING: Final = ("udp", "mcast", "tcp", "tcp-nio2")
+LOSSY: Final = ("udp", "mcast")
+NEVER_REPAIRS: Final = ("tcp-no-retransmit",)
+PARTING: Final = ("partition", "cut", "pause", "install-view")
+"""Faults after which groups merge."""
+LOSING: Final = ("loss", "gilbert-elliott", "nth-loss", "corrupt")
+COMING: Final = ("join", "restart", "leave", "crash", "churn")
+"""Faults that change who is there."""
+
+
+class Patches:
+    """Attributes of classes and modules, replaced for a while."""
+
+    def __init__(self) -> None:
+        self._old: list[tuple[Any, str, Any]] = []
+
+    def put(self, owner: Any, name: str, value: object) -> None:
+        """Replace one; it must be there."""
+        self._old.append((owner, name, vars(owner).get(name, self)))
+        assert hasattr(owner, name), f"{owner} has no {name}"
+        setattr(owner, name, value)
+
+    def method(self, owner: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Replace the method of the same name."""
+
+        def put(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.put(owner, function.__name__, function)
+            return function
+
+        return put
+
+    def undo(self) -> None:
+        """Put everything back."""
+        while self._old:
+            owner, name, value = self._old.pop()
+            if value is self:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMutant:
+    """One known bug, and what is expected of the search that meets it."""
+
+    name: str
+    about: str
+    source: str
+    """The issue or the invariant that describes it."""
+    stacks: tuple[str, ...]
+    """Those that have the code."""
+    kinds: tuple[str, ...]
+    """Leading faults of the seeds that are tried; empty: all."""
+    breaks: tuple[str, ...]
+    """Guarantees of which at least one must be found broken."""
+    bug: Callable[[Patches], None]
+
+    make_unicast: None = None
+    """Unicast is the product's."""
+
+    @property
+    def where(self) -> str:
+        """What the table shows of it."""
+        return "all stacks" if self.stacks == STACKS else ", ".join(self.stacks)
+
+    def applies(self, seed: int) -> bool:
+        """Whether a seed is of a cell in which to look for it."""
+        if not is_group(seed):
+            return False
+        stack, kind = cell_of(seed)
+        return stack in self.stacks and (not self.kinds or kind in self.kinds)
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """While this lasts the product has the bug."""
+        patches = Patches()
+        try:
+            self.bug(patches)
+            yield
+        finally:
+            patches.undo()
+
+
+GROUP_MUTANTS: Final[dict[str, GroupMutant]] = {}
+Bug = TypeVar("Bug", bound=Callable[[Patches], None])
+
+
+def mutant(
+    source: str,
+    breaks: tuple[str, ...],
+    stacks: tuple[str, ...] = STACKS,
+    kinds: tuple[str, ...] = (),
+) -> Callable[[Bug], Bug]:
+    """Register a bug under the name of its function, described by its docstring."""
+
+    def register(bug: Bug) -> Bug:
+        name = re.sub("_", "-", bug.__name__)
+        GROUP_MUTANTS[name] = GroupMutant(
+            name=name,
+            about=" ".join((bug.__doc__ or "").split()),
+            source=source,
+            stacks=stacks,
+            kinds=kinds,
+            breaks=breaks,
+            bug=bug,
+        )
+        return bug
+
+    return register
+
+
+# -- Stability ------------------------------------------------------------------------------------
+
+
+def _of_votes(stable: Stable, delivered: Callable[[Sequence[int]], int]) -> Digest:
+    """Stability over the votes that are there, by another rule than the product's."""
+    votes = [digest.seqnos for _number, digest in stable._votes.values()]
+    result = {}
+    for member in stable._members:
+        pairs = [vote[member] for vote in votes if member in vote] or [(0, 0)]
+        high = max(received for _delivered, received in pairs)
+        result[member] = min(delivered([pair[0] for pair in pairs]), high), high
+    return Digest(result)
+
+
+@mutant("M-3, P-16", ("G6", "G1"), NAKACK)
+def stable_at_the_maximum(patches: Patches) -> None:
+    """What any member has delivered counts as stable."""
+
+    @patches.method(Stable)
+    def _minimum(self: Stable) -> Digest:
+        return _of_votes(self, max)
+
+    _believing(patches)
+
+
+def _believing(patches: Patches) -> None:
+    """Members take whatever stability they are told."""
+
+    @patches.method(Stable)
+    def _objection(self: Stable, head: Any, view_id: Any, digest: Digest) -> str:
+        return "" if view_id == self._view_id else "other-view"
+
+
+@mutant("M-3, P-16", ("G6", "G1"), NAKACK)
+def stable_without_all_votes(patches: Patches) -> None:
+    """Stability is the minimum over those that have voted, whoever has not."""
+
+    @patches.method(Stable)
+    def _minimum(self: Stable) -> Digest:
+        return _of_votes(self, min)
+
+    @patches.method(Stable)
+    def _consider(self: Stable, now: float, *, is_urgent: bool) -> None:
+        if self._count_own() and self._is_progress():
+            self._announce(now, asks=False)
+
+    _believing(patches)
+
+
+@mutant("P-16, JGRP-1638", ("G6", "G1"), NAKACK, COMING + PARTING)
+def stable_mixes_views(patches: Patches) -> None:
+    """Votes of the view before count in the next one, whose joiners are not among them."""
+    on_view = Stable.on_view
+
+    @patches.method(Stable)
+    def on_view(self: Stable, view: View, now: float, old: Any = on_view) -> None:
+        votes, known = self._votes, self.stable
+        old(self, view, now)
+        self._votes, self.stable = votes, known
+
+    @patches.method(Stable)
+    def _minimum(self: Stable) -> Digest:
+        return _of_votes(self, min)
+
+    _believing(patches)
+
+
+@mutant("JGRP-1904", ("G1", "G5", "A1", "G8"), ("udp",), LOSING)
+def last_is_never_missed(patches: Patches) -> None:
+    """A last message that was lost is neither announced nor noticed by stability."""
+    old = Nakack2.on_stability
+
+    @patches.method(Nakack2)
+    def on_stability(self: Nakack2, digest: Digest, now: float) -> None:
+        old(self, Digest({peer: (low, low) for peer, (low, _high) in digest.seqnos.items()}), now)
+
+    @patches.method(Nakack2)
+    def _has_more_to_announce(self: Nakack2) -> bool:
+        return False
+
+
+# -- Windows at joins and merges ------------------------------------------------------------------
+
+
+@mutant("JGRP-699, JGRP-948", ("G1", "A1"), STACKS, PARTING)
+def merge_replaces_all_windows(patches: Patches) -> None:
+    """A merge also replaces windows of senders that were connected all the time."""
+    old = Multicast._adopt_digest
+
+    @patches.method(Multicast)
+    def _adopt_digest(self: Multicast, digest: Digest, mutual: Any, now: float) -> None:
+        old(self, digest, None if mutual is None else frozenset(), now)
+
+
+@mutant("JGRP-700", ("G1", "G2", "G3", "G4", "G6", "L1", "A1"), STACKS, PARTING)
+def merge_overwrites_own_window(patches: Patches) -> None:
+    """A merge has a member count its own messages anew."""
+    old = Multicast._adopt_digest
+
+    @patches.method(Multicast)
+    def _adopt_digest(self: Multicast, digest: Digest, mutual: Any, now: float) -> None:
+        old(self, digest, mutual, now)
+        if mutual is not None:
+            self.own = SendWindow(self.config.window_messages, self.config.window_bytes)
+            self.own_delivered = 0
+
+
+@mutant("JGRP-948, JGRP-1690", ("G2", "G1", "A1", "C1"), STACKS, PARTING)
+def merge_believes_hearsay(patches: Patches) -> None:
+    """A merge has windows begin where somebody believes a sender to be, ahead of what it sent."""
+    old = plan.merged_digest
+
+    def merged_digest(members: Collection[Address], answers: Mapping[Address, Any]) -> Digest:
+        said = old(members, answers).seqnos
+        return Digest({short: (low + 10, high + 10) for short, (low, high) in said.items()})
+
+    patches.put(plan, "merged_digest", merged_digest)
+
+
+@mutant("JGRP-1509, M-12", ("G1", "A1", "G5", "C1"), NEVER_REPAIRS, ("partition",))
+def windows_are_complete_at_once(patches: Patches) -> None:
+    """Without retransmission a new window is never completed."""
+    old = Multicast._open_window
+
+    @patches.method(Multicast)
+    def _open_window(self: Multicast, *arguments: Any) -> Any:
+        entry = old(self, *arguments)
+        entry.is_synced = True
+        return entry
+
+
+@mutant("baseline", ("C1", "G1", "G5", "G8"), NEVER_REPAIRS, COMING + PARTING)
+def baselines_ignored(patches: Patches) -> None:
+    """Where a sender's messages begin is asked for, and the answer not heard."""
+
+    @patches.method(Multicast)
+    def _on_baseline(self: Multicast, head: Any, now: float) -> None:
+        return
+
+
+@mutant("gap alarm, M-12", ("G1", "G5", "A1", "G8"), NEVER_REPAIRS)
+def gaps_without_alarm(patches: Patches) -> None:
+    """Without retransmission a gap stays for ever, and nobody is told."""
+
+    @patches.method(Multicast)
+    def _sound_alarm(self: Multicast, entry: Any, now: float) -> None:
+        return
+
+
+# -- Multicast ------------------------------------------------------------------------------------
+
+
+@mutant("P-16, M-6", ("G6", "G1"), ("mcast",))
+def mcast_acks_what_it_received(patches: Patches) -> None:
+    """An ack reports the highest multicast received, beyond a gap."""
+    old = Mcast._send_ack
+
+    @patches.method(Mcast)
+    def _send_ack(self: Mcast, entry: Any, now: float) -> None:
+        window = entry.window
+        delivered, window.delivered = window.delivered, window.high
+        old(self, entry, now)
+        window.delivered = delivered
+
+
+@mutant("JGRP-2904", ("G6", "C1"), ("mcast",), COMING + PARTING)
+def new_members_need_nothing(patches: Patches) -> None:
+    """A joiner counts as having acked all that was sent so far, by whoever."""
+
+    @patches.method(Mcast)
+    def _members_changed(self: Mcast, now: float) -> None:
+        self.acks.adjust(sorted(self.members), self.own.high + 50)
+        self._own_progress(now)
+
+
+@mutant("JGRP-2904", ("G6", "G8", "L1", "C1"), ("mcast",), COMING + PARTING)
+def acks_of_leavers_wanted(patches: Patches) -> None:
+    """The ack of a member that is gone is waited for, for ever."""
+    old = AckTable.adjust
+
+    @patches.method(AckTable)
+    def adjust(self: AckTable, members: Any, low: int) -> None:
+        old(self, [*members, *self._acks], low)
+
+
+@mutant("JGRP-2874", ("L1", "G8", "G5", "C1"), ("mcast",), LOSING)
+def announcements_not_acked(patches: Patches) -> None:
+    """A lost last ack is not repeated when its sender asks by announcing its highest seqno."""
+
+    @patches.method(Mcast)
+    def _announced(self: Mcast, entry: Any, now: float) -> None:
+        return
+
+
+@mutant("M-13", ("G8", "L1", "C1"), ("mcast",), PARTING)
+def never_thawed(patches: Patches) -> None:
+    """Acks stay frozen after a merge or a join."""
+
+    @patches.method(Mcast)
+    def resume(self: Mcast, now: float) -> None:
+        return
+
+
+@mutant("M-10", ("G8", "L1"))
+def group_lane_not_woken(patches: Patches) -> None:
+    """A purge makes room, and who waits for it is not told."""
+    old = Multicast._purge
+
+    @patches.method(Multicast)
+    def _purge(self: Multicast, seqno: int, now: float) -> None:
+        old(self, seqno, now)
+        self._port.woken.clear()
+
+
+@mutant("M-4", ("G5",))
+def multicasts_without_bound(patches: Patches) -> None:
+    """The own window takes more than its capacity."""
+
+    @patches.method(Multicast)
+    def room(self: Multicast, dest: int = 0) -> tuple[int, int]:
+        return (0, 0) if self.view is None else (1 << 40, 1 << 40)
+
+    old = SendWindow.append
+
+    @patches.method(SendWindow)
+    def append(self: Any, count: int, size: int, item: Any) -> int:
+        capacity, self.capacity = self.capacity, 1 << 40
+        try:
+            return old(self, count, size, item)
+        finally:
+            self.capacity = capacity
+
+
+@mutant("DONT_LOOPBACK", ("L1", "G8"), NAKACK)
+def silent_messages_never_own(patches: Patches) -> None:
+    """A DONT_LOOPBACK message is never counted as delivered by its sender, and so never purged."""
+    old = Multicast.send
+
+    @patches.method(Multicast)
+    def send(self: Multicast, dest: int, payloads: Any, flags: int, *rest: Any) -> None:
+        before = self.own_delivered
+        old(self, dest, payloads, flags, *rest)
+        if flags & DONT_LOOPBACK:
+            self.own_delivered = before
+
+
+@mutant("M-1, OOB", ("G2",))
+def oob_multicasts_delivered_twice(patches: Patches) -> None:
+    """What was delivered out of band is delivered again when its turn comes."""
+    old = receiving.ReceiveWindow.add
+
+    @patches.method(receiving.ReceiveWindow)
+    def add(self: Any, lo: int, hi: int, size: int, item: Any, *, oob: bool = False) -> Any:
+        return old(self, lo, hi, size, item)
+
+
+@mutant("JGRP-1539", ("C1",), REPAIRING)
+def multicasts_asked_at_first_sight(patches: Patches) -> None:
+    """The two-look rule is skipped: multicasts still under way are requested."""
+    old = Multicast._look_at_gaps
+
+    @patches.method(Multicast)
+    def _look_at_gaps(self: Multicast, entry: Any, now: float) -> None:
+        entry.gaps.missing_before = max(entry.gaps.missing_before, entry.window.seen)
+        old(self, entry, now)
+
+    @patches.method(Multicast)
+    def _notice_gap(self: Multicast, entry: Any, now: float) -> None:
+        self._look_at_gaps(entry, now)
+
+
+@mutant("JGRP-1868", ("C1",), REPAIRING)
+def multicast_requests_without_limit(patches: Patches) -> None:
+    """One request asks for all multicasts that are missing."""
+    old = gaps.split_ranges
+
+    def split_ranges(ranges: Any, most_seqnos: int, most_ranges: int) -> Any:
+        return old(ranges, 1 << 40, most_ranges)
+
+    patches.put(receiving, "split_ranges", split_ranges)
+
+
+@mutant("M-12", ("C1",), ("tcp", "tcp-nio2", "tcp-no-retransmit"))
+def announces_without_repair(patches: Patches) -> None:
+    """The highest seqno is announced even where nothing is retransmitted."""
+    old = Multicast.send
+
+    @patches.method(Multicast)
+    def send(self: Multicast, *arguments: Any) -> None:
+        old(self, *arguments)
+        if not self.config.retransmits:
+            self._announce(arguments[3])
+
+
+# -- Membership -----------------------------------------------------------------------------------
+
+
+@mutant("V-ids, JGRP-1009", ("V1", "V3", "V4", "G8"), STACKS, PARTING)
+def view_ids_do_not_grow(patches: Patches) -> None:
+    """A new view has the number of the one before it."""
+
+    @patches.method(Membership)
+    def next_number(self: Membership) -> int:
+        return self.view.id.number if self.view is not None else 1
+
+
+@mutant("M-14, older views", ("V3", "V4"), STACKS, PARTING + COMING)
+def older_views_accepted(patches: Patches) -> None:
+    """A view that comes late is installed over a newer one."""
+    old = Membership.obstacle
+
+    @patches.method(Membership)
+    def obstacle(self: Membership, view: View) -> str:
+        said = old(self, view)
+        return "" if said == "view-old" and self.me in view.members else said
+
+
+@mutant("V2", ("V2",), STACKS, PARTING)
+def views_without_me_installed(patches: Patches) -> None:
+    """A coordinator brings a view also to whom it excludes, and they install it."""
+    change, obstacle, install = Coordinator._change, Membership.obstacle, Membership.install
+
+    def _change(self: Coordinator, view: View, *requests: Any) -> None:
+        change(self, view, *requests)
+        held = self._state.view
+        if held is None or held is view:
+            return
+        for member in view.members:
+            if member not in held.members:
+                self._state.send(member.short, wire.VIEW, pack_view(held), lo=held.id.number)
+
+    def _obstacle(self: Membership, view: View) -> str:
+        said = obstacle(self, view)
+        return "" if said == "view-without-me" else said
+
+    def _install(self: Membership, view: View, *rest: Any) -> None:
+        install(self, View(view.id, _AnyoneIn(view.members)), *rest)
+
+    patches.put(Coordinator, "_change", _change)
+    patches.put(Membership, "obstacle", _obstacle)
+    patches.put(Membership, "install", _install)
+
+
+class _AnyoneIn(tuple[Address, ...]):
+    """Members of a view, to whom everybody seems to belong."""
+
+    __slots__ = ()
+
+    def __contains__(self, member: object) -> bool:
+        return True
+
+    def index(self, member: Any, *rest: Any) -> int:
+        return super().index(member, *rest) if member in list(self) else len(self)
+
+
+@mutant("coordinator failure", ("V4", "G8", "L1"), STACKS, ("crash", "restart", "churn"))
+def the_dead_stay(patches: Patches) -> None:
+    """A member that was verified to be dead stays in the view."""
+
+    @patches.method(Coordinator)
+    def on_suspected(self: Coordinator, members: Any) -> None:
+        return
+
+
+@mutant("JGRP-2952", ("V4", "G8", "L1"), STACKS, ("crash", "restart", "churn"))
+def nobody_is_next(patches: Patches) -> None:
+    """A dead coordinator is replaced by nobody: only who coordinates excludes others."""
+    old = Coordinator.take_over
+
+    @patches.method(Coordinator)
+    def take_over(self: Coordinator) -> None:
+        if self._state.role.is_coordinator:
+            old(self)
+
+
+@mutant("JGRP-2092", ("V4", "G8"), STACKS, PARTING)
+def nobody_leads_the_merge(patches: Patches) -> None:
+    """The merge is left to the lowest member of all views, which may not have reported."""
+
+    def leader_of(views: Mapping[Address, View]) -> Address:
+        everyone = {member for view in views.values() for member in view.members}
+        return plan.by_identity(everyone)[-1]
+
+    patches.put(plan, "leader_of", leader_of)
+
+
+@mutant("JGRP-1910", ("V4", "G8"), STACKS, ("install-view", "partition", "cut"))
+def only_coordinators_merge(patches: Patches) -> None:
+    """A merge is made of coordinators' views: a member alone with an old view is forgotten."""
+
+    def groups_of(answers: Mapping[Address, Any]) -> dict[View, tuple[Address, ...]]:
+        ready = {m: answer for m, answer in answers.items() if not answer.is_rejected}
+        views = [answer.view for m, answer in ready.items() if answer.view.coordinator == m]
+        return {
+            view: tuple(m for m in view.members if m in ready and ready[m].view == view)
+            for view in views
+        }
+
+    patches.put(plan, "groups_of", groups_of)
+
+
+@mutant("VERIFY_SUSPECT2", ("V2",), STACKS, ("pause", "delay", "cut"))
+def suspected_is_dead(patches: Patches) -> None:
+    """A suspicion is acted upon without verification."""
+
+    @patches.method(VerifySuspect2)
+    def on_suspected(self: VerifySuspect2, members: Any, now: float) -> None:
+        self._port.events.append(Confirmed(tuple(members)))
+
+
+# -- Flow control and fragments -------------------------------------------------------------------
+
+
+@mutant("P-35, JGRP-347", ("G8", "L1"), NAKACK, ("crash", "churn", "leave", "restart"))
+def credits_of_leavers_wanted(patches: Patches) -> None:
+    """Multicasts wait for the credits of a member that is gone."""
+
+    @patches.method(Mfc)
+    def _part(self: Mfc, member: int) -> None:
+        return
+
+
+@mutant("credits", ("G8", "L1"), NAKACK)
+def credits_never_renewed(patches: Patches) -> None:
+    """A receiver names no new limit."""
+
+    @patches.method(FlowControl)
+    def _announce(self: FlowControl, source: int, intake: Any, now: float) -> None:
+        intake.announce()
+
+
+@mutant("credits", ("G5",), NAKACK, ("stall", "pause"))
+def credits_granted_twice(patches: Patches) -> None:
+    """A limit counts double: more is under way than the receiver allowed."""
+    old = FlowControl._on_credit
+
+    @patches.method(FlowControl)
+    def _on_credit(self: FlowControl, source: int, limit: int, heard: int, now: float) -> None:
+        if source in self._allowances:
+            limit = min(limit + self._max, self._total(source) + self._max)
+        old(self, source, limit, heard, now)
+
+
+@mutant("fragments", ("G4", "G8"))
+def fragments_mixed(patches: Patches) -> None:
+    """Pieces of two OOB messages of one sender are joined to one."""
+    old = Reassembler._take_early
+
+    @patches.method(Reassembler)
+    def _take_early(self: Reassembler, source: int, key: tuple[bool, int], *rest: Any) -> Any:
+        return old(self, source, (key[0], 0), *rest)
+
+
+@mutant("fragments", ("G4",))
+def fragments_in_order_of_arrival(patches: Patches) -> None:
+    """The pieces of a message are joined as they came."""
+
+    @patches.method(Reassembler)
+    def _join(self: Reassembler, message: Any) -> bytes:
+        self.open_bytes -= message.cost
+        return b"".join(message.pieces.values())
+
+
+GROUP_BLIND: Final[dict[str, str]] = {
+    "credits-granted-twice": "no oracle counts credits",
+}
+"""Mutants that nothing can catch yet, and why. Their test fails as soon as one is caught."""
