@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields, replace
 from importlib.resources import files
+from itertools import pairwise
+from math import inf
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from chaos.cluster import GENERATIONS
-from chaos.museum import EXHIBITS, Exhibit, Shown, exhibit_scenario, tour
+from chaos.museum import EXHIBITS, WINGS, Exhibit, Shown, exhibit_scenario, tour
+from chaos.oracles.evidence import Evidence
 from chaos.oracles.verdict import Verdict
-from chaos.runner import run_scenario
+from chaos.runner import Outcome, run_scenario
+from node import trace
+from node.protocols.multicast import HistoricalMulticast
 from node.protocols.unicast import Historical
+from node.trace import Event
 
 BY_NAME = {exhibit.name: exhibit for exhibit in EXHIBITS}
+SILENCE = 39.0
+"""Until then there is no alarm: a gap is 30 seconds old then."""
+
+
+def events_of(outcome: Outcome, name: str, kind: int) -> list[Event]:
+    """Events of one kind in the trace of one member, in order."""
+    evidence = Evidence.from_blocks(outcome.run.traces, xxh3_64_intdigest)
+    (member,) = (one for one in evidence.members.values() if one.name == name)
+    return [event for event in member.events if event.kind == kind]
+
+
+def delivered(outcome: Outcome, name: str, before: float = inf) -> list[int]:
+    """Seqnos of multicasts that a member delivered, of whichever sender there is."""
+    return [
+        seqno
+        for event in events_of(outcome, name, trace.DELIVERED)
+        if event.time < before
+        for seqno in range(event.lo, event.hi + 1)
+    ]
+
+
+def held(outcome: Outcome, name: str, before: float = inf) -> list[int]:
+    """How many messages a member's window kept for later, each time it was looked at."""
+    return [
+        event.lo
+        for event in events_of(outcome, name, trace.GAUGE)
+        if event.stream == trace.RECEIVE_MESSAGES and event.time < before
+    ]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -39,13 +75,15 @@ def test_every_exhibit_has_its_file_and_every_file_its_exhibit() -> None:
 
 
 def test_every_historical_flaw_is_on_show() -> None:
-    shown = {key for exhibit in EXHIBITS for key in exhibit.flawed if key != "unicast"}
-    assert shown == {field.name for field in fields(Historical)}
+    shown = {key for exhibit in EXHIBITS for key in exhibit.flawed if "." not in key}
+    flaws = {field.name for kind in (Historical, HistoricalMulticast) for field in fields(kind)}
+    assert shown == flaws | {"unicast", "stack"}
 
 
 def test_every_generation_is_on_show_but_the_last() -> None:
     """UNICAST4 is UNICAST3 with a fixed window: it brought no flaw of its own into the notes."""
-    shown = {side["unicast"] for one in EXHIBITS for side in (one.flawed, one.fixed)}
+    unicast = [exhibit for exhibit in EXHIBITS if exhibit.wing == "unicast"]
+    shown = {side["unicast"] for one in unicast for side in (one.flawed, one.fixed)}
     assert shown == set(GENERATIONS) - {"UNICAST4"}
 
 
@@ -54,7 +92,7 @@ def test_both_sides_of_an_exhibit_differ_in_their_protocol_only(exhibit: Exhibit
     flawed, fixed = (exhibit_scenario(exhibit, side) for side in (exhibit.flawed, exhibit.fixed))
     assert flawed != fixed
     bare = [
-        replace(side, cluster=replace(side.cluster, unicast=None, historical=()))
+        replace(side, cluster=replace(side.cluster, unicast=None, historical=(), protocols=()))
         for side in (flawed, fixed)
     ]
     assert bare[0] == bare[1]
@@ -70,7 +108,8 @@ def test_both_sides_of_an_exhibit_differ_in_their_protocol_only(exhibit: Exhibit
 )
 def test_a_flaw_is_in_the_setting_not_in_the_generation(exhibit: Exhibit) -> None:
     """The generation that had the flaw, without it: the guarantee of the exhibit holds."""
-    mended = exhibit_scenario(exhibit, {"unicast": exhibit.flawed["unicast"]})
+    what = next(iter(exhibit.flawed))
+    mended = exhibit_scenario(exhibit, {what: exhibit.flawed[what]})
     outcome = run_scenario(mended, 1)
     assert outcome.judgement.of(exhibit.guarantee).verdict is Verdict.HOLDS
 
@@ -98,3 +137,91 @@ def test_the_table_says_what_was_run_and_what_came_of_it() -> None:
     assert row["guarantee"] == "G1"
     assert row["as_described"] is True
     assert any("25..25" in line for line in row["witness"])
+
+
+# -- The multicast wing --------------------------------------------------------------------------
+
+
+def test_each_wing_has_its_exhibits() -> None:
+    assert Counter(exhibit.wing for exhibit in EXHIBITS) == {"unicast": 13, "multicast": 6}
+    assert set(WINGS) == {exhibit.wing for exhibit in EXHIBITS}
+
+
+@pytest.mark.parametrize("name", ["joiner-queue-drops-oldest", "joiner-queue-refuses-newest"])
+def test_a_joiner_with_an_unbounded_queue_delivers_all_that_came_early(name: str) -> None:
+    """B's digest stands at 100, 70 messages wait for C's first view, and 30 follow."""
+    (shown,) = tour((BY_NAME[name],))
+    assert delivered(shown.fixed, "c") == list(range(101, 201))
+    assert not events_of(shown.fixed, "c", trace.ALARM)
+    assert not held(shown.fixed, "c")
+
+
+def test_a_full_queue_that_drops_the_oldest_leaves_a_window_that_only_grows() -> None:
+    """121..170 are kept, none is delivered, and 101 is expected until the alarm."""
+    (shown,) = tour((BY_NAME["joiner-queue-drops-oldest"],))
+    assert not delivered(shown.flawed, "c", SILENCE)
+    (opened,) = [
+        event
+        for event in events_of(shown.flawed, "c", trace.CONN)
+        if event.stream == trace.RECEIVER_OPEN and event.lo == 100
+    ]
+    kept = held(shown.flawed, "c", SILENCE)
+    assert kept[0] == 50
+    assert kept[-1] == 80, "what follows is stored behind the gap"
+    assert all(one <= other for one, other in pairwise(kept))
+    (alarm,) = events_of(shown.flawed, "c", trace.ALARM)
+    assert (alarm.peer, alarm.lo, alarm.hi) == (opened.peer, 101, 120)
+    assert delivered(shown.flawed, "c") == list(range(101, 201)), "it is asked for after all"
+
+
+def test_a_full_queue_that_refuses_the_newest_loses_what_follows() -> None:
+    """101..150 are delivered, and 151 is expected until the alarm."""
+    (shown,) = tour((BY_NAME["joiner-queue-refuses-newest"],))
+    assert delivered(shown.flawed, "c", SILENCE) == list(range(101, 151))
+    kept = held(shown.flawed, "c", SILENCE)
+    assert kept[-1] == 30
+    assert all(one <= other for one, other in pairwise(kept))
+    (alarm,) = events_of(shown.flawed, "c", trace.ALARM)
+    assert (alarm.lo, alarm.hi) == (151, 170)
+    assert delivered(shown.flawed, "c") == list(range(101, 201)), "it is asked for after all"
+
+
+@pytest.mark.parametrize("name", ["receive-queue-drops", "send-buffers-drop"])
+def test_what_is_dropped_below_nobody_sends_again_before_an_alarm(name: str) -> None:
+    """A prefix is delivered, and all that follows is stored behind the gap."""
+    (shown,) = tour((BY_NAME[name],))
+    prefix = delivered(shown.flawed, "c", 30.0)
+    assert prefix == list(range(1, len(prefix) + 1))
+    assert 100 < len(prefix) < 130
+    alarms = events_of(shown.flawed, "c", trace.ALARM)
+    resent = events_of(shown.flawed, "b", trace.RETRANSMITTED)
+    assert 30.0 < alarms[0].time <= resent[0].time
+    kept = held(shown.flawed, "c", 30.0)
+    assert kept[-1] >= 100
+    assert all(one <= other for one, other in pairwise(kept))
+    assert delivered(shown.fixed, "c") == list(range(1, 401))
+
+
+def test_disordered_sending_has_each_second_number_asked_for_in_vain() -> None:
+    """1 3 4 2 5: forty times in 200 messages, at two receivers; sent in order, nobody asks."""
+    (shown,) = tour((BY_NAME["disordered-sending"],))
+    for name in ("n1", "n2"):
+        asked = events_of(shown.flawed, name, trace.REQUESTED)
+        assert [(event.lo, event.hi) for event in asked] == [
+            (seqno, seqno) for seqno in range(2, 201, 5)
+        ]
+        assert not events_of(shown.fixed, name, trace.REQUESTED)
+        assert delivered(shown.flawed, name) == delivered(shown.fixed, name) == [*range(1, 201)]
+
+
+def test_over_a_stream_that_stands_still_retransmission_is_a_storm() -> None:
+    """Nothing is lost, and B sends twice as much again and more; without it, nothing."""
+    (shown,) = tour((BY_NAME["storm-over-a-stream"],))
+    resent = events_of(shown.flawed, "b", trace.RETRANSMITTED)
+    assert sum(event.count for event in resent) > 2000
+    assert all(event.peer == resent[0].peer for event in resent)
+    assert not events_of(shown.fixed, "b", trace.RETRANSMITTED)
+    assert not events_of(shown.fixed, "c", trace.REQUESTED)
+    everything = Counter([*range(1, 1001), *range(1, 101), *range(1, 101)])
+    for outcome in (shown.flawed, shown.fixed):
+        assert Counter(delivered(outcome, "c")) == everything, "of B, of A, and its own"

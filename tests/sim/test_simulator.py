@@ -801,7 +801,7 @@ def test_a_run_directory_holds_everything_to_look_again(tmp_path: Path) -> None:
     assert verdict["verdict"] == "holds"
     assert verdict["run"] == str(tmp_path / "run")
     versions = json.loads((tmp_path / "run" / "versions.json").read_text())
-    assert set(versions) == {"stormcast", "python", "xxhash"}
+    assert set(versions) == {"stormcast", "python", "xxhash", "code"}
 
 
 def test_a_run_replays_from_its_directory(tmp_path: Path) -> None:
@@ -834,7 +834,7 @@ def test_what_the_simulator_has_not_is_said_before_anything_starts(tmp_path: Pat
         "name: m\nguarantees: [G1]\ncluster: {members: 2}\nworkload:\n"
         "  - {do: multicast, from: n0, count: 10}\n"
     )
-    with pytest.raises(Unsupported, match=r"m needs multicast: .*; use unicast loads"):
+    with pytest.raises(Unsupported, match=r"m needs multicast: .*; choose one with a group"):
         run_scenario(multicast, 1, out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(Unsupported, match="backend 'docker' is not there yet; this version has"):

@@ -1,0 +1,123 @@
+"""Large messages while the group changes: whole or not at all, and in their place."""
+
+from __future__ import annotations
+
+import pytest
+
+from node.core.model import OOB
+from node.core.wire import DATA
+from tests.helpers.group import ALWAYS, STACKS, GroupWorld, formed, numbered
+from tests.helpers.world import TIMINGS
+
+everywhere = pytest.mark.parametrize(
+    ("stack", "timing"), [(stack, timing) for stack in STACKS for timing in TIMINGS]
+)
+PIECES = {"FRAG": {"frag_size": 1000}}
+HASTY = {"MERGE3": {"min_interval": 0.5, "max_interval": 1.0, "check_interval": 3.0}}
+
+
+def large(number: int, pieces: int = 5) -> bytes:
+    """A message of so many pieces of a thousand bytes, all of which tell its number."""
+    return b"%04d" % number * (250 * pieces - 1) + b"!"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@everywhere
+def test_large_and_small_keep_their_order_over_a_bad_wire(
+    stack: str, timing: str, seed: int
+) -> None:
+    """FR-01, FR-05: everybody multicasts and sends both; frames are lost, doubled and late."""
+    world = GroupWorld("ABC", stack, timing, protocols=PIECES)
+    world.weather(seed, loss=0.1, copies=0.1, spread=0.02)
+    said = [large(number) if number % 3 else b"%04d" % number for number in range(30)]
+    for payload in said:
+        for name, other in ("AB", "BC", "CA"):
+            world.multicast(name, payload)
+            world[name].send(payload, to=other)
+        world.advance(0.005)
+    world.advance(10.0)
+    world.heal()
+    world.settle()
+    for name, other in ("AB", "BC", "CA"):
+        assert world.everyone_got(name, said, name)
+        got = world[other].deliveries
+        for is_multicast in (True, False):
+            stream = [
+                bytes(payload)
+                for delivery in got
+                if delivery.source == world.short(name) and delivery.is_multicast == is_multicast
+                for payload in delivery
+            ]
+            assert stream == said
+
+
+@everywhere
+def test_large_oob_messages_wait_for_nobody(stack: str, timing: str) -> None:
+    """The first is missing a piece: the second is delivered before it, each of them once."""
+    world = GroupWorld("AB", stack, timing, protocols=PIECES)
+    world.drop("A", DATA, 3, dest="B")
+    world.multicast("A", large(1), flags=OOB)
+    world.multicast("A", large(2), flags=OOB)
+    world.multicast("A", large(3))
+    world.deliver()
+    assert world.got("B", "A") == [large(2)]
+    world.settle()
+    assert world.got("B", "A")[0] == large(2)
+    assert sorted(world.got("B", "A")) == [large(1), large(2), large(3)]
+    assert world.got("A", "A") == [large(1), large(2), large(3)]
+
+
+@pytest.mark.slow
+@everywhere
+def test_a_joiner_gets_large_messages_whole_or_not_at_all(stack: str, timing: str) -> None:
+    """Its windows begin anywhere, in the middle of a message, too: pieces without their beginning
+    are not delivered, and do not stand in the way of the next."""
+    world = formed("AB", stack, timing, protocols=PIECES)
+    world.start("C")
+    for number in range(60):
+        if number == 20:
+            world.join("C")
+        world.multicast("A", large(number))
+        world.advance(0.05)
+    world.advance_until(lambda: world.views_agree("ABC"), 30.0)
+    world.multicast("A", large(60))
+    world.settle()
+    everything = [large(number) for number in range(61)]
+    assert world.got("B", "A") == everything
+    got = world.got("C", "A")
+    assert got
+    assert got == everything[-len(got) :]
+
+
+@pytest.mark.slow
+@everywhere
+def test_pieces_from_before_a_split_join_with_nothing_after_it(stack: str, timing: str) -> None:
+    """Half a message arrives, the wire is cut, and after the merge its sender speaks again."""
+    world = formed("AB", stack, timing, protocols={**PIECES, **HASTY})
+    world.multicast("A", large(1))
+    world.settle()
+    low = world.machine("A").own.high
+    for seqno in (low + 3, low + 4, low + 5):
+        world.drop("A", DATA, seqno, protocol=world.machine("A").protocol, times=ALWAYS)
+    world.multicast("A", large(2))
+    world.deliver()
+    world.partition("A", "B")
+    world.advance_until(lambda: world.view("A") == "A" and world.view("B") == "B", 90.0)
+    world.heal()
+    world.advance_until(lambda: world.views_agree("AB"), 30.0)
+    world.multicast("A", large(3), b"small", large(4))
+    world["A"].send(large(5), to="B")
+    world.settle()
+    assert world.got("B", "A")[:1] == [large(1)]
+    assert sorted(world.got("B", "A")[1:]) == sorted([large(3), b"small", large(4), large(5)])
+
+
+@everywhere
+def test_a_large_message_of_who_leaves_arrives_before_it_is_gone(stack: str, timing: str) -> None:
+    """What was multicast before the leave is delivered by all, large or small."""
+    world = formed("ABC", stack, timing, protocols=PIECES)
+    world.multicast("C", large(1, pieces=40), *numbered(1, 3))
+    world.depart("C")
+    world.settle()
+    assert world.everyone_got("C", [large(1, pieces=40), *numbered(1, 3)], "AB")

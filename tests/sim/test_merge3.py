@@ -1,0 +1,274 @@
+"""MERGE3: who finds out that members hold different views, when, and what is said of it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from node.core import wire
+from node.core.errors import ConfigError
+from node.core.model import View
+from node.core.packing import Writer
+from node.protocols.events import Disagreement, Lagging
+from node.protocols.merge3 import Merge3, Merge3Config
+from tests.helpers.layers import ALWAYS, Layers, address, view
+
+QUICK = Merge3Config(min_interval=0.5, max_interval=1.0, check_interval=3.0)
+HEALED_WITHIN = 35.0
+"""1.5 max_interval + check_interval, some losses, with the defaults."""
+
+
+def group(names: str, config: Merge3Config = QUICK, **settings: object) -> Layers:
+    return Layers(names, (Merge3, config), **settings)  # type: ignore[arg-type]
+
+
+def said(world: Layers, name: str) -> dict[str, str]:
+    """The last disagreement at `name`: by member the view it holds."""
+    views = world[name].events(Disagreement)[-1].views
+    return {member.name: str(held) for member, held in views.items()}
+
+
+def info(name: str, held: View) -> bytes:
+    return Writer().address(address(name)).view_id(held.id).bytes()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_members_that_agree_say_nothing_but_their_view_id(seed: int) -> None:
+    world = group("ABCD", seed=seed)
+    world.install(view(3, "ABCD"))
+    world.advance(60)
+    assert not any(member.happened for member in world.members.values())
+    assert {frame.head.kind for frame in world.wire} == {wire.INFO}
+    assert 60 / 1.5 <= len(world.sent(wire.INFO, "A")) <= 60 / 0.5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_groups_are_reported_to_a_coordinator_in_time(seed: int) -> None:
+    """E1: A|5 {A, B} and C|5 {C, D}, with default intervals."""
+    world = group("ABCD", Merge3Config(), seed=seed)
+    world.split("AB", "CD")
+    world.install(view(5, "AB"))
+    world.install(view(5, "CD"))
+    world.advance(100)
+    assert not any(member.happened for member in world.members.values())
+    world.heal()
+    world.advance(HEALED_WITHIN)
+    expected = {"A": "A:5{A,B}", "C": "C:5{C,D}"}
+    assert said(world, "A") == said(world, "C") == expected
+    assert not world["B"].happened
+
+
+def test_a_member_that_kept_an_old_view_is_found() -> None:
+    """E3: A and C hold A|5 {A, C}, B missed it: the creator of its view holds another one."""
+    world = group("ABC")
+    world.install(view(5, "AC"))
+    world.install(view(4, "ABC"), at="B")
+    world.advance(6)
+    assert said(world, "A") == {"A": "A:5{A,C}", "B": "A:4{A,B,C}"}
+
+
+def test_views_of_one_creator_with_different_numbers_are_all_reported() -> None:
+    """M-31: A|5 {A} at A, A|6 {A, B} at B, A|7 {A, B, C} at C."""
+    world = group("ABC")
+    world.install(view(5, "A"))
+    world.install(view(6, "AB"), at="B")
+    world.install(view(7, "ABC"), at="C")
+    world.advance(6)
+    assert said(world, "A") == {"A": "A:5{A}", "B": "A:6{A,B}", "C": "A:7{A,B,C}"}
+
+
+def test_three_groups_are_one_report() -> None:
+    """M-20: S|10 {S}, T|10 {T}, U|11 {U, V}."""
+    world = group("STUV")
+    for held in (view(10, "S"), view(10, "T"), view(11, "UV")):
+        world.install(held)
+    world.advance(6)
+    assert said(world, "S") == {"S": "S:10{S}", "T": "T:10{T}", "U": "U:11{U,V}"}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_split_is_one_report_of_all_its_parts(seed: int) -> None:
+    """M-17: ten members in random parts of at most four, all with the same number."""
+    dice = Random(seed)
+    names = list("ABCDEFGHIJ")
+    dice.shuffle(names)
+    world = group("ABCDEFGHIJ", seed=seed)
+    parts = []
+    while names:
+        size = dice.randint(1, 4)
+        parts.append(view(8, "".join(names[:size])))
+        names = names[size:]
+    for part in parts:
+        world.install(part)
+    world.advance(7)
+    lowest = min(part.coordinator.name for part in parts)
+    if len(parts) > 1:
+        views = world[lowest].events(Disagreement)[-1].views
+        assert set(views.values()) == set(parts)
+
+
+def test_older_ids_of_one_sender_are_overwritten() -> None:
+    """M-15: B said 6, 7, 9 and, late, 8: nine is what it holds, and all are A's, too."""
+    world = group("AB")
+    world.install(view(9, "AB"), at="A")
+    for number in (6, 7, 9, 8):
+        world.inject("B", "A", wire.MERGE3, wire.INFO, info("B", view(number, "AB")))
+    world.advance(3.5)
+    assert world.sent(wire.VIEW_REQ) == []
+    assert not world["A"].events(Disagreement)
+
+
+def test_a_member_that_lags_is_reported_to_its_coordinator_only() -> None:
+    """B missed A|6, which has it in: its coordinator can help without a merge."""
+    world = group("ABC")
+    world.install(view(6, "ABC"), at="AC")
+    for name in "AC":
+        world.inject("B", name, wire.MERGE3, wire.INFO, info("B", view(5, "AB")))
+    assert world["A"].events(Lagging) == [Lagging(address("B"))]
+    assert not world["C"].happened
+
+
+@pytest.mark.parametrize(
+    ("sender", "held"),
+    [("X", view(5, "AX")), ("B", view(6, "ABC")), ("B", view(7, "AB")), ("B", view(5, "XB"))],
+)
+def test_strangers_newer_views_and_other_histories_are_not_lagging(sender: str, held: View) -> None:
+    world = group("ABC")
+    world.install(view(6, "ABC"), at="A")
+    world.inject(sender, "A", wire.MERGE3, wire.INFO, info(sender, held))
+    assert not world["A"].happened
+
+
+def test_a_lagging_member_that_caught_up_is_no_disagreement() -> None:
+    """B's INFO of the old view was heard; asked, it holds the new one."""
+    world = group("AB")
+    world.install(view(6, "AB"), at="A")
+    world.inject("B", "A", wire.MERGE3, wire.INFO, info("B", view(5, "B")))
+    world.install(view(6, "AB"), at="B")
+    world.drop(wire.INFO, times=ALWAYS)
+    world.advance(4)
+    assert world.sent(wire.VIEW_REQ)
+    assert not world["A"].events(Disagreement)
+
+
+@pytest.mark.parametrize("timing", ["compatible", "fast"])
+@pytest.mark.parametrize("kind", [wire.VIEW_REQ, wire.VIEW_RSP])
+def test_a_lost_request_or_answer_is_repeated(kind: int, timing: str) -> None:
+    config = Merge3Config(min_interval=0.5, max_interval=4.0, check_interval=12.0)
+    world = group("AB", config, timing=timing)
+    world.install(view(1, "A"))
+    world.install(view(1, "B"))
+    world.drop(kind, source="A" if kind == wire.VIEW_REQ else "B", times=2)
+    world.advance(16.0)
+    assert said(world, "A") == {"A": "A:1{A}", "B": "B:1{B}"}
+    assert [frame.head.transmission for frame in world.sent(wire.VIEW_REQ, "A")] == [0, 1, 2]
+
+
+def test_who_does_not_answer_is_left_out() -> None:
+    world = group("ABC")
+    for name in "ABC":
+        world.install(view(1, name))
+    world.drop(wire.VIEW_RSP, source="B", times=ALWAYS)
+    world.advance(7)
+    assert set(said(world, "A")) == {"A", "C"}
+
+
+def test_a_view_under_way_pauses_the_search_and_the_view_resumes_it() -> None:
+    """JGRP-1009."""
+    world = group("AB")
+    world.install(view(1, "A"))
+    world.install(view(1, "B"))
+    world.do("A", lambda m: m.layer(Merge3).on_tentative(view(2, "AB"), world.now))
+    world.advance(2.9)
+    assert world.sent(wire.INFO, "A") == []
+    world.install(view(2, "AB"), at="A")
+    world.advance(2)
+    assert world.sent(wire.INFO, "A")
+
+
+def test_a_pause_for_a_view_that_never_comes_ends() -> None:
+    world = group("AB")
+    world.install(view(1, "A"))
+    world.install(view(1, "B"))
+    world.do("A", lambda m: m.layer(Merge3).on_tentative(view(2, "AB"), world.now))
+    world.advance(10)
+    assert said(world, "A") == {"A": "A:1{A}", "B": "B:1{B}"}
+
+
+def test_a_leaving_member_takes_no_part() -> None:
+    world = group("AB")
+    world.install(view(1, "A"))
+    world.install(view(1, "B"))
+    world["B"].role.is_leaving = True
+    world.advance(20)
+    assert not any(member.happened for member in world.members.values())
+    assert world.sent(wire.INFO, "B") == []
+
+
+def test_no_more_members_are_asked_than_allowed() -> None:
+    names = "ABCDEFGH"
+    config = Merge3Config(min_interval=0.5, max_interval=1.0, check_interval=3, max_participants=3)
+    world = group(names, config)
+    for name in names:
+        world.install(view(1, name))
+    world.advance(3.95)
+    assert {frame.dest for frame in world.sent(wire.VIEW_REQ, "H")} == {ord(n) for n in "ABC"}
+    assert set(said(world, "A")) == {"A", "B", "C"}
+
+
+def test_hostile_frames_are_counted_and_change_nothing() -> None:
+    world = group("AB")
+    world.install(view(1, "AB"))
+    good = info("X", view(9, "X"))
+    world.inject("B", "A", wire.MERGE3, wire.INFO, good)
+    world.inject("X", "A", wire.MERGE3, wire.INFO, good + b"x")
+    world.inject("X", "A", wire.MERGE3, wire.VIEW_REQ, b"x")
+    world.inject("X", "A", wire.MERGE3, wire.VIEW_RSP, Writer().view(view(9, "X")).bytes())
+    world.inject("X", "A", wire.MERGE3, wire.DATA)
+    assert world["A"].refused == {"identity": 1, "body-long": 2, "unasked": 1, "kind": 1}
+    world.advance(20)
+    assert not world["A"].happened
+
+
+def test_a_view_without_its_holder_is_refused() -> None:
+    world = group("AB")
+    world.install(view(1, "A"))
+    world.install(view(1, "B"))
+    world.pause("B")
+    world.inject("B", "A", wire.MERGE3, wire.INFO, info("B", view(1, "B")))
+    world.advance(3.65)
+    number = world.sent(wire.VIEW_REQ, "A")[0].head.lo
+    body = Writer().view(view(9, "XY")).bytes()
+    world.inject("B", "A", wire.MERGE3, wire.VIEW_RSP, body, lo=number)
+    world.advance(3)
+    assert world["A"].refused == {"not-in-its-view": 1}
+    assert not world["A"].happened
+
+
+def test_an_answer_to_an_earlier_check_is_refused() -> None:
+    world = group("AB")
+    world.install(view(1, "A"))
+    world.install(view(1, "B"))
+    world.pause("B")
+    checks: list[int] = []
+    while len(checks) < 2:
+        if world.now == 0 or (checks and world.sent(wire.VIEW_REQ, "A")[-1].head.lo == checks[0]):
+            world.inject("B", "A", wire.MERGE3, wire.INFO, info("B", view(1, "B")))
+        world.advance(0.05)
+        checks = list(dict.fromkeys(frame.head.lo for frame in world.sent(wire.VIEW_REQ, "A")))
+    first, second = checks
+    body = Writer().view(view(1, "B")).bytes()
+    world.inject("B", "A", wire.MERGE3, wire.VIEW_RSP, body, lo=first)
+    assert world["A"].refused == {"unasked": 1}
+    world.inject("B", "A", wire.MERGE3, wire.VIEW_RSP, body, lo=second)
+    assert set(said(world, "A")) == {"A", "B"}
+
+
+def test_intervals_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ConfigError, match="min_interval"):
+        Merge3Config(min_interval=10.0)
+    with pytest.raises(ConfigError, match="check_interval"):
+        Merge3Config(check_interval=10.0)
+    assert Merge3Config(check_interval=10.1).check_every == 10.1
+    assert Merge3Config().check_every == 16.0

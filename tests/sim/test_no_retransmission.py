@@ -1,0 +1,426 @@
+"""NAKACK2 over connections that lose nothing (JGRP-2675): windows restore order and ask nobody.
+
+Joins, merges and reconnects are where something was never sent to a member: there, and only there,
+it asks until its window is complete.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from node import trace
+from node.core.errors import ConfigError
+from node.core.wire import BASELINE, BASELINE_REQ, DATA, HIGHEST_SEQNO, VIEW, XMIT_REQ
+from tests.helpers.group import GroupWorld, numbered
+from tests.helpers.world import TIMINGS
+
+STACK = "tcp-no-retransmit"
+SETTING = "NAKACK2.xmit_interval"
+
+both_timings = pytest.mark.parametrize("timing", TIMINGS)
+
+
+def silent(members: str = "ABC", timing: str = "compatible", **settings: object) -> GroupWorld:
+    """Members of one view, all of whose windows are complete."""
+    world = GroupWorld(members, STACK, timing, protocols={"NAKACK2": settings})
+    world.advance(1.0)
+    return world
+
+
+def living(members: str, timing: str, **settings: object) -> GroupWorld:
+    """A group whose views its own membership makes."""
+    world = GroupWorld(members, STACK, timing, joined=False, protocols={"NAKACK2": settings})
+    world.join(*members)
+    world.advance_until(lambda: world.agrees(members), 60.0)
+    world.advance(2.0)
+    return world
+
+
+def repairs(world: GroupWorld) -> int:
+    """Frames that only a stack which retransmits sends."""
+    return len(world.requests()) + world.count(kind=HIGHEST_SEQNO)
+
+
+# -- Steady state ------------------------------------------------------------
+
+
+@both_timings
+def test_what_only_arrives_out_of_order_is_never_asked_for(timing: str) -> None:
+    """P-20, M-12: three senders, arrivals shuffled over a second; everything is delivered in order
+    and purged, and no request and no announcement is ever sent."""
+    world = silent(timing=timing)
+    world.weather(1, spread=1.0)
+    for first in range(1, 500, 10):
+        for sender in "ABC":
+            world.multicast(sender, *numbered(first, first + 9))
+        world.advance(0.05)
+    world.advance(1.5)
+    for sender in "ABC":
+        assert world.everyone_got(sender, numbered(1, 500), "ABC")
+    world.heal()
+    world.settle()
+    assert [world.unpurged(name) for name in "ABC"] == [0, 0, 0]
+    assert repairs(world) == 0
+    assert not world["A"].events(trace.ALARM)
+
+
+@both_timings
+def test_a_silent_group_sends_nothing(timing: str) -> None:
+    world = silent(timing=timing)
+    world.multicast("A", *numbered(1, 100))
+    world.settle()
+    assert world.frames_within(100.0) == []
+
+
+@both_timings
+def test_stability_purges_and_asks_for_nothing(timing: str) -> None:
+    """Its digest says that B has not got what C has; that is merely under way."""
+    world = silent(timing=timing)
+    held = world.hold("A", DATA, dest="B")
+    world.multicast("A", *numbered(1, 5))
+    world.settle()
+    assert world.unpurged("A") == 5
+    assert repairs(world) == 0
+    world.release(held)
+    world.settle()
+    assert world.got("B", "A") == numbered(1, 5)
+    assert world.unpurged("A") == 0
+
+
+# -- What is lost all the same ------------------------------------------------------------
+
+
+@both_timings
+def test_a_dropped_message_is_an_alarm_and_then_repaired(timing: str) -> None:
+    """Something below drops 3. Nobody asks for it; B holds back what follows; after `gap_alarm` the
+    record says so, and B asks after all."""
+    world = silent("AB", timing, gap_alarm=10.0)
+    world.drop("A", DATA, 3)
+    world.multicast("A", *numbered(1, 20))
+    world.advance(9.9)
+    assert world.got("B", "A") == numbered(1, 2)
+    assert repairs(world) == 0
+    assert not world["B"].events(trace.ALARM)
+
+    world.advance(0.2)
+    ((alarm, text),) = world["B"].told(trace.ALARM)
+    assert (alarm.peer, alarm.lo, alarm.hi) == (world.short("A"), 3, 3)
+    assert "xmit_interval" in text
+    world.advance(3.0)
+    assert world.got("B", "A") == numbered(1, 20)
+    assert [sent.asks_for() for sent in world.requests()] == [[(3, 3)]]
+    world.settle()
+    assert world.unpurged("A") == 0
+
+
+@both_timings
+def test_behind_a_gap_the_window_is_bounded_and_the_sender_waits(timing: str) -> None:
+    """G5: no memory is lost to a gap that nobody repairs."""
+    world = silent("ABC", timing, window_messages=20)
+    world.drop("A", DATA, 3, dest="B")
+    world.multicast("A", *numbered(1, 200))
+    world.advance(25.0)
+    assert len(world.inbound("B", "A").window) <= 20
+    assert world.unpurged("A") <= 20
+    assert world["A"].events(trace.BLOCKED)
+    world.advance(60.0)
+    assert world.everyone_got("A", numbered(1, 200), "ABC")
+
+
+@both_timings
+def test_a_gap_that_moves_is_no_alarm(timing: str) -> None:
+    """Each gap lasts less than `gap_alarm`, one follows the other for far longer."""
+    world = silent("AB", timing, gap_alarm=5.0)
+    for number in range(1, 41, 2):
+        world.late(2.0, "A", DATA, number)
+    for number in range(1, 41, 2):
+        world.multicast("A", *numbered(number, number + 1))
+        world.advance(1.0)
+    world.advance(5.0)
+    assert world.got("B", "A") == numbered(1, 40)
+    assert not world["B"].events(trace.ALARM)
+    assert repairs(world) == 0
+
+
+# -- Reconnect ------------------------------------------------------------
+
+
+@both_timings
+def test_what_a_connection_took_with_it_is_fetched_after_the_reconnect(timing: str) -> None:
+    """Bytes that one connection accepted are never read; both sides say what there is."""
+    world = silent("ABC", timing)
+    world.multicast("A", *numbered(1, 5))
+    world.deliver()
+    lost = world.drop("A", DATA, dest="B", times=5)
+    world.multicast("A", *numbered(6, 10))
+    world.deliver()
+    assert lost.taken == 5
+    before = world.count("A", BASELINE, dest="B")
+    world.reconnect("A", "B")
+    assert world.count("A", BASELINE, dest="B") == before + 1
+    world.advance(3.0)
+    assert world.everyone_got("A", numbered(1, 10), "ABC")
+    requests = len(world.requests())
+    assert requests > 0
+    world.multicast("A", *numbered(11, 20))
+    world.weather(2, spread=0.5)
+    world.advance(30.0)
+    assert len(world.requests()) == requests
+    assert world.everyone_got("A", numbered(1, 20), "ABC")
+
+
+@both_timings
+def test_a_lost_baseline_is_asked_for(timing: str) -> None:
+    world = silent("AB", timing)
+    world.multicast("A", *numbered(1, 5))
+    world.drop("A", DATA, dest="B", times=2)
+    world.multicast("A", *numbered(6, 7))
+    world.drop("A", BASELINE, times=3)
+    world.reconnect("A", "B")
+    world.advance(10.0)
+    assert world.got("B", "A") == numbered(1, 7)
+    assert world.count("B", BASELINE_REQ, dest="A") >= 2
+    assert world.frames_within(100.0)[60:] == []
+
+
+# -- Switching ------------------------------------------------------------
+
+
+@both_timings
+def test_retransmission_may_be_switched_on_and_repairs_what_was_left(timing: str) -> None:
+    world = silent("AB", timing)
+    world.drop("A", DATA, 3)
+    world.multicast("A", *numbered(1, 10))
+    world.advance(5.0)
+    assert world.got("B", "A") == numbered(1, 2)
+    for name in "AB":
+        world[name].set(SETTING, 0.5)
+    world.advance(5.0)
+    assert world.got("B", "A") == numbered(1, 10)
+
+
+@both_timings
+def test_switching_on_repairs_a_lost_last_message_too(timing: str) -> None:
+    world = silent("AB", timing)
+    world.drop("A", DATA, 3)
+    world.multicast("A", *numbered(1, 3))
+    world.advance(5.0)
+    for name in "AB":
+        world[name].set(SETTING, 0.5)
+    world.advance(10.0)
+    assert world.got("B", "A") == numbered(1, 3)
+
+
+@both_timings
+def test_switching_off_completes_what_was_lost_before(timing: str) -> None:
+    """One last round for every gap, even if that is lost as well; afterwards nobody asks."""
+    world = silent("AB", timing, xmit_interval=1.0)
+    world.drop("A", DATA, 3)
+    world.drop("B", XMIT_REQ, times=2)
+    world.multicast("A", *numbered(1, 10))
+    world.deliver()
+    for name in "AB":
+        world[name].set(SETTING, 0.0)
+    world.advance(20.0)
+    assert world.got("B", "A") == numbered(1, 10)
+    asked = len(world.requests())
+    world.weather(4, spread=2.0)
+    world.multicast("A", *numbered(11, 50))
+    world.advance(20.0)
+    assert world.got("B", "A") == numbered(1, 50)
+    assert len(world.requests()) == asked
+
+
+@both_timings
+def test_switching_off_completes_a_lost_last_message_too(timing: str) -> None:
+    """Nothing shows that 3 is missing: who stops asking has to hear once more what there is."""
+    world = silent("AB", timing, xmit_interval=1.0)
+    world.drop("A", DATA, 3)
+    world.multicast("A", *numbered(1, 3))
+    world.deliver()
+    for name in "AB":
+        world[name].set(SETTING, 0.0)
+    world.advance(5.0)
+    assert world.got("B", "A") == numbered(1, 3)
+
+
+@both_timings
+def test_switching_back_and_forth_under_load_loses_nothing(timing: str) -> None:
+    """Loss only while retransmission is on, reordering all the time."""
+    world = silent("ABC", timing)
+    for turn in range(8):
+        on = turn % 2 == 1
+        for name in "ABC":
+            world[name].set(SETTING, 0.2 if on else 0.0)
+        world.weather(turn, spread=0.3, loss=0.1 if on else 0.0)
+        for first in range(100 * turn + 1, 100 * turn + 101, 10):
+            for sender in "ABC":
+                world.multicast(sender, *numbered(first, first + 9))
+            world.advance(0.1)
+        # What was lost last has to be seen before nobody looks any more.
+        world.heal()
+        world.advance(5.0)
+    for sender in "ABC":
+        assert world.everyone_got(sender, numbered(1, 800), "ABC")
+    assert not any(world[name].events(trace.ALARM) for name in "ABC")
+
+
+def test_a_stack_that_may_drop_does_not_switch_off() -> None:
+    for stack in ("udp", "tcp"):
+        world = GroupWorld("AB", stack)
+        with pytest.raises(ConfigError, match="xmit_interval is 0"):
+            world["A"].set(SETTING, 0.0)
+    with pytest.raises(ConfigError, match="drop_when_full"):
+        GroupWorld("AB", STACK, protocols={"TCP_NIO2": {"drop_when_full": True}})
+    with pytest.raises(ConfigError, match="max_send_buffers"):
+        GroupWorld("AB", STACK, protocols={"TCP_NIO2": {"max_send_buffers": 10}})
+
+
+# -- Joins ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", [1, 10, 50])
+@both_timings
+def test_the_queue_of_a_joiner_has_no_bound(timing: str, bound: int) -> None:
+    """JGRP-2675: 70 messages come before the view; with any bound some were lost for ever."""
+    world = GroupWorld(
+        "ABC", STACK, timing, joined=False,
+        protocols={"NAKACK2": {"become_server_queue_size": bound}},
+    )  # fmt: skip
+    view = world.install("ABC", at="AB")
+    world.multicast("B", *numbered(1, 70))
+    world.deliver()
+    world.install("ABC", at="C", number=view.id.number)
+    assert world.got("C", "B") == numbered(1, 70)
+    assert "become-server-queue-full" not in world["C"].refused
+    world.advance(20.0)
+    assert len(world.requests()) == 0
+
+
+@both_timings
+def test_what_was_sent_before_a_joiner_was_known_is_fetched(timing: str) -> None:
+    """B does not know C yet and sends 6..10 to A only; the digest that C got says 5."""
+    world = GroupWorld("ABC", STACK, timing, joined=False)
+    world.install("AB")
+    world.multicast("B", *numbered(1, 5))
+    world.deliver()
+    world.install_digest("C", "ABC", {"A": (0, 0), "B": (5, 5)})
+    world.install("ABC", at="A", number=world.views)
+    world.multicast("B", *numbered(6, 10))
+    world.deliver()
+    assert world.got("C", "B") == []
+    world.install("ABC", at="B", number=world.views)
+    world.multicast("B", *numbered(11, 15))
+    world.advance(3.0)
+    assert world.got("C", "B") == numbered(6, 15)
+    assert world.got("A", "B") == numbered(1, 15)
+
+
+def test_a_new_member_is_told_at_once_what_there_is() -> None:
+    """And not only when it asks, which it does after a while."""
+    world = GroupWorld("ABC", STACK, joined=False)
+    world.install("AB")
+    world.multicast("B", *numbered(1, 5))
+    world.deliver()
+    world.install("ABC", at="B")
+    (said,) = world.sent("B", BASELINE, dest="C")
+    assert (said.at, said.lo) == (world.now, 5)
+    assert world.count("B", BASELINE, dest="A") == 1
+
+
+@both_timings
+def test_a_joiner_s_first_message_may_arrive_before_the_view_does(timing: str) -> None:
+    """C is in and multicasts at once; B hears of C only later, and had to keep 1..100."""
+    world = GroupWorld(
+        "ABC", STACK, timing, joined=False, protocols={"NAKACK2": {"max_unknown_messages": 10}}
+    )
+    world.install("AB")
+    world.install_digest("C", "ABC", {"A": (0, 0), "B": (0, 0)})
+    world.install("ABC", at="A", number=world.views)
+    world.multicast("C", *numbered(1, 100))
+    world.advance(1.0)
+    assert world.got("B", "C") == []
+    world.install("ABC", at="B", number=world.views)
+    assert world.got("B", "C") == numbered(1, 100)
+    assert "unknown-sender" not in world["B"].refused
+
+
+def test_messages_of_strangers_are_not_kept_for_ever() -> None:
+    world = silent("AB", unknown_sender_timeout=5.0)
+    world.start("C")
+    world.install_digest("C", "ABC", {})
+    world.multicast("C", *numbered(1, 10))
+    world.advance(4.0)
+    assert "unknown-sender" not in world["B"].refused
+    world.advance(2.0)
+    assert world["B"].refused["unknown-sender"] == 10
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.2])
+@both_timings
+def test_a_join_under_load_gives_the_joiner_one_run_of_every_sender(
+    timing: str, spread: float
+) -> None:
+    """P-18, P-20 with real membership: two members send all the time while C joins, over a wire
+    that loses nothing; afterwards nobody has asked for anything but for C."""
+    world = living("AB", timing)
+    world.weather(7, spread=spread)
+    world.start("C")
+    sent = 0
+    for turn in range(200):
+        if turn == 20:
+            world.join("C")
+        for sender in "AB":
+            world.multicast(sender, *numbered(sent + 1, sent + 5))
+        sent += 5
+        world.advance(0.02)
+    world.advance_until(lambda: world.agrees("ABC"), 60.0)
+    for sender in "AB":
+        world.multicast(sender, b"%d" % (sent + 1))
+    world.advance(10.0)
+    sent += 1
+    for sender in "AB":
+        assert world.everyone_got(sender, numbered(1, sent), "AB")
+        got = world.got("C", sender)
+        assert got == numbered(sent + 1 - len(got), sent)
+        assert got
+    assert world.requests("A") == world.requests("B") == []
+    assert not world["C"].events(trace.ALARM)
+    before = len(world.requests())
+    world.multicast("A", *numbered(1, 50))
+    world.advance(10.0)
+    assert len(world.requests()) == before
+
+
+@both_timings
+def test_a_delayed_view_at_a_sender_costs_the_joiner_nothing(timing: str) -> None:
+    """The view reaches B a second late; all that B sends until then goes to A only."""
+    world = living("AB", timing)
+    first, second = world.view("A")
+    held = world.hold(first, VIEW, dest=second)
+    world.start("C")
+    world.join("C")
+    world.advance_until(lambda: world.view("C") != "", 30.0)
+    world.multicast(second, *numbered(1, 30))
+    world.advance(0.2)
+    world.release(held)
+    world.advance_until(lambda: world.agrees("ABC"), 30.0)
+    world.multicast(second, *numbered(31, 40))
+    world.advance(5.0)
+    assert world.everyone_got(second, numbered(1, 40), "ABC")
+
+
+def test_members_that_leave_and_come_back_begin_anew() -> None:
+    """The stream of the former process is over; that of the new one begins at 1."""
+    world = living("ABC", "fast")
+    world.multicast("C", *numbered(1, 5))
+    world.advance(1.0)
+    world["C"].crash()
+    world.advance_until(lambda: world.agrees("AB"), 60.0)
+    world.start("C")
+    world.join("C")
+    world.advance_until(lambda: world.agrees("ABC"), 60.0)
+    world.multicast("C", *numbered(1, 5))
+    world.advance(3.0)
+    assert world.everyone_got("C", numbered(1, 5), "ABC")
+    assert world.count(kind=XMIT_REQ) == 0

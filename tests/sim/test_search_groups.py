@@ -1,0 +1,189 @@
+"""The search over whole groups: what is drawn can be judged, and reaches what it should."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+
+from chaos import faults
+from chaos.backends.sim.world import settings_of
+from chaos.generate import cell_of, generate, is_group, least_of
+from chaos.generate.groups import (
+    END_SECONDS,
+    KINDS,
+    MIN_BITES,
+    MIN_MESSAGES,
+    SETTLE_SECONDS,
+    SPARSE,
+    STACKS,
+)
+from chaos.runner import run_scenario
+from chaos.scenario import GUARANTEES, Scenario
+from chaos.timeline import WORDS, Step
+from node.core import wire
+from node.settings import StackSettings
+
+SEEDS = [seed for seed in range(750) if is_group(seed)]
+
+
+def words(steps: Iterable[Step]) -> set[str]:
+    return {WORDS[type(step.action)] for step in steps}
+
+
+def retransmits(scenario: Scenario, settings: StackSettings) -> bool:
+    """Whether repairs are on, and never switched off."""
+    assert settings.multicast_config is not None
+    return settings.multicast_config.retransmits and not any(
+        isinstance(step.action, faults.SetAttribute) and not step.action.value
+        for step in scenario.timeline
+    )
+
+
+def test_two_seeds_of_three_are_of_groups() -> None:
+    assert [seed for seed in range(6) if is_group(seed)] == [0, 1, 3, 4]
+    assert least_of(1) == (MIN_MESSAGES, MIN_BITES)
+
+
+def test_a_seed_is_led_by_the_fault_of_its_cell() -> None:
+    for seed in SEEDS:
+        stack, leading = cell_of(seed)
+        scenario = generate(seed)
+        assert scenario.cluster.stack == stack
+        # Who forgets whom is left out where one of them has yet to come.
+        assert leading in words(scenario.timeline) | {"forget", "install-view"}
+
+
+def test_all_that_a_group_promises_is_judged() -> None:
+    for seed in SEEDS:
+        assert set(generate(seed).guarantees) == set(GUARANTEES) - {"T1"}
+
+
+def test_every_stack_accepts_what_is_drawn_for_it() -> None:
+    for seed in SEEDS:
+        settings = settings_of(generate(seed))
+        assert settings.has_group
+
+
+def test_what_is_broken_is_mended_within_the_run() -> None:
+    """Only then is the last view, and whatever else is settled, there to be judged."""
+    for seed in SEEDS:
+        scenario = generate(seed)
+        for step in scenario.timeline:
+            assert 0.0 <= step.at <= END_SECONDS + 2.0
+            if not isinstance(step.action, faults.Crash | faults.Leave):
+                assert (step.duration is not None) == isinstance(
+                    step.action, faults.NetworkFault | faults.Pause | faults.Stall | faults.Churn
+                )
+        assert all(load.end <= END_SECONDS + 0.1 for load in scenario.workload)
+        assert scenario.limits.settle == SETTLE_SECONDS
+
+
+def test_at_least_two_members_are_left() -> None:
+    for seed in SEEDS:
+        scenario = generate(seed)
+        gone = [
+            step
+            for step in scenario.timeline
+            if isinstance(step.action, faults.Crash | faults.Leave) and step.duration is None
+        ]
+        assert len(scenario.cluster.members) - len(gone) >= 2
+
+
+def test_who_comes_late_does_come() -> None:
+    for seed in SEEDS:
+        scenario = generate(seed)
+        joining = {
+            step.action.member for step in scenario.timeline if isinstance(step.action, faults.Join)
+        }
+        assert set(scenario.cluster.late) <= joining
+        assert len(scenario.cluster.members) - len(scenario.cluster.late) >= 2
+
+
+def test_where_nothing_is_repaired_no_rule_takes_multicasts_away() -> None:
+    """But for a single one, long before its sender's last: an alarm tells of that one."""
+    for seed in SEEDS:
+        scenario = generate(seed)
+        if retransmits(scenario, settings_of(scenario)):
+            continue
+        for step in scenario.timeline:
+            rule = step.action
+            if isinstance(rule, faults.Rule) and "DATA" in rule.match.kinds:
+                is_single = rule.times == 1 and step.at <= END_SECONDS / 2
+                assert rule.does not in {"drop", "corrupt"} or is_single
+
+
+def test_timelines_are_in_order_of_time() -> None:
+    for seed in SEEDS:
+        times = [step.at for step in generate(seed).timeline]
+        assert all(one <= other for one, other in pairwise(times))
+
+
+def test_rules_are_aimed_at_frames_that_there_are() -> None:
+    for protocol, kinds in SPARSE.items():
+        assert protocol in wire.PROTOCOL_BY_NAME
+        assert set(kinds) <= set(wire.KIND_BY_NAME)
+
+
+def test_draws_reach_every_corner() -> None:
+    """Of 500 groups, at least five have each of these."""
+    drawn: Counter[str] = Counter()
+    for seed in SEEDS:
+        scenario = generate(seed)
+        cluster = scenario.cluster
+        drawn.update(cluster.timing for _ in (1,))
+        drawn.update(name for name, _value in cluster.multicast_settings)
+        drawn.update(f"{name}.{key}" for name, values in cluster.protocols for key, _ in values)
+        drawn.update(flag for load in scenario.workload for flag in load.flags)
+        drawn.update({load.do for load in scenario.workload})
+        drawn[f"members {len(cluster.members)}"] += 1
+        drawn["late"] += bool(cluster.late)
+        drawn["one-by-one"] += cluster.joins == "one-by-one"
+        drawn["large"] += any(load.size[1] > 10_000 for load in scenario.workload)
+        drawn["oob"] += any(load.oob_every for load in scenario.workload)
+        for step in scenario.timeline:
+            action = step.action
+            drawn["flapping"] += step.every is not None
+            if isinstance(action, faults.Partition):
+                drawn[action.shape] += 1
+            if isinstance(action, faults.Rule):
+                drawn.update(f"{action.does} {kind}" for kind in action.match.kinds)
+                drawn.update(action.match.kinds)
+            if isinstance(action, faults.SetAttribute):
+                drawn[f"{action.attribute} {action.value}"] += 1
+            if isinstance(action, faults.Crash | faults.Leave | faults.Pause):
+                drawn[f"{WORDS[type(action)]} {action.member}"] += 1
+    expected = {
+        "compatible", "fast", "late", "one-by-one", "large", "oob", "flapping", "unicast",
+        "members 3", "members 4", "members 5", "members 6",
+        *faults.SHAPES,
+        "drop VIEW", "hold VIEW", "hold DATA", "drop DATA",
+        "drop HIGHEST_SEQNO", "hold STABILITY", "hold GOSSIP",
+        "JOIN_REQ", "JOIN_RSP", "VIEW_ACK", "MERGE_REQ", "LEAVE_REQ", "BASELINE",
+        "ACK",
+        "XMIT_REQ", "HEARTBEAT", "INFO", "CREDIT",
+        "NAKACK2.xmit_interval 0.0", "NAKACK2.xmit_interval 0.25",
+        "crash coordinator", "leave coordinator", "pause coordinator", "crash random-participant",
+        "DONT_LOOPBACK", "OOB", "NO_FC", "NO_RELIABILITY", "DONT_BUNDLE",
+        "window_messages", "window_bytes", "ack_threshold", "become_server_queue_size",
+        "max_unknown_messages", "gap_alarm", "resend_last_seqno", "use_mcast_xmit_req",
+        "xmit_from_random_member", "slow_member_timeout", "max_xmit_req_size",
+        "MFC.max_credits", "UFC.max_credits", "FRAG.frag_size", "STABLE.max_messages",
+        "GMS.merge_timeout", "GMS.view_ack_collection_timeout",
+    }  # fmt: skip
+    assert {name for name, count in drawn.items() if count >= 5} >= expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_group_of_each_stack_is_met_and_holds(stack: str) -> None:
+    """One scenario of each stack, replayed: the same run, event for event."""
+    seed = next(seed for seed in SEEDS if cell_of(seed)[0] == stack)
+    outcome = run_scenario(generate(seed), seed, min_bites=0)
+    again = run_scenario(generate(seed), seed, min_bites=0)
+    assert outcome.run.traces == again.run.traces
+    assert str(outcome.verdict) == "holds", f"stormcast search --from {seed} --seeds 1"
+    assert len({life.name for life in outcome.run.lives.values()}) >= 3
+    assert set(outcome.run.kinds.values()) <= set(KINDS)
