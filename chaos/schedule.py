@@ -208,7 +208,7 @@ class _Plan:
         """Under what a stopped member is kept: its name, or the fault that found it by its role."""
         return member if member in self.members else fault
 
-    def _note(self, fault: str, action: Action | End) -> str:
+    def _note(self, fault: str, action: Action | End) -> str:  # noqa: PLR0912 it is one table
         """Keep count of what an action breaks or mends; returns the fault it belongs to."""
         match action:
             case End():
@@ -230,8 +230,11 @@ class _Plan:
                 self._gone(member)
                 self.down[self._key(fault, member)] = fault
             case faults.Restart(member=member) | faults.Join(member=member):
-                self._gone(member)
-                self.down.pop(self._key(fault, member), None)
+                key = self._key(fault, member)
+                # A join of one that is there does nothing, so its pause and its stall go on.
+                if isinstance(action, faults.Restart) or member in self.absent or key in self.down:
+                    self._gone(member)
+                self.down.pop(key, None)
                 self.absent.discard(member)
             case faults.Pause(member=member):
                 self.paused[self._key(fault, member)] = fault

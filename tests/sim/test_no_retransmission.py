@@ -78,7 +78,7 @@ def test_stability_purges_and_asks_for_nothing(timing: str) -> None:
     world = silent(timing=timing)
     held = world.hold("A", DATA, dest="B")
     world.multicast("A", *numbered(1, 5))
-    world.settle()
+    world.advance(20.0)
     assert world.unpurged("A") == 5
     assert repairs(world) == 0
     world.release(held)
@@ -88,6 +88,18 @@ def test_stability_purges_and_asks_for_nothing(timing: str) -> None:
 
 
 # -- What is lost all the same ------------------------------------------------------------
+
+
+@both_timings
+def test_a_last_message_that_is_lost_is_an_alarm_and_then_repaired(timing: str) -> None:
+    """Nothing follows it that would show a gap; that others have received it does."""
+    world = silent(timing=timing)
+    world.drop("A", DATA, 5, dest="B")
+    world.multicast("A", *numbered(1, 5))
+    world.advance(100.0)
+    assert [event.peer for event in world["B"].events(trace.ALARM)] == [world.short("A")]
+    assert world.got("B", "A") == numbered(1, 5)
+    assert world.unpurged("A") == 0
 
 
 @both_timings

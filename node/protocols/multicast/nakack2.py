@@ -53,8 +53,6 @@ class Nakack2(Multicast):
             if entry is None:
                 continue
             self._drop_kept(entry, delivered)
-            if not self.config.retransmits:
-                continue
             # What is merely under way will be there at the second look (JGRP-2678).
             if received > entry.window.delivered + 2 * entry.window.capacity + MAX_AHEAD:
                 # Nobody has received what its sender cannot have sent: it waits for this member.
