@@ -21,7 +21,7 @@ from node.protocols.fd_all3 import FdAll3
 from node.protocols.fd_sock2 import FdSock2
 from node.protocols.flow import Mfc, Stream, Ufc
 from node.protocols.gms import Gms
-from node.protocols.layer import Layer
+from node.protocols.layer import Layer, Seat
 from node.protocols.merge3 import Merge3
 from node.protocols.multicast import Multicast
 from node.protocols.port import Port
@@ -55,17 +55,21 @@ class Group:
         self._adopt = adopt
         self._timers: Timers[tuple[int, str]] = Timers()
         timing = settings.timing
+        config = settings.multicast_config
         assert settings.multicast is not None
+        assert config is not None
         protocol = make_multicast or RELIABLE_MULTICAST[settings.multicast]
-        self.multicast: Multicast = protocol(settings.of(settings.multicast), timing, port, dice)
+        self.multicast: Multicast = protocol(config, timing, port, dice)
         self._layers: dict[int, Layer] = {}
         self._names = {self.multicast.protocol: settings.multicast}
+
+        seat = Seat(role, port, self._timers, timing, dice)
 
         def build(name: str, kind: type[Any], *more: object) -> Any:  # noqa: ANN401 of `kind`
             config = settings.of(name)
             if config is None:
                 return None
-            layer = kind(config, role, port, self._timers, timing, dice, *more)
+            layer = kind(config, seat, *more)
             self._layers[layer.protocol] = layer
             self._names[layer.protocol] = name
             return layer
@@ -159,7 +163,7 @@ class Group:
     def tick(self, now: float) -> None:
         """Do what is due."""
         self.multicast.tick(now)
-        for protocol, what in self._timers.take_each(now):
+        for protocol, what in self._timers.take_due(now):
             layer = self._layers.get(protocol)
             if layer is not None and not self.has_left:
                 layer.on_timer(what, now)
@@ -231,8 +235,6 @@ class Group:
                 self._install(event, now)
             case said.BecameServer():
                 self.multicast.become_server(now)
-            case said.LinkLost(peer):
-                self.multicast.on_link_lost(peer, now)
             case said.Left():
                 # Not left to whoever drives this member: no timer may find a group that is gone.
                 self.stop(now)

@@ -301,6 +301,8 @@ class Stack:
         group = self.group
         if group is not None:
             group.finish_turn(now)
+            # Before lanes are woken: a view may be among it, and free who waits.
+            group.drain(now)
         if port.closed:
             self._close_lanes(now)
         if port.woken:
@@ -314,8 +316,6 @@ class Stack:
                 self._wake_lanes()
         if now >= self._next_gauge:
             self._gauge(now)
-        if port.events:
-            self._drain(now)
         frames = port.frames
         if frames:
             port.frames = []
@@ -743,10 +743,7 @@ class Stack:
 
     def _describe(self) -> str:
         """The settings as the trace keeps them: what a checker needs to know about promises."""
-        bounds = {self.settings.unicast: self.unicast.bounds()}
-        if self.group is not None:
-            bounds |= self.group.bounds()
-        return describe(self.settings, bounds)
+        return describe(self.settings, self.bounds())
 
     def bounds(self) -> dict[str, dict[str, float]]:
         """What each protocol promises, by its name."""

@@ -19,7 +19,7 @@ from node.protocols.flow import Mfc, Ufc
 from node.protocols.frag import FragConfig
 from node.protocols.gms import Gms
 from node.protocols.merge3 import Merge3
-from node.protocols.multicast import Mcast, Multicast, MulticastConfig, Nakack2
+from node.protocols.multicast import Mcast, Multicast, Nakack2
 from node.protocols.probes import PROBES
 from node.protocols.stable import Stable
 from node.protocols.unicast import Unicast, Unicast1, Unicast2, Unicast3, Unicast4
@@ -203,10 +203,10 @@ def check_values(configs: Mapping[str, Any], stack: str, *, museum: bool, max_fr
         for flow in ("MFC", "UFC"):
             if credit := configs.get(flow):
                 require(
-                    frag.frag_size < credit.min_threshold * credit.max_credits,
+                    frag.frag_size < credit.min_credits,
                     f"stack {stack}: FRAG.frag_size is {frag.frag_size}, not below the least "
                     f"credits of {flow} "
-                    f"({credit.min_threshold * credit.max_credits:g}): a fragment would wait for "
+                    f"({credit.min_credits}): a fragment would wait for "
                     f"ever; lower it or raise {flow}.max_credits",
                 )
     multicast = configs.get("NAKACK2")
@@ -249,11 +249,3 @@ def suggestion(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
     """`; did you mean X?`, or what there is."""
     close = get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
-
-
-def multicast_of(configs: Mapping[str, Any]) -> tuple[str, MulticastConfig] | None:
-    """The reliable multicast of a stack, and its settings."""
-    for name in RELIABLE_MULTICAST:
-        if name in configs:
-            return name, configs[name]
-    return None

@@ -75,12 +75,9 @@ class Timers(Generic[K]):
             heappop(heap)
         return inf
 
-    def take_due(self, now: float) -> list[K]:
-        """The keys whose moment has come, earliest first, each once."""
-        return list(self.take_each(now))
-
-    def take_each(self, now: float) -> Iterator[K]:
-        """The same, one after the other: what is cancelled or moved meanwhile does not come."""
+    def take_due(self, now: float) -> Iterator[K]:
+        """The keys whose moment has come, earliest first, each once. One after the other: what is
+        cancelled or moved meanwhile does not come."""
         heap = self._heap
         due = []
         while heap and heap[0][0] <= now:

@@ -14,18 +14,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from random import Random
 from typing import Any, ClassVar, Final
 
 from node.core import wire
 from node.core.errors import BadFrame, require
 from node.core.packing import Reader, Writer
-from node.core.timers import Timers
-from node.core.timing import Timing
 from node.core.wire import Head
-from node.protocols.events import Discovered, Found, Role
-from node.protocols.layer import Layer
-from node.protocols.port import EVERYONE, Port
+from node.protocols.events import Discovered, Found
+from node.protocols.layer import Layer, Seat
+from node.protocols.port import EVERYONE
 
 MAX_FOUND: Final = 4096
 """Answers that one search keeps."""
@@ -98,13 +95,9 @@ class Discovery(Layer):
     def __init__(
         self,
         config: DiscoveryConfig,
-        role: Role,
-        port: Port,
-        timers: Timers[tuple[int, str]],
-        timing: Timing,
-        dice: Random,
+        seat: Seat,
     ) -> None:
-        super().__init__(config, role, port, timers, timing, dice)
+        super().__init__(config, seat)
         self._found: dict[int, tuple[int, Found]] = {}
         """By short id: the number of the search that was answered, and the answer."""
         self._search = 0

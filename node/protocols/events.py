@@ -107,13 +107,6 @@ class Left(NamedTuple):
     """This member is out of the group."""
 
 
-class LinkLost(NamedTuple):
-    """The transport's connection to a member ended, or was replaced: what was under way in it may
-    be gone."""
-
-    peer: int
-
-
 Event = (
     Suspected
     | Confirmed
@@ -129,7 +122,6 @@ Event = (
     | Disagreement
     | Lagging
     | Left
-    | LinkLost
 )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from random import Random
 from typing import ClassVar
 
 from node import trace
@@ -18,12 +17,9 @@ from node.core import wire
 from node.core.errors import BadFrame, require
 from node.core.model import Address, View
 from node.core.policy import is_first
-from node.core.timers import Timers
-from node.core.timing import Timing
 from node.core.wire import Head
-from node.protocols.events import Cleared, Role, Suspected
-from node.protocols.layer import Layer
-from node.protocols.port import Port
+from node.protocols.events import Cleared, Suspected
+from node.protocols.layer import Layer, Seat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +70,9 @@ class FdAll3(Layer):
     def __init__(
         self,
         config: FdAll3Config,
-        role: Role,
-        port: Port,
-        timers: Timers[tuple[int, str]],
-        timing: Timing,
-        dice: Random,
+        seat: Seat,
     ) -> None:
-        super().__init__(config, role, port, timers, timing, dice)
+        super().__init__(config, seat)
         self.heard = set()
         self.suspects = {}
         self._beats: set[int] = set()

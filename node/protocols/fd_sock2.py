@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
-from random import Random
 from typing import ClassVar, TypeVar
 
 from node import trace
@@ -26,12 +25,9 @@ from node.core.errors import BadFrame, require
 from node.core.model import Address, View
 from node.core.packing import Reader, Writer
 from node.core.policy import is_first
-from node.core.timers import Timers
-from node.core.timing import Timing
 from node.core.wire import Head
-from node.protocols.events import Lagging, Role, Suspected
-from node.protocols.layer import Layer
-from node.protocols.port import Port
+from node.protocols.events import Lagging, Suspected
+from node.protocols.layer import Layer, Seat
 
 T = TypeVar("T")
 
@@ -83,13 +79,9 @@ class FdSock2(Layer):
     def __init__(
         self,
         config: FdSock2Config,
-        role: Role,
-        port: Port,
-        timers: Timers[tuple[int, str]],
-        timing: Timing,
-        dice: Random,
+        seat: Seat,
     ) -> None:
-        super().__init__(config, role, port, timers, timing, dice)
+        super().__init__(config, seat)
         self.suspects: dict[int, Address] = {}
         """Who is suspected by anybody. Members of the view only, as in all that follows."""
         self.watched: Address | None = None

@@ -41,17 +41,11 @@ from node.core.credits import (
 )
 from node.core.errors import BadFrame, require
 from node.core.model import DONT_LOOPBACK, FIRST
-from node.protocols.layer import Layer
+from node.protocols.layer import Layer, Seat
 
 if TYPE_CHECKING:
-    from random import Random
-
     from node.core.model import View
-    from node.core.timers import Timers
-    from node.core.timing import Timing
     from node.core.wire import Head
-    from node.protocols.events import Role
-    from node.protocols.port import Port
 
 LONGEST_WAIT: Final = 0.5
 """Seconds between two questions of an adaptive stack, once silence has doubled the wait."""
@@ -95,14 +89,6 @@ class FlowConfig:
         """What is left of a limit when the next one is named."""
         return int(self.max_credits * self.min_threshold)
 
-    def check_frag(self, frag_size: int) -> None:
-        """Refuse fragments that could wait for ever (JGRP-590, JGRP-1659)."""
-        require(
-            frag_size < self.min_credits,
-            f"frag_size is {frag_size}: it must be below the {self.min_credits} bytes of "
-            f"max_credits x min_threshold; lower it, or raise max_credits",
-        )
-
 
 class Stream(Interface):
     """What flow control asks of the windows below; the stack hands it in."""
@@ -124,19 +110,15 @@ class FlowControl(Layer):
     def __init__(
         self,
         config: FlowConfig,
-        role: Role,
-        port: Port,
-        timers: Timers[tuple[int, str]],
-        timing: Timing,
-        dice: Random,
+        seat: Seat,
     ) -> None:
-        super().__init__(config, role, port, timers, timing, dice)
+        super().__init__(config, seat)
         self.stream: Stream | None = None
         """Set by the stack before it starts."""
         self.max_message = config.max_credits
         """Bytes of the largest message that can be sent whole."""
         self._max = config.max_credits
-        self._me = role.address.short
+        self._me = seat.role.address.short
         self._allowances: dict[int, Allowance] = {}
         self._intakes: dict[int, Intake] = {}
         self._asking: dict[int, None] = {}
@@ -375,13 +357,9 @@ class Ufc(FlowControl):
     def __init__(
         self,
         config: FlowConfig,
-        role: Role,
-        port: Port,
-        timers: Timers[tuple[int, str]],
-        timing: Timing,
-        dice: Random,
+        seat: Seat,
     ) -> None:
-        super().__init__(config, role, port, timers, timing, dice)
+        super().__init__(config, seat)
         self._sent = 0
         """All bytes to anyone, in view or not: where the count of a new budget begins, so that it
         is above every count its receiver may remember."""
@@ -446,13 +424,9 @@ class Mfc(FlowControl):
     def __init__(
         self,
         config: FlowConfig,
-        role: Role,
-        port: Port,
-        timers: Timers[tuple[int, str]],
-        timing: Timing,
-        dice: Random,
+        seat: Seat,
     ) -> None:
-        super().__init__(config, role, port, timers, timing, dice)
+        super().__init__(config, seat)
         self._sent = 0
         self._lowest = UNLIMITED
         """The lowest limit of any member: what the common case looks at."""

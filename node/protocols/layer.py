@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from node.core.errors import BadFrame
 
@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from node.core.wire import Head
     from node.protocols.events import Role
     from node.protocols.port import Port
+
+
+class Seat(NamedTuple):
+    """What a member hands to each of its protocols."""
+
+    role: Role
+    port: Port
+    timers: Timers[tuple[int, str]]
+    timing: Timing
+    dice: Random
 
 
 class Layer:
@@ -33,18 +43,14 @@ class Layer:
     def __init__(
         self,
         config: Any,  # noqa: ANN401 each protocol has its own
-        role: Role,
-        port: Port,
-        timers: Timers[tuple[int, str]],
-        timing: Timing,
-        dice: Random,
+        seat: Seat,
     ) -> None:
         self.config = config
-        self.role = role
-        self.timing = timing
-        self.dice = dice
-        self._port = port
-        self._timers = timers
+        self.role = seat.role
+        self.timing = seat.timing
+        self.dice = seat.dice
+        self._port = seat.port
+        self._timers = seat.timers
 
     # -- The verbs ----------------------------------------------------------------------------
 

@@ -14,19 +14,16 @@ itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from random import Random
 from typing import ClassVar, Final
 
 from node.core import wire
 from node.core.errors import BadFrame, require
 from node.core.model import Address, View, ViewId
 from node.core.packing import Reader, Writer
-from node.core.timers import Timers
-from node.core.timing import Timing
 from node.core.wire import Head
-from node.protocols.events import Disagreement, Lagging, Role
-from node.protocols.layer import Layer
-from node.protocols.port import EVERYONE, Port
+from node.protocols.events import Disagreement, Lagging
+from node.protocols.layer import Layer, Seat
+from node.protocols.port import EVERYONE
 
 MAX_HEARD: Final = 4096
 """Members of whom an INFO is kept until the next check."""
@@ -91,13 +88,9 @@ class Merge3(Layer):
     def __init__(
         self,
         config: Merge3Config,
-        role: Role,
-        port: Port,
-        timers: Timers[tuple[int, str]],
-        timing: Timing,
-        dice: Random,
+        seat: Seat,
     ) -> None:
-        super().__init__(config, role, port, timers, timing, dice)
+        super().__init__(config, seat)
         self._heard: dict[Address, ViewId] = {}
         """The newest view id each member said it holds, since the last check."""
         self._asked: dict[int, Address] = {}

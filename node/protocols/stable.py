@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from random import Random
 from typing import ClassVar, Final
 
 from node.core import wire
@@ -26,12 +25,9 @@ from node.core.digest import Digest
 from node.core.errors import BadFrame, require
 from node.core.model import View, ViewId
 from node.core.packing import Reader, Writer
-from node.core.timers import Timers
-from node.core.timing import Timing
 from node.core.wire import Head
-from node.protocols.events import Role, Stability
-from node.protocols.layer import Layer
-from node.protocols.port import Port
+from node.protocols.events import Stability
+from node.protocols.layer import Layer, Seat
 
 DigestSource = Callable[[], Digest]
 MAX_SUSPEND: Final = 200.0
@@ -86,14 +82,10 @@ class Stable(Layer):
     def __init__(
         self,
         config: StableConfig,
-        role: Role,
-        port: Port,
-        timers: Timers[tuple[int, str]],
-        timing: Timing,
-        dice: Random,
+        seat: Seat,
         digest_source: DigestSource,
     ) -> None:
-        super().__init__(config, role, port, timers, timing, dice)
+        super().__init__(config, seat)
         self._source = digest_source
         self._view_id: ViewId | None = None
         self._members: frozenset[int] = frozenset()

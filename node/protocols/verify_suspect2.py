@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
-from random import Random
 from typing import ClassVar, Final
 
 from node import trace
 from node.core import wire
 from node.core.errors import BadFrame, require
 from node.core.model import Address, View
-from node.core.timers import Timers
-from node.core.timing import Timing, next_on_grid
+from node.core.timing import next_on_grid
 from node.core.wire import Head
-from node.protocols.events import Cleared, Confirmed, Role
-from node.protocols.layer import Layer
-from node.protocols.port import Port
+from node.protocols.events import Cleared, Confirmed
+from node.protocols.layer import Layer, Seat
 
 MAX_MESSAGES: Final = 16
 
@@ -72,13 +69,9 @@ class VerifySuspect2(Layer):
     def __init__(
         self,
         config: VerifySuspect2Config,
-        role: Role,
-        port: Port,
-        timers: Timers[tuple[int, str]],
-        timing: Timing,
-        dice: Random,
+        seat: Seat,
     ) -> None:
-        super().__init__(config, role, port, timers, timing, dice)
+        super().__init__(config, seat)
         self._doubts: dict[int, _Doubt] = {}
         self._started = 0
         self._origin = 0.0

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,7 +15,8 @@ from chaos.cluster import GENERATIONS
 from chaos.library import GROUP_STACKS
 from chaos.museum import EXHIBITS
 from node.core.errors import NodeError
-from stormcast.cli import COMMANDS, Exit, main
+from stormcast.cli import COMMANDS, Exit
+from tests.helpers.shell import Shell
 
 MUSEUM_PIECES = {("unicast", generation) for generation in GENERATIONS} | {
     ("stack", "group-museum"),
@@ -50,57 +50,6 @@ cluster: {members: 3}
 workload:
   - {do: multicast, from: n0, count: 10}
 """
-
-
-class Said(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:  # noqa: ANN401 whatever it printed
-        """The one JSON value on stdout."""
-        return json.loads(self.out)
-
-
-class Shell:
-    """Runs the command in process, in a folder of its own."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self._capsys = capsys
-
-    def __call__(self, *words: object) -> Said:
-        self._capsys.readouterr()
-        try:
-            code = main([str(word) for word in words])
-        except SystemExit as done:  # As argparse leaves.
-            code = int(done.code or 0)
-        out, err = self._capsys.readouterr()
-        return Said(code, out, err)
-
-    def said(self) -> tuple[str, str]:
-        """What was printed since the last command."""
-        out, err = self._capsys.readouterr()
-        return out, err
-
-    def write(self, text: str, name: str = "scenario.yaml") -> Path:
-        path = self.folder / name
-        path.write_text(text)
-        return path
-
-    def run(self, text: str, *words: object) -> Said:
-        return self("run", self.write(text), *words)
-
-
-@pytest.fixture
-def shell(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(tmp_path, capsys)
 
 
 # -- The command itself ----------------------------------------------------------------------------

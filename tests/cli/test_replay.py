@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 from xxhash import xxh3_64_intdigest
@@ -14,7 +12,7 @@ from xxhash import xxh3_64_intdigest
 from chaos.runner import run_scenario
 from chaos.scenario import parse_scenario
 from node.trace import HEADER
-from stormcast.cli import main
+from tests.helpers.shell import Shell
 
 LOSSY = """\
 name: lossy
@@ -30,38 +28,6 @@ FLAWED = LOSSY.replace(
     "members: 2", "members: 2, stack: unicast-museum, unicast: UNICAST2, max_batch: 1,\n"
     "  historical: {repair_ends: false}"
 ).replace("rate: 20%, for: 300ms", "rate: 100%")  # fmt: skip
-
-
-class Said(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:  # noqa: ANN401 whatever it printed
-        return json.loads(self.out)
-
-
-Shell = Callable[..., Said]
-
-
-@pytest.fixture
-def shell(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Shell:
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: object) -> Said:
-        capsys.readouterr()
-        try:
-            code = main([str(word) for word in words])
-        except SystemExit as done:  # As argparse leaves.
-            code = int(done.code or 0)
-        return Said(code, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,7 +13,8 @@ from chaos.replay import KeptRun
 from chaos.runner import Outcome, run_scenario
 from chaos.scenario import Scenario, load_scenario, parse_scenario
 from node.core.errors import NodeError
-from stormcast.cli import Exit, main
+from stormcast.cli import Exit
+from tests.helpers.shell import Shell
 
 BLOWN_UP = """\
 name: blown-up
@@ -38,38 +37,6 @@ timeline:
 limits: {run: 120s}
 """
 """Only the rule loses the last message to bob, which the flawed protocol never asks for."""
-
-
-class Said(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:  # noqa: ANN401 whatever it printed
-        return json.loads(self.out)
-
-
-Shell = Callable[..., Said]
-
-
-@pytest.fixture
-def shell(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Shell:
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: object) -> Said:
-        capsys.readouterr()
-        try:
-            code = main([str(word) for word in words])
-        except SystemExit as done:  # As argparse leaves.
-            code = int(done.code or 0)
-        return Said(code, *capsys.readouterr())
-
-    return call
 
 
 def keep(scenario: Scenario | str, seed: int = 1) -> Path:

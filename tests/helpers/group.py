@@ -274,6 +274,11 @@ class GroupWorld(World):
         """Own multicasts that a member still keeps."""
         return len(self.machine(name).own)
 
+    def is_idle(self, name: str) -> bool:
+        """Whether nobody waits for anything of a member's multicasts, nor it for others'."""
+        windows = (entry.window for entry in self.machine(name).inbound().values())
+        return not self.unpurged(name) and not any(window.has_gap() for window in windows)
+
     def got(self, name: str, sender: str) -> list[bytes]:
         """What a member's application got of a sender's multicasts and unicasts."""
         return self[name].from_(sender)

@@ -27,7 +27,7 @@ from node.core.wire import Head
 from node.protocols.events import Cleared, Event, Role, Suspected
 from node.protocols.fd_all3 import FdAll3
 from node.protocols.fd_sock2 import FdSock2
-from node.protocols.layer import Layer
+from node.protocols.layer import Layer, Seat
 from node.protocols.port import EVERYONE, Port
 from node.protocols.verify_suspect2 import VerifySuspect2
 from node.trace import Tracer, read_blocks_untrusted
@@ -155,8 +155,12 @@ class Layers:
     def make(self, member: Member) -> list[Layer]:
         return [
             kind(
-                config, member.role, member.port, member.timers, self.timing,
-                Random(f"{self._seed}/{member.name}/{kind.protocol}"), *self._extra(member),
+                config,
+                Seat(
+                    member.role, member.port, member.timers, self.timing,
+                    Random(f"{self._seed}/{member.name}/{kind.protocol}"),
+                ),
+                *self._extra(member),
             )
             for kind, config in self._kinds
         ]  # fmt: skip
@@ -193,7 +197,7 @@ class Layers:
             while self._flying and self._flying[0][0] <= self.now:
                 heappop(self._flying)[2]()
             for member in self._running():
-                for protocol, what in member.timers.take_each(self.now):
+                for protocol, what in member.timers.take_due(self.now):
                     self._layer(member, protocol).on_timer(what, self.now)
                 self._turn(member)
         self.now = end

@@ -38,6 +38,7 @@ from node.protocols.events import (
     Tentative,
 )
 from node.protocols.gms import Gms, GmsConfig
+from node.protocols.layer import Seat
 from node.protocols.port import Port
 from node.trace import ALARM, Tracer, read_blocks_untrusted
 
@@ -117,9 +118,12 @@ class Member:
         self.timers: Timers[tuple[int, str]] = Timers()
         self.role = Role(self.address)
         self.gms = Gms(
-            self.config, self.role, self.port, self.timers, self.group.timing,
-            Random(self.address.identity), self.digest,
-        )  # fmt: skip
+            self.config,
+            Seat(
+                self.role, self.port, self.timers, self.group.timing, Random(self.address.identity)
+            ),
+            self.digest,
+        )
 
     @property
     def view(self) -> View | None:
@@ -212,7 +216,7 @@ class Group:
             if queued <= deadline:
                 heappop(self._queue)[2]()
             elif member is not None:
-                for _protocol, what in member.timers.take_each(self.now):
+                for _protocol, what in member.timers.take_due(self.now):
                     member.gms.on_timer(what, self.now)
                 self.drain(member)
         raise AssertionError("the group spins")

@@ -49,7 +49,7 @@ def test_nothing_is_kept_and_nothing_is_sent_once_all_is_delivered(stack: str, t
         world.multicast(sender, *numbered(1, 100))
     world.settle()
     assert [world.unpurged(name) for name in "ABC"] == [0, 0, 0]
-    assert all(world.machine(name).is_idle for name in "ABC")
+    assert all(world.is_idle(name) for name in "ABC")
     assert world.frames_within(60.0) == []
 
 
@@ -169,7 +169,7 @@ def test_a_tenth_of_all_frames_lost_costs_nothing_but_time(stack: str, timing: s
     world.settle()
     for sender in "ABCD":
         assert world.everyone_got(sender, numbered(1, 200), "ABCD")
-    assert all(world.machine(name).is_idle for name in "ABCD")
+    assert all(world.is_idle(name) for name in "ABCD")
 
 
 @everywhere

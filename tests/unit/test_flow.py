@@ -424,14 +424,6 @@ def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
         FlowConfig(**wrong)  # type: ignore[arg-type]
 
 
-def test_fragments_must_be_smaller_than_what_is_left_when_a_limit_is_named() -> None:
-    """JGRP-590, JGRP-1659: a message larger than the credits waits for ever."""
-    config = FlowConfig(max_credits=1000, min_threshold=0.2)
-    config.check_frag(199)
-    with pytest.raises(ConfigError, match="frag_size is 200"):
-        config.check_frag(200)
-
-
 @BOTH
 def test_a_message_as_large_as_the_credits_can_be_sent(kind: type[FlowControl]) -> None:
     flow = Flow(kind)

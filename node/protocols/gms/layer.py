@@ -23,16 +23,11 @@ from node.protocols.gms.leaving import Leaving
 from node.protocols.gms.merging import Merging
 from node.protocols.gms.participant import Participant
 from node.protocols.gms.state import DigestSource, Membership
-from node.protocols.layer import Layer
+from node.protocols.layer import Layer, Seat
 
 if TYPE_CHECKING:
-    from random import Random
-
-    from node.core.timers import Timers
-    from node.core.timing import Timing
     from node.core.wire import Head
-    from node.protocols.events import Found, Role
-    from node.protocols.port import Port
+    from node.protocols.events import Found
 
 
 class Gms(Layer):
@@ -44,15 +39,11 @@ class Gms(Layer):
     def __init__(
         self,
         config: GmsConfig,
-        role: Role,
-        port: Port,
-        timers: Timers[tuple[int, str]],
-        timing: Timing,
-        dice: Random,
+        seat: Seat,
         digest_source: DigestSource,
     ) -> None:
-        super().__init__(config, role, port, timers, timing, dice)
-        state = Membership(config, role, port, timers, timing, dice, digest_source)
+        super().__init__(config, seat)
+        state = Membership(config, seat, digest_source)
         self._state = state
         self._casting = Casting(state)
         self._coordinator = Coordinator(state, self._casting)

@@ -13,14 +13,9 @@ from node.protocols.gms.messages import MAX_NUMBER, pack_view_id
 from node.protocols.gms.repeats import Repeats
 
 if TYPE_CHECKING:
-    from random import Random
-
     from node.core.digest import Digest
-    from node.core.timers import Timers
-    from node.core.timing import Timing
-    from node.protocols.events import Role
     from node.protocols.gms.config import GmsConfig
-    from node.protocols.port import Port
+    from node.protocols.layer import Seat
 
 DigestSource = Callable[[], "Digest"]
 
@@ -36,22 +31,21 @@ class Membership:
     def __init__(
         self,
         config: GmsConfig,
-        role: Role,
-        port: Port,
-        timers: Timers[tuple[int, str]],
-        timing: Timing,
-        dice: Random,
+        seat: Seat,
         digest_source: DigestSource,
     ) -> None:
         self.config = config
-        self.role = role
-        self.me = role.address
-        self.port = port
-        self.dice = dice
+        self.role = seat.role
+        self.me = seat.role.address
+        self.port = seat.port
+        self.dice = seat.dice
         self.digest_source = digest_source
-        self._timers = timers
+        self._timers = seat.timers
         self.repeats = Repeats(
-            port, timing, config.repeat_interval, lambda when: self.wake_by("repeat", when)
+            seat.port,
+            seat.timing,
+            config.repeat_interval,
+            lambda when: self.wake_by("repeat", when),
         )
         self.ltime = 0
         """The highest view number seen or made; a new view gets a higher one."""

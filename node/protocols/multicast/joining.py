@@ -90,10 +90,6 @@ class Joining(Receiving):
         if kept is not None:
             self._replay(kept[1], now)
 
-    def _schedule_own_look(self, now: float) -> None:
-        if self.config.resend_last_seqno and self.config.retransmits:
-            self.timers.set_earlier(("own", 0), self._next_own_look(now, 0))
-
     def digest(self) -> Digest:
         """Per member what is delivered and received here; own messages included."""
         seqnos = {

@@ -57,13 +57,9 @@ class Multicast(Joining):
 
     # -- Time ---------------------------------------------------------------------------------
 
-    def next_deadline(self) -> float:
-        """When `tick` has something to do."""
-        return self.timers.next_deadline()
-
     def tick(self, now: float) -> None:
-        """Do what is due."""
-        for what, peer in self.timers.take_each(now):
+        """Do what is due; `timers` says when that is."""
+        for what, peer in self.timers.take_due(now):
             self._on_timer(what, peer, now)
 
     def _on_timer(self, what: str, peer: int, now: float) -> None:
@@ -187,10 +183,3 @@ class Multicast(Joining):
         bound = self.config.max_unknown_messages if self.config.retransmits else 0
         for peer, (_since, kept) in self._strangers.items():
             self._gauge(trace.CACHED_FRAMES, peer, len(kept), bound, now)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing of this member waits for anyone."""
-        return self.own.low == self.own.high and not any(
-            entry.window.has_gap() for entry in self._inbound.values()
-        )

@@ -21,7 +21,7 @@ from node.core.wire import Head
 from node.protocols.handing import hand_up
 from node.protocols.multicast.inbound import Inbound
 from node.protocols.multicast.sending import Sending
-from node.protocols.multicast.state import ALARM, LOOK, SYNC
+from node.protocols.multicast.state import ACK, ALARM, LOOK, SYNC
 
 MAX_ENDED: Final = 1024
 """Senders that are remembered after their window was removed."""
@@ -248,7 +248,7 @@ class Receiving(Sending):
         if len(self._ended) >= MAX_ENDED:
             del self._ended[next(iter(self._ended))]
         self._ended[entry.peer] = (entry.window.delivered, entry.window.places())
-        for what in (LOOK, ALARM, SYNC, "ack"):
+        for what in (LOOK, ALARM, SYNC, ACK):
             self.timers.cancel((what, entry.peer))
         self._trace_window(entry, trace.RECEIVER_REMOVED, entry.window.delivered, reason, now)
 

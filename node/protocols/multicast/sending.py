@@ -61,8 +61,7 @@ class Sending(State):
         else:
             self._held_own.append(HeldOwn(lo, body, list(payloads), flags))
         self._own_progress(now)
-        if self.config.resend_last_seqno and self.config.retransmits:
-            self.timers.set_earlier((OWN, 0), self._next_own_look(now, 0))
+        self._schedule_own_look(now)
 
     def _emit(self, lo: int, batch: Batch, dest: int) -> None:
         head = self._codec.pack_data(
@@ -99,6 +98,10 @@ class Sending(State):
             hand_up(self._port, piece, 0, 0, self.view_number, now)
 
     # -- The last message ----------------------------------------------------------------------
+
+    def _schedule_own_look(self, now: float) -> None:
+        if self.config.resend_last_seqno and self.config.retransmits:
+            self.timers.set_earlier((OWN, 0), self._next_own_look(now, 0))
 
     def _next_own_look(self, now: float, tries: int) -> float:
         return self.pacer.next_send_look(now, self.join_pacer.round_trip(), tries)
