@@ -17,6 +17,7 @@ from chaos.museum import EXHIBITS
 from node import trace
 from node.core import wire
 from node.core.model import FLAG_NAMES, MESSAGE_FLAGS
+from node.trace_export import COLUMNS
 
 DOCS: Final = Path(__file__).parent
 VIEW_STREAMS: Final = {
@@ -119,6 +120,12 @@ def streams(names: Mapping[int, str]) -> Callable[[], str]:
     return lambda: table(("stream", "meaning"), names.items())
 
 
+def parquet() -> str:
+    """The columns of an exported trace."""
+    rows = ((f"`{column.name}`", column.type, column.about) for column in COLUMNS)
+    return table(("column", "type", "meaning"), rows)
+
+
 def museum() -> str:
     """The exhibits, and where their flaws were described."""
     rows = (
@@ -144,6 +151,7 @@ TABLES: Final[dict[str, dict[str, Callable[[], str]]]] = {
         "request-streams": streams(REQUEST_STREAMS),
         "connection-states": streams(trace.CONN_STATES),
         "gauges": streams(trace.GAUGES),
+        "parquet": parquet,
     },
     "testing.md": {"museum": museum},
 }

@@ -1,188 +1,154 @@
-"""`stormcast trace`: the traces of a run, as text and in figures."""
+"""`stormcast trace`: the traces of a run, as text, in figures, and as Parquet."""
 
 from __future__ import annotations
 
 import argparse
+import heapq
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
+from time import sleep
+from typing import Final
 
-from xxhash import xxh3_64_intdigest
+from node.trace_export import ExportError, export
+from node.trace_files import Source, find_sources, member_names
+from node.trace_tail import Tail
+from node.trace_words import Figures, Told, describe, tell
 
-from node.core.errors import BadTrace
-from node.core.model import flag_names
-from node.core.wire import PROTOCOLS
-from node.trace import (
-    CONN,
-    CONN_STATES,
-    GAUGE,
-    GAUGES,
-    START,
-    Block,
-    Event,
-    read_blocks_untrusted,
-)
+__all__ = ["describe", "trace"]
 
-USAGE = 2
-UNKNOWN = 3
+USAGE: Final = 2
+UNKNOWN: Final = 3
+UNSUPPORTED: Final = 3
+TAIL_LINES: Final = 10
+LOOK_INTERVAL: Final = 0.2
+"""Seconds between two looks at a trace that is followed."""
 
 
 def trace(argv: list[str]) -> int:
-    """`stormcast trace cat|stats RUN`."""
+    """`stormcast trace cat|tail|stats|export RUN`."""
+    args = _parser().parse_args(argv)
+    everyone = find_sources(args.run)
+    sources = [source for source in everyone if args.member in (None, source.label)]
+    if not sources:
+        return _fail(f"no traces in {args.run}: give a run directory or a .trace file", USAGE)
+    notes: list[str] = []
+    names = member_names(everyone)
+    try:
+        match args.what:
+            case "cat":
+                _cat(sources, names, notes, as_json=args.json)
+            case "stats":
+                _stats(sources, notes, as_json=args.json)
+            case "tail":
+                _tail(args, notes)
+            case _:
+                _export(args, sources, names, notes)
+    except ExportError as error:
+        return _fail(str(error), UNSUPPORTED)
+    _say(notes)
+    return UNKNOWN if notes else 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="stormcast trace", description="Read the traces of a run.", allow_abbrev=False
     )
-    parser.add_argument(
-        "what", choices=("cat", "stats"), help="cat: one line per event; stats: counts per member"
+    shared = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    shared.add_argument(
+        "run", type=Path, help="a run directory, the journal of a member, or one .trace file"
     )
-    parser.add_argument("run", type=Path, help="a run directory, or one .trace file")
-    parser.add_argument("--member", help="only this member (the name of its trace file)")
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON object per event, or one for all stats"
+    shared.add_argument("--member", help="only this member (the name of its trace or journal)")
+    shared.add_argument(
+        "--json", action="store_true", help="one JSON object per event, or one for all figures"
     )
-    args = parser.parse_args(argv)
-    paths = trace_files(args.run)
-    if args.member:
-        paths = [path for path in paths if path.stem == args.member]
-    if not paths:
-        print(
-            f"stormcast trace: no traces in {args.run}: give a run directory or a .trace file",
-            file=sys.stderr,
+    commands = parser.add_subparsers(dest="what", required=True)
+    for name, about in (
+        ("cat", "one line per event, in the order of time"),
+        ("tail", "the last events, and those to come"),
+        ("stats", "counts per member"),
+        ("export", "Parquet, one file per member"),
+    ):
+        command = commands.add_parser(
+            name, help=about, description=about, parents=[shared], allow_abbrev=False
         )
-        return USAGE
-    torn: list[str] = []
-    (_cat if args.what == "cat" else _stats)(paths, torn, as_json=args.json)
-    for note in torn:
+        if name == "tail":
+            command.add_argument("-f", "--follow", action="store_true", help="until Ctrl-C")
+            command.add_argument("--lines", type=_count, default=TAIL_LINES, metavar="N")
+        elif name == "export":
+            command.add_argument("out", type=Path, help="a directory that is new or empty")
+            command.add_argument("--run-name", help="what the column `run` says; else the RUN")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: write a whole number from 0")
+    return int(text)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"stormcast trace: {message}", file=sys.stderr)
+    return code
+
+
+def _say(notes: list[str]) -> None:
+    for note in notes:
         print(f"stormcast trace: {note}", file=sys.stderr)
-    return UNKNOWN if torn else 0
 
 
-def trace_files(run: Path) -> list[Path]:
-    """The trace files of a run directory, or the one that was named."""
-    if run.is_file():
-        return [run]
-    return sorted(run.glob("trace/*.trace")) or sorted(run.glob("*.trace"))
+def _cat(sources: list[Source], names: dict[int, str], notes: list[str], *, as_json: bool) -> None:
+    # A member's clock never goes back. So its events are in order already, and of the longest
+    # journal no more is in memory than a segment.
+    for told in heapq.merge(*(_told(source, notes) for source in sources)):
+        print(told.as_json() if as_json else told.line(names))
 
 
-def _blocks(path: Path, torn: list[str]) -> Iterator[Block]:
-    """The whole blocks of a file; where it is torn is noted, and ends it."""
-    try:
-        yield from read_blocks_untrusted(path.read_bytes(), xxh3_64_intdigest)
-    except BadTrace as bad:
-        torn.append(f"{path}: {bad.reason}; everything before it was read")
+def _told(source: Source, notes: list[str]) -> Iterator[Told]:
+    return (told for block in source.blocks(notes) for told in tell(source.label, block))
 
 
-def member_names(paths: list[Path]) -> dict[int, str]:
-    """Short ids to names, as the members' START events say them."""
-    names = {0: "rig"}
-    for path in paths:
-        block = next(_blocks(path, []), None)
-        if block is not None and block.events and block.events[0].kind == START:
-            names[block.member] = path.stem
-    return names
-
-
-def _cat(paths: list[Path], torn: list[str], *, as_json: bool) -> None:
-    names = member_names(paths)
-    events = [
-        (event.time, path.stem, block.first + number, event, block.text(event))
-        for path in paths
-        for block in _blocks(path, torn)
-        for number, event in enumerate(block.events)
-    ]
-    events.sort(key=lambda one: one[:3])
-    for _time, member, number, event, text in events:
-        if as_json:
-            print(
-                json.dumps(
-                    {
-                        "member": member,
-                        "number": number,
-                        "event": event.name,
-                        **event._asdict(),
-                        "text": text,
-                    }
-                )
-            )
-        else:
-            print(f"{event.time:12.6f} {member}#{number:<6} {describe(event, text, names)}")
-
-
-def describe(event: Event, text: str, names: dict[int, str]) -> str:
-    """One event in words; what is zero is left out."""
-    words = [event.name.ljust(13)]
-    if event.kind == CONN:
-        words.append(CONN_STATES.get(event.stream, str(event.stream)))
-    elif event.kind == GAUGE:
-        words.append(f"{GAUGES.get(event.stream, event.stream)} {event.lo} of {event.hi}")
-    if event.peer:
-        words.append(f"peer {names.get(event.peer, f'{event.peer:08x}')}")
-    if event.conn:
-        words.append(f"conn {event.conn}")
-    if event.epoch:
-        words.append(f"epoch {event.epoch}")
-    if event.kind != GAUGE and (event.lo or event.hi):
-        words.append(f"{event.lo}..{event.hi}" if event.hi else f"{event.lo}")
-    if event.count:
-        words.append(f"{event.count} messages")
-    if event.bytes:
-        words.append(f"{event.bytes} B {event.digest:016x}")
-    if event.flags:
-        words.append(flag_names(event.flags))
-    if text:
-        words.append(text)
-    return " ".join(words)
-
-
-def _stats(paths: list[Path], torn: list[str], *, as_json: bool) -> None:
-    totals = []
-    for path in paths:
-        figures = Figures(bytes=path.stat().st_size)
-        for block in _blocks(path, torn):
+def _stats(sources: list[Source], notes: list[str], *, as_json: bool) -> None:
+    totals: dict[str, Figures] = {}
+    for source in sources:
+        figures = totals[source.label] = Figures()
+        for block in source.blocks(notes):
             figures.add(block)
-        totals.append((path, figures))
     if as_json:
-        print(json.dumps({path.stem: figures.as_json() for path, figures in totals}))
+        print(json.dumps({label: figures.as_json() for label, figures in totals.items()}))
         return
-    for path, figures in totals:
-        print(
-            f"{path.stem}: {figures.bytes} bytes, {figures.blocks} blocks, "
-            f"until t={figures.last:.6f}s"
-        )
-        for name, number in sorted(figures.events.items()):
-            count = figures.messages[name]
-            print(f"  {name:14}{number:8}" + (f"{count:10} messages" if count else ""))
+    for label, figures in totals.items():
+        for line in figures.report(label):
+            print(line)
 
 
-@dataclass(slots=True)
-class Figures:
-    """What one trace holds."""
+def _tail(args: argparse.Namespace, notes: list[str]) -> None:
+    tail = Tail(args.run, args.member)
 
-    bytes: int = 0
-    blocks: int = 0
-    last: float = 0.0
-    events: Counter[str] = field(default_factory=Counter)
-    messages: Counter[str] = field(default_factory=Counter)
-    protocols: set[str] = field(default_factory=set)
+    def show(found: list[Told]) -> None:
+        for told in found:
+            print(told.as_json() if args.json else told.line(tail.names))
+        sys.stdout.flush()
 
-    def add(self, block: Block) -> None:
-        self.blocks += 1
-        for event in block.events:
-            self.events[event.name] += 1
-            self.messages[event.name] += event.count
-            self.last = max(self.last, event.time)
-            if event.protocol:
-                self.protocols.add(PROTOCOLS.get(event.protocol, str(event.protocol)))
+    show(tail.last(args.lines, notes))
+    # Ctrl-C is how it is meant to end.
+    with suppress(KeyboardInterrupt):
+        while args.follow:
+            _say(notes)
+            notes.clear()
+            sleep(LOOK_INTERVAL)
+            show(tail.more(notes))
 
-    def as_json(self) -> dict[str, object]:
-        return {
-            "bytes": self.bytes,
-            "blocks": self.blocks,
-            "events": dict(sorted(self.events.items())),
-            "messages": {name: number for name, number in sorted(self.messages.items()) if number},
-            "protocols": sorted(self.protocols),
-            "last_event_seconds": round(self.last, 6),
-        }
+
+def _export(
+    args: argparse.Namespace, sources: list[Source], names: dict[int, str], notes: list[str]
+) -> None:
+    run = args.run_name or args.run.resolve().name
+    files = list(export(sources, args.out, run, names, notes))
+    if args.json:
+        print(json.dumps({file.path.name: {"rows": file.rows} for file in files}))
+        return
+    for file in files:
+        print(f"{file.path}: {file.rows} rows")

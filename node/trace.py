@@ -8,7 +8,8 @@ docs/trace-format.md; changing it means a new version.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import starmap
 from typing import Final, NamedTuple
 
 from node.core.codec import Hash64
@@ -41,6 +42,8 @@ PHASE: Final = 19
 STOP: Final = 20
 ALARM: Final = 21
 FREEZE: Final = 22
+TRUNCATED: Final = 23
+"""Stands in place of events that were not kept, and has the number of the first of them."""
 
 EVENT_NAMES: Final[dict[int, str]] = {
     START: "start",
@@ -65,6 +68,7 @@ EVENT_NAMES: Final[dict[int, str]] = {
     STOP: "stop",
     ALARM: "alarm",
     FREEZE: "freeze",
+    TRUNCATED: "truncated",
 }
 
 # `stream` of a VIEW event.
@@ -160,7 +164,41 @@ HEADER: Final = struct.Struct("<4sHHIIQQIIQ")
 """magic, version, header size, member short id, records, first event number, wall clock (ns) at
 monotonic zero, text bytes, reserved, check of all the rest."""
 
+NO_MAGIC: Final = bytes(len(MAGIC))
+"""Where a block would begin: the end of a file that was allocated ahead."""
+
 _PACK = RECORD.pack
+_ZEROS: Final = bytes(1 << 16)
+# All of the header but its check, which is over what comes before it and after it.
+_FRONT: Final = struct.Struct(HEADER.format[:-1])
+_PACK_FRONT = _FRONT.pack
+_PACK_CHECK = struct.Struct("<Q").pack
+
+
+def pack_block(
+    member: int,
+    first: int,
+    wall_ns: int,
+    records: Sequence[tuple[float, ...]],
+    texts: bytes,
+    hash64: Hash64,
+) -> bytes:
+    """A block of these records, the first of which has the number `first`."""
+    front = _PACK_FRONT(
+        MAGIC, VERSION, HEADER.size, member, len(records), first, wall_ns, len(texts), 0
+    )
+    # One call per record is faster than one for all: it passes fewer arguments at a time.
+    body = b"".join(list(starmap(_PACK, records)))
+    if texts:
+        body += texts
+    return front + _PACK_CHECK(hash64(front + body)) + body
+
+
+def pack_text(text: str) -> bytes:
+    """A text as it stands in the heap."""
+    # Whatever a text holds, the run it describes goes on: half a surrogate pair becomes "?".
+    data = text.encode(errors="replace")[:65535]
+    return len(data).to_bytes(2, "little") + data
 
 
 class Tracer:
@@ -236,22 +274,17 @@ class Tracer:
         if not records:
             return
         self.records = []
-        body = b"".join([_PACK(*record) for record in records])
-        texts = b"".join(self._texts)
-        self._texts = []
-        front = HEADER.pack(
-            MAGIC, VERSION, HEADER.size, self._member, len(records), self.numbered, self._wall_ns,
-            len(texts), 0, 0,
-        )  # fmt: skip
-        self.numbered += len(records)
-        check = self._hash64(front[:-8] + body + texts)
-        self._sink(b"".join((front[:-8], check.to_bytes(8, "little"), body, texts)))
+        texts = b""
+        if self._texts:
+            texts = b"".join(self._texts)
+            self._texts = []
+        first = self.numbered
+        self.numbered = first + len(records)
+        self._sink(pack_block(self._member, first, self._wall_ns, records, texts, self._hash64))
 
     def _text(self, text: str) -> int:
         """Keep a text; returns its number within the block, from 1."""
-        # Whatever a text holds, the run it describes goes on: half a surrogate pair becomes "?".
-        data = text.encode(errors="replace")[:65535]
-        self._texts.append(len(data).to_bytes(2, "little") + data)
+        self._texts.append(pack_text(text))
         return len(self._texts)
 
 
@@ -263,6 +296,8 @@ class Block(NamedTuple):
     wall_ns: int
     events: list[Event]
     texts: list[str]
+    size: int
+    """Bytes that it takes."""
 
     def text(self, event: Event) -> str:
         """The text of an event of this block."""
@@ -272,12 +307,34 @@ class Block(NamedTuple):
 def read_blocks_untrusted(data: bytes, hash64: Hash64) -> Iterator[Block]:
     """The blocks of a trace; BadTrace at the first that is torn or foreign."""
     at = 0
-    while at < len(data):
-        block, at = _read_block_untrusted(data, at, hash64)
+    while not is_over(data, at):
+        block, at = read_block_untrusted(data, at, hash64)
         yield block
 
 
-def _read_block_untrusted(data: bytes, at: int, hash64: Hash64) -> tuple[Block, int]:
+def is_over(data: bytes, at: int) -> bool:
+    """Whether no block follows: the data ends, or are zero from here on, as allocated ahead."""
+    if at == len(data):
+        return True
+    # A journal writes the magic of a block last. So zeros and then something else is a block that
+    # was being written, and never was.
+    if data[at : at + len(NO_MAGIC)] != NO_MAGIC[: len(data) - at]:
+        return False
+    if any(map(_is_something, _pieces(data, at))):
+        raise BadTrace("torn block")
+    return True
+
+
+def _pieces(data: bytes, at: int) -> Iterator[bytes]:
+    return (data[start : start + len(_ZEROS)] for start in range(at, len(data), len(_ZEROS)))
+
+
+def _is_something(piece: bytes) -> bool:
+    return piece != _ZEROS[: len(piece)]
+
+
+def read_block_untrusted(data: bytes, at: int, hash64: Hash64) -> tuple[Block, int]:
+    """The block that begins at `at`, and where it ends."""
     if len(data) - at < HEADER.size:
         raise BadTrace("torn block header")
     front = HEADER.unpack_from(data, at)
@@ -299,7 +356,7 @@ def _read_block_untrusted(data: bytes, at: int, hash64: Hash64) -> tuple[Block, 
     texts = _read_texts_untrusted(data[texts_at:end])
     if any(event.text > len(texts) for event in events):
         raise BadTrace("text number")
-    return Block(member, first, wall_ns, events, texts), end
+    return Block(member, first, wall_ns, events, texts, end - at), end
 
 
 def _read_texts_untrusted(heap: bytes) -> list[str]:
@@ -316,3 +373,9 @@ def _read_texts_untrusted(heap: bytes) -> list[str]:
 def describe_start(address: Address, settings: str) -> str:
     """The text of a START event: who this is and how it is set."""
     return f"{address.name} {address.identity:032x} {settings}"
+
+
+def describe_loss(event: Event, why: str) -> str:
+    """A TRUNCATED event in words."""
+    lost = f"{event.lo}..{event.hi}" if event.count else f"from {event.lo} on"
+    return f"events {lost} were not kept: {why}"

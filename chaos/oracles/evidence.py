@@ -1,8 +1,9 @@
 """The evidence of a run: its traces, read whole or not at all, and indexed once.
 
-A torn, foreign or empty trace is evidence of nothing, because every check also concludes from what
-is not there. The one exception: the last block of a member that the rig killed may be torn, since
-a block is written before the frames of its turn leave, and so nobody has seen what it lost.
+A torn, foreign, truncated or empty trace is evidence of nothing, because every check also concludes
+from what is not there. The one exception: the last block of a member that the rig killed may be
+torn, since a block is written before the frames of its turn leave, and so nobody has seen what it
+lost.
 """
 
 from __future__ import annotations
@@ -40,8 +41,11 @@ from node.trace import (
     START,
     STOP,
     SYNC,
+    TRUNCATED,
     VIEW,
+    Block,
     Event,
+    describe_loss,
     read_blocks_untrusted,
 )
 from node.units import parse_duration
@@ -77,6 +81,20 @@ class _Hold(NamedTuple):
     def note(self, end: float) -> None:
         spans = self.member.paused if self.do == "pause" else self.member.stalled
         spans.append(Span(self.start, end))
+
+
+def _add_block(member: Member, block: Block) -> None:
+    """The events of the next block of a member's trace; BadTrace if that is not what it is."""
+    if block.member != member.short:
+        raise BadTrace("block of another member")
+    if block.first != len(member.events):
+        raise BadTrace(f"events {len(member.events)}..{block.first} are missing")
+    for number, event in enumerate(block.events, block.first):
+        if event.kind == TRUNCATED:
+            raise BadTrace(describe_loss(event, block.text(event)))
+        if event.text:
+            member.texts[number] = block.text(event)
+    member.events += block.events
 
 
 class Evidence:
@@ -193,14 +211,7 @@ class Evidence:
             for block in read_blocks_untrusted(data, self.hash64):
                 if member is None:
                     member = Member(label, block.member)
-                if block.member != member.short:
-                    raise BadTrace("block of another member")
-                if block.first != len(member.events):
-                    raise BadTrace(f"events {len(member.events)}..{block.first} are missing")
-                for number, event in enumerate(block.events, block.first):
-                    if event.text:
-                        member.texts[number] = block.text(event)
-                member.events += block.events
+                _add_block(member, block)
         except (BadTrace, IndexError) as error:
             if member is None or not str(error).startswith("torn"):
                 self.defects.append(f"{label}: {error}")

@@ -6,17 +6,18 @@ import random
 from math import inf
 
 import pytest
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_intdigest as hash64
 
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.history import Span
 from chaos.oracles.verdict import Verdict, judge
 from node import trace
+from node.trace import read_blocks_untrusted
 from tests.oracles.story import IDS, Story
 
 
 def read(blocks: dict[str, bytes]) -> Evidence:
-    return Evidence.from_blocks(blocks, xxh3_64_intdigest)
+    return Evidence.from_blocks(blocks, hash64)
 
 
 def test_a_trace_is_indexed_by_who_spoke_with_whom() -> None:
@@ -100,6 +101,25 @@ def test_a_missing_block_is_noticed() -> None:
 
     missing = blocks["n1"][:first] + blocks["n1"][second:]
     assert read(blocks | {"n1": missing}).defects == ["n1: events 4..5 are missing"]
+
+
+@pytest.mark.parametrize(
+    ("count", "hi", "lost"), [(3, 8, "events 6..8"), (0, 0, "events from 6 on")]
+)
+def test_a_trace_that_says_it_is_not_whole_is_no_evidence(count: int, hi: int, lost: str) -> None:
+    """Nothing is violated in what was kept; what was not may have broken anything."""
+    story = Story().a_clean_exchange()
+    whole = story.told()
+    assert judge(read(whole)).verdict is Verdict.HOLDS
+
+    event = (trace.TRUNCATED, *[0] * 7, count, 6, hi, 0, 0, 0, 1, 2.0)
+    numbered = sum(len(block.events) for block in read_blocks_untrusted(whole["n1"], hash64))
+    text = trace.pack_text("disk full")
+    notice = trace.pack_block(IDS["n1"], numbered, 0, [event], text, hash64)
+    evidence = read(whole | {"n1": whole["n1"] + notice})
+    assert evidence.defects == [f"n1: {lost} were not kept: disk full"]
+    assert judge(evidence).verdict is Verdict.UNKNOWN
+    assert {finding.verdict for finding in judge(evidence).findings} == {Verdict.UNKNOWN}
 
 
 @pytest.mark.parametrize(("label", "who"), [("n0", "a0"), ("n1", "a1")])

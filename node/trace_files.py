@@ -1,0 +1,182 @@
+"""Where traces lie, and how they are read: trace files, and the journals of real members.
+
+A label names one incarnation of a member, or the rig. A journal is read segment by segment, so what
+it needs of memory does not grow with its length. What is wrong with a trace is noted, not raised:
+a reader shows what there is, and says that it is not all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+from node.core.errors import BadTrace
+from node.trace import (
+    HEADER,
+    MAGIC,
+    RECORD,
+    START,
+    TRUNCATED,
+    Block,
+    describe_loss,
+    is_over,
+    read_block_untrusted,
+)
+
+_SEGMENT: Final = re.compile(r"\d{6,}\.trace")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The trace of one member incarnation, or of the rig."""
+
+    label: str
+    path: Path
+    """A trace file, or the directory of a journal."""
+
+    def segments(self) -> list[Path]:
+        """Its files, oldest first; those of a journal as they are now."""
+        return journal_segments(self.path) if self.path.is_dir() else [self.path]
+
+    def blocks(self, notes: list[str] | None = None) -> Iterator[Block]:
+        """Its blocks up to the first that is torn; what is wrong with it is added to `notes`."""
+        notes = [] if notes is None else notes
+        # One segment of a journal, alone, begins anywhere.
+        is_part = self.path.is_file() and _SEGMENT.fullmatch(self.path.name) is not None
+        order = Order(None if is_part else 0)
+        for path in self.segments():
+            try:
+                for block in _blocks_of(path):
+                    notes += (f"{path}: {note}" for note in order.check(block))
+                    yield block
+            except BadTrace as bad:
+                notes.append(f"{path}: {bad.reason}; everything before it was read")
+                break
+        notes += (f"{self.path}: {note}" for note in order.end())
+
+    def read(self) -> bytes:
+        """All its blocks, back to back, and at the end what is left of one that was torn."""
+        if not self.path.is_dir():
+            return self.path.read_bytes()
+        paths = self.segments()
+        return b"".join(_until_end(_read(path), is_last=path == paths[-1]) for path in paths)
+
+
+@dataclass(slots=True)
+class Order:
+    """Whether event numbers go on from block to block; a TRUNCATED event may explain a gap."""
+
+    next: int | None
+    """Number of the next event; None: whatever comes."""
+    _unsaid: str = field(default="", init=False)
+    """Of events that were not kept and not counted, so far."""
+
+    def check(self, block: Block) -> list[str]:
+        """What is wrong between the blocks so far and this one."""
+        notes = []
+        first = block.first
+        if self.next is not None and first != self.next:
+            gap = f"events {self.next}..{first - 1} are missing"
+            notes.append(f"torn: {gap if first > self.next else f'events {first}.. come again'}")
+        self.next = first + len(block.events)
+        self._unsaid = ""
+        event = block.events[0] if block.events else None
+        if event is not None and event.kind == TRUNCATED:
+            note = f"truncated: {describe_loss(event, block.text(event))}"
+            if event.count:
+                self.next = event.hi + 1
+                notes.append(note)
+            else:
+                # What follows may count them; else it is all that is known.
+                self.next = event.lo
+                self._unsaid = note
+        return notes
+
+    def end(self) -> list[str]:
+        """What is wrong with the end."""
+        return [self._unsaid] if self._unsaid else []
+
+
+def find_sources(run: Path) -> list[Source]:
+    """The traces of a run directory, of a journal, or the one file that was named."""
+    if run.is_file():
+        is_part = _SEGMENT.fullmatch(run.name) is not None
+        return [Source(run.resolve().parent.name if is_part else run.stem, run)]
+    if journal_segments(run):
+        return [Source(run.resolve().name, run)]
+    files = sorted(run.glob("trace/*.trace")) or sorted(run.glob("*.trace"))
+    found = [Source(path.stem, path) for path in files]
+    found += [
+        Source(path.name, path)
+        for pattern in ("trace/*/", "*/")
+        for path in sorted(run.glob(pattern))
+        if journal_segments(path)
+    ]
+    return sorted(found, key=lambda source: source.label)
+
+
+def read_traces(run: Path) -> dict[str, bytes]:
+    """What the oracles ask for: each label, and its blocks."""
+    return {source.label: source.read() for source in find_sources(run)}
+
+
+def journal_segments(directory: Path) -> list[Path]:
+    """The segments of a journal, oldest first; none if the directory is no journal."""
+    if not directory.is_dir():
+        return []
+    # While files are added, a listing may have a new one and lack one that is a little older. That
+    # one is there when it is listed again.
+    newest = max(map(_number, _list_segments(directory)), default=-1)
+    paths = sorted(_list_segments(directory), key=_number)
+    return [path for path in paths if _number(path) <= newest]
+
+
+def _list_segments(directory: Path) -> list[Path]:
+    return [path for path in directory.iterdir() if _SEGMENT.fullmatch(path.name)]
+
+
+def _number(path: Path) -> int:
+    return int(path.stem)
+
+
+def member_names(sources: list[Source]) -> dict[int, str]:
+    """Short ids to labels, as the members' START events say them."""
+    names = {0: "rig"}
+    for source in sources:
+        block = next(source.blocks(), None)
+        if block is not None and block.events and block.events[0].kind == START:
+            names[block.member] = source.label
+    return names
+
+
+def _blocks_of(path: Path) -> Iterator[Block]:
+    data, at = _read(path), 0
+    while not is_over(data, at):
+        block, at = read_block_untrusted(data, at, xxh3_64_intdigest)
+        yield block
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        # Dropped by a member that goes on writing; the numbers of events tell.
+        return b""
+
+
+def _until_end(data: bytes, *, is_last: bool) -> bytes:
+    """A segment without what was allocated and not written."""
+    at = 0
+    while len(data) - at >= HEADER.size and data.startswith(MAGIC, at):
+        _magic, _version, _size, _member, count, _first, _wall, texts, *_ = HEADER.unpack_from(
+            data, at
+        )
+        at += HEADER.size + count * RECORD.size + texts
+    # A member goes on to the next segment only after a whole block. What a block that a kill cut
+    # short left behind stays, so that a judge learns of it.
+    return data[:at] + (data[at:].rstrip(b"\0") if is_last else b"")
