@@ -212,12 +212,17 @@ class Group:
             case said.Discover(seconds):
                 self.discovery.discover(seconds, now)
             case said.Discovered(found):
+                for one in found:
+                    self._port.locate(filter(None, (one.address, one.coordinator)))
                 self.gms.on_discovered(found, now)
             case said.Disagreement(views):
+                for view in views.values():
+                    self._port.locate(view.members)
                 self.gms.on_disagreement(views, now)
             case said.Lagging(member):
                 self.gms.on_lagging(member, now)
             case said.Tentative(view):
+                self._port.locate(view.members)
                 self.multicast.on_tentative(view, now)
                 if self.merge is not None:
                     self.merge.on_tentative(view, now)
@@ -241,6 +246,7 @@ class Group:
 
     def _install(self, event: Install, now: float) -> None:
         """Digest and view in one step, and the same view at every layer, in the same order."""
+        self._port.locate(event.view.members)
         # The record first: what windows write next belongs to this view.
         self._adopt(event, now)
         self.multicast.install(event.view, event.digest, event.mutual, now)

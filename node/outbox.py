@@ -54,7 +54,8 @@ class Lane:
         self.run = Run(0)
         self.runs: deque[Run] = deque((self.run,))
         self.is_queued = False
-        """Whether the stack will look at this lane at the end of the turn."""
+        """Whether the stack will look at this lane at the end of the turn. While it will, one more
+        message like the last may simply be appended, if there is room."""
         self.blocked_since = -1.0
 
     def is_empty(self) -> bool:
@@ -79,16 +80,19 @@ class Lane:
         """
         run = self.runs[0]
         payloads, at = run.payloads, run.at
-        end = min(len(payloads), at + messages)
-        taken = payloads[at:end] if at or end < len(payloads) else payloads
-        total = sum(map(len, taken))
+        waiting = len(payloads)
         extra = len(run.header)
+        # Most messages of a run are about as long as the next one: look at no more than fit then.
+        first = len(payloads[at]) if at < waiting else 0
+        likely = max(1, (size - extra) // (first + LENGTH_COST))
+        end = min(waiting, at + messages, at + likely)
+        taken = payloads[at:end] if at or end < waiting else payloads
+        total = sum(map(len, taken))
         if total + LENGTH_COST * len(taken) + extra > size:
-            taken = _fitting(taken, size - extra)
-            if len(taken) == 1 and len(taken[0]) + LENGTH_COST + extra > single:
+            taken, total = _fitting(taken, total, size - extra)
+            if len(taken) == 1 and total + LENGTH_COST + extra > single:
                 return None
             end = at + len(taken)
-            total = sum(map(len, taken))
         self.room += total + MESSAGE_OVERHEAD * len(taken)
         if end < len(payloads):
             run.at = end
@@ -127,12 +131,11 @@ class Lane:
         return sum(len(run.payloads) - run.at for run in self.runs)
 
 
-def _fitting(payloads: list[Payload], size: int) -> list[Payload]:
-    """The longest start of `payloads` within `size` bytes, but at least one message."""
-    total, number = 0, 0
-    for payload in payloads:
-        total += len(payload) + LENGTH_COST
-        if total > size:
-            break
-        number += 1
-    return payloads[: max(1, number)]
+def _fitting(payloads: list[Payload], total: int, size: int) -> tuple[list[Payload], int]:
+    """The longest start of `payloads`, of `total` bytes, within `size` bytes, but at least one
+    message; and its bytes."""
+    number = len(payloads)
+    while number > 1 and total + LENGTH_COST * number > size:
+        number -= 1
+        total -= len(payloads[number])
+    return payloads[:number], total

@@ -1,33 +1,48 @@
 """Test protocols in a stack: which of them a frame passes, on its way down and up.
 
 A stack is listed top to bottom, and frames are addressed by protocol: a frame passes the probes
-that stand below its protocol, and a delivery those that stand above it.
+that stand below its protocol, and a delivery those that stand above it. Probes can be put in, set
+and taken out while the stack runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from node.core import wire
+from node.core.errors import require
 from node.core.match import Item, Items
 from node.core.model import Delivery
 from node.core.wire import Head
 from node.protocols.port import Frame, Port
-from node.protocols.probes import PROBES, Probe
+from node.protocols.probes import PROBES, Probe, ProbeConfig, read_probe
 from node.settings import StackSettings
+from node.stack_rules import suggestion
 
 ABOVE_ALL: Final = -1
 """The place of messages without a protocol: they pass every probe."""
 
 
-class Placed(NamedTuple):
+Let = tuple[list[Frame], list[tuple[Head, Any]]]
+"""What probes let go: frames to send, and what arrives (a frame's head and body, or a
+delivery)."""
+
+
+@dataclass(slots=True)
+class Placed:
     """A probe, and where it stands."""
 
-    place: int
+    place: float
+    """In the list of the stack; one put in later stands half a place above its neighbour."""
     name: str
     probe: Probe
+    noted: int = 0
+    """How many of its strikes the trace has."""
 
 
 class Probing:
@@ -41,6 +56,9 @@ class Probing:
         name_of: Callable[[int], str],
     ) -> None:
         self._port = port
+        self._dice = dice
+        self._name_of = name_of
+        self._names = [name for name, _config in settings.layers]
         self._placed = [
             Placed(place, name, PROBES[name](config, dice, name_of))
             for place, name, config in settings.probes
@@ -50,7 +68,73 @@ class Probing:
             number = wire.PROTOCOL_BY_NAME.get("DISCOVERY" if name in ("STATIC", "PING") else name)
             if number is not None:
                 self._places[number] = place
-        self._counts: dict[int, int] = {}
+
+    # -- Changes ---------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing passes anything here any more."""
+        return not self._placed
+
+    def put(self, name: str, values: Mapping[str, object] | None, above: str, now: float) -> Let:
+        """Put a probe in directly above a protocol (by default the transport), or set the one
+        that is there, or, without values, take it out. What that one held back goes on."""
+        require(name in PROBES, f"{name} is no test protocol{suggestion(name, PROBES)}")
+        there = [placed for placed in self._placed if placed.name == name]
+        require(
+            len(there) <= 1, f"{name} is in the stack {len(there)} times: it cannot be told which"
+        )
+        if values is None:
+            require(bool(there), f"{name} is not in the stack: put it in first")
+            let = self._let_go(self._placed.index(there[0]), inf, now)
+            self._note()
+            self._placed.remove(there[0])
+            return let
+        if not there:
+            self._insert(name, read_probe(name, values), above)
+            return [], []
+        require(not above, f"{name} is in the stack: take it out before you put it above {above}")
+        return self._set(there[0], values, now)
+
+    def _set(self, placed: Placed, values: Mapping[str, object], now: float) -> Let:
+        read = read_probe(placed.name, values)
+        config = dataclasses.replace(
+            placed.probe.config, **{key: getattr(read, key) for key in values}
+        )
+        let = self._let_go(self._placed.index(placed), inf, now)
+        self._note()
+        # A new one: what it counted and drew for itself was meant by its old settings.
+        placed.probe = PROBES[placed.name](config, self._dice, self._name_of)
+        placed.noted = 0
+        return let
+
+    def _insert(self, name: str, config: ProbeConfig, above: str) -> None:
+        above = above or self._names[-1]
+        require(
+            above in self._names, f"{above} is not in the stack{suggestion(above, self._names)}"
+        )
+        place = self._names.index(above) - 0.5
+        probe = PROBES[name](config, self._dice, self._name_of)
+        self._placed.append(Placed(place, name, probe))
+        self._placed.sort(key=lambda placed: placed.place)
+
+    def listed(self) -> list[dict[str, object]]:
+        """Every probe, top to bottom: its name, what stands below it, and how often it struck."""
+        return [
+            {
+                "name": placed.name,
+                "above": self._names[int(placed.place + 1)],
+                "struck": placed.probe.count,
+                "settings": {
+                    key: value
+                    for key, value in dataclasses.asdict(placed.probe.config).items()
+                    if key != "match"
+                },
+            }
+            for placed in self._placed
+        ]
+
+    # -- What passes -----------------------------------------------------------------------------
 
     def down(self, frames: list[Frame], now: float) -> list[Frame]:
         """What leaves the member, of the frames of its turn."""
@@ -66,7 +150,8 @@ class Probing:
 
     def up(self, head: Head, body: bytes, now: float) -> list[tuple[Head, bytes]]:
         """What arrives at its protocol, of one frame."""
-        items: Items = [Item(head.source, head, body)]
+        # What is held back must not lie in a buffer that the transport uses again.
+        items: Items = [Item(head.source, head, bytes(body))]
         for placed in reversed(self._below(head.protocol)):
             items = placed.probe.up(items, now)
         self._note()
@@ -85,28 +170,35 @@ class Probing:
 
     def next_deadline(self) -> float:
         """When something that is held back is due."""
-        return min(placed.probe.next_deadline() for placed in self._placed)
+        return min((placed.probe.next_deadline() for placed in self._placed), default=inf)
 
-    def release(self, now: float) -> tuple[list[Frame], list[tuple[Head, Any]]]:
-        """What was held back and is due: frames to send, and what arrives (a frame's head and
-        body, or a delivery)."""
+    def release(self, now: float) -> Let:
+        """What was held back and is due."""
         frames: list[Frame] = []
         arrived: list[tuple[Head, Any]] = []
         for at, placed in enumerate(self._placed):
-            if placed.probe.next_deadline() > now:
-                continue
-            down, up = placed.probe.release(now)
-            for below in self._placed[at + 1 :]:
-                down = below.probe.down(down, now)
-            frames += [(item.peer, _bytes(item.data), b"") for item in down]
-            for item in up:
-                items = [item]
-                is_delivery = isinstance(item.data, Delivery)
-                for above in reversed(self._placed[:at]):
-                    if is_delivery or above.place > self._places.get(item.head.protocol, 0):
-                        items = above.probe.up(items, now)
-                arrived += [(one.head, one.data) for one in items]
+            if placed.probe.next_deadline() <= now:
+                down, up = self._let_go(at, now, now)
+                frames += down
+                arrived += up
         self._note()
+        return frames, arrived
+
+    def _let_go(self, at: int, until: float, now: float) -> Let:
+        """What one probe holds back until a time: on its way past the others."""
+        frames: list[Frame] = []
+        arrived: list[tuple[Head, Any]] = []
+        down, up = self._placed[at].probe.release(until)
+        for below in self._placed[at + 1 :]:
+            down = below.probe.down(down, now)
+        frames += [(item.peer, _bytes(item.data), b"") for item in down]
+        for item in up:
+            items = [item]
+            is_delivery = isinstance(item.data, Delivery)
+            for above in reversed(self._placed[:at]):
+                if is_delivery or above.place > self._places.get(item.head.protocol, 0):
+                    items = above.probe.up(items, now)
+            arrived += [(one.head, one.data) for one in items]
         return frames, arrived
 
     def _below(self, protocol: int) -> list[Placed]:
@@ -125,9 +217,9 @@ class Probing:
     def _note(self) -> None:
         """Have the trace say what was done on purpose: a checker must tell a fault from a bug."""
         for placed in self._placed:
-            struck = placed.probe.count - self._counts.get(placed.place, 0)
+            struck = placed.probe.count - placed.noted
             if struck:
-                self._counts[placed.place] = placed.probe.count
+                placed.noted = placed.probe.count
                 self._port.drop(f"probe-{placed.name.lower()}", struck)
 
 

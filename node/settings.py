@@ -28,12 +28,12 @@ from node.stack_rules import (
     DISCOVERIES,
     RELIABLE_MULTICAST,
     RELIABLE_UNICAST,
-    TransportConfig,
     check_order,
     check_retransmission,
     check_values,
     suggestion,
 )
+from node.transport_settings import TransportConfig
 from node.units import parse_duration, parse_size
 
 __all__ = [

@@ -9,10 +9,10 @@ send. The simulator and a real process run this same object.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from node import trace
 from node.core import wire
@@ -41,6 +41,7 @@ from node.protocols.flow import Mfc, Ufc
 from node.protocols.frag import Fragmenter, Reassembler
 from node.protocols.multicast import Multicast
 from node.protocols.port import Frame, Port
+from node.protocols.probes import PROBES
 from node.protocols.unicast import UNLIMITED, Unicast
 from node.settings import RELIABLE_UNICAST, StackSettings, convert, describe
 
@@ -93,21 +94,16 @@ class Stack:
             )
         self.multicast = self.group.multicast if self.group is not None else None
         self._flow = self.group.flow if self.group is not None else {}
-        self._fragmenter: Fragmenter | None = None
-        self._reassembler: Reassembler | None = None
-        if settings.fragments is not None:
-            self._fragmenter = Fragmenter(settings.fragments)
-            self._reassembler = Reassembler(settings.fragments)
-        least = min((flow.max_message for flow in self._flow.values()), default=inf)
-        if settings.fragments is not None:
-            least = settings.fragments.frag_size
-        self._large_from = least + MESSAGE_OVERHEAD
+        pieces = settings.fragments
+        self._fragmenter = Fragmenter(pieces) if pieces is not None else None
+        self._reassembler = Reassembler(pieces) if pieces is not None else None
+        granted = min((flow.max_message for flow in self._flow.values()), default=inf)
+        least = pieces.frag_size if pieces is not None else granted
+        self.large_from = least + MESSAGE_OVERHEAD
         """Cost of a message from which on it is not simply queued."""
-        self._probing: Probing | None = None
-        """Test protocols, where the stack has them."""
-        if settings.probes:
-            probe_dice = Random(address.identity ^ 1) if dice is None else dice
-            self._probing = Probing(settings, self._port, probe_dice, self._name_of)
+        self._probe_dice = Random(address.identity ^ 1) if dice is None else dice
+        self._probing = self._make_probing() if settings.probes else None
+        """Test protocols, where there are any."""
         self._passed: list[Frame] = []
         """Frames that are through all protocols: let go by a probe, or too many for the last
         turn."""
@@ -119,6 +115,11 @@ class Stack:
         self._queued: list[Lane] = []
         self._outbox_bytes = settings.outbox_bytes
         self._queue_frames = settings.transport_config.queue_frames
+        self.largest_message = MAX_MESSAGE
+        """Bytes; a transport may carry less than a frame could."""
+        self.is_held = False
+        """Whether the transport has enough to do: what waits in the outbox waits on, and fills it.
+        """
         self._unreliable_sent = 0
         self._next_gauge = now + GAUGE_INTERVAL
         self._now = now
@@ -152,14 +153,15 @@ class Stack:
     def try_send(self, dest: int, payload: Payload, flags: int = 0) -> bool:
         """Accept a message for `dest` (a short id, or GROUP), or return False when its lane is
         full."""
-        lane = self._lanes.get(dest)
-        if lane is None:
+        try:
+            lane = self._lanes[dest]
+        except KeyError:
             lane = self._open_lane(dest)
         cost = len(payload) + MESSAGE_OVERHEAD
-        if cost > self._large_from and not flags & NO_RELIABILITY:
-            if self._fragmenter is not None:
+        if cost > self.large_from:
+            if self._fragmenter is not None and not flags & NO_RELIABILITY:
                 return self._try_send_in_pieces(lane, payload, flags)
-            self._refuse_beyond_credits(dest, payload, flags)
+            self._refuse_too_large(dest, payload, flags)
         if cost > lane.room and not self._admits_alone(lane, payload):
             return False
         run = lane.run
@@ -171,6 +173,11 @@ class Stack:
             lane.is_queued = True
             self._queued.append(lane)
         return True
+
+    def lane(self, dest: int) -> Lane:
+        """The queue towards `dest`; whoever keeps it must look whether it `is_queued`."""
+        lane = self._lanes.get(dest)
+        return lane if lane is not None else self._open_lane(dest)
 
     def take_deliveries(self) -> list[Delivery]:
         """What has arrived for the application since the last call, in order."""
@@ -192,6 +199,16 @@ class Stack:
         lane = self._lanes.get(dest)
         return len(lane) if lane else 0
 
+    def room(self, dest: int) -> int:
+        """Bytes that the outbox still takes for `dest`; all of it when nothing waits there."""
+        lane = self._lanes.get(dest)
+        return lane.room if lane is not None else self._outbox_bytes
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether anything that was accepted is not yet numbered."""
+        return any(not lane.is_empty() for lane in self._lanes.values())
+
     def set_consuming(self, consuming: bool, now: float) -> None:  # noqa: FBT001 it is the whole message
         """Whether the application takes deliveries; while it does not, senders block in the end."""
         self.unicast.set_consuming(consuming, now)
@@ -200,21 +217,23 @@ class Stack:
 
     # -- The network's side --------------------------------------------------------------------
 
-    def receive(self, datagram: bytes, now: float) -> None:
+    def receive(self, datagram: Payload, now: float) -> int:
         """Take the frames of one datagram. What is not a frame for us is counted, and changes
-        nothing."""
+        nothing. Returns the short id of who sent the last good one, 0 where none was."""
         if not self._is_open:
-            return
-        at, end = 0, len(datagram)
+            return 0
+        at, end, source = 0, len(datagram), 0
         try:
             while at < end:
                 head, body = self._codec.unpack_untrusted(datagram, at)
                 at += wire.HEAD_SIZE + head.size
+                source = head.source
                 self._accept(head, body, now)
         except BadFrame as bad:
             self._port.drop(bad.reason)
         if self._port.events:
             self._drain(now)
+        return source
 
     def _accept(self, head: Head, body: bytes, now: float) -> None:
         source = head.source
@@ -256,6 +275,31 @@ class Stack:
         """The transport's connection to a peer ended or was replaced: what it held may be lost."""
         if self.multicast is not None:
             self.multicast.on_link_lost(peer, now)
+
+    @property
+    def has_probes(self) -> bool:
+        """Whether test protocols look at deliveries, which they do at the end of a turn."""
+        return self._probing is not None
+
+    def has_news(self) -> bool:
+        """Whether views, links or places are to be taken, or this member has left."""
+        port = self._port
+        return bool(
+            self._views
+            or port.links
+            or port.located
+            or (self.group is not None and self.group.has_left)
+        )
+
+    def take_located(self) -> list[Address]:
+        """Members that were named since the last call, and say where they are."""
+        taken, self._port.located = self._port.located, {}
+        return list(taken.values())
+
+    def ask_around(self, now: float) -> None:
+        """Have everybody who can be found say that it is there."""
+        if self.group is not None:
+            self.group.discovery.ask_once(now)
 
     def destinations(self) -> tuple[int, ...]:
         """Where a frame for the group goes when the network has no multicast."""
@@ -307,7 +351,7 @@ class Stack:
             self._close_lanes(now)
         if port.woken:
             self._wake_lanes()
-        if self._queued:
+        if self._queued and not self.is_held:
             self._pull(now)
             # A message to self, or an answer that is due at once, may have been added by the pull.
             unicast.finish_turn(now)
@@ -323,6 +367,8 @@ class Stack:
             frames = self._probing.down(frames, now)
             port.deliveries = self._probing.deliveries_up(port.deliveries, now) + self._risen
             self._risen = []
+            if self._probing.is_empty:
+                self._probing = None
         if self._passed:
             frames = self._passed + frames
             self._passed = []
@@ -364,8 +410,15 @@ class Stack:
 
     def set_attribute(self, name: str, value: object, now: float) -> None:
         """Change a setting at run time: `xmit_interval` of unicast, `NAKACK2.xmit_interval` of
-        another protocol."""
+        another protocol, `DISCARD.up` of a probe."""
         protocol, _dot, attribute = name.rpartition(".")
+        if protocol in PROBES:
+            require(
+                any(probe["name"] == protocol for probe in self.probes()),
+                f"{name}: no {protocol} in the stack; put it in first",
+            )
+            self.set_probe(protocol, {attribute: value}, now)
+            return
         machine: Unicast | Multicast = self.unicast
         if self.multicast is not None and protocol == self.settings.multicast:
             machine = self.multicast
@@ -392,6 +445,8 @@ class Stack:
         self.unicast.stop(now)
         frames += self.end_turn(now)
         self._is_open = False
+        for lane in self._lanes.values():
+            lane.is_queued = False
         self._lanes = {}
         self._tracer.record(trace.STOP, now)
         self._tracer.seal()
@@ -399,9 +454,29 @@ class Stack:
 
     # -- Test protocols ------------------------------------------------------------------------
 
+    def set_probe(
+        self, name: str, values: Mapping[str, object] | None, now: float, above: str = ""
+    ) -> None:
+        """Put a test protocol in, above another protocol (by default the transport), or change
+        the one that is there; without values take it out."""
+        if self._probing is None:
+            self._probing = self._make_probing()
+        self._let_pass(*self._probing.put(name, values, above, now), now)
+
+    def _make_probing(self) -> Probing:
+        return Probing(self.settings, self._port, self._probe_dice, self._name_of)
+
+    def probes(self) -> list[dict[str, object]]:
+        """The test protocols, top to bottom."""
+        return self._probing.listed() if self._probing is not None else []
+
     def _release(self, now: float) -> None:
         """What probes held back is due."""
-        frames, arrived = self._probing.release(now) if self._probing is not None else ([], [])
+        if self._probing is not None:
+            self._let_pass(*self._probing.release(now), now)
+
+    def _let_pass(self, frames: list[Frame], arrived: list[tuple[Head, Any]], now: float) -> None:
+        """What probes let go goes on, down and up."""
         self._passed += frames
         self._risen += [data for _head, data in arrived if isinstance(data, Delivery)]
         self._rise([item for item in arrived if not isinstance(item[1], Delivery)], now)
@@ -522,11 +597,24 @@ class Stack:
         )
         return lane.room >= self._outbox_bytes
 
-    def _refuse_beyond_credits(self, dest: int, payload: Payload, flags: int) -> None:
-        """Without fragmentation, what no receiver ever grants would wait for ever."""
+    def limit_messages(self, largest: int) -> None:
+        """The transport carries so many bytes at most in one frame."""
+        self.largest_message = min(self.largest_message, largest)
+        self.large_from = min(self.large_from, self.largest_message + MESSAGE_OVERHEAD)
+
+    def _refuse_too_large(self, dest: int, payload: Payload, flags: int) -> None:
+        """Without fragmentation, what no frame carries cannot be sent, and what no receiver ever
+        grants would wait for ever."""
+        require(
+            len(payload) <= self.largest_message,
+            f"a message of {len(payload)} bytes: {self.settings.transport} carries "
+            f"{self.largest_message}; split it, or add FRAG to the stack",
+        )
         flow = self._flow.get(wire.UFC if dest else wire.MFC)
         require(
-            flow is None or flags & NO_FC != 0 or len(payload) <= flow.max_message,
+            flow is None
+            or flags & (NO_FC | NO_RELIABILITY) != 0
+            or len(payload) <= flow.max_message,
             f"a message of {len(payload)} bytes: max_credits is "
             f"{flow.max_message if flow else 0}; add FRAG to the stack, or raise max_credits",
         )

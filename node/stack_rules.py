@@ -6,13 +6,12 @@ Whatever cannot work is refused before anything starts, with the reason and the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from node.core.errors import require
-from node.protocols.discovery import Ping, Static
+from node.protocols.discovery import DnsPing, Ping, Static
 from node.protocols.fd_all3 import FdAll3
 from node.protocols.fd_sock2 import FdSock2
 from node.protocols.flow import Mfc, Ufc
@@ -24,48 +23,7 @@ from node.protocols.probes import PROBES
 from node.protocols.stable import Stable
 from node.protocols.unicast import Unicast, Unicast1, Unicast2, Unicast3, Unicast4
 from node.protocols.verify_suspect2 import VerifySuspect2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransportConfig:
-    """What all transports share."""
-
-    settable: ClassVar[frozenset[str]] = frozenset()
-
-    queue_frames: int = 16384
-    """Frames that may wait to be sent in one turn of the member."""
-
-    drop_when_full: bool = True
-    """Whether frames beyond that are dropped (a protocol above repairs it) or wait for the next
-    turn. Without retransmission they must wait."""
-
-    receive_queue: int = 0
-    """Frames that may wait for a member that is busy; later ones are dropped. 0 is what the kernel
-    keeps; anything else is a flaw where nothing is retransmitted."""
-
-    def __post_init__(self) -> None:
-        require(self.queue_frames > 0, f"queue_frames is {self.queue_frames}: it must be positive")
-        require(
-            self.receive_queue >= 0,
-            f"receive_queue is {self.receive_queue}: it must not be negative",
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nio2Config(TransportConfig):
-    """TCP_NIO2: writes of many frames at once."""
-
-    max_send_buffers: int = 0
-    """Frames that may wait in one connection; a frame beyond is dropped whole. 0: no bound, the
-    outbox refuses instead, which is what a stack without retransmission needs."""
-
-    def __post_init__(self) -> None:
-        TransportConfig.__post_init__(self)
-        require(
-            self.max_send_buffers >= 0,
-            f"max_send_buffers is {self.max_send_buffers}: it must not be negative",
-        )
-
+from node.transport_settings import STREAMS, TRANSPORTS, TransportConfig
 
 RELIABLE_UNICAST: Final[dict[str, type[Unicast]]] = {
     "UNICAST": Unicast1,
@@ -74,15 +32,11 @@ RELIABLE_UNICAST: Final[dict[str, type[Unicast]]] = {
     "UNICAST4": Unicast4,
 }
 RELIABLE_MULTICAST: Final[dict[str, type[Multicast]]] = {"NAKACK2": Nakack2, "MCAST": Mcast}
-DISCOVERIES: Final[dict[str, type[Any]]] = {"STATIC": Static, "PING": Ping}
-TRANSPORTS: Final[dict[str, type[TransportConfig]]] = {
-    "UDP": TransportConfig,
-    "TCP": TransportConfig,
-    "TCP_NIO2": Nio2Config,
+DISCOVERIES: Final[dict[str, type[Any]]] = {
+    "STATIC": Static,
+    "PING": Ping,
+    "DNS_PING": DnsPing,
 }
-STREAMS: Final = frozenset({"TCP", "TCP_NIO2"})
-"""Transports over connections: nothing is lost in one, and nothing is multicast."""
-
 CONFIGS: Final[dict[str, type[Any]]] = {
     "FRAG": FragConfig,
     "MFC": Mfc.config_type,
@@ -187,7 +141,7 @@ def _check_kinds(listed: Sequence[str], names: Sequence[str], stack: str) -> Non
             )
     require(
         "PING" not in listed or transports[0] not in STREAMS,
-        f"stack {stack}: PING multicasts, and {transports[0]} cannot; use STATIC",
+        f"stack {stack}: PING multicasts, and {transports[0]} cannot; use STATIC or DNS_PING",
     )
 
 
@@ -209,9 +163,33 @@ def check_values(configs: Mapping[str, Any], stack: str, *, museum: bool, max_fr
                     f"({credit.min_credits}): a fragment would wait for "
                     f"ever; lower it or raise {flow}.max_credits",
                 )
+    _check_discovery(configs, configs[transport], transport, stack)
     multicast = configs.get("NAKACK2")
     if multicast is not None and not multicast.retransmits and not museum:
         check_lossless(transport, configs[transport], stack)
+
+
+def _check_discovery(
+    configs: Mapping[str, Any], config: TransportConfig, transport: str, stack: str
+) -> None:
+    """Whoever looks for others must be able to find some."""
+    require(
+        "PING" not in configs or getattr(config, "ip_mcast", "") != "never",
+        f"stack {stack}: PING asks by multicast, and {transport}.ip_mcast is never; "
+        "use STATIC or DNS_PING, or allow it",
+    )
+    if dns := configs.get("DNS_PING"):
+        require(
+            bool(dns.dns_query),
+            f"stack {stack}: DNS_PING.dns_query is empty; "
+            "set it to the name whose records are the members",
+        )
+        require(
+            dns.record_type == "SRV" or dns.port > 0 or config.bind_port > 0,
+            f"stack {stack}: DNS_PING.port is 0, and so is {transport}.bind_port: "
+            f"{dns.record_type if dns.record_type != 'auto' else 'A and AAAA'} records name no "
+            "port; set either, or use SRV records",
+        )
 
 
 def check_lossless(transport: str, config: TransportConfig, stack: str) -> None:
@@ -229,6 +207,12 @@ def check_lossless(transport: str, config: TransportConfig, stack: str) -> None:
         not config.receive_queue,
         f"{what}, but {transport}.receive_queue is {config.receive_queue} and drops what comes "
         "beyond; set it to 0",
+    )
+    expires = getattr(config, "conn_expire_time", 0.0)
+    require(
+        not expires,
+        f"{what}, but {transport}.conn_expire_time is {expires:g} and may close a connection in "
+        "use; set it to 0",
     )
     require(
         not getattr(config, "max_send_buffers", 0),

@@ -17,7 +17,7 @@ from node.core.errors import BadFrame
 from node.core.model import Payload
 from node.core.wire import Head
 
-Hash64 = Callable[[bytes], int]
+Hash64 = Callable[[Payload], int]
 
 _unpack_head: Final = wire.HEAD_STRUCT.unpack_from
 _make_head: Final = Head._make
@@ -176,7 +176,7 @@ class Codec:
         front = _FRONT.pack(*head._replace(dest=dest, transmission=transmission)[:-1])
         return front + _CHECK.pack(self.hash64(front) & _LOW_HALF)
 
-    def unpack_untrusted(self, buffer: bytes, offset: int = 0) -> tuple[Head, bytes]:
+    def unpack_untrusted(self, buffer: Payload, offset: int = 0) -> tuple[Head, bytes]:
         """The frame at `offset`, whole and unharmed, or BadFrame with the reason."""
         if len(buffer) - offset < wire.HEAD_SIZE:
             raise BadFrame("short")
@@ -194,7 +194,8 @@ class Codec:
         size = head.size
         if size > wire.MAX_BODY or head.headers > size:
             raise BadFrame("size")
-        body = buffer[body_at : body_at + size]
+        # A copy of its own: a transport uses its buffer again.
+        body = bytes(buffer[body_at : body_at + size])
         if len(body) != size:
             raise BadFrame("truncated")
         if size and self.hash64(body) != head.digest:

@@ -60,6 +60,8 @@ class Address:
 
     identity: int
     name: str
+    where: str = ""
+    """Where its transport is reached, `host[port]`; empty in the simulator."""
     short: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -231,6 +233,10 @@ class Delivery(Sequence[Payload]):
             cut = split_payloads(self._body, self._start, self._lengths, self.hi - self.lo + 1)
             self._messages = cut
         return cut
+
+    def have(self, messages: Sequence[Payload]) -> None:
+        """These are the payloads; whoever calls this had them at hand."""
+        self._messages = messages
 
     def __len__(self) -> int:
         return self.hi - self.lo + 1

@@ -57,7 +57,7 @@ class Writer:
 
     def address(self, address: Address) -> Writer:
         self._parts.append(address.identity.to_bytes(_IDENTITY, "big"))
-        return self.text(address.name)
+        return self.text(address.name).text(address.where)
 
     def addresses(self, addresses: Iterable[Address]) -> Writer:
         listed = list(addresses)
@@ -125,7 +125,7 @@ class Reader:
         identity = int.from_bytes(self._bytes_untrusted(_IDENTITY), "big")
         if not identity:
             raise BadFrame("address")
-        return Address(identity, self.text_untrusted())
+        return Address(identity, self.text_untrusted(), self.text_untrusted())
 
     def _count_untrusted(self, least_size: int) -> int:
         """A number of entries of at least so many bytes each, which must be there."""
@@ -135,7 +135,7 @@ class Reader:
         return count
 
     def addresses_untrusted(self) -> tuple[Address, ...]:
-        count = self._count_untrusted(_IDENTITY + 1)
+        count = self._count_untrusted(_IDENTITY + 2)
         return tuple(self.address_untrusted() for _ in range(count))
 
     def view_id_untrusted(self) -> ViewId:

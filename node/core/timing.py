@@ -121,6 +121,13 @@ class Pacer:
             return now + min(self.interval, wait * (1 << min(tries, 10)))
         return next_on_grid(now, self.interval)
 
+    def look_after_change(self, now: float, changed_at: float, rtt: RoundTrip) -> float:
+        """When a sender looks again that found something changed: the silence that is to be noticed
+        began with the change, not with the look that found it."""
+        if self._adaptive:
+            return max(now, self.next_send_look(changed_at, rtt, 0))
+        return self.next_send_look(now, rtt, 0)
+
     def spaced(self, seconds: float, rtt: RoundTrip | None) -> float:
         """A minimum spacing of `seconds`: in `fast`, a few round trips where that is less."""
         if self._adaptive:

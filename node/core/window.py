@@ -10,9 +10,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+
+MOST_UNACKED: Final = 1024
+"""Messages: of a large window a quarter would be more than its bytes admit, and its blocked sender
+would wait for an ack that nothing but time brings about."""
+
+
+def quarter_of(window_messages: int) -> int:
+    """After how many messages the receiver of a fixed window acks, where nothing else was said."""
+    return max(1, min(MOST_UNACKED, window_messages // 4))
 
 
 class Stored(NamedTuple, Generic[T]):

@@ -1,13 +1,13 @@
 """Discovery: who is there, and does one of them coordinate? STATIC asks a list of hosts, PING the
-network.
+network, DNS_PING those that a name stands for.
 
 A search asks everybody, repeats that until a coordinator has answered or its time is over, and
 hands on what it found, once. Answers can be lost, stale or missing: whoever joins must live with
 that. A leaving member is silent (JGRP-1336), and a leaving coordinator no longer says that it
 coordinates, so that nobody joins who is about to go.
 
-What differs between finders is where addresses come from: `hosts`, which the transport asks when a
-frame is for everyone. A finder that looks them up elsewhere overrides it.
+What differs between finders is where addresses come from: `listed`, which the transport asks when a
+frame is for everyone; or a name server, which whoever owns the sockets asks.
 """
 
 from __future__ import annotations
@@ -85,6 +85,39 @@ class StaticConfig(DiscoveryConfig):
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DnsPingConfig(DiscoveryConfig):
+    """Settings of DNS_PING."""
+
+    dns_query: str = ""
+    """The name whose records are the members: of a headless Service
+    `stormcast.default.svc.cluster.local`, or `_stormcast._udp.…` of its named port for SRV."""
+
+    record_type: str = "auto"
+    """`A`, `AAAA` or `SRV`, which also says the port; `auto`: A, or AAAA where IPv6 is bound."""
+
+    port: int = 0
+    """The members' port, where records say none; 0: this member's `bind_port`."""
+
+    dns_address: str = ""
+    """The name server, `address` or `address[port]`; empty: the system's."""
+
+    timeout: float = 2.0
+    """How long one look-up may take."""
+
+    def __post_init__(self) -> None:
+        DiscoveryConfig.__post_init__(self)
+        require(
+            self.record_type in ("auto", "A", "AAAA", "SRV"),
+            f"dns_ping.record_type is {self.record_type!r}: choose auto, A, AAAA or SRV",
+        )
+        require(
+            0 <= self.port < 1 << 16,
+            f"dns_ping.port is {self.port}: it must be 0..{(1 << 16) - 1}",
+        )
+        require(self.timeout > 0, f"dns_ping.timeout is {self.timeout:g}: it must be positive")
+
+
 class Discovery(Layer):
     """Asks who is there, and answers those who ask."""
 
@@ -108,8 +141,8 @@ class Discovery(Layer):
     def is_searching(self) -> bool:
         return self.is_waiting("end")
 
-    def hosts(self) -> tuple[str, ...]:
-        """Where frames for everyone go over connections: `host[port]` each."""
+    def listed(self) -> tuple[tuple[str, int], ...]:
+        """Hosts and ports that frames for everyone go to."""
         return ()
 
     # -- The verbs ----------------------------------------------------------------------------
@@ -123,6 +156,13 @@ class Discovery(Layer):
         self._found = {}
         self.wake_at("end", now + seconds)
         self._ask(now)
+
+    def ask_once(self, now: float) -> None:
+        """Have everybody answer, outside of a search: a transport learns where they are."""
+        if not self._is_stopped and not self.is_searching:
+            self._search += 1
+            self._asked = 0
+            self._ask_everyone()
 
     def receive(self, head: Head, body: bytes, now: float) -> None:
         if head.kind == wire.GET_MBRS_REQ:
@@ -154,11 +194,14 @@ class Discovery(Layer):
 
     # -- Inside -------------------------------------------------------------------------------
 
-    def _ask(self, now: float) -> None:
+    def _ask_everyone(self) -> None:
         self._port.control(
             EVERYONE, wire.GET_MBRS_REQ, self.protocol, self._search,
             body=self._describe(), transmission=self._asked,
         )  # fmt: skip
+
+    def _ask(self, now: float) -> None:
+        self._ask_everyone()
         wait = self.timing.repeat_wait(self.config.repeat_interval, self._asked)
         self._asked += 1
         self.wake_at("ask", now + wait)
@@ -212,16 +255,23 @@ class Static(Discovery):
     config_type = StaticConfig
     config: StaticConfig
 
-    def hosts(self) -> tuple[str, ...]:
+    def listed(self) -> tuple[tuple[str, int], ...]:
         listed = []
         for host, port in _HOST.findall(self.config.initial_hosts):
             last = min(int(port) + self.config.port_range, (1 << 16) - 1)
-            listed += [f"{host}[{number}]" for number in range(int(port), last + 1)]
+            listed += [(host, number) for number in range(int(port), last + 1)]
         return tuple(dict.fromkeys(listed))
 
 
 class Ping(Discovery):
     """The network's multicast."""
+
+
+class DnsPing(Discovery):
+    """The records of a name; whoever owns the sockets looks them up."""
+
+    config_type = DnsPingConfig
+    config: DnsPingConfig
 
 
 def _unpack_untrusted(head: Head, body: bytes) -> Found:

@@ -60,7 +60,8 @@ def hand_to_self(
     )  # fmt: skip
     start = body.headers + (body.width * body.count or 4)
     lengths = list(map(len, payloads)) if body.width else len(payloads[0])
-    port.deliveries.append(
-        Delivery(port.me, conn, lo, lo + body.count - 1, flags, data, start, lengths, dest,
-                 body.headers)
-    )  # fmt: skip
+    delivery = Delivery(port.me, conn, lo, lo + body.count - 1, flags, data, start, lengths, dest,
+                        body.headers)  # fmt: skip
+    # They need not be cut out of the frame again.
+    delivery.have(payloads)
+    port.deliveries.append(delivery)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 from node.core import wire
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from node.core.codec import Codec
-    from node.core.model import Delivery
+    from node.core.model import Address, Delivery
     from node.protocols.events import Event
     from node.trace import Tracer
 
@@ -32,6 +34,7 @@ class Port:
         "events",
         "frames",
         "links",
+        "located",
         "me",
         "tracer",
         "woken",
@@ -51,8 +54,16 @@ class Port:
         """What was refused in this turn, by reason; the stack records and counts it."""
         self.events: list[Event] = []
         """What other protocols of this member should know."""
+        self.located: dict[int, Address] = {}
+        """Members that were named, by short id: a transport needs to know where they are."""
         self.links: list[tuple[int, bool]] = []
         """Monitored connections to open (True) or to close, by peer; see FD_SOCK2."""
+
+    def locate(self, addresses: Iterable[Address]) -> None:
+        """These were named, and say where they are."""
+        for address in addresses:
+            if address.where:
+                self.located[address.short] = address
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Count something refused or thrown away."""

@@ -191,10 +191,10 @@ def test_an_answer_is_never_answered() -> None:
 def test_static_hosts_are_the_listed_ones_and_the_ports_after_them() -> None:
     config = StaticConfig(initial_hosts="n0[7800], n1[7900],n0[7801]", port_range=1)
     world = Layers("A", (Static, config))
-    assert world["A"].layer(Static).hosts() == (
-        "n0[7800]", "n0[7801]", "n1[7900]", "n1[7901]", "n0[7802]",
+    assert world["A"].layer(Static).listed() == (
+        ("n0", 7800), ("n0", 7801), ("n1", 7900), ("n1", 7901), ("n0", 7802),
     )  # fmt: skip
-    assert Layers("A", (Ping, DiscoveryConfig()))["A"].layer(Ping).hosts() == ()
+    assert Layers("A", (Ping, DiscoveryConfig()))["A"].layer(Ping).listed() == ()
 
 
 @pytest.mark.parametrize("hosts", ["n0", "n0[]", "n0[0]", "n0[65536]", "n0[7800] n1[7800]"])

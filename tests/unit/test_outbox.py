@@ -18,8 +18,8 @@ from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane
 from node.protocols.unicast import Unicast3Config
 from node.settings import StackSettings
 from node.stack import Stack
-from node.stack_rules import TransportConfig
 from node.trace import Tracer
+from node.transport_settings import UdpConfig
 
 ROOM = 10_000
 ANY = 1 << 40
@@ -46,7 +46,7 @@ def drain(lane: Lane, messages: int = ANY, size: int = ANY) -> list[tuple[list[P
 
 
 def a_sender(outbox_bytes: int) -> Stack:
-    layers = (("UNICAST3", Unicast3Config()), ("UDP", TransportConfig()))
+    layers = (("UNICAST3", Unicast3Config()), ("UDP", UdpConfig()))
     settings = StackSettings(layers=layers, timing=Timing(), outbox_bytes=outbox_bytes)
     tracer = Tracer(1, 0, xxh3_64_intdigest, lambda _block: None)
     return Stack(Address(1, "a"), "test", settings, xxh3_64_intdigest, tracer, 0.0)

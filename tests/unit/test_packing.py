@@ -16,7 +16,8 @@ from node.core.errors import BadFrame
 from node.core.model import Address, View, ViewId
 from node.core.packing import MAX_MEMBERS, Reader, Writer
 
-A = Address(0xA0000000000000000000000000000001, "a")
+PLACE_A = "04 68 5b 31 5d"
+A = Address(0xA0000000000000000000000000000001, "a", "h[1]")
 B = Address(0xB0000000000000000000000000000002, "b")
 VIEW = View(ViewId(7, B), (A, B))
 DIGEST = Digest({2: (3, 4), 1: (0, 0)})
@@ -33,25 +34,31 @@ NOUNS: dict[str, tuple[object, Writer, Callable[[Reader], object], str]] = {
     "u64": (BIG - 1, Writer().u64(BIG - 1), Reader.u64_untrusted, "ff ff ff ff ff ff ff fe"),
     "text": ("né", Writer().text("né"), Reader.text_untrusted, "03 6e c3 a9"),
     "no text": ("", Writer().text(""), Reader.text_untrusted, "00"),
-    "address": (A, Writer().address(A), Reader.address_untrusted, f"{IDENTITY_A} 01 61"),
+    "address": (
+        A,
+        Writer().address(A),
+        Reader.address_untrusted,
+        f"{IDENTITY_A} 01 61 {PLACE_A}",
+    ),
     "addresses": (
         (B, A),
         Writer().addresses([B, A]),
         Reader.addresses_untrusted,
-        f"00 02 {IDENTITY_B} 01 62 {IDENTITY_A} 01 61",
+        f"00 02 {IDENTITY_B} 01 62 00 {IDENTITY_A} 01 61 {PLACE_A}",
     ),
     "nobody": ((), Writer().addresses([]), Reader.addresses_untrusted, "00 00"),
     "view id": (
         VIEW.id,
         Writer().view_id(VIEW.id),
         Reader.view_id_untrusted,
-        f"00 00 00 00 00 00 00 07 {IDENTITY_B} 01 62",
+        f"00 00 00 00 00 00 00 07 {IDENTITY_B} 01 62 00",
     ),
     "view": (
         VIEW,
         Writer().view(VIEW),
         Reader.view_untrusted,
-        f"00 00 00 00 00 00 00 07 {IDENTITY_B} 01 62 00 02 {IDENTITY_A} 01 61 {IDENTITY_B} 01 62",
+        f"00 00 00 00 00 00 00 07 {IDENTITY_B} 01 62 00 "
+        f"00 02 {IDENTITY_A} 01 61 {PLACE_A} {IDENTITY_B} 01 62 00",
     ),
     # Ascending, whatever order it was made in: equal digests are equal bytes.
     "digest": (
@@ -99,7 +106,8 @@ def test_nouns_follow_each_other_without_a_gap() -> None:
     reader.end_untrusted()
 
 
-ADDRESSES = st.builds(Address, st.integers(1, (1 << 128) - 1), st.text(max_size=60))
+TEXTS = st.text(max_size=60)
+ADDRESSES = st.builds(Address, st.integers(1, (1 << 128) - 1), TEXTS, TEXTS)
 MEMBERS = st.lists(ADDRESSES, min_size=1, max_size=8, unique_by=lambda member: member.short)
 VIEW_IDS = st.builds(ViewId, st.integers(0, BIG), ADDRESSES)
 VIEWS = st.builds(View, VIEW_IDS, MEMBERS.map(tuple))
@@ -114,6 +122,7 @@ def test_any_address_comes_out_as_it_went_in(address: Address) -> None:
     back = read(Writer().address(address).bytes(), Reader.address_untrusted)
     assert isinstance(back, Address)
     assert (back, back.short, back.name) == (address, address.short, address.name)
+    assert back.where == address.where
 
 
 @given(VIEWS)
@@ -189,8 +198,8 @@ def test_a_noun_with_something_behind_it_is_refused(name: str) -> None:
 
 
 def test_an_identity_of_zeros_is_nobody() -> None:
-    assert reason_of(lambda: Reader(bytes(17)).address_untrusted()) == "address"
-    assert Reader(bytes(15) + b"\x01\x00").address_untrusted() == Address(1, "")
+    assert reason_of(lambda: Reader(bytes(18)).address_untrusted()) == "address"
+    assert Reader(bytes(15) + b"\x01\x00\x00").address_untrusted() == Address(1, "")
 
 
 def entries(*listed: tuple[int, int, int], count: int | None = None) -> bytes:

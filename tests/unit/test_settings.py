@@ -20,8 +20,8 @@ from node.settings import (
     load_settings,
 )
 from node.stack import Stack
-from node.stack_rules import TransportConfig
 from node.trace import Tracer
+from node.transport_settings import UdpConfig
 from node.units import parse_duration, parse_size
 
 TIMINGS = ("compatible", "fast")
@@ -116,7 +116,7 @@ def test_the_sizes_of_a_stack_hold_at_their_limits_and_fail_just_past_them(
 ) -> None:
     def settings(value: int) -> StackSettings:
         values: dict[str, Any] = {name: value}
-        layers = (("UNICAST3", Unicast3Config()), ("UDP", TransportConfig()))
+        layers = (("UNICAST3", Unicast3Config()), ("UDP", UdpConfig()))
         return StackSettings(layers=layers, timing=Timing(), **values)
 
     assert getattr(settings(least), name) == least

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,11 +14,13 @@ from xxhash import xxh3_64_intdigest
 from node import trace
 from node.core.errors import ConfigError
 from node.core.model import Address
+from node.protocols.discovery import DnsPingConfig
 from node.protocols.probes import PROBES
-from node.settings import StackSettings, load_settings, read_layers
+from node.settings import StackSettings, build, load_settings, read_layers
 from node.stack import Stack
-from node.stack_rules import CONFIGS, TRANSPORTS, Nio2Config, TransportConfig, check_order
+from node.stack_rules import CONFIGS, check_order
 from node.trace import Tracer, read_blocks_untrusted
+from node.transport_settings import TRANSPORTS, Nio2Config, TransportConfig
 
 UDP = (
     "FRAG", "MFC", "UFC", "GMS", "STABLE", "UNICAST3", "NAKACK2", "VERIFY_SUSPECT2", "FD_ALL3",
@@ -115,7 +117,7 @@ def test_a_stack_has_at_most_one_discovery() -> None:
     names = without()
     names.insert(names.index("PING"), "STATIC")
     assert refusal_of(names) == (
-        "stack s: has 2 discovery protocols; list at most one of STATIC, PING"
+        "stack s: has 2 discovery protocols; list at most one of STATIC, PING, DNS_PING"
     )
 
 
@@ -146,7 +148,8 @@ def test_half_a_group_is_refused(name: str) -> None:
         ),
         (
             without("PING"),
-            "GMS needs STATIC or PING, because a joiner must find somebody to ask; add it",
+            "GMS needs STATIC or PING or DNS_PING, because a joiner must find somebody to ask; "
+            "add it",
         ),
         (
             without("STABLE"),
@@ -184,7 +187,7 @@ def test_what_mcast_does_itself_has_no_place_beside_it(other: str, above: str, w
 @pytest.mark.parametrize("transport", ["TCP", "TCP_NIO2"])
 def test_ping_needs_a_network_that_multicasts(transport: str) -> None:
     assert refusal_of([*without("UDP"), transport]) == (
-        f"stack s: PING multicasts, and {transport} cannot; use STATIC"
+        f"stack s: PING multicasts, and {transport} cannot; use STATIC or DNS_PING"
     )
 
 
@@ -273,6 +276,10 @@ def test_a_fragment_fits_the_least_credits(flow: str) -> None:
             {"max_send_buffers": 5},
             "but TCP_NIO2.max_send_buffers drops what comes beyond; set it to 0",
         ),
+        (
+            {"conn_expire_time": 0.5},
+            "but TCP_NIO2.conn_expire_time is 0.5 and may close a connection in use; set it to 0",
+        ),
     ],
 )
 def test_without_retransmission_nothing_below_may_drop(
@@ -290,6 +297,58 @@ def test_without_retransmission_a_network_that_loses_is_refused(interval: float)
     assert str(refused.value) == (
         "stack udp: NAKACK2.xmit_interval is 0, so nothing is retransmitted, but UDP loses "
         "messages; use TCP or TCP_NIO2, or a positive xmit_interval"
+    )
+
+
+def test_with_retransmission_an_idle_connection_may_expire() -> None:
+    assert load_settings("tcp", protocols={"TCP": {"conn_expire_time": "30s"}})
+
+
+def test_ping_needs_a_transport_that_may_multicast() -> None:
+    assert load_settings("udp", protocols={"UDP": {"ip_mcast": "auto"}})
+    with pytest.raises(ConfigError) as refused:
+        load_settings("udp", protocols={"UDP": {"ip_mcast": "never"}})
+    assert str(refused.value) == (
+        "stack udp: PING asks by multicast, and UDP.ip_mcast is never; use STATIC or DNS_PING, "
+        "or allow it"
+    )
+    # Without a group nobody is looked for.
+    assert load_settings("unicast-only", protocols={"UDP": {"ip_mcast": "never"}})
+
+
+def by_dns(stack: str, bind_port: int, **values: Any) -> StackSettings:  # noqa: ANN401
+    """A shipped stack that looks for others by DNS."""
+    settings = shipped(stack, "compatible")
+    transport, config = settings.layers[-1]
+    bound = (transport, replace(config, bind_port=bind_port))
+    layers = (*settings.layers[:-2], ("DNS_PING", DnsPingConfig(**values)), bound)
+    return StackSettings(name="dns", layers=layers, timing=settings.timing)
+
+
+@pytest.mark.parametrize("stack", ["udp", "tcp", "tcp-nio2", "mcast"])
+def test_dns_ping_needs_a_name(stack: str) -> None:
+    assert by_dns(stack, 7800, dns_query="members.example")
+    with pytest.raises(ConfigError) as refused:
+        by_dns(stack, 7800)
+    assert str(refused.value) == (
+        "stack dns: DNS_PING.dns_query is empty; set it to the name whose records are the members"
+    )
+
+
+@pytest.mark.parametrize(
+    ("record_type", "records"), [("auto", "A and AAAA"), ("A", "A"), ("AAAA", "AAAA")]
+)
+def test_dns_ping_needs_a_port_from_somewhere(record_type: str, records: str) -> None:
+    """Of its own, of what is bound, or of the records."""
+    query = {"dns_query": "members.example", "record_type": record_type}
+    assert by_dns("udp", 1, **query)
+    assert by_dns("udp", 0, **query, port=1)
+    assert by_dns("udp", 0, dns_query="members.example", record_type="SRV")
+    with pytest.raises(ConfigError) as refused:
+        by_dns("udp", 0, **query)
+    assert str(refused.value) == (
+        f"stack dns: DNS_PING.port is 0, and so is UDP.bind_port: {records} records name no port; "
+        "set either, or use SRV records"
     )
 
 
@@ -388,8 +447,7 @@ def test_the_compatible_timing_leaves_every_interval_as_the_stack_has_it(stack: 
     for (name, config), (_name, values) in zip(
         shipped(stack, "compatible").layers, read_layers(stack), strict=True
     ):
-        built = CONFIGS[name](**values)
-        assert config == built, name
+        assert config == build(CONFIGS[name], values, name), name
 
 
 # -- What the trace keeps ------------------------------------------------------------------------

@@ -143,7 +143,8 @@ class McastConfig(MulticastConfig):
     """The capacity: how far a sender may be ahead of its slowest member. Equal on all members."""
 
     ack_threshold: int = 0
-    """Messages after which a member acks at once; 0: a quarter of the capacity."""
+    """Messages after which a member acks at once; 0: a quarter of the capacity, 1,024 at
+    most."""
 
     slow_member_timeout: float = 0.0
     """How long the slowest members may hold up a full window before they are suspected; 0 for

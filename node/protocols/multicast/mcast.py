@@ -17,6 +17,7 @@ from node.core.batch import Batch
 from node.core.errors import BadFrame
 from node.core.model import View
 from node.core.timing import Timing
+from node.core.window import quarter_of
 from node.core.wire import Head
 from node.protocols.events import Suspected
 from node.protocols.multicast.config import McastConfig, MulticastConfig
@@ -60,7 +61,7 @@ class Mcast(Multicast):
         self._ack_later(entry, now)
 
     def _ack_threshold(self) -> int:
-        return self.config.ack_threshold or max(1, self.config.window_messages // 4)
+        return self.config.ack_threshold or quarter_of(self.config.window_messages)
 
     def _ack_soon(self, entry: Inbound) -> None:
         """Ack at the end of this turn: one ack for all that arrives in it."""

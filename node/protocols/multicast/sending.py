@@ -100,6 +100,9 @@ class Sending(State):
     # -- The last message ----------------------------------------------------------------------
 
     def _schedule_own_look(self, now: float) -> None:
+        if not self._announcements and self.timers.due((OWN, 0)) < inf:
+            # One that is set comes earlier than the next would.
+            return
         if self.config.resend_last_seqno and self.config.retransmits:
             self.timers.set_earlier((OWN, 0), self._next_own_look(now, 0))
 

@@ -191,7 +191,8 @@ class Unicast4Config(UnicastConfig):
     window_messages: int = 2048
 
     ack_threshold: int = 0
-    """New messages since the last ack that cause one at once; 0 means a quarter of the window."""
+    """New messages since the last ack that cause one at once; 0 means a quarter of the window,
+    1,024 at most."""
 
     def __post_init__(self) -> None:
         UnicastConfig.__post_init__(self)

@@ -262,10 +262,17 @@ class Sending(Connections):
         if mark == entry.watermark:
             self._repair(entry, now)
             entry.tries += 1
+            entry.look_due = self.pacer.next_send_look(now, entry.rtt, entry.tries)
         else:
             entry.watermark = mark
             entry.tries = 0
-        entry.look_due = self.pacer.next_send_look(now, entry.rtt, entry.tries)
+            newest = window.newest()
+            assert newest is not None
+            changed_at = max(entry.last_used, entry.heard_at)
+            if newest is window.oldest() and not newest.item.transmission:
+                # All that is missing was sent at one moment: acks of what was before say nothing.
+                changed_at = newest.item.sent_at
+            entry.look_due = self.pacer.look_after_change(now, changed_at, entry.rtt)
 
     # -- Life of an entry ----------------------------------------------------------------------
 
