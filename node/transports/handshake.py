@@ -1,0 +1,51 @@
+"""What the two ends of a connection tell each other first: who they are, and of which cluster."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from node.core.errors import BadFrame
+from node.core.model import Address
+from node.core.packing import Reader, Writer
+
+COOKIE: Final = b"SCtp"
+VERSION: Final = 1
+LENGTH: Final = struct.Struct(">I")
+MAX_HELLO: Final = 1024
+"""Bytes of a hello; who claims more is nobody of ours."""
+_FRONT: Final = struct.Struct(">4sHIQ")
+"""cookie, version, cluster, serial."""
+
+
+class Hello(NamedTuple):
+    """One end of a connection."""
+
+    cluster: int
+    serial: int
+    """Counts what this end did with connections: tells which of two was made later."""
+    address: Address
+
+
+def pack_hello(hello: Hello) -> bytes:
+    """A hello, with its length in front."""
+    body = _FRONT.pack(COOKIE, VERSION, hello.cluster, hello.serial)
+    body += Writer().address(hello.address).bytes()
+    return LENGTH.pack(len(body)) + body
+
+
+def unpack_hello_untrusted(body: bytes, cluster: int) -> Hello:
+    """The hello of a member of this cluster, or BadFrame with the reason."""
+    if len(body) < _FRONT.size:
+        raise BadFrame("hello-short")
+    cookie, version, theirs, serial = _FRONT.unpack_from(body)
+    if cookie != COOKIE:
+        raise BadFrame("hello-cookie")
+    if version != VERSION:
+        raise BadFrame("hello-version")
+    reader = Reader(body[_FRONT.size :])
+    address = reader.address_untrusted()
+    reader.end_untrusted()
+    if theirs != cluster:
+        raise BadFrame("hello-cluster")
+    return Hello(theirs, serial, address)

@@ -1,0 +1,170 @@
+"""Where discovery says that members may be: listed hosts by number or name, and what DNS answers.
+
+Names are looked up beside the loop, again while they are needed, because answers change: pods come
+and go. Nothing waits for a name server; what the last answer said holds until the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from node.core.errors import ConfigError
+from node.protocols.discovery import Discovery, DnsPing
+from node.transports.base import numeric
+from node.transports.dns import DnsLookup
+from node.transports.interfaces import SocketAddress
+
+LOOKUP_INTERVAL: Final = 2.0
+"""Seconds between two look-ups of what is in use."""
+
+
+class HostBook:
+    """The addresses behind discovery's list of hosts."""
+
+    def __init__(
+        self,
+        discovery: Discovery | None,
+        family: socket.AddressFamily,
+        default_port: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self._family = family
+        self._is_closed = False
+        self._say = say
+        self._said = ""
+        self._listed: list[SocketAddress] = []
+        self._strange: list[str] = []
+        """Listed addresses of the other family: a socket of this one can do nothing with them."""
+        self._names: list[tuple[str, int]] = []
+        self._resolved: list[SocketAddress] = []
+        self._due = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._dns: DnsLookup | None = None
+        if isinstance(discovery, DnsPing):
+            self._dns = DnsLookup(discovery.config, family, default_port)
+        for host, port in discovery.listed() if discovery is not None else ():
+            at = numeric(host, port)
+            if at is None:
+                self._names.append((host, port))
+            elif self._fits(at):
+                self._listed.append(at)
+            else:
+                self._strange.append(host)
+
+    async def open(self) -> None:
+        """Look everything up once, so that the first question goes somewhere. A listed name that
+        nobody knows is refused: it is a mistake; that DNS knows no member yet is not."""
+        if self._strange and not self._listed and not self._names:
+            bound = "an IPv6" if self._family == socket.AF_INET6 else "an IPv4"
+            raise ConfigError(
+                f"initial_hosts has {', '.join(dict.fromkeys(self._strange))}, and {bound} address "
+                "is bound; list addresses of that kind, or set bind_addr"
+            )
+        if self._names or self._dns is not None:
+            failures = await self._look_up()
+            if self._names and not self._resolved and not self._listed:
+                raise ConfigError(
+                    f"initial_hosts: {'; '.join(failures)}; "
+                    "correct the name, or write the address as a number"
+                )
+            self._complain(failures)
+
+    def hosts(self, now: float, loop: asyncio.AbstractEventLoop) -> Iterable[SocketAddress]:
+        """Where members may be, as far as known; asks again in the background."""
+        is_asked = bool(self._names) or self._dns is not None
+        if is_asked and now >= self._due and self._task is None and not self._is_closed:
+            self._due = now + LOOKUP_INTERVAL
+            self._task = loop.create_task(self._refresh())
+        return (*self._listed, *self._resolved)
+
+    def close(self) -> None:
+        """Look up no more."""
+        self._is_closed = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _fits(self, at: SocketAddress) -> bool:
+        return (":" in at[0]) == (self._family == socket.AF_INET6)
+
+    async def _refresh(self) -> None:
+        try:
+            self._complain(await self._look_up())
+        finally:
+            self._task = None
+
+    def _complain(self, failures: list[str]) -> None:
+        """Once per change, for look-ups are repeated."""
+        said = "; ".join(failures)
+        if said and said != self._said:
+            self._say(f"discovery: {said}")
+        self._said = said
+
+    async def _look_up(self) -> list[str]:
+        """Renew what is known; returns what failed. Of what failed, the last answer is kept."""
+        failures: list[str] = []
+        found: list[SocketAddress] = []
+        if self._dns is not None:
+            answer, failure = await self._dns.look_up()
+            found += answer
+            if failure:
+                failures.append(failure)
+        if self._names:
+            answer, missing = await self._by_system()
+            found += answer
+            failures += missing
+        fitting = list(filter(self._fits, found))
+        if found and not fitting:
+            failures.append("all addresses found are of another family than the one that is bound")
+        if found or not failures:
+            self._resolved = list(dict.fromkeys(fitting))
+        return failures
+
+    async def _by_system(self) -> tuple[list[SocketAddress], list[str]]:
+        """Names by the system's own resolver."""
+        found: list[SocketAddress] = []
+        failures: list[str] = []
+        for host, port in self._names:
+            try:
+                found += await _look_up_beside(host, port, self._family)
+            except OSError as error:
+                failures.append(f"{host}: {(error.strerror or str(error)).lower()}")
+            except UnicodeError:
+                failures.append(f"{host}: not a name")
+        return found, failures
+
+
+async def _look_up_beside(
+    host: str, port: int, family: socket.AddressFamily
+) -> list[SocketAddress]:
+    """Ask the system's resolver, which blocks, in a thread: one that neither the end of this member
+    nor that of its process waits for."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[list[SocketAddress]] = loop.create_future()
+
+    def tell(found: list[SocketAddress], error: Exception | None) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(found)
+
+    def ask() -> None:
+        found: list[SocketAddress] = []
+        failed: Exception | None = None
+        try:
+            answers = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)
+            found = [one[4] for one in answers]  # type: ignore[misc]
+        except (OSError, UnicodeError) as error:
+            failed = error
+        with contextlib.suppress(RuntimeError):
+            # The loop may be gone by now.
+            loop.call_soon_threadsafe(tell, found, failed)
+
+    threading.Thread(target=ask, daemon=True, name="look-up").start()
+    return await answer

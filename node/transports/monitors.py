@@ -1,0 +1,211 @@
+"""FD_SOCK2's connections: one to the member that is watched, and those of whoever watches this one.
+
+Nothing is said on them but who is there. That a process is gone is told by its operating system,
+which closes them; the protocol decides what that means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from typing import Final, cast
+
+from node.core.errors import BadFrame
+from node.core.model import Address
+from node.protocols.fd_sock2 import FdSock2Config
+from node.transport_settings import PORTS
+from node.transports.base import BindError, parse_where, reason
+from node.transports.handshake import (
+    LENGTH,
+    MAX_HELLO,
+    Hello,
+    pack_hello,
+    unpack_hello_untrusted,
+)
+from node.transports.interfaces import Interface, SocketAddress
+
+MAX_WATCHERS: Final = 1024
+"""Connections of watchers that are kept open; a group needs one for each member at most."""
+
+
+class Watcher(asyncio.Protocol):
+    """The connection of who watches this member: says who is here, and stands until one ends."""
+
+    def __init__(self, hello: bytes, watchers: set[asyncio.BaseTransport]) -> None:
+        self._hello = hello
+        self._watchers = watchers
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not by isinstance: other loops have transports of their own.
+        self._transport = cast("asyncio.Transport", transport)
+        transport = self._transport
+        # A watcher whose host is gone says nothing, like all others.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if len(self._watchers) >= MAX_WATCHERS:
+            transport.abort()
+            return
+        self._watchers.add(transport)
+        transport.write(self._hello)
+
+    def data_received(self, data: bytes) -> None:
+        """A watcher has nothing to say; what it sends all the same is thrown away."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._watchers.discard(self._transport)
+
+
+class Monitors:
+    """Both ends of the monitored connections of one member."""
+
+    def __init__(
+        self,
+        config: FdSock2Config,
+        address: Address,
+        cluster: int,
+        interface: Interface,
+        on_link: Callable[[int, bool], None],
+    ) -> None:
+        self._config = config
+        self._interface = interface
+        self._address = address
+        self._cluster = cluster
+        self._on_link = on_link
+        self._server: asyncio.Server | None = None
+        self._watchers: set[asyncio.BaseTransport] = set()
+        self._watched: dict[int, asyncio.Task[None]] = {}
+        self._hello = pack_hello(Hello(cluster, 0, address))
+        self.port = 0
+
+    # -- This member is watched ----------------------------------------------------------------
+
+    async def open(self, transport_port: int) -> None:
+        """Listen on the transport's port plus the offset, or one of the next."""
+        first = transport_port + self._config.offset
+        last = min(first + self._config.port_range, PORTS - 1)
+        error: OSError | None = None
+        loop, host = asyncio.get_running_loop(), self._interface.host
+        for port in range(first, last + 1):
+            try:
+                # A socket of ours: some loops start threads to look up even a numeric host.
+                self._server = await loop.create_server(self._welcome, sock=_bound(host, port))
+            except OSError as failed:
+                error = failed
+            else:
+                self.port = port
+                return
+        if error is None:
+            raise BindError(
+                f"FD_SOCK2 listens {self._config.offset} above the transport's port, and "
+                f"{transport_port} is too high for that; choose a lower bind_port, or a smaller "
+                "FD_SOCK2.offset"
+            )
+        raise BindError(
+            f"FD_SOCK2 port {host[0]}[{first}..{last}]: {reason(error)}; "
+            "choose another FD_SOCK2.offset or port_range"
+        )
+
+    def _welcome(self) -> Watcher:
+        return Watcher(self._hello, self._watchers)
+
+    # -- This member watches -------------------------------------------------------------------
+
+    def change(self, peer: Address | int, *, is_wanted: bool) -> None:
+        """Open the connection to a peer, or close it; whose place nobody knows is not there."""
+        short = peer if isinstance(peer, int) else peer.short
+        known = self._watched.pop(short, None)
+        if known is not None:
+            known.cancel()
+        if not is_wanted:
+            return
+        if isinstance(peer, int):
+            asyncio.get_running_loop().call_soon(self._on_link, short, False)
+            return
+        task = asyncio.get_running_loop().create_task(self._watch(peer))
+        self._watched[short] = task
+
+    async def _watch(self, peer: Address) -> None:
+        """Connect on the first port that is the peer's, and wait for the end."""
+        at = parse_where(peer.where)
+        at = self._interface.reach(at) if at is not None else None
+        if at is not None:
+            first = at[1] + self._config.offset
+            for port in range(first, min(first + self._config.port_range, PORTS - 1) + 1):
+                if await self._watch_port(peer, _text(at), port):
+                    break
+        if self._watched.get(peer.short) is asyncio.current_task():
+            del self._watched[peer.short]
+            self._on_link(peer.short, False)
+
+    async def _watch_port(self, peer: Address, host: str, port: int) -> bool:
+        """Whether it was the peer that listened there; returns when it is gone."""
+        try:
+            async with asyncio.timeout(self._config.connect_timeout):
+                reader, writer = await asyncio.open_connection(host, port, limit=MAX_HELLO)
+        except (OSError, TimeoutError):
+            return False
+        is_peer = False
+        try:
+            async with asyncio.timeout(self._config.connect_timeout):
+                is_peer = await self._is(peer, reader)
+            if is_peer:
+                self._on_link(peer.short, True)
+                while await reader.read(MAX_HELLO):
+                    pass
+        except (OSError, TimeoutError):
+            # Of somebody else who listens there and says nothing, or of the peer, which is gone.
+            pass
+        finally:
+            writer.close()
+        return is_peer
+
+    async def _is(self, peer: Address, reader: asyncio.StreamReader) -> bool:
+        """Whether the other end is the peer, in this very incarnation."""
+        try:
+            (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+            if length > MAX_HELLO:
+                return False
+            body = await reader.readexactly(length)
+            return unpack_hello_untrusted(body, self._cluster).address == peer
+        except (asyncio.IncompleteReadError, BadFrame):
+            return False
+
+    # -- The end -------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close all of them."""
+        watched, self._watched = list(self._watched.values()), {}
+        for task in watched:
+            task.cancel()
+        await asyncio.gather(*watched, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
+        for watcher in list(self._watchers):
+            watcher.close()
+        if self._server is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._server.wait_closed()
+
+
+def _text(at: SocketAddress) -> str:
+    """A host as asyncio wants it: of a link-local address with its interface."""
+    scope = at[-1] if len(at) > 2 else 0  # noqa: PLR2004 IPv6 has more than host and port
+    return f"{at[0]}%{scope}" if scope else at[0]
+
+
+def _bound(host: SocketAddress, port: int) -> socket.socket:
+    """A socket on a port of the address that is bound."""
+    family = socket.AF_INET6 if ":" in host[0] else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host[0], port, *host[2:]))
+        # Of two that bind at once, only this tells who has the port.
+        bound.listen()
+    except OSError:
+        bound.close()
+        raise
+    return bound

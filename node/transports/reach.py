@@ -1,0 +1,84 @@
+"""Whom a multicast reaches: asked of each member, because no member can see it by itself.
+
+A probe goes out by multicast; who hears it there says so by unicast. Until a member has said so,
+what is for the group is also sent to it alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+MAGIC: Final = b"SCmp"
+PROBE: Final = 1
+HEARD: Final = 2
+_FORM: Final = struct.Struct(">4sBIIQ")
+"""magic, kind, cluster, short id of who says it, the asker's secret."""
+FIRST_WAIT: Final = 0.05
+LONGEST_WAIT: Final = 5.0
+
+
+class Reach:
+    """Which of the others hear this member's multicasts."""
+
+    def __init__(
+        self,
+        cluster: int,
+        me: int,
+        secret: int,
+        multicast: Callable[[bytes], None],
+        unicast: Callable[[int, bytes], None],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self.reached: set[int] = set()
+        self._cluster = cluster
+        self._me = me
+        self._secret = secret
+        self._multicast = multicast
+        self._unicast = unicast
+        self._call_later = call_later
+        self._others: set[int] = set()
+        self._wait = FIRST_WAIT
+        self._is_waiting = False
+        self._is_closed = False
+
+    def on_view(self, others: set[int]) -> None:
+        """These are in the group with this member; who was away must prove it again."""
+        self._others = others
+        self.reached &= others
+        self._wait = FIRST_WAIT
+        self._probe()
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._is_closed = True
+
+    @property
+    def is_complete(self) -> bool:
+        return self.reached >= self._others
+
+    def _probe(self) -> None:
+        if self._is_closed or self._is_waiting or self.is_complete:
+            return
+        self._multicast(_FORM.pack(MAGIC, PROBE, self._cluster, self._me, self._secret))
+        self._is_waiting = True
+        self._call_later(self._wait, self._again)
+        self._wait = min(2 * self._wait, LONGEST_WAIT)
+
+    def _again(self) -> None:
+        self._is_waiting = False
+        self._probe()
+
+    def receive_untrusted(self, datagram: memoryview, *, by_multicast: bool) -> bool:
+        """Take a datagram if it is one of these."""
+        if len(datagram) != _FORM.size or bytes(datagram[:4]) != MAGIC:
+            return False
+        _magic, kind, cluster, short, secret = _FORM.unpack(datagram)
+        if cluster != self._cluster or short == self._me:
+            return True
+        if kind == PROBE and by_multicast:
+            self._unicast(short, _FORM.pack(MAGIC, HEARD, cluster, self._me, secret))
+        elif kind == HEARD and secret == self._secret and short in self._others:
+            self.reached.add(short)
+        return True

@@ -1,0 +1,652 @@
+"""The public API on loopback: life and errors, sending while full, receiving slowly, and two
+addresses without a group."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+
+from node.channel import HELD_BYTES, Channel, ChannelConfig, LeaveTimeoutError
+from node.core.errors import ClosedError, ConfigError, NodeError
+from node.core.model import DONT_BUNDLE, Address, Delivery, View
+from node.settings import StackSettings, load_settings
+from node.transports.base import BindError
+from tests.helpers.station import on_a_loop, until
+
+PORTS = count(19_000)
+MIB = 1 << 20
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def udp(stack: str = "udp", **protocols: dict[str, object]) -> StackSettings:
+    number = next(PORTS)
+    bound = {"bind_addr": "127.0.0.1", "mcast_addr": f"239.78.{number % 250}.1",
+             "mcast_port": number}  # fmt: skip
+    return load_settings(
+        stack, "fast", protocols={**protocols, "UDP": {**bound, **protocols.get("UDP", {})}}
+    )
+
+
+def tcp(stack: str = "tcp", **protocols: dict[str, object]) -> StackSettings:
+    """All of them know where the first one is."""
+    port = free_port()
+    name = "TCP" if stack == "tcp" else "TCP_NIO2"
+    bound = {"bind_addr": "127.0.0.1", "bind_port": port}
+    return load_settings(
+        stack,
+        "fast",
+        protocols={
+            "STATIC": {"initial_hosts": f"127.0.0.1[{port}]", "port_range": 5},
+            **protocols,
+            name: {**bound, **protocols.get(name, {})},
+        },
+    )
+
+
+KINDS: dict[str, Callable[[], StackSettings]] = {
+    "udp": udp,
+    "udp-mtu": lambda: udp(UDP={"frames": "mtu"}),
+    "tcp": tcp,
+    "tcp-nio2": lambda: tcp("tcp-nio2"),
+    "tcp-no-retransmit": lambda: tcp("tcp-no-retransmit"),
+    "mcast": lambda: udp("mcast"),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+@asynccontextmanager
+async def group(settings: StackSettings, *names: str, **more: Any) -> AsyncIterator[list[Channel]]:  # noqa: ANN401
+    """Members that have all joined; gone at the end, however it ends."""
+    cluster = f"c{next(PORTS)}"
+    channels: list[Channel] = []
+    try:
+        for name in names:
+            channel = Channel(ChannelConfig(settings=settings, cluster=cluster, name=name, **more))
+            channels.append(channel)
+            await channel.connect()
+        if settings.has_group:
+            await until(lambda: all(size(one) == len(names) for one in channels), "a view of all")
+        yield channels
+    finally:
+        for channel in channels:
+            await channel.close()
+
+
+def size(channel: Channel) -> int:
+    return len(channel.view.members) if channel.view is not None else 0
+
+
+def gather(channel: Channel) -> list[tuple[str, bytes]]:
+    """What it gets, and from whom."""
+    got: list[tuple[str, bytes]] = []
+    channel.on_message = lambda payload, sender: got.append((sender.name, bytes(payload)))
+    return got
+
+
+def unicast_only(**udp_settings: object) -> StackSettings:
+    return udp("unicast-only", UDP={"ip_mcast": "never", **udp_settings})
+
+
+# -- Life ------------------------------------------------------------------------------------------
+
+
+@kinds
+@on_a_loop
+async def test_members_find_each_other_talk_and_leave(kind: str) -> None:
+    async with group(KINDS[kind](), "a", "b", "c") as (a, b, c):
+        got = {one.name: gather(one) for one in (a, b, c)}
+        assert a.state == "connected"
+        assert a.view is not None
+        assert str(a.view.coordinator) == "a"
+        await a.send(None, b"to all")
+        await b.send(c.address, b"to c")
+        await c.send(c.member("b"), b"to b")
+        await a.send(a.address.short, b"to me")
+        await until(lambda: sum(map(len, got.values())) == 6)
+        assert sorted(got["a"]) == [("a", b"to all"), ("a", b"to me")]
+        assert sorted(got["b"]) == [("a", b"to all"), ("c", b"to b")]
+        assert sorted(got["c"]) == [("a", b"to all"), ("b", b"to c")]
+        loop = asyncio.get_running_loop()
+        for left, stays in ((a, 2), (c, 1), (b, 0)):
+            begun = loop.time()
+            await left.leave()
+            # At once, and not by a repeat of what was asked.
+            assert loop.time() - begun < 1.0
+            assert left.state == "closed"
+            living = [one for one in (a, b, c) if one.state != "closed"]
+            await until(lambda stays=stays, living=living: all(size(x) == stays for x in living))
+        assert "stack.refused" not in str(b.stats())
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tcp-nio2"])
+@on_a_loop
+async def test_who_leaves_over_connections_gets_the_answer_before_its_connection_ends(
+    kind: str,
+) -> None:
+    """The coordinator's transport forgets a member with the view that is without it: what the
+    turn of that view had for the member must have gone before."""
+    async with group(KINDS[kind](), "a", "b", "c") as (a, b, c):
+        for member in (c, b):
+            begun = asyncio.get_running_loop().time()
+            await member.leave()
+            assert asyncio.get_running_loop().time() - begun < 0.3
+        assert not a.stats().get("transport.dropped_not_connected")
+
+
+@on_a_loop
+async def test_a_channel_is_used_once() -> None:
+    channel = Channel(ChannelConfig(settings=unicast_only(), name="a"))
+    assert (channel.state, channel.view) == ("new", None)
+    with pytest.raises(ClosedError, match="a has no address yet: connect first"):
+        _ = channel.address
+    with pytest.raises(ClosedError, match="a is new: nothing can be sent"):
+        channel.try_send(1, b"x")
+    with pytest.raises(ClosedError, match="a is not connected yet"):
+        channel.set_attribute("xmit_interval", "1s")
+    await channel.connect()
+    with pytest.raises(ClosedError, match="a was used before: open a new channel"):
+        await channel.connect()
+    await channel.close()
+    await channel.close()
+    await channel.leave()
+    assert channel.state == "closed"
+    with pytest.raises(ClosedError, match="a is closed: nothing can be sent"):
+        channel.try_send(1, b"x")
+    with pytest.raises(ClosedError, match="a is closed"):
+        channel.set_consuming(True)
+    with pytest.raises(ClosedError):
+        await channel.connect()
+
+
+@on_a_loop
+async def test_a_channel_that_never_began_can_be_closed_and_left() -> None:
+    for end in (Channel.close, Channel.leave):
+        channel = Channel(ChannelConfig(settings=unicast_only()))
+        await end(channel)
+        assert channel.state == "closed"
+
+
+@pytest.mark.parametrize("end", [Channel.close, Channel.leave], ids=["close", "leave"])
+@pytest.mark.parametrize("after", [0, 1, 5])
+@on_a_loop
+async def test_who_waits_for_a_view_hears_that_the_channel_was_closed(
+    end: Callable[[Channel], Any], after: int
+) -> None:
+    """Nobody answers: the join goes on for its time, and then the member is alone. It is ended
+    before that, at any moment."""
+    settings = tcp(GMS={"join_timeout": "20s"}, STATIC={"initial_hosts": "127.0.0.1[9]"})
+    channel = Channel(ChannelConfig(settings=settings, name="a"))
+    joining = asyncio.ensure_future(channel.connect())
+    for _ in range(after):
+        await asyncio.sleep(0.01)
+    if after == 0:
+        await asyncio.sleep(0)
+    with contextlib.suppress(LeaveTimeoutError):
+        await asyncio.wait_for(end(channel), 15.0)
+    with pytest.raises(ClosedError, match="a was closed before it had joined"):
+        await asyncio.wait_for(joining, 1.0)
+    assert channel.state == "closed"
+    assert not channel.runtime.is_running
+
+
+@on_a_loop
+async def test_a_join_that_is_cancelled_leaves_nothing_behind() -> None:
+    settings = tcp(GMS={"join_timeout": "20s"}, STATIC={"initial_hosts": "127.0.0.1[9]"})
+    channel = Channel(ChannelConfig(settings=settings))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(channel.connect(), 0.05)
+    assert channel.state == "closed"
+    again = Channel(ChannelConfig(settings=settings))
+    # Its port is free again, at once.
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(again.connect(), 0.05)
+
+
+@on_a_loop
+async def test_what_cannot_be_bound_is_refused_in_one_line() -> None:
+    async with group(unicast_only(), "a") as (a,):
+        port = a.runtime.transport.port
+        for settings, kind in (
+            (unicast_only(bind_port=port, port_range=0), BindError),
+            (unicast_only(bind_addr="no-such-interface"), ConfigError),
+        ):
+            channel = Channel(ChannelConfig(settings=settings))
+            with pytest.raises(kind) as refused:
+                await channel.connect()
+            assert isinstance(refused.value, NodeError)
+            assert "\n" not in str(refused.value)
+            assert channel.state == "closed"
+
+
+@on_a_loop
+async def test_leaving_without_an_answer_ends_all_the_same() -> None:
+    async with group(tcp(FD_ALL3={"timeout": "60s"}), "a", "b") as (a, b):
+        # The coordinator's process hangs: it takes nothing in any more.
+        a.runtime.receive = lambda _datagram, _now: 1  # type: ignore[method-assign]
+        with pytest.raises(LeaveTimeoutError, match=r"b has left without an answer .* 0\.2 s"):
+            await b.leave(timeout=0.2)
+        assert b.state == "closed"
+
+
+@on_a_loop
+async def test_leaving_without_a_group_waits_until_everything_is_acked() -> None:
+    async with group(unicast_only(), "a", "b") as (a, b):
+        got = gather(a)
+        for number in range(500):
+            await b.send(a.address, b"%d" % number)
+        await b.leave()
+        await until(lambda: len(got) == 500)
+
+
+@on_a_loop
+async def test_the_context_manager_joins_and_leaves() -> None:
+    async with Channel(ChannelConfig(settings=udp(), cluster="x", name="a")) as channel:
+        assert size(channel) == 1
+        lines = channel.runtime.describe()
+        assert lines[0].startswith("udp 127.0.0.1[")
+        assert lines[-1].startswith("FD_SOCK2 listens on port ")
+    assert channel.state == "closed"
+
+
+# -- Sending ---------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_two_addresses_talk_without_a_group() -> None:
+    """An address says where it is; who is written to learns from that where to answer."""
+    async with group(unicast_only(), "a", "b") as (a, b):
+        got_a, got_b = gather(a), gather(b)
+        await a.send(b.address, b"ping")
+        await until(lambda: got_b)
+        await b.send(a.address.short, b"pong")
+        await until(lambda: got_a)
+        assert got_b[0][1] == b"ping"
+        assert a.view is None
+        with pytest.raises(ConfigError, match="short id of an address"):
+            a.try_send(None, b"x")
+        with pytest.raises(ConfigError, match="no member named 'z' in the view"):
+            a.member("z")
+        await b.leave()
+
+
+@on_a_loop
+async def test_a_full_outbox_refuses_and_says_when_there_is_room() -> None:
+    """The other end takes nothing: the window fills, then the outbox."""
+    async with group(udp(), "a", "b") as (a, b):
+        b.set_consuming(False)
+        payload = bytes(50_000)
+        accepted = 0
+        for _ in range(3000):
+            if a.try_send(b.address, payload):
+                accepted += 1
+            else:
+                await asyncio.sleep(0.001)
+                if not a.try_send(b.address, payload):
+                    break
+                accepted += 1
+        assert not a.try_send(b.address, payload)
+        waiting = asyncio.ensure_future(a.send(b.address, payload))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        got = 0
+
+        def take(delivery: Delivery) -> None:
+            nonlocal got
+            got += len(delivery)
+
+        b.on_batch = take
+        b.set_consuming(True)
+        await waiting
+        assert a.runtime.stack.room(b.address.short) >= 4 * MIB - 64 - 5
+        await until(lambda: got == accepted + 1)
+
+
+@on_a_loop
+async def test_who_waits_for_room_hears_that_the_channel_was_closed() -> None:
+    settings = unicast_only()
+    async with group(settings, "a") as (a,):
+        # Nobody is there, and nobody acks.
+        gone = Address(99, "gone", f"127.0.0.1[{free_port()}]")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.3):
+                while True:
+                    await a.send(gone, bytes(60_000))
+        waiting = asyncio.ensure_future(a.send(gone, bytes(60_000)))
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        await a.close()
+        with pytest.raises(ClosedError):
+            await waiting
+
+
+@pytest.mark.parametrize("kind", ["udp", "tcp", "tcp-nio2"])
+@on_a_loop
+async def test_many_arrive_in_order_however_full_it_is(kind: str) -> None:
+    """Ten times what the outbox holds, of all sizes, fragments among them."""
+    async with group(KINDS[kind](), "a", "b") as (a, b):
+        sizes = [0, 1, 100, 1000, 70_000, 300_000]
+        payloads = [number.to_bytes(4, "big") + bytes(sizes[number % 6]) for number in range(1200)]
+        got: list[bytes] = []
+        b.on_message = lambda payload, sender: got.append(bytes(payload))  # noqa: ARG005
+        await a.send_many(b.address, payloads)
+        await until(lambda: len(got) == len(payloads), "all of them", 25)
+        assert got == payloads
+
+
+@on_a_loop
+async def test_what_no_frame_carries_is_refused_before_it_is_accepted() -> None:
+    """Without FRAG, a message must fit what the transport carries: at the limit, and one more."""
+    async with group(unicast_only(), "a", "b") as (a, b):
+        got = gather(b)
+        limit = a.runtime.stack.largest_message
+        assert limit == 65_507 - 64 - 4
+        await a.send(b.address, bytes(limit))
+        with pytest.raises(
+            ConfigError,
+            match=rf"a message of {limit + 1} bytes: UDP carries {limit}; split it, or add FRAG",
+        ):
+            await a.send(b.address, bytes(limit + 1))
+        await until(lambda: got)
+        assert len(got[0][1]) == limit
+        await b.close()
+
+
+@on_a_loop
+async def test_over_connections_the_limit_is_max_length() -> None:
+    """A longer frame would end its connection, and be sent again on the next, for ever."""
+    port = free_port()
+    bound = {"bind_addr": "127.0.0.1", "bind_port": port, "max_length": 100_000}
+    static = {"initial_hosts": f"127.0.0.1[{port}]", "port_range": 5}
+    settings = load_settings("tcp", "fast", protocols={"TCP": bound, "STATIC": static})
+    layers = tuple(layer for layer in settings.layers if layer[0] not in ("FRAG", "MFC", "UFC"))
+    settings = StackSettings(layers=layers, timing=settings.timing)
+    async with group(settings, "a", "b") as (a, b):
+        got = gather(b)
+        limit = a.runtime.stack.largest_message
+        assert limit == 100_000 - 64 - 4
+        await a.send(b.address, bytes(limit))
+        with pytest.raises(ConfigError, match=f"TCP carries {limit}"):
+            await a.send(b.address, bytes(limit + 1))
+        await until(lambda: got)
+        assert not a.stats().get("transport.closed_bad-length")
+        assert not b.stats().get("transport.closed_bad-length")
+
+
+@on_a_loop
+async def test_messages_larger_than_the_outbox_travel_in_pieces() -> None:
+    async with group(udp(FRAG={"max_message_size": 32 * MIB}), "a", "b") as (a, b):
+        got: list[int] = []
+        b.on_message = lambda payload, sender: got.append(len(payload))  # noqa: ARG005
+        await a.send(b.address, bytes(20 * MIB))
+        await a.send(b.address, b"after it")
+        await until(lambda: len(got) == 2, "both", 25)
+        assert got == [20 * MIB, 8]
+
+
+@on_a_loop
+async def test_a_publication_sends_as_the_channel_does() -> None:
+    async with group(unicast_only(), "a", "b") as (a, b):
+        got = gather(b)
+        to_b = a.publication(b.address)
+        for number in range(100):
+            assert to_b.offer(b"%d" % number)
+        await until(lambda: len(got) == 100)
+        assert [payload for _name, payload in got] == [b"%d" % number for number in range(100)]
+        await b.close()
+        await a.close()
+        with pytest.raises(ClosedError):
+            to_b.offer(b"x")
+
+
+# -- Receiving -------------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_iterating_gives_batches_and_ends_with_the_channel() -> None:
+    async with group(udp(), "a", "b") as (a, b):
+        payloads = [b"%d" % number for number in range(300)]
+        await a.send_many(None, payloads)
+        got: list[bytes] = []
+        async for batch in b:
+            assert batch.is_multicast
+            assert str(b.sender(batch)) == "a"
+            got += map(bytes, batch)
+            if len(got) == len(payloads):
+                break
+        assert got == payloads
+        await a.send(None, b"one more")
+        await until(lambda: b._held)  # noqa: SLF001
+        await b.close()
+        # What was delivered before the end is still there.
+        assert [bytes(one) for batch in [batch async for batch in b] for one in batch] == [
+            b"one more"
+        ]
+
+
+@pytest.mark.parametrize("dest", ["group", "member"])
+@on_a_loop
+async def test_an_application_that_iterates_slowly_makes_senders_wait(dest: str) -> None:
+    """Nothing is lost, and what waits is bounded."""
+    async with group(udp(), "a", "b") as (a, b):
+        # A group is as slow as its slowest member, so the sender must take its own.
+        gather(a)
+        to = None if dest == "group" else b.address
+        total, payload = 2400, bytes(20_000)
+        sending = asyncio.ensure_future(a.send_many(to, [payload] * total))
+        await until(lambda: b._is_stalled)  # noqa: SLF001
+        await asyncio.sleep(0.3)
+        assert not sending.done()
+        # One burst more than the bound may have been on its way up.
+        assert b._held_bytes < 2 * HELD_BYTES  # noqa: SLF001
+        got = 0
+        async for batch in b:
+            got += len(batch)
+            if got == total:
+                break
+        await sending
+        assert not b._held  # noqa: SLF001
+
+
+@on_a_loop
+async def test_empty_messages_that_wait_are_bounded_too() -> None:
+    async with group(udp(), "a", "b") as (a, b):
+        gather(a)
+        sending = asyncio.ensure_future(a.send_many(b.address, [b""] * 400_000))
+        await until(lambda: b._is_stalled, "a stall", 20)  # noqa: SLF001
+        sending.cancel()
+
+
+@on_a_loop
+async def test_a_callback_that_comes_late_gets_what_waited() -> None:
+    async with group(udp(), "a", "b") as (a, b):
+        gather(a)
+        sending = asyncio.ensure_future(a.send_many(b.address, [bytes(20_000)] * 1500))
+        await until(lambda: b._is_stalled)  # noqa: SLF001
+        got = 0
+
+        def take(delivery: Delivery) -> None:
+            nonlocal got
+            got += len(delivery)
+
+        b.on_batch = take
+        await sending
+        await until(lambda: got == 1500)
+
+
+@on_a_loop
+async def test_callbacks_that_raise_cost_nobody_else_a_message() -> None:
+    """The loop's handler is told; the next message comes all the same."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: told.append(f"{context['message']}: {context['exception']}")
+    )
+    async with group(udp(), "a", "b") as (a, b):
+        got: list[bytes] = []
+
+        def pick(payload: Any, sender: Address) -> None:  # noqa: ANN401, ARG001
+            if bytes(payload) == b"bad":
+                raise RuntimeError("no")
+            got.append(bytes(payload))
+
+        def on_view(_view: View) -> None:
+            raise RuntimeError("no view")
+
+        b.on_message = pick
+        b.on_view = on_view
+        await a.send_many(b.address, [b"1", b"bad", b"2"])
+        await until(lambda: got == [b"1", b"2"])
+        assert told == ["b: a callback failed: no"]
+        b.on_message = None
+        b.on_batch = lambda _batch: on_view  # type: ignore[assignment, return-value]
+        await a.leave()
+        await until(lambda: size(b) == 1)
+        assert told[1:] == ["b: a callback failed: no view"]
+
+
+@on_a_loop
+async def test_views_are_told_in_order_and_before_anything_of_who_is_in_them() -> None:
+    settings = udp()
+    async with group(settings, "a") as (a,):
+        story: list[str] = []
+        a.on_view = lambda view: story.append(",".join(map(str, view.members)))
+        a.on_message = lambda payload, sender: story.append(f"{sender}: {bytes(payload).decode()}")
+        b = Channel(ChannelConfig(settings=settings, cluster=a.config.cluster, name="b"))
+        await b.connect()
+        await b.send(None, b"hi")
+        await until(lambda: len(story) == 2)
+        await b.leave()
+        await until(lambda: len(story) == 3)
+        assert story == ["a,b", "b: hi", "a"]
+
+
+@on_a_loop
+async def test_a_reply_from_a_callback_is_sent_at_once() -> None:
+    async with group(udp(), "a", "b") as (a, b):
+        rounds = 0
+        done = asyncio.Event()
+
+        def pong(payload: Any, sender: Address) -> None:  # noqa: ANN401
+            b.try_send(sender, bytes(payload))
+
+        def ping(payload: Any, sender: Address) -> None:  # noqa: ANN401
+            nonlocal rounds
+            rounds += 1
+            if rounds == 200:
+                done.set()
+            else:
+                a.try_send(sender, bytes(payload))
+
+        a.on_message, b.on_message = ping, pong
+        begun = asyncio.get_running_loop().time()
+        a.try_send(b.address, b"ball")
+        await done.wait()
+        # Far below one timer of a protocol each.
+        assert asyncio.get_running_loop().time() - begun < 2.0
+
+
+# -- While it runs ---------------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_attributes_are_set_and_refused() -> None:
+    async with group(udp(), "a") as (a,):
+        a.set_attribute("NAKACK2.xmit_interval", "50ms")
+        assert a.runtime.stack.multicast is not None
+        assert a.runtime.stack.multicast.config.xmit_interval == 0.05
+        with pytest.raises(ConfigError):
+            a.set_attribute("NAKACK2.xmit_interval", "soon")
+        with pytest.raises(ConfigError):
+            a.set_attribute("GMS.join_timeout", "1s")
+        assert a.stats()["transport.datagrams_sent"] > 0
+
+
+@on_a_loop
+async def test_another_cluster_on_the_same_addresses_is_another_group() -> None:
+    settings = udp()
+    async with group(settings, "a", "b") as (a, b), group(settings, "x", "y") as (x, y):
+        got = gather(b)
+        for one in (x, y):
+            gather(one)
+        await a.send(None, b"ours")
+        await x.send(None, b"theirs")
+        await until(lambda: got)
+        await asyncio.sleep(0.05)
+        assert got == [("a", b"ours")]
+        assert b.stats()["stack.refused.cluster"] > 0
+
+
+@on_a_loop
+async def test_a_group_over_ipv6() -> None:
+    async with group(udp(UDP={"bind_addr": "::1", "mcast_addr": ""}, PING={}), "a") as (a,):
+        assert a.address.where.startswith("::1[")
+    port = free_port()
+    settings = load_settings(
+        "tcp",
+        "fast",
+        protocols={
+            "TCP": {"bind_addr": "::1", "bind_port": port},
+            "STATIC": {"initial_hosts": f"::1[{port}]", "port_range": 5},
+        },
+    )
+    async with group(settings, "a", "b", "c") as (a, b, c):
+        got = gather(c)
+        gather(a)
+        gather(b)
+        await a.send(None, b"x")
+        await until(lambda: got)
+
+
+@on_a_loop
+async def test_a_list_of_the_other_family_is_refused() -> None:
+    settings = tcp(STATIC={"initial_hosts": "::1[7800]"})
+    with pytest.raises(
+        ConfigError, match="initial_hosts has ::1, and an IPv4 address is bound; list addresses"
+    ):
+        await Channel(ChannelConfig(settings=settings)).connect()
+
+
+@kinds
+@on_a_loop
+async def test_a_publication_is_try_send_with_the_way_looked_up_before(kind: str) -> None:
+    """Plain messages, flags in between, and more than the outbox takes: all arrive in order."""
+    async with group(KINDS[kind](), "a", "b") as (a, b):
+        got: list[bytes] = []
+        b.on_message = lambda payload, _sender: got.append(bytes(payload))
+        to_b = a.publication(b.address)
+        sent = []
+        for number in range(3000):
+            payload = number.to_bytes(4, "big") + bytes(4000)
+            if not to_b.offer(payload, DONT_BUNDLE if number % 1000 == 7 else 0):
+                await a.send(b.address, payload)
+            sent.append(payload)
+        await until(lambda: len(got) >= len(sent), "all have arrived")
+        assert got == sent
+
+
+@on_a_loop
+async def test_a_publication_refuses_when_the_outbox_is_full_and_raises_when_closed() -> None:
+    async with group(udp(), "a") as (a,):
+        everyone = a.publication(None)
+        payload = bytes(60_000)
+        taken = 0
+        while everyone.offer(payload):
+            taken += 1
+            assert taken < 1000
+        assert taken == a.runtime.stack.settings.outbox_bytes // (len(payload) + 64)
+    with pytest.raises(ClosedError):
+        everyone.offer(b"late")
+    with pytest.raises(ClosedError):
+        a.publication(None)

@@ -1,0 +1,257 @@
+"""FD_SOCK2 on real sockets: a process that ends is noticed at once, and nobody is held for dead who
+is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from random import SystemRandom
+
+import pytest
+
+from node.core.model import Address
+from node.protocols.fd_sock2 import FdSock2Config
+from node.transports.base import BindError
+from node.transports.handshake import LENGTH, Hello, pack_hello
+from node.transports.interfaces import choose
+from node.transports.monitors import Monitors
+from tests.helpers.station import CLUSTER, on_a_loop, until
+
+QUICK = FdSock2Config(connect_timeout=0.3)
+
+
+def free_block(host: str, config: FdSock2Config) -> socket.socket:
+    """A bound socket, above which the detector's ports are free, too. Below those that the system
+    gives to others."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    dice = SystemRandom()
+    for _ in range(100):
+        first = dice.randrange(20_000, 30_000)
+        held = socket.socket(family)
+        try:
+            held.bind((host, first))
+            for port in range(first + config.offset, first + config.offset + 4):
+                with socket.socket(family) as probe:
+                    probe.bind((host, port))
+        except OSError:
+            held.close()
+        else:
+            return held
+    pytest.fail("no free ports")
+
+
+class Member:
+    """A member that can be watched, and what it is told of those it watches."""
+
+    def __init__(
+        self, name: str, identity: int, config: FdSock2Config = QUICK, cluster: int = CLUSTER,
+        host: str = "127.0.0.1",
+    ) -> None:  # fmt: skip
+        self.links: list[tuple[int, bool]] = []
+        self.config = config
+        # The transport's port: nobody else may take it meanwhile.
+        self.held = free_block(host, config)
+        self.port: int = self.held.getsockname()[1]
+        self.address = Address(identity, name, f"{host}[{self.port}]")
+        self.monitors = Monitors(
+            config, self.address, cluster, choose(host), lambda *link: self.links.append(link)
+        )
+
+    async def open(self) -> Member:
+        await self.monitors.open(self.port)
+        return self
+
+    def watch(self, other: Address | int, *, is_wanted: bool = True) -> None:
+        self.monitors.change(other, is_wanted=is_wanted)
+
+    async def close(self) -> None:
+        await self.monitors.close()
+        self.held.close()
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def members(*names: str, config: FdSock2Config = QUICK) -> AsyncIterator[list[Member]]:
+    made = [await Member(name, number, config).open() for number, name in enumerate(names, 1)]
+    try:
+        yield made
+    finally:
+        for one in made:
+            await one.close()
+
+
+@contextlib.contextmanager
+def listener(port: int) -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", port)) as server:
+        yield server
+
+
+@on_a_loop
+async def test_a_connection_that_stands_is_told_and_its_end_is_told() -> None:
+    async with members("a", "b") as (a, b):
+        a.watch(b.address)
+        await until(lambda: a.links == [(b.address.short, True)])
+        await b.close()
+        await until(lambda: a.links == [(b.address.short, True), (b.address.short, False)])
+
+
+@on_a_loop
+async def test_who_is_not_wanted_any_more_is_not_told_of() -> None:
+    async with members("a", "b") as (a, b):
+        a.watch(b.address)
+        await until(lambda: len(a.links) == 1)
+        a.watch(b.address, is_wanted=False)
+        await until(lambda: not b.monitors._watchers)  # noqa: SLF001
+        await b.close()
+        await asyncio.sleep(0.02)
+        assert len(a.links) == 1
+
+
+@on_a_loop
+async def test_a_wish_that_is_repeated_makes_a_new_connection() -> None:
+    async with members("a", "b") as (a, b):
+        for number in range(1, 4):
+            a.watch(b.address)
+            await until(lambda number=number: len(a.links) == number)
+        assert a.links == [(b.address.short, True)] * 3
+        await until(lambda: len(b.monitors._watchers) == 1)  # noqa: SLF001
+
+
+@on_a_loop
+async def test_a_port_that_refuses_and_a_place_that_is_unknown_are_told() -> None:
+    async with members("a") as (a,):
+        gone = Member("gone", 9)
+        a.watch(gone.address)
+        await until(lambda: a.links == [(9, False)])
+        a.watch(77)
+        await until(lambda: a.links[1:] == [(77, False)])
+        a.watch(Address(78, "x", "nowhere"))
+        await until(lambda: a.links[2:] == [(78, False)])
+        a.watch(Address(79, "x", "::1[80]"))
+        await until(lambda: a.links[3:] == [(79, False)])
+        gone.held.close()
+
+
+@on_a_loop
+async def test_the_next_ports_are_tried_at_both_ends() -> None:
+    """Something else listens on the first two: one is silent, one says what it likes."""
+    b = Member("b", 2)
+    with listener(b.port + b.config.offset), listener(b.port + b.config.offset + 1):
+        await b.open()
+        assert b.monitors.port == b.port + b.config.offset + 2
+        async with members("a") as (a,):
+            a.watch(b.address)
+            await until(lambda: a.links == [(2, True)])
+    await b.close()
+
+
+@on_a_loop
+async def test_no_free_port_in_the_range_is_refused_with_what_to_do() -> None:
+    b = Member("b", 2, FdSock2Config(port_range=0))
+    port = b.port + b.config.offset
+    with listener(port), pytest.raises(BindError) as refused:
+        await b.open()
+    assert str(refused.value).startswith(f"FD_SOCK2 port 127.0.0.1[{port}..{port}]: ")
+    assert str(refused.value).endswith("choose another FD_SOCK2.offset or port_range")
+    await b.close()
+
+
+@pytest.mark.parametrize(("port", "fits"), [(65_435, True), (65_436, False)])
+@on_a_loop
+async def test_a_transport_port_that_leaves_none_above_it_is_refused(
+    port: int,
+    fits: bool,  # noqa: FBT001
+) -> None:
+    b = Member("b", 2)
+    if fits:
+        await b.monitors.open(port)
+        assert b.monitors.port == 65_535
+    else:
+        with pytest.raises(BindError, match="65436 is too high for that; choose a lower bind_port"):
+            await b.monitors.open(port)
+    await b.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        LENGTH.pack(2000) + bytes(2000),
+        LENGTH.pack(20) + bytes(20),
+        LENGTH.pack(100) + bytes(3),
+        # The member that was there before: its place is the same, and it is another one.
+        pack_hello(Hello(CLUSTER, 0, Address(1234, "b", "127.0.0.1[1]"))),
+        pack_hello(Hello(CLUSTER + 1, 0, Address(2, "b", "127.0.0.1[1]"))),
+    ],
+    ids=["silent", "http", "too-long", "noise", "cut", "restarted", "cluster"],
+)
+@on_a_loop
+async def test_who_answers_and_is_not_the_member_does_not_stand_for_it(said: bytes) -> None:
+    b = Member("b", 2, FdSock2Config(connect_timeout=0.1, port_range=0))
+    taken: list[asyncio.StreamWriter] = []
+
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        taken.append(writer)
+
+    server = await asyncio.start_server(answer, "127.0.0.1", b.port + b.config.offset)
+    async with members("a", config=b.config) as (a,):
+        a.watch(b.address)
+        await until(lambda: a.links == [(2, False)])
+    server.close()
+    for writer in taken:
+        writer.close()
+    await b.close()
+
+
+@on_a_loop
+async def test_watchers_say_nothing_that_counts_and_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("node.transports.monitors.MAX_WATCHERS", 3)
+    async with members("b") as (b,):
+        opened = []
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", b.monitors.port)
+            writer.write(bytes(100_000))
+            opened.append((reader, writer))
+        await until(lambda: len(b.monitors._watchers) == 3)  # noqa: SLF001
+        served = 0
+        for reader, writer in opened:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                (size,) = LENGTH.unpack(await reader.readexactly(4))
+                await reader.readexactly(size)
+                served += 1
+            writer.transport.abort()
+        assert served == 3
+        await until(lambda: not b.monitors._watchers)  # noqa: SLF001
+
+
+@on_a_loop
+async def test_ipv6() -> None:
+    b = await Member("b", 2, host="::1").open()
+    a = await Member("a", 1, host="::1").open()
+    a.watch(b.address)
+    await until(lambda: a.links == [(2, True)])
+    await a.close()
+    await b.close()
+
+
+@on_a_loop
+async def test_closing_leaves_no_task_and_no_socket() -> None:
+    async with members("a", "b") as (a, b):
+        a.watch(b.address)
+        b.watch(a.address)
+        await until(lambda: a.links and b.links)
+        slow = Member("slow", 9, FdSock2Config(connect_timeout=20.0))
+        with listener(slow.port + 100):
+            a.watch(slow.address)
+            await asyncio.sleep(0.02)
+            await a.close()
+        slow.held.close()
+        assert len(asyncio.all_tasks()) <= 3
+        await until(lambda: b.links[-1] == (a.address.short, False))

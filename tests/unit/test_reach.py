@@ -1,0 +1,159 @@
+"""Whom a multicast reaches: proven member by member, asked again until all have said so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from node.transports.reach import FIRST_WAIT, LONGEST_WAIT, Reach
+
+CLUSTER, SECRET = 0xC1, 0x1122334455667788
+ME, B, C = 0xA, 0xB, 0xC
+
+
+class Asker:
+    """A member's Reach, with a network and a clock that only the test moves."""
+
+    def __init__(self, me: int = ME, cluster: int = CLUSTER, secret: int = SECRET) -> None:
+        self.multicasts: list[bytes] = []
+        self.unicasts: list[tuple[int, bytes]] = []
+        self.waits: list[float] = []
+        self._calls: list[Callable[[], None]] = []
+        self.reach = Reach(
+            cluster, me, secret, self.multicasts.append,
+            lambda to, data: self.unicasts.append((to, data)), self._later,
+        )  # fmt: skip
+
+    def _later(self, wait: float, call: Callable[[], None]) -> None:
+        self.waits.append(wait)
+        self._calls.append(call)
+
+    def wait(self) -> None:
+        """Until the next timer."""
+        self._calls.pop(0)()
+
+    def hear(self, datagram: bytes, *, by_multicast: bool) -> bool:
+        return self.reach.receive_untrusted(memoryview(datagram), by_multicast=by_multicast)
+
+
+def answer_of(short: int, probe: bytes, cluster: int = CLUSTER) -> bytes:
+    """What a member says that heard a probe."""
+    other = Asker(short, cluster)
+    assert other.hear(probe, by_multicast=True)
+    ((to, said),) = other.unicasts
+    assert to == ME
+    return said
+
+
+def test_golden_bytes() -> None:
+    asker = Asker()
+    asker.reach.on_view({B})
+    (probe,) = asker.multicasts
+    assert probe == b"SCmp\x01" + bytes.fromhex("000000c10000000a1122334455667788")
+    assert answer_of(B, probe) == b"SCmp\x02" + bytes.fromhex("000000c10000000b1122334455667788")
+
+
+def test_who_has_said_so_is_reached_and_nobody_else() -> None:
+    asker = Asker()
+    asker.reach.on_view({B, C})
+    (probe,) = asker.multicasts
+    assert asker.reach.reached == set()
+    assert asker.hear(answer_of(B, probe), by_multicast=False)
+    assert asker.reach.reached == {B}
+    assert not asker.reach.is_complete
+    asker.hear(answer_of(C, probe), by_multicast=False)
+    assert asker.reach.is_complete
+
+
+def test_it_asks_again_ever_more_rarely_until_all_have_answered() -> None:
+    asker = Asker()
+    asker.reach.on_view({B})
+    for _ in range(9):
+        asker.wait()
+    assert asker.waits[:3] == [FIRST_WAIT, 2 * FIRST_WAIT, 4 * FIRST_WAIT]
+    assert asker.waits[-1] == LONGEST_WAIT
+    assert len(asker.multicasts) == 10
+    asker.hear(answer_of(B, asker.multicasts[0]), by_multicast=False)
+    asker.wait()
+    assert len(asker.multicasts) == 10
+    assert len(asker.waits) == 10
+
+
+def test_views_that_follow_each_other_share_one_timer() -> None:
+    asker = Asker()
+    asker.reach.on_view({B})
+    asker.reach.on_view({B, C})
+    assert len(asker.multicasts) == len(asker.waits) == 1
+    # And the patience begins anew.
+    asker.wait()
+    assert asker.waits == [FIRST_WAIT, FIRST_WAIT]
+
+
+def test_who_was_away_must_prove_it_again() -> None:
+    asker = Asker()
+    asker.reach.on_view({B, C})
+    for one in (B, C):
+        asker.hear(answer_of(one, asker.multicasts[0]), by_multicast=False)
+    asker.reach.on_view({B})
+    assert asker.reach.is_complete
+    asker.reach.on_view({B, C})
+    assert asker.reach.reached == {B}
+
+
+def test_a_member_that_is_alone_asks_nobody() -> None:
+    asker = Asker()
+    asker.reach.on_view(set())
+    assert asker.multicasts == asker.waits == []
+    assert asker.reach.is_complete
+
+
+def test_a_probe_that_came_by_unicast_proves_nothing() -> None:
+    asker = Asker()
+    asker.reach.on_view({B})
+    other = Asker(B)
+    assert other.hear(asker.multicasts[0], by_multicast=False)
+    assert other.unicasts == []
+
+
+def test_answers_that_are_none_prove_nothing() -> None:
+    asker = Asker()
+    asker.reach.on_view({B})
+    probe = asker.multicasts[0]
+    heard = answer_of(B, probe)
+    for forged in (
+        heard[:-1] + b"\x00",  # Whoever did not hear the probe does not know its secret.
+        answer_of(C, probe),  # Nobody of this view.
+        heard[:4] + b"\x03" + heard[5:],  # No kind of ours.
+        heard[:5] + bytes.fromhex("000000c2") + heard[9:],  # Of another cluster.
+        heard[:9] + bytes.fromhex("0000000a") + heard[13:],  # In this member's own name.
+    ):
+        assert asker.hear(forged, by_multicast=False)
+        assert asker.reach.reached == set()
+    assert asker.unicasts == []
+
+
+def test_the_probe_of_another_cluster_is_not_answered() -> None:
+    asker = Asker()
+    asker.reach.on_view({B})
+    other = Asker(B, cluster=CLUSTER + 1)
+    assert other.hear(asker.multicasts[0], by_multicast=True)
+    assert other.unicasts == []
+
+
+@pytest.mark.parametrize("size", range(22))
+def test_what_has_not_its_size_is_something_else(size: int) -> None:
+    asker = Asker()
+    asker.reach.on_view({B})
+    probe = asker.multicasts[0]
+    assert asker.hear(probe[:size], by_multicast=True) == (size == len(probe))
+    assert not asker.hear(probe + b"x", by_multicast=True)
+    assert not asker.hear(b"X" + probe[1:], by_multicast=True)
+
+
+def test_who_has_closed_asks_no_more() -> None:
+    asker = Asker()
+    asker.reach.on_view({B})
+    asker.reach.close()
+    asker.wait()
+    assert len(asker.multicasts) == 1
