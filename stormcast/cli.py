@@ -38,8 +38,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "museum": ("show each known flaw, and that its fix removes it", "chaos.cli:museum"),
     "search": ("look for violations over many random seeds", "chaos.cli:search"),
     "compare": ("run one scenario on several protocols", "chaos.cli:compare"),
+    "node": ("run one member of a group", "node.member_cli:node"),
     "trace": ("read the traces that members write", "node.cli:trace"),
-    "bench": ("measure the core or the simulator", "bench.cli:bench"),
+    "bench": ("measure members and their peers, the core, the simulator", "bench.cli:bench"),
 }
 """Sub-command to its help and its `module:function`, called with the other words."""
 

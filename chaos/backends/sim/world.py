@@ -22,12 +22,12 @@ from chaos.backends.sim.streams import StreamNetwork
 from chaos.fate import FATES, Fate
 from chaos.scenario import Scenario
 from chaos.schedule import schedule
-from chaos.traffic import INDEX_BYTES, Stream
 from chaos.workload import Load
 from node import trace
 from node.core import wire
 from node.core.errors import NodeError, require
 from node.core.model import DONT_LOOPBACK, OOB, Address, Delivery, View
+from node.payloads import INDEX_BYTES, Stream, stream_of
 from node.protocols.unicast import Unicast
 from node.settings import StackSettings, load_settings
 from node.stack import Stack
@@ -729,7 +729,7 @@ class World:
     def _stream(self, host: Host, dest: int) -> Stream:
         stream = self._streams.get((host.short, dest))
         if stream is None:
-            stream = Stream(self.seed, f"{host.name}:{host.short:x}", f"{dest:x}")
+            stream = stream_of(self.seed, host.name, host.short, dest)
             self._streams[host.short, dest] = stream
         return stream
 

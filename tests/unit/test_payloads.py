@@ -3,8 +3,13 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
-from chaos.traffic import PROVABLE_BYTES, Stream
+from node.core.model import Address
+from node.payloads import PROVABLE_BYTES, Stream, stream_of
+from node.settings import load_settings
+from node.stack import Stack
+from node.trace import SENT, Tracer, read_blocks_untrusted
 
 HUNDRED = (100, 100)
 
@@ -64,3 +69,45 @@ def test_a_payload_is_recognised_in_whatever_it_arrives() -> None:
 def test_payloads_too_short_to_prove_anything_are_taken_at_their_word() -> None:
     assert stream().recognises(b"x" * (PROVABLE_BYTES - 1))
     assert not stream().recognises(b"x" * PROVABLE_BYTES)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (8, 8), (15, 15), (16, 16), (100, 100), (1000, 1000),
+                                  (1003, 1003), (0, 40), (20, 2000)])  # fmt: skip
+def test_a_batch_is_made_of_the_same_payloads(size: tuple[int, int]) -> None:
+    one, other = stream(), stream()
+    assert one.batch(5, 70, size) == [other.payload(number, size) for number in range(5, 75)]
+
+
+def test_strangers_are_counted() -> None:
+    payloads: list[bytes | memoryview] = [*stream().batch(0, 20, HUNDRED)]
+    assert stream().strangers(payloads) == 0
+    payloads[3] = memoryview(b"x" * 2000)
+    payloads[9] = b"x" * 100
+    assert stream().strangers(payloads) == 2
+
+
+def test_the_digest_of_a_batch_is_the_one_in_the_trace() -> None:
+    """A stack sends messages of a stream; whoever knows the stream computes the same digests."""
+    blocks: list[bytes] = []
+    source, dest = Address(5, "n0"), Address(9, "n1")
+    tracer = Tracer(source.short, 0, xxh3_64_intdigest, blocks.append)
+    stack = Stack(source, "c", load_settings("unicast-only"), xxh3_64_intdigest, tracer, 0.0)
+    messages = stream_of(3, source.name, source.short, dest.short)
+    for payload in messages.batch(0, 50, (20, 300)):
+        assert stack.try_send(dest.short, payload)
+    stack.end_turn(0.0)
+    for payload in messages.batch(50, 7, HUNDRED):
+        assert stack.try_send(dest.short, payload)
+    stack.end_turn(0.0)
+    tracer.seal()
+    sent = [
+        event
+        for block in read_blocks_untrusted(b"".join(blocks), xxh3_64_intdigest)
+        for event in block.events
+        if event.kind == SENT
+    ]
+    assert [(event.lo, event.count) for event in sent] == [(1, 50), (51, 7)]
+    assert [event.digest for event in sent] == [
+        messages.digest(0, 50, (20, 300)),
+        messages.digest(50, 7, HUNDRED),
+    ]

@@ -1,0 +1,101 @@
+"""Where the control endpoint listens: sockets that are made here, with what can go wrong said."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from node.core.errors import ConfigError, require
+
+_BACKLOG: Final = 32
+_IPV6: Final = 6
+
+
+def listen_tcp(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address."""
+    family = socket.AF_INET6 if ip_address(host).version == _IPV6 else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
+    except OSError as error:
+        listening.close()
+        raise ConfigError(
+            f"control.address {host}:{port}: {_reason(error)}; choose another address or port"
+        ) from None
+    return listening
+
+
+def listen_unix(path: str) -> socket.socket:
+    """A socket at a path that only its owner may use. One that a dead process left is replaced."""
+    _make_room(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Under another name until it listens: one that does not would be taken for a dead process's.
+    made = Path(path).with_name(f".{os.getpid()}")
+    before = os.umask(0o177)
+    try:
+        listening.bind(str(made))
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
+        made.rename(path)
+    except OSError as error:
+        listening.close()
+        made.unlink(missing_ok=True)
+        raise ConfigError(
+            f"control.address unix:{path}: {_reason(error)}; choose another path"
+        ) from None
+    finally:
+        os.umask(before)
+    return listening
+
+
+def _make_room(path: str) -> None:
+    try:
+        mode = Path(path).lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigError(
+            f"control.address unix:{path}: {_reason(error)}; choose another path"
+        ) from None
+    what = f"control.address unix:{path}"
+    require(stat.S_ISSOCK(mode), f"{what}: there is a file that is no socket; choose another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            # Nobody listens: whoever did is dead.
+            with suppress(FileNotFoundError):
+                Path(path).unlink()
+            return
+        except OSError:
+            # Somebody listens, and is busy; or it is not ours to ask.
+            pass
+    raise ConfigError(f"{what}: another process listens there; stop it or choose another path")
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def inode_of(path: str) -> int:
+    """Which file a path is; 0 where there is none."""
+    try:
+        return Path(path).stat().st_ino
+    except OSError:
+        return 0
+
+
+def remove_socket(path: str, inode: int) -> None:
+    """Remove our socket; another process may have put its own there since."""
+    if inode and inode_of(path) == inode:
+        with suppress(OSError):
+            Path(path).unlink()

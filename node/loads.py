@@ -1,0 +1,245 @@
+"""Loads: what a member is to send, in the words of a scenario's workload, and `closed`, `duration`.
+
+A scenario is read where scenarios are understood; here only what one member is told is. Words and
+meaning are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from node.core import wire
+from node.core.errors import ConfigError, require
+from node.core.model import FLAG_NAMES, MESSAGE_FLAGS
+from node.stack_rules import suggestion
+from node.units import parse_duration, parse_size
+
+Names = tuple[str, ...]
+
+MAX_LOADS: Final = 64
+MOST: Final = 1_000_000_000
+FLAGS: Final = {name: bit for bit, name in FLAG_NAMES.items() if bit & MESSAGE_FLAGS}
+LOADS: Final = ("unicast", "multicast")
+
+_RATE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,30})?)\s*/\s*(s|min)")
+_RATES: Final = {"s": 1.0, "min": 1 / 60}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Messages offered, whether or not they are taken: `count` from each source to each dest."""
+
+    do: str
+    sources: Names = ()
+    """Members by name; none: everyone."""
+    dests: Names = ()
+    """Members by name; none: everyone."""
+    excludes_self: bool = True
+    """Whether a source that is among its dests leaves itself out."""
+    count: int | None = 1000
+    """None: as many as `duration` has room for."""
+    rate: float = 200.0
+    """Messages per second of one source to one dest."""
+    size: tuple[int, int] = (100, 100)
+    """Bytes: smallest and largest."""
+    start: float = 0.0
+    burst: int = 1
+    """Messages offered at once; the rate stays what it is."""
+    flags: Names = ()
+    oob_every: int = 0
+    """Each n-th message is OOB; 0 none."""
+    closed: bool = False
+    """True: no rate, but always as much as the outbox takes."""
+    duration: float | None = None
+    """Seconds after which nothing more is offered; None: `count` ends it."""
+
+    @property
+    def bits(self) -> int:
+        """The flags of its messages as a number."""
+        return sum(FLAGS[name] for name in self.flags)
+
+
+def read_loads(values: object, what: str = "workload") -> tuple[Load, ...]:
+    """One load or a list of them, from YAML or JSON."""
+    listed = values if isinstance(values, list) else [values]
+    require(len(listed) <= MAX_LOADS, f"{what}: {len(listed)} loads; write at most {MAX_LOADS}")
+    return tuple(read_load(one, what) for one in listed)
+
+
+def read_load(values: object, what: str = "workload") -> Load:
+    """One load, as a scenario writes it, and `closed` and `duration`."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{what}: write a mapping such as {{do: multicast, rate: 200/s}}")
+    do = values.get("do")
+    require(do is not None, f"{what}: do is missing; write unicast or multicast")
+    require(do in LOADS, f"{what}: do is {do!r}: write unicast or multicast")
+    known = [key for key in _READERS if key != "to" or do == "unicast"]
+    found: dict[str, Any] = {"do": do}
+    for key, value in values.items():
+        if key == "do":
+            continue
+        require(key in known, f"{what}: unknown key {key}{suggestion(str(key), ['do', *known])}")
+        found |= _READERS[key](f"{what}: {key}", value)
+    closed, duration = found.get("closed", False), found.get("duration")
+    require(
+        not closed or "rate" not in values,
+        f"{what}: closed is true, so there is no rate; keep one of them",
+    )
+    if duration is not None:
+        found.setdefault("count", None)
+    sources, dests = found.get("sources", ()), found.get("dests", ())
+    if sources and dests and set(sources).isdisjoint(dests):
+        # One way to say one thing: where no source is a dest, there is nothing to leave out.
+        found["excludes_self"] = True
+    if do == "multicast":
+        found["excludes_self"] = False
+    return Load(**found)
+
+
+def write_load(load: Load) -> dict[str, object]:
+    """What `read_load` turns into this load."""
+    written: dict[str, object] = {"do": load.do}
+    if load.sources:
+        written["from"] = list(load.sources)
+    if load.do == "unicast":
+        if load.dests:
+            written["to"] = list(load.dests)
+        else:
+            written["to"] = "others" if load.excludes_self else "all"
+    if load.count is not None:
+        written["count"] = load.count
+    if not load.closed:
+        written["rate"] = f"{plain(load.rate)}/s"
+    low, high = load.size
+    written["size"] = f"{low}B" if low == high else f"{low}B..{high}B"
+    for name in ("start", "duration"):
+        seconds = getattr(load, name)
+        if seconds:
+            written[name] = duration_text(seconds)
+    if load.burst != 1:
+        written["burst"] = load.burst
+    if load.flags:
+        written["flags"] = list(load.flags)
+    if load.oob_every:
+        written["oob_every"] = load.oob_every
+    if load.closed:
+        written["closed"] = True
+    return written
+
+
+def plain(number: float) -> str:
+    """A number in decimals, however small or large: the shortest that reads back equal."""
+    text = format(Decimal(repr(number)), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def duration_text(seconds: float) -> str:
+    """A duration that reads back equal: with the unit in which it is a whole number, or in
+    seconds."""
+    for unit, per_second in (("s", 1), ("ms", 1000), ("us", 1_000_000)):
+        text = f"{round(seconds * per_second)}{unit}"
+        if (unit != "us" or seconds < 1) and seconds < MOST and parse_duration(text, "") == seconds:
+            return text
+    return f"{plain(seconds)}s"
+
+
+def _read_members(what: str, value: object) -> Names:
+    listed = value if isinstance(value, list | tuple) else [value]
+    require(bool(listed), f"{what} is empty: name a member, or write all")
+    for name in listed:
+        require(
+            isinstance(name, str) and bool(name),
+            f"{what} is {value!r}: write a member's name, a list of names, or all",
+        )
+        require(listed.count(name) == 1, f"{what}: {name} is listed twice; keep one")
+    return tuple(listed)
+
+
+def _read_from(what: str, value: object) -> dict[str, object]:
+    return {"sources": () if value == "all" else _read_members(what, value)}
+
+
+def _read_to(what: str, value: object) -> dict[str, object]:
+    if value in ("all", "others"):
+        return {"dests": (), "excludes_self": value == "others"}
+    return {"dests": _read_members(what, value), "excludes_self": False}
+
+
+def _read_whole(what: str, value: object, most: int = MOST) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise ConfigError(f"{what} is {value!r}: write a whole number, 1..{most}")
+    return value
+
+
+def _read_seconds(what: str, value: object) -> float:
+    if not isinstance(value, str):
+        raise ConfigError(f"{what} is {value!r}: write a duration with its unit, such as 500ms")
+    return parse_duration(value, what)
+
+
+def read_rate(what: str, value: object) -> float:
+    """Messages per second of `200/s` or `6/min`."""
+    matched = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if matched is None:
+        raise ConfigError(f"{what} is {value!r}: write a rate such as 200/s (units: /s, /min)")
+    rate = float(matched[1]) * _RATES[matched[2]]
+    require(0 < rate <= MOST, f"{what} is {value!r}: it must be above 0, and at most {MOST}/s")
+    return rate
+
+
+def _read_size(what: str, value: object) -> tuple[int, int]:
+    if not isinstance(value, str):
+        raise ConfigError(f"{what} is {value!r}: write a size with its unit, such as 1KiB")
+    ends = [parse_size(part, what) for part in value.split("..")]
+    require(
+        len(ends) <= 2 and ends[0] <= ends[-1] <= wire.MAX_BODY,  # noqa: PLR2004 two ends
+        f"{what} is {value!r}: write a size, or the smaller and the larger end of a range such as "
+        f"10B..2KiB, up to {wire.MAX_BODY}B",
+    )
+    return ends[0], ends[-1]
+
+
+def _read_flags(what: str, value: object) -> Names:
+    listed = value if isinstance(value, list | tuple) else [value]
+    for name in listed:
+        require(
+            isinstance(name, str) and name in FLAGS,
+            f"{what}: unknown message flag {name}{suggestion(str(name), FLAGS)}",
+        )
+        require(listed.count(name) == 1, f"{what}: {name} is listed twice; keep one")
+    return tuple(listed)
+
+
+def _read_closed(what: str, value: object) -> bool:
+    require(isinstance(value, bool), f"{what} is {value!r}: write true or false")
+    return bool(value)
+
+
+def _read_duration(what: str, value: object) -> float:
+    seconds = _read_seconds(what, value)
+    require(seconds > 0, f"{what} is {value!r}: it must be above 0")
+    return seconds
+
+
+def _one(name: str, read: Callable[[str, object], object]) -> Callable[[str, object], Any]:
+    return lambda what, value: {name: read(what, value)}
+
+
+_READERS: Final[dict[str, Callable[[str, object], dict[str, object]]]] = {
+    "from": _read_from,
+    "to": _read_to,
+    "count": _one("count", _read_whole),
+    "rate": _one("rate", read_rate),
+    "size": _one("size", _read_size),
+    "start": _one("start", _read_seconds),
+    "burst": _one("burst", _read_whole),
+    "flags": _one("flags", _read_flags),
+    "oob_every": _one("oob_every", _read_whole),
+    "closed": _one("closed", _read_closed),
+    "duration": _one("duration", _read_duration),
+}
+"""The keys of a load, and what reads them."""

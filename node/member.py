@@ -1,0 +1,343 @@
+"""The member process: a channel, its workload, its control endpoint, and how it ends.
+
+One thread, one event loop. The runtime reads the clock; what stands here only waits for what the
+operating system and whoever runs the member have to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from node.channel import Channel, ChannelConfig, LeaveTimeoutError
+from node.core.errors import ConfigError, NodeError, require
+from node.core.model import Address, View
+from node.loads import Load
+from node.member_settings import MemberSettings
+from node.workload import Driver, Receiver
+
+LEFT: Final = 0
+UNKNOWN: Final = 3
+SIGNALLED: Final = 128
+"""Plus its number, as a shell reports a process that a signal has ended."""
+CLOSE_SECONDS: Final = 1.0
+"""For the last words of a member that is told twice."""
+WATCH_SECONDS: Final = 2.0
+_STRANGERS: Final = ("stack.refused.cluster", "transport.refused_hello-cluster")
+"""What counts those who use another cluster's name."""
+_SHOWN: Final = 16
+"""Members that a line names."""
+
+
+class Member:
+    """One member, from its start to its end."""
+
+    def __init__(self, settings: MemberSettings, say: Callable[[str], None] | None = None) -> None:
+        self.settings = settings
+        self.channel = Channel(
+            ChannelConfig(
+                cluster=settings.cluster,
+                name=settings.name,
+                settings=settings.stack,
+                journal=settings.journal,
+                on_notice=self.say,
+            )
+        )
+        self.name = self.channel.name
+        self.bound: list[str] = []
+        """Lines that say what is bound."""
+        self.driver = Driver(self.channel, settings.seed, self.channel.runtime.now)
+        self.receiver = Receiver(settings.seed, settings.verify)
+        self.channel.on_batch = self.receiver.on_batch
+        self.channel.on_view = self._on_view
+        self._say = say or self._print
+        self._view: View | None = None
+        self._is_told = asyncio.Event()
+        """Set when it is to leave, or cannot go on."""
+        self._signals: list[int] = []
+        self._ending: asyncio.Task[None] | None = None
+        self._crash: BaseException | None = None
+
+    # -- For people ------------------------------------------------------------------------------
+
+    def say(self, line: str) -> None:
+        """One line about something that changed."""
+        self._say(f"{self.name}: {line}")
+
+    @staticmethod
+    def _print(line: str) -> None:
+        # Whoever read this may be gone; the member is not.
+        with suppress(OSError, ValueError):
+            print(line, file=sys.stderr, flush=True)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Who it is, for metrics."""
+        me, stack = self.me, self.settings.stack
+        return {
+            "member": self.name,
+            "short": f"{me.short:08x}" if me is not None else "",
+            "cluster": self.settings.cluster,
+            "stack": stack.name,
+            "timing": stack.timing.name,
+        }
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is in its group, or bound without one."""
+        return self.channel.state == "connected"
+
+    @property
+    def me(self) -> Address | None:
+        """Its address, once it is bound."""
+        return self.channel.address if self.channel.runtime.is_running else None
+
+    @property
+    def view(self) -> View | None:
+        """The view that it holds."""
+        return self.channel.view if self.channel.runtime.is_running else None
+
+    def received_from(self) -> dict[str, int]:
+        """Messages delivered, by the name of who sent them."""
+        return self.receiver.by_name()
+
+    def stats(self) -> dict[str, int | float]:
+        """Counters and gauges, by name."""
+        return self.channel.stats() | self.driver.stats() | self.receiver.stats()
+
+    # -- Life ----------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Join, stay until told to leave, leave; returns the exit code. What cannot work is raised,
+        before anything was joined."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_failure)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        self._check_loads(self.settings.workload)
+        control = None
+        if self.settings.control is not None:
+            # Only now: who wants no endpoint pays no memory for it.
+            from node.control import Control  # noqa: PLC0415
+            from node.member_endpoints import endpoints  # noqa: PLC0415
+
+            control = Control(self.settings.control, endpoints(self), self._tell_failure)
+            where = await control.open()
+            self.bound.append(f"control endpoint on {where}")
+        try:
+            tune_collector()
+            if not await self._join():
+                return self._code(LEFT)
+            self.add_loads(self.settings.workload)
+            watching = asyncio.ensure_future(self._watch())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.run_for or None):
+                    await self._is_told.wait()
+            watching.cancel()
+            return self._code(await self._leave())
+        finally:
+            if control is not None:
+                await control.close()
+
+    async def _join(self) -> bool:
+        """Whether it has joined; if told to end before that, it has not."""
+        joining = asyncio.ensure_future(self.channel.connect())
+        announcing = asyncio.ensure_future(self._announce())
+        told = asyncio.ensure_future(self._is_told.wait())
+        try:
+            await asyncio.wait((joining, told), return_when=asyncio.FIRST_COMPLETED)
+            if not joining.done():
+                self.say("is told to end before it has joined")
+                joining.cancel()
+                await asyncio.wait((joining,), timeout=CLOSE_SECONDS)
+                return False
+            joining.result()
+        finally:
+            told.cancel()
+            announcing.cancel()
+        self._announce_bound()
+        self.say("connected")
+        return True
+
+    async def _announce(self) -> None:
+        """Say what is bound as soon as it is, however long joining takes."""
+        while not self.channel.runtime.is_running:  # noqa: ASYNC110 it has no event for this
+            await asyncio.sleep(0.01)
+        self._announce_bound()
+        self.say("joining" if self.channel.runtime.stack.group is not None else "starting")
+
+    def _announce_bound(self) -> None:
+        lines = self.channel.runtime.describe()
+        if not set(lines) <= set(self.bound):
+            self.bound = lines + [line for line in self.bound if line not in lines]
+            for line in self.bound:
+                self.say(line)
+
+    async def _watch(self) -> None:
+        """While it is alone: whom should it have found, and does it hear members of another
+        cluster? Either may be a mistake of whoever started it."""
+        hints = [self._hint_of_strangers, self._hint_of_seeds]
+        while hints and self._is_alone():
+            await asyncio.sleep(WATCH_SECONDS)
+            for hint in list(hints):
+                line = hint() if self._is_alone() else ""
+                if line:
+                    self.say(line)
+                    hints.remove(hint)
+
+    def _is_alone(self) -> bool:
+        view = self.view
+        return view is not None and len(view.members) == 1
+
+    def _hint_of_strangers(self) -> str:
+        stats = self.channel.stats()
+        if not any(stats.get(figure) for figure in _STRANGERS):
+            return ""
+        return (
+            f"is alone in cluster {self.settings.cluster}, and hears members of another one; "
+            "if it belongs to them, start it with their --cluster"
+        )
+
+    def _hint_of_seeds(self) -> str:
+        finder = next(
+            (c for _, c in self.settings.stack.layers if hasattr(c, "initial_hosts")), None
+        )
+        listed = finder.initial_hosts.split(",") if finder is not None else []
+        me = self.me.where if self.me is not None else ""
+        seeds = [seed for seed in map(str.strip, listed) if seed and seed != me]
+        if not seeds:
+            return ""
+        return (
+            f"is alone: nobody answers at {', '.join(seeds)}; if its group is there, see whether "
+            "address, port and firewall are right"
+        )
+
+    async def _leave(self) -> int:
+        """Leave within the time there is for it; told again, end at once."""
+        if self._crash is not None:
+            await self._close()
+            return UNKNOWN
+        self.say("leaving")
+        await self.driver.close()
+        self._ending = asyncio.ensure_future(self.channel.leave(self.settings.leave_timeout))
+        try:
+            await self._ending
+        except LeaveTimeoutError as error:
+            self.say(str(error))
+            return UNKNOWN
+        except asyncio.CancelledError:
+            await self._close()
+            return UNKNOWN
+        self.say("left")
+        return LEFT
+
+    async def _close(self) -> None:
+        with suppress(TimeoutError, NodeError, OSError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.channel.close()
+
+    def _code(self, code: int) -> int:
+        """The exit code, once it is clear how often it was told."""
+        if self._crash is not None:
+            return UNKNOWN
+        return SIGNALLED + self._signals[-1] if len(self._signals) > 1 else code
+
+    # -- What it is told -------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Leave soon."""
+        self._is_told.set()
+
+    def add_loads(self, loads: tuple[Load, ...]) -> None:
+        """Begin to send."""
+        self._check_loads(loads)
+        self.driver.add(loads)
+        self.driver.start()
+
+    def _check_loads(self, loads: tuple[Load, ...]) -> None:
+        stack = self.settings.stack
+        require(
+            not loads or stack.has_group,
+            f"workload: stack {stack.name} forms no group, and destinations are members of a "
+            "view; use a stack with GMS",
+        )
+
+    def _on_signal(self, number: int) -> None:
+        self._signals.append(number)
+        name = signal.Signals(number).name
+        if len(self._signals) == 1:
+            self.say(f"{name}: it is to leave")
+            self.leave()
+        else:
+            self.say(f"{name} again: it ends at once")
+            self.leave()
+            if self._ending is not None:
+                self._ending.cancel()
+
+    def _on_view(self, view: View) -> None:
+        before, self._view = self._view, view
+        self.receiver.on_view(view)
+        parts = [f"view {view.id} of {len(view.members)}: {_named(view.members)}"]
+        if before is not None:
+            for word, members in (("joined", view.joined(before)), ("left", view.left(before))):
+                if members:
+                    parts.append(f"{word}: {_named(members)}")
+        self.say("; ".join(parts))
+
+    def _on_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something failed where nobody waits for it. A member with a bug in it must not linger
+        half alive, with nobody driving its stack."""
+        error = context.get("exception")
+        self.say(f"failed: {context.get('message')}")
+        if not isinstance(error, Exception) or isinstance(error, OSError):
+            return
+        self._tell_failure(error)
+        self._crash = error
+        self._is_told.set()
+
+    def _tell_failure(self, error: Exception) -> None:
+        self._say("".join(traceback.format_exception(error)).rstrip())
+
+
+def _named(members: tuple[Any, ...]) -> str:
+    shown = " ".join(map(str, members[:_SHOWN]))
+    return f"{shown} and {len(members) - _SHOWN} more" if len(members) > _SHOWN else shown
+
+
+def tune_collector() -> None:
+    """Have the garbage collector look rarely, and not at what was there from the start.
+
+    Batches hold no cycles, so counting references frees them; but by default every 700 of them
+    start a search, and every hundredth walks all there is. Modules and settings live as long as
+    the process.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def run_member(settings: MemberSettings) -> int:
+    """Run one member in this process; returns its exit code."""
+
+    async def run() -> int:
+        return await Member(settings).run()
+
+    with asyncio.Runner(loop_factory=_loop_factory(settings.loop)) as runner:
+        return runner.run(run())
+
+
+def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if name != "uvloop":
+        return None
+    try:
+        import uvloop  # noqa: PLC0415 only who asks for it needs it
+    except ImportError:
+        raise ConfigError("loop is uvloop, and that is not installed: pip install uvloop") from None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

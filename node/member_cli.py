@@ -1,0 +1,94 @@
+"""`stormcast node`: one member, from the words of a command to an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from node.core.errors import ConfigError, NodeError
+from node.member_options import OPTIONS, SHORTCUTS, TOKEN_VARIABLE
+from node.member_settings import load_member
+from node.stack_rules import suggestion
+
+USAGE: Final = 2
+UNKNOWN: Final = 3
+_PROG: Final = "stormcast node"
+
+
+class _Parser(argparse.ArgumentParser):
+    """One line for what cannot be meant, with what is close to it."""
+
+    def error(self, message: str) -> NoReturn:
+        wrong, _, words = message.partition("unrecognized arguments: ")
+        if not wrong and words:
+            word = words.split()[0]
+            flag = word.partition("=")[0]
+            known = [flag for action in self._actions for flag in action.option_strings]
+            about = suggestion(flag, known) if flag.startswith("-") else "; it takes only flags"
+            message = f"unknown flag {word}{about}" if flag.startswith("-") else f"{word}{about}"
+        raise ConfigError(f"error: {message}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=_PROG,
+        description="Run one member. A later source wins: stack and timing, --config, "
+        "environment, flags. docs/node.md tells more.",
+        allow_abbrev=False,
+        epilog=f"exit codes: 0 left; 2 usage; 3 ended without having left. A token for --control "
+        f"comes from {TOKEN_VARIABLE} or a file, never from a flag.",
+    )
+    parser.add_argument("--config", metavar="FILE", help="settings in YAML")
+    for option in OPTIONS:
+        default = "" if option.default in ("", 0.0) else f" ({option.default})"
+        parser.add_argument(
+            option.flag, dest=option.flag, metavar=option.metavar,
+            help=(option.about + default).replace("%", "%%"),
+        )  # fmt: skip
+    for flag, (_key, about, metavar) in SHORTCUTS.items():
+        parser.add_argument(flag, dest=flag, metavar=metavar, help=about)
+    parser.add_argument(
+        "--set", dest="--set", metavar="PROTOCOL.KEY=VALUE", action="append",
+        help="any setting of any protocol of the stack",
+    )  # fmt: skip
+    parser.add_argument(
+        "--workload", dest="--workload", metavar="FILE", help="loads to begin with, in YAML"
+    )
+    parser.add_argument(
+        "--print-config", action="store_true", help="print what is in force, and end"
+    )
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    return parser
+
+
+def node(argv: Sequence[str]) -> int:
+    """Run a member until it is told to leave."""
+    try:
+        flags = vars(_parser().parse_args(list(argv)))
+        flags["--config"] = flags.pop("config")
+        wants_json, prints = flags.pop("json"), flags.pop("print_config")
+        effective = load_member(flags, os.environ)
+        if wants_json and not prints:
+            raise ConfigError("--json goes with --print-config; add it")
+        if prints:
+            print(effective.as_json() if wants_json else effective.as_yaml(), end="")
+            return 0
+    except NodeError as error:
+        return _refuse(error)
+    # Only now: whoever just looks at the settings does not wait for sockets to be imported.
+    from node.member import run_member  # noqa: PLC0415
+
+    try:
+        return run_member(effective.settings)
+    except (NodeError, OSError) as error:
+        return _refuse(error)
+
+
+def _refuse(error: Exception) -> int:
+    """One line that says what to do."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    print(f"{_PROG}: {text}", file=sys.stderr)
+    return USAGE

@@ -1,0 +1,168 @@
+"""What the control endpoint can be asked: a table of small functions over one member."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from node.control import Answer, Handler, RefusedError, Table, as_json, parse_body, parse_mapping
+from node.core.errors import NodeError
+from node.core.model import Address
+from node.loads import read_loads
+from node.member import Member
+
+if TYPE_CHECKING:
+    from node.metrics import Metrics, Subject
+
+NOT_READY: Final = 503
+ACCEPTED: Final = 202
+NOT_RUNNING: Final = 409
+
+
+def endpoints(member: Member) -> Table:
+    """Every path, its methods, and what answers."""
+    return {
+        "/livez": {"GET": lambda _: as_json({"live": True})},
+        "/readyz": {"GET": lambda _: _ready(member)},
+        "/metrics": {"GET": metrics_handler(member)},
+        "/state": {"GET": lambda _: as_json(state(member))},
+        "/attributes": {"POST": lambda body: _set_attributes(member, body)},
+        "/workload": {
+            "GET": lambda _: as_json(_workload(member)),
+            "POST": lambda body: _start_workload(member, body),
+        },
+        "/workload/stop": {"POST": lambda _: as_json({"stopped": member.driver.stop()})},
+        "/probes": {
+            "GET": lambda _: as_json(_running(member).stack.probes()),
+            "POST": lambda body: _set_probes(member, body),
+        },
+        "/consume": {"POST": lambda body: _consume(member, body)},
+        "/leave": {"POST": lambda _: _leave(member)},
+    }
+
+
+# -- What it is ----------------------------------------------------------------------------------
+
+
+def state(member: Member) -> dict[str, Any]:
+    """All there is to know about a member."""
+    channel, view = member.channel, member.view
+    runtime = channel.runtime
+    # Before it is bound nobody knows where it is.
+    me = _plain(member.me) if member.me is not None else {"name": member.name}
+    journal = runtime.journal
+    return {
+        **me,
+        "cluster": member.settings.cluster,
+        "stack": member.settings.stack.name,
+        "timing": member.settings.stack.timing.name,
+        "state": channel.state,
+        "view": None
+        if view is None
+        else {
+            "id": str(view.id),
+            "number": view.id.number,
+            "coordinator": view.coordinator.name,
+            "members": [_plain(address) for address in view.members],
+        },
+        "stats": member.stats(),
+        "workload": _workload(member),
+        "probes": runtime.stack.probes() if runtime.is_running else [],
+        "bound": member.bound,
+        "journal": str(journal.directory) if journal is not None else None,
+    }
+
+
+def _plain(address: Address) -> dict[str, str]:
+    return {"name": address.name, "short": f"{address.short:08x}", "where": address.where}
+
+
+def _workload(member: Member) -> dict[str, object]:
+    return member.driver.state() | member.receiver.state()
+
+
+def _ready(member: Member) -> Answer:
+    is_ready = member.is_connected
+    return as_json(
+        {"ready": is_ready, "state": member.channel.state}, 200 if is_ready else NOT_READY
+    )
+
+
+def metrics_handler(subject: Subject) -> Handler:
+    """What answers a scrape."""
+    made: list[Metrics] = []
+
+    def answer(_body: bytes) -> Answer:
+        if not made:
+            # Only now: its library costs memory that a member which nobody scrapes can spare.
+            from node.metrics import Metrics  # noqa: PLC0415
+
+            made.append(Metrics(subject))
+        return Answer(made[0].text(), content_type=made[0].content_type)
+
+    return answer
+
+
+# -- What it is told -----------------------------------------------------------------------------
+
+
+def _running(member: Member) -> Any:  # noqa: ANN401 Runtime, which is not to be imported for this
+    runtime = member.channel.runtime
+    if not runtime.is_running:
+        raise RefusedError(NOT_RUNNING, f"the member is {member.channel.state}; ask again later")
+    return runtime
+
+
+def _set_attributes(member: Member, body: bytes) -> Answer:
+    """Settings by name, one after the other."""
+    values = parse_mapping(body, '{"NAKACK2.xmit_interval": "500ms"}')
+    _running(member)
+    done: list[str] = []
+    for name, value in values.items():
+        try:
+            member.channel.set_attribute(name, value)
+        except NodeError as error:
+            before = f"; set before it: {', '.join(done)}" if done else ""
+            raise RefusedError(400, f"{error}{before}") from None
+        done.append(name)
+    member.say(f"settings changed: {', '.join(f'{name} {values[name]}' for name in done)}")
+    return as_json({"set": done})
+
+
+def _start_workload(member: Member, body: bytes) -> Answer:
+    loads = read_loads(parse_body(body))
+    _running(member)
+    if not member.is_connected:
+        raise RefusedError(NOT_RUNNING, f"the member is {member.channel.state}")
+    member.add_loads(loads)
+    return as_json(_workload(member), ACCEPTED)
+
+
+def _set_probes(member: Member, body: bytes) -> Answer:
+    """Test protocols by name: settings put one in or change it, null takes it out."""
+    values = parse_mapping(body, '{"DISCARD": {"up": 0.1}}, or {"DISCARD": null}')
+    runtime = _running(member)
+    for name, given in values.items():
+        if given is not None and not isinstance(given, dict):
+            raise RefusedError(
+                400, f"{name} is {given!r}: write its settings as a mapping, or null"
+            )
+        settings = dict(given) if given is not None else None
+        above = str(settings.pop("above", "")) if settings is not None else ""
+        runtime.stack.set_probe(name, settings, runtime.now(), above)
+        runtime.wake()
+    member.say(f"test protocols: {', '.join(one['name'] for one in runtime.stack.probes()) or '-'}")
+    return as_json(runtime.stack.probes())
+
+
+def _consume(member: Member, body: bytes) -> Answer:
+    consuming = parse_mapping(body, '{"consuming": false}').get("consuming")
+    if not isinstance(consuming, bool):
+        raise RefusedError(400, f"consuming is {consuming!r}: write true or false")
+    _running(member)
+    member.channel.set_consuming(consuming)
+    return as_json({"consuming": consuming})
+
+
+def _leave(member: Member) -> Answer:
+    member.leave()
+    return as_json({"leaving": True}, ACCEPTED)

@@ -1,0 +1,375 @@
+"""What `stormcast node` can be told, and by whom: a file, the environment, flags; the later wins.
+
+One table names every setting once; its key in a file, its variable and its flag follow from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from node.core.errors import ConfigError, require
+from node.journal import JournalConfig
+from node.loads import read_loads
+from node.settings import GENERATIONS, StackSettings
+from node.stack_rules import CONFIGS, suggestion
+from node.units import parse_duration, parse_size
+from node.workload import VERIFY
+
+PREFIX: Final = "STORMCAST_"
+SET_PREFIX: Final = "STORMCAST_SET_"
+CONFIG_VARIABLE: Final = "STORMCAST_CONFIG"
+TOKEN_VARIABLE: Final = "STORMCAST_CONTROL_TOKEN"  # noqa: S105 its name, not the token
+MAX_FILE: Final = 1 << 20
+DEFAULT: Final = "default"
+LOOPS: Final = ("asyncio", "uvloop")
+
+WORD: Final = "word"
+DURATION: Final = "duration"
+SIZE: Final = "size"
+WHOLE: Final = "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting of a member."""
+
+    key: str
+    """In a file; a dot leads into a mapping."""
+    kind: str
+    default: Any
+    about: str
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+
+    @property
+    def flag(self) -> str:
+        short = {"journal.directory": "journal", "control.address": "control"}
+        return "--" + short.get(self.key, self.key).replace(".", "-").replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.flag[2:].upper().replace("-", "_")
+
+    def read(self, value: object, what: str) -> object:
+        """The value that a file, a variable or a flag means."""
+        if self.kind in (WHOLE, SIZE):
+            return _read_number(self.kind, value, what)
+        if not isinstance(value, str):
+            wanted = "a duration with its unit, such as 500ms" if self.kind == DURATION else "text"
+            raise ConfigError(f"{what} is {value!r}: write {wanted}")
+        if self.kind == DURATION:
+            return parse_duration(value, what)
+        require(
+            not self.choices or value in self.choices,
+            f"{what} is {value!r}: choose one of {', '.join(filter(None, self.choices))}",
+        )
+        return value
+
+
+def _default_of(config: type, name: str) -> object:
+    fields: Mapping[str, Any] = config.__dataclass_fields__  # type: ignore[attr-defined]
+    return fields[name].default
+
+
+def _read_number(kind: str, value: object, what: str) -> int:
+    if isinstance(value, str):
+        if kind == SIZE and not value.isdigit():
+            return parse_size(value, what)
+        require(value.isascii() and value.isdigit(), f"{what} is {value!r}: write a whole number")
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise ConfigError(f"{what} is {value!r}: write a whole number that is not negative")
+    return value
+
+
+OPTIONS: Final[tuple[Option, ...]] = (
+    Option("name", WORD, "", "this member's name; made from host and process if empty", "NAME"),
+    Option("cluster", WORD, "stormcast", "members of other clusters are not heard", "NAME"),
+    Option("stack", WORD, "udp", "which protocols, in which order; docs/stacks.md", "STACK"),
+    Option("timing", WORD, "fast", "how patient they are: fast or compatible", "TIMING"),
+    Option("unicast", WORD, "", "another generation of the stack's unicast protocol", "PROTOCOL",
+           ("", *GENERATIONS)),
+    Option("max_batch", WHOLE, _default_of(StackSettings, "max_batch"),
+           "messages in one batch", "N"),
+    Option("max_frame", SIZE, _default_of(StackSettings, "max_frame"),
+           "bytes of payload after which a batch is closed", "SIZE"),
+    Option("outbox_bytes", SIZE, _default_of(StackSettings, "outbox_bytes"),
+           "bytes accepted per destination and not yet numbered", "SIZE"),
+    Option("loop", WORD, "asyncio", "event loop; uvloop if it is installed", "LOOP", LOOPS),
+    Option("run_for", DURATION, 0.0, "leave after this time; 0s: when told to", "TIME"),
+    Option("leave_timeout", DURATION, 10.0, "how long leaving may take", "TIME"),
+    Option("journal.directory", WORD, "", "where the journal is kept; none if empty", "DIR"),
+    Option("journal.segment_bytes", SIZE, _default_of(JournalConfig, "segment_bytes"),
+           "bytes of one of its files", "SIZE"),
+    Option("journal.limit_bytes", SIZE, _default_of(JournalConfig, "limit_bytes"),
+           "bytes of this incarnation's journal at most", "SIZE"),
+    Option("journal.when_full", WORD, _default_of(JournalConfig, "when_full"),
+           "at the limit: drop-oldest or stop", "POLICY"),
+    Option("control.address", WORD, "",
+           "control endpoint: HOST:PORT or unix:PATH; closed if empty", "ADDR"),
+    Option("control.token_file", WORD, "",
+           f"file with the endpoint's token (or {TOKEN_VARIABLE})", "FILE"),
+    Option("seed", WHOLE, 1, "the workload's payloads follow from it; the same in all members",
+           "N"),
+    Option("verify", WORD, "all",
+           "which messages of a batch are compared with what was sent: all, one or none", "WHICH",
+           VERIFY),
+)  # fmt: skip
+BY_KEY: Final = {option.key: option for option in OPTIONS}
+SHORTCUTS: Final = {
+    "--bind-addr": ("bind_addr", "what the transport binds: an address or an interface", "ADDR"),
+    "--port": ("bind_port", "the port that the transport binds", "PORT"),
+    "--initial-hosts": ("initial_hosts", "where members may be: host[port],…", "HOSTS"),
+}
+"""Flags for settings whose protocol follows from the stack."""
+_SECTIONS: Final = ("protocols", "historical", "workload")
+"""Mappings and lists of a file that are no single values."""
+_KUBERNETES: Final = re.compile(r".*_SERVICE_(HOST|PORT(_\w+)?)|.*_PORT_\d+_(TCP|UDP)(_\w+)?")
+"""What Kubernetes adds to the environment for a Service called stormcast-something."""
+
+
+class Told(NamedTuple):
+    """A value, and who said so."""
+
+    value: Any
+    origin: str
+
+
+class Given:
+    """Everything that was said, the later over the earlier."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Told] = {}
+        """By key of an option, and `workload`."""
+        self.protocols: dict[tuple[str, str], Told] = {}
+        """By protocol and key."""
+        self.historical: dict[str, Told] = {}
+        self.shortcuts: dict[str, Told] = {}
+        """By key of the protocol that has it."""
+
+    # -- A file --------------------------------------------------------------------------------
+
+    def add_file(self, path: str) -> None:
+        """Take what a file says."""
+        origin = f"file {path}"
+        content = read_yaml(path)
+        for key, value in content.items():
+            if key in _SECTIONS:
+                self._add_section(str(key), value, origin)
+            elif key in BY_KEY:
+                self._add_value(str(key), value, origin, f"{origin}: {key}")
+            else:
+                self._add_group(str(key), value, origin)
+
+    def _add_value(self, key: str, value: object, origin: str, what: str) -> None:
+        self.values[key] = Told(BY_KEY[key].read(value, what), origin)
+
+    def _add_group(self, group: str, values: object, origin: str) -> None:
+        """`journal:` or `control:`."""
+        groups = dict.fromkeys(key.split(".")[0] for key in BY_KEY if "." in key)
+        known = [*(key for key in BY_KEY if "." not in key), *groups, *_SECTIONS]
+        require(group in groups, f"{origin}: unknown key {group}{suggestion(group, known)}")
+        for name, value in _mapping(values, f"{origin}: {group}").items():
+            key = f"{group}.{name}"
+            known = [one.split(".")[1] for one in BY_KEY if one.startswith(f"{group}.")]
+            require(
+                key in BY_KEY, f"{origin}: {group}: unknown key {name}{suggestion(name, known)}"
+            )
+            self._add_value(key, value, origin, f"{origin}: {key}")
+
+    def _add_section(self, key: str, value: object, origin: str) -> None:
+        what = f"{origin}: {key}"
+        if key == "workload":
+            self.values[key] = Told(read_loads(value, what), origin)
+        elif key == "historical":
+            self.historical |= {
+                name: Told(one, origin) for name, one in _mapping(value, what).items()
+            }
+        else:
+            for protocol, settings in _mapping(value, what).items():
+                for name, one in _mapping(settings or {}, f"{what}.{protocol}").items():
+                    self.protocols[protocol, name] = Told(one, origin)
+
+    # -- The environment -----------------------------------------------------------------------
+
+    def add_environment(self, environ: Mapping[str, str]) -> None:
+        """Take what variables say."""
+        options = {option.variable: option for option in OPTIONS}
+        shortcuts = {_variable(flag): key for flag, (key, _, _) in SHORTCUTS.items()}
+        workload = f"{PREFIX}WORKLOAD"
+        # Taken elsewhere: what comes first, and what is never kept with the others.
+        elsewhere = (CONFIG_VARIABLE, TOKEN_VARIABLE)
+        for name, text in environ.items():
+            if not name.startswith(PREFIX) or name in elsewhere or _is_kubernetes(name, text):
+                continue
+            origin = f"environment {name}"
+            if name in options:
+                self._add_value(options[name].key, text, origin, name)
+            elif name in shortcuts:
+                self._add_shortcut(shortcuts[name], text, origin)
+            elif name.startswith(SET_PREFIX):
+                protocol, mark, key = name.removeprefix(SET_PREFIX).partition("__")
+                require(bool(mark and key), f"{name}: write {SET_PREFIX}PROTOCOL__KEY=value")
+                self.add_setting(protocol, key.lower(), text, origin)
+            elif name == workload:
+                self.add_workload(text, origin)
+            else:
+                known = [*options, *shortcuts, *elsewhere, workload, f"{SET_PREFIX}PROTOCOL__KEY"]
+                raise ConfigError(f"{name}: no such setting{suggestion(name, known)}")
+
+    # -- Flags ---------------------------------------------------------------------------------
+
+    def add_flags(self, flags: Mapping[str, str | list[str] | None]) -> None:
+        """Take what flags say, by flag."""
+        options = {option.flag: option for option in OPTIONS}
+        for flag, text in flags.items():
+            origin = f"flag {flag}"
+            if text is None or flag == "--config":
+                continue
+            if isinstance(text, list):
+                for one in text:
+                    self._add_set(one, origin)
+            elif flag in options:
+                self._add_value(options[flag].key, text, origin, flag)
+            elif flag in SHORTCUTS:
+                self._add_shortcut(SHORTCUTS[flag][0], text, origin)
+            else:
+                assert flag == "--workload"
+                self.add_workload(text, origin)
+
+    def _add_set(self, text: str, origin: str) -> None:
+        name, mark, value = text.partition("=")
+        protocol, dot, key = name.partition(".")
+        require(
+            bool(mark and dot and protocol and key),
+            f"--set {text}: write PROTOCOL.key=value, such as UDP.bind_addr=127.0.0.1",
+        )
+        before = self.protocols.get((protocol, key))
+        require(before is None or before.origin != origin, f"--set {name} is given twice; keep one")
+        self.add_setting(protocol, key, value, origin)
+
+    # -- Both ----------------------------------------------------------------------------------
+
+    def add_setting(self, protocol: str, key: str, text: str, origin: str) -> None:
+        """A setting of a protocol, as text."""
+        self.protocols[protocol, key] = Told(_typed(protocol, key, text, origin), origin)
+
+    def add_workload(self, path: str, origin: str) -> None:
+        """The loads of a file: a list, or a mapping with one under `workload`."""
+        content = parse_yaml(_text_of(path, origin), path)
+        loads = content.get("workload", content) if isinstance(content, dict) else content
+        self.values["workload"] = Told(read_loads(loads, path), origin)
+
+    def _add_shortcut(self, key: str, text: str, origin: str) -> None:
+        self.shortcuts[key] = Told(text, origin)
+
+    def resolve(self, key: str, protocol: str) -> None:
+        """A shortcut becomes the setting of a protocol, where nobody with more say set that."""
+        told = self.shortcuts[key]
+        other = self.protocols.get((protocol, key))
+        if other is None or _rank(other) < _rank(told):
+            value = _typed(protocol, key, told.value, told.origin)
+            self.protocols[protocol, key] = Told(value, told.origin)
+        else:
+            require(
+                _rank(other) > _rank(told),
+                f"{told.origin} and {other.origin} both set {protocol}.{key}; keep one",
+            )
+
+
+def _rank(told: Told) -> int:
+    return ("file", "environment", "flag").index(told.origin.split()[0])
+
+
+def _typed(protocol: str, key: str, text: str, origin: str) -> object:
+    """Text as the setting's type wants it; what has none is left for the stack to refuse."""
+    fields = getattr(CONFIGS.get(protocol), "__dataclass_fields__", {})
+    kind = str(fields[key].type) if key in fields else "str"
+    if kind == "bool":
+        return {"true": True, "false": False}.get(text, text)
+    if kind == "int" and re.fullmatch(r"-?[0-9]{1,18}", text):
+        return int(text)
+    if kind == "float" and re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
+        return float(text)
+    if kind.startswith("tuple"):
+        listed = parse_yaml(text, origin) if text.startswith("[") else text.split(",")
+        return listed or []
+    return text
+
+
+def _variable(flag: str) -> str:
+    return PREFIX + flag[2:].upper().replace("-", "_")
+
+
+def _is_kubernetes(name: str, text: str) -> bool:
+    """Whether a variable is one that Kubernetes makes for a Service."""
+    return bool(_KUBERNETES.fullmatch(name)) or (
+        name.endswith("_PORT") and text.startswith(("tcp://", "udp://"))
+    )
+
+
+def _mapping(values: object, what: str) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise ConfigError(f"{what} is {values!r}: write a mapping of keys to values")
+    return {str(key): value for key, value in values.items()}
+
+
+# -- YAML ----------------------------------------------------------------------------------------
+
+
+class _Strict(yaml.SafeLoader):
+    """YAML in which a key may stand only once."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 as its base has it
+        seen = set()
+        for key, _value in node.value:
+            name = (key.tag, key.value if isinstance(key.value, str) else "")
+            if name in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {name[1]} is there twice; keep one", key.start_mark
+                )
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str, what: str) -> Any:  # noqa: ANN401 whatever it says
+    """The value of a YAML text."""
+    try:
+        return yaml.load(text, _Strict)  # noqa: S506 a SafeLoader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f":{mark.line + 1}" if mark is not None else ""
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise ConfigError(f"{what}{where}: not YAML: {problem}") from None
+    except (RecursionError, ValueError) as error:
+        raise ConfigError(f"{what}: not YAML that can be meant: {error}") from None
+
+
+def read_yaml(path: str) -> dict[Any, Any]:
+    """The mapping that a file holds."""
+    content = parse_yaml(_text_of(path, "--config"), path)
+    if content is None:
+        return {}
+    require(isinstance(content, dict), f"{path}: write a mapping of keys to values")
+    assert isinstance(content, dict)
+    return content
+
+
+def _text_of(path: str, what: str) -> str:
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(MAX_FILE + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"{what}: {path}: {error.strerror}; name a file that can be read"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{what}: {path}: not text in UTF-8; save it as that") from None
+    require(len(text) <= MAX_FILE, f"{what}: {path}: more than {MAX_FILE} bytes; write less")
+    return text

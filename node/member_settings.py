@@ -1,0 +1,378 @@
+"""Everything that `stormcast node` can be told, checked before anything starts, and where each
+value comes from: stack and timing < file < environment < flag.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from node.core.errors import ConfigError, require
+from node.journal import JournalConfig
+from node.loads import Load, duration_text, write_load
+from node.member_options import (
+    CONFIG_VARIABLE,
+    DEFAULT,
+    DURATION,
+    OPTIONS,
+    SIZE,
+    TOKEN_VARIABLE,
+    Given,
+    Option,
+    Told,
+)
+from node.protocols.probes import PROBES
+from node.settings import GENERATIONS, StackSettings, load_settings, read_layers
+from node.stack_rules import DISCOVERIES, RELIABLE_UNICAST, suggestion
+
+MIN_TOKEN: Final = 16
+"""Characters of a token: fewer could be guessed."""
+MAX_SOCKET_PATH: Final = 107
+"""Bytes that the address of a unix socket has room for."""
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_TOKEN: Final = re.compile(r"[!-~]+")
+_PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
+_SHARES: Final = frozenset({"min_threshold"})
+"""Settings that are fractions, and no durations."""
+_INDENT: Final = "  "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSettings:
+    """Where the control endpoint listens, and who may use it."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+    """Of a unix socket; then there is neither host nor port."""
+    token: str = field(default="", repr=False)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return bool(self.path) or ip_address(self.host).is_loopback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """What a member is."""
+
+    name: str
+    """Empty: made from host and process."""
+    cluster: str
+    stack: StackSettings
+    journal: JournalConfig | None
+    control: ControlSettings | None
+    workload: tuple[Load, ...]
+    seed: int
+    """The payloads of all members follow from it."""
+    verify: str
+    """Which messages of a batch are compared with what was sent."""
+    loop: str
+    run_for: float
+    """Seconds; 0 until told to leave."""
+    leave_timeout: float
+
+
+class Entry(NamedTuple):
+    """One line of the effective configuration."""
+
+    path: tuple[str, ...]
+    value: object
+    """As YAML and JSON have it."""
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effective:
+    """Settings, and where each value comes from."""
+
+    settings: MemberSettings
+    entries: tuple[Entry, ...]
+    notes: tuple[str, ...]
+    """What cannot be set, or must not be shown."""
+
+    def as_yaml(self) -> str:
+        """What `--config` takes again."""
+        lines = [f"# {note}" for note in self.notes]
+        before: tuple[str, ...] = ()
+        for path, value, origin in self.entries:
+            for depth, part in enumerate(path[:-1]):
+                if path[: depth + 1] != before[: depth + 1]:
+                    lines.append(f"{_INDENT * depth}{part}:")
+            before = path[:-1]
+            text = f"{_INDENT * len(before)}{path[-1]}: {_written(value)}"
+            lines.append(f"{text}  # {origin}")
+        return "\n".join(lines) + "\n"
+
+    def as_json(self) -> str:
+        """The same, for programs: the settings, and by dotted name where they come from."""
+        settings: dict[str, Any] = {}
+        for path, value, _origin in self.entries:
+            inner = settings
+            for part in path[:-1]:
+                inner = inner.setdefault(part, {})
+            inner[path[-1]] = value
+        origins = {".".join(path): origin for path, _value, origin in self.entries}
+        return json.dumps({"settings": settings, "origins": origins, "notes": self.notes})
+
+
+def load_member(
+    flags: Mapping[str, str | list[str] | None], environ: Mapping[str, str]
+) -> Effective:
+    """What all sources together say; a ConfigError for what cannot work."""
+    given = Given()
+    config = flags.get("--config") or environ.get(CONFIG_VARIABLE)
+    if config:
+        assert isinstance(config, str)
+        given.add_file(config)
+    given.add_environment(environ)
+    given.add_flags(flags)
+    values = {option.key: _told(given, option) for option in OPTIONS}
+    stack = _stack(given, values)
+    token = _token(values, environ)
+    settings = _settings(given, values, stack, token)
+    notes = [
+        "stormcast node: what is in force, and where each value comes from",
+        *_stack_notes(stack),
+    ]
+    if token:
+        from_file = values["control.token_file"].value
+        notes.append(f"the token is not shown; it is from {from_file or TOKEN_VARIABLE}")
+    return Effective(
+        settings=settings,
+        entries=tuple(_entries(given, values, stack)),
+        notes=tuple(notes),
+    )
+
+
+def _told(given: Given, option: Option) -> Told:
+    return given.values.get(option.key, Told(option.default, DEFAULT))
+
+
+# -- The stack -----------------------------------------------------------------------------------
+
+
+def _stack(given: Given, values: Mapping[str, Told]) -> StackSettings:
+    name, timing = values["stack"].value, values["timing"].value
+    unicast = values["unicast"].value or None
+    # Once without what was said of protocols: to know which there are.
+    bare = load_settings(name, timing, unicast=unicast)
+    names = [listed for listed, _config in bare.layers]
+    for key, told in given.shortcuts.items():
+        protocol = next(
+            (listed for listed, config in reversed(bare.layers) if hasattr(config, key)), None
+        )
+        finder = next((one for one in names if one in DISCOVERIES), "nothing")
+        require(
+            protocol is not None,
+            f"{told.origin}: stack {name} finds members by {finder}; use a stack with STATIC, "
+            "such as tcp",
+        )
+        given.resolve(key, protocol or "")
+    protocols: dict[str, dict[str, object]] = {}
+    for (protocol, key), told in given.protocols.items():
+        require(
+            protocol in names,
+            f"{told.origin}: {protocol}.{key}: stack {name} has no protocol {protocol}"
+            f"{suggestion(protocol, names)}",
+        )
+        protocols.setdefault(protocol, {})[key] = told.value
+    whole = load_settings(
+        name,
+        timing,
+        unicast=unicast,
+        historical={key: told.value for key, told in given.historical.items()},
+        protocols=protocols,
+    )
+    return dataclasses.replace(
+        whole, **{key: values[key].value for key in ("max_batch", "max_frame", "outbox_bytes")}
+    )
+
+
+def _stack_notes(stack: StackSettings) -> Iterator[str]:
+    timing = dataclasses.asdict(stack.timing)
+    name = timing.pop("name")
+    pairs = ", ".join(f"{key} {_written(_text(key, value))}" for key, value in timing.items())
+    yield f"timing {name}: {pairs}"
+    probes = [name for name, _config in stack.layers if name in PROBES]
+    if probes:
+        yield f"stack {stack.name} has test protocols, set by its file: {', '.join(probes)}"
+
+
+def _entries(given: Given, values: Mapping[str, Told], stack: StackSettings) -> Iterator[Entry]:
+    for option in OPTIONS:
+        told = values[option.key]
+        yield Entry(tuple(option.key.split(".")), _shown(option.kind, told.value), told.origin)
+    workload = given.values.get("workload", Told((), DEFAULT))
+    yield Entry(("workload",), [write_load(load) for load in workload.value], workload.origin)
+    for key, told in given.historical.items():
+        yield Entry(("historical", key), told.value, told.origin)
+    origins = _origins(given, values, stack)
+    for name, config in stack.layers:
+        if name in PROBES:
+            continue
+        for one in dataclasses.fields(config):
+            if one.name != "historical":
+                value = _text(one.name, getattr(config, one.name))
+                origin = origins.get((name, one.name), DEFAULT)
+                yield Entry(("protocols", name, one.name), value, origin)
+
+
+def _origins(
+    given: Given, values: Mapping[str, Told], stack: StackSettings
+) -> dict[tuple[str, str], str]:
+    """Who set what of the protocols; the stack wins over the timing, and what was given wins."""
+    found: dict[tuple[str, str], str] = {}
+    timing = files("node").joinpath("timings", f"{stack.timing.name}.yaml").read_text()
+    for name, paced in ((yaml.safe_load(timing) or {}).get("protocols") or {}).items():
+        found |= dict.fromkeys(((name, key) for key in paced), f"timing {stack.timing.name}")
+    for name, told in read_layers(stack.name):
+        origin, protocol, keys = f"stack {stack.name}", name, told
+        if name in RELIABLE_UNICAST and values["unicast"].value:
+            origin = values["unicast"].origin
+            protocol, keys = GENERATIONS[values["unicast"].value]
+        found |= dict.fromkeys(((protocol, key) for key in keys), origin)
+    return found | {key: told.origin for key, told in given.protocols.items()}
+
+
+# -- The rest ------------------------------------------------------------------------------------
+
+
+def _settings(
+    given: Given, values: Mapping[str, Told], stack: StackSettings, token: str
+) -> MemberSettings:
+    value = {key: told.value for key, told in values.items()}
+    for key in ("name", "cluster"):
+        require(
+            (key == "name" and not value[key]) or _NAME.fullmatch(value[key]) is not None,
+            f"{key} is {value[key]!r}: write letters, digits, dots and dashes, 63 at most",
+        )
+    require(value["leave_timeout"] > 0, "leave_timeout is 0s: leaving takes some time; give it 1s")
+    journal = None
+    if value["journal.directory"]:
+        journal = JournalConfig(
+            directory=Path(value["journal.directory"]),
+            segment_bytes=value["journal.segment_bytes"],
+            limit_bytes=value["journal.limit_bytes"],
+            when_full=value["journal.when_full"],
+        )
+    control = None
+    if value["control.address"]:
+        control = read_control(value["control.address"], token)
+    workload: tuple[Load, ...] = given.values.get("workload", Told((), DEFAULT)).value
+    return MemberSettings(
+        name=value["name"],
+        cluster=value["cluster"],
+        stack=stack,
+        journal=journal,
+        control=control,
+        workload=workload,
+        seed=value["seed"],
+        verify=value["verify"],
+        loop=value["loop"],
+        run_for=value["run_for"],
+        leave_timeout=value["leave_timeout"],
+    )
+
+
+def read_control(text: str, token: str = "") -> ControlSettings:
+    """`127.0.0.1:9000`, `[::1]:9000` or `unix:/path`. Where others reach it, a token is needed."""
+    what = f"control.address is {text!r}"
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:")
+        require(bool(path), f"{what}: write unix:/path/of/socket")
+        require(
+            len(path.encode()) <= MAX_SOCKET_PATH,
+            f"{what}: its path has more than {MAX_SOCKET_PATH} bytes; use a shorter one, or a "
+            "relative one",
+        )
+        return ControlSettings(path=path, token=token)
+    host, mark, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    remedy = "write HOST:PORT, such as 127.0.0.1:9000, or unix:/path/of/socket"
+    require(bool(mark) and port.isascii() and port.isdigit(), f"{what}: {remedy}")
+    require(int(port) < 1 << 16, f"{what}: a port is 0..65535")
+    try:
+        address = ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        # A name would have to be looked up, and could mean several addresses.
+        raise ConfigError(f"{what}: {host!r} is no address; {remedy}") from None
+    settings = ControlSettings(host=str(address), port=int(port), token=token)
+    require(
+        settings.is_loopback or bool(token),
+        f"{what}: others reach it, so it needs a token; set {TOKEN_VARIABLE} or "
+        "control.token_file, or use 127.0.0.1",
+    )
+    return settings
+
+
+def _token(values: Mapping[str, Told], environ: Mapping[str, str]) -> str:
+    """The control endpoint's token, of the environment or of a file; never shown."""
+    path = values["control.token_file"].value
+    from_environment = environ.get(TOKEN_VARIABLE, "")
+    require(
+        not (path and from_environment),
+        f"{TOKEN_VARIABLE} and control.token_file are both set; keep one",
+    )
+    token, what = from_environment, TOKEN_VARIABLE
+    if path:
+        what = f"control.token_file {path}"
+        try:
+            token = Path(path).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not plain text"
+            raise ConfigError(f"{what}: {reason}; name a file with the token") from None
+    require(
+        (not token and not path)
+        or (len(token) >= MIN_TOKEN and _TOKEN.fullmatch(token) is not None),
+        f"{what}: a token is {MIN_TOKEN} or more printable characters without spaces, such as "
+        "`openssl rand -hex 16` makes",
+    )
+    return token
+
+
+# -- As text -------------------------------------------------------------------------------------
+
+
+def _shown(kind: str, value: Any) -> object:  # noqa: ANN401 any option's
+    if kind == DURATION:
+        return duration_text(value)
+    return _size(value) if kind == SIZE else value
+
+
+def _size(value: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if value and not value % scale:
+            return f"{value // scale}{unit}"
+    return f"{value}B"
+
+
+def _text(key: str, value: object) -> object:
+    """The value of a protocol's setting as a file has it."""
+    if isinstance(value, float) and key not in _SHARES:
+        return duration_text(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _written(value: object) -> str:
+    """A value on one line of YAML."""
+    if isinstance(value, str):
+        # Quoted, unless nobody could take it for anything else.
+        is_text = _PLAIN.fullmatch(value) and yaml.safe_load(value) == value
+        has_unit = re.fullmatch(r"[0-9.]+[A-Za-z]+", value)
+        return value if is_text or has_unit else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_written(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_written, value)) + "]"
+    return json.dumps(value)

@@ -1,0 +1,422 @@
+"""The load a member puts on its group, and what it makes of what comes: said in the words of a
+scenario, so that every backend loads members the same way.
+
+`Driver.tick` does what is due and says when it is wanted next; it reads no clock. Payloads follow
+from the seed (node/payloads.py), so whoever receives them, or reads the journals afterwards, can
+make them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Final, Protocol
+
+from node.core.errors import ClosedError, NodeError, require
+from node.core.model import OOB, Address, Delivery, View
+from node.loads import MAX_LOADS, MOST, Load, write_load
+from node.payloads import PROVABLE_BYTES, Stream, stream_of
+
+TICK: Final = 0.001
+"""Seconds between two bursts at least: a timer per message would cost more than the message."""
+CATCH_UP: Final = 1.0
+"""Seconds' worth of messages that are offered late; what a longer stop held up is put off."""
+CHUNK_BYTES: Final = 256 << 10
+CHUNK_MESSAGES: Final = 256
+"""What is offered to one destination at once: then the member has a turn. Longer runs of fresh
+payloads leave the processor's cache, and cost three times as much each."""
+WAIT_FOR_VIEW: Final = 0.02
+_BEFORE: Final = 1e-9
+MAX_STREAMS: Final = 1024
+VERIFY: Final = ("all", "one", "none")
+"""Which messages of a batch are checked."""
+
+
+# -- Sending -------------------------------------------------------------------------------------
+
+
+class Outbox(Protocol):
+    """What the driver needs of a channel."""
+
+    @property
+    def address(self) -> Address: ...
+
+    @property
+    def view(self) -> View | None: ...
+
+    def try_send(self, dest: Address | int | None, payload: bytes, flags: int = 0) -> bool: ...
+
+
+@dataclass(slots=True)
+class Sending:
+    """One load to one destination, in progress."""
+
+    dest: str | None
+    """None: the group."""
+    begin: float
+    """When its schedule starts; put off when more is late than can be caught up."""
+    short: int = 0
+    """Who has that name in the view; 0 the group. -1: nobody, and nothing is sent."""
+    was_there: bool = True
+    """False: still to come, and waited for."""
+    accepted: int = 0
+    put_off: float = 0.0
+    """Seconds by which the schedule was."""
+    refused: int = 0
+    """How often the outbox was full."""
+    ready: list[bytes] = field(default_factory=list)
+    """Payloads that are made already, and were refused."""
+    ready_at: int = -1
+    """The number of the first of them in its stream."""
+
+
+@dataclass(slots=True)
+class Job:
+    """One load of this member."""
+
+    load: Load
+    start: float
+    end: float
+    sendings: dict[str | None, Sending] = field(default_factory=dict)
+    is_new: bool = True
+    """Whether nobody has looked for its destinations yet."""
+    is_over: bool = False
+    error: str = ""
+
+    def is_done(self, sending: Sending) -> bool:
+        """Whether a destination has all it is to have."""
+        count = self.load.count
+        return count is not None and sending.accepted >= count
+
+
+class Driver:
+    """All loads of one member."""
+
+    def __init__(self, channel: Outbox, seed: int, clock: Callable[[], float]) -> None:
+        self.jobs: list[Job] = []
+        self._channel = channel
+        self._seed = seed
+        self._clock = clock
+        self._view: View | None = None
+        self._streams: dict[int, Stream] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._accepted = 0
+        self._bytes = 0
+        self._refused = 0
+
+    # -- Commands ------------------------------------------------------------------------------
+
+    def add(self, loads: Iterable[Load]) -> None:
+        """Begin loads now; those of other members are none of ours."""
+        now = self._clock()
+        mine = [load for load in loads if self._is_ours(load)]
+        self.jobs = [job for job in self.jobs if not job.is_over][-MAX_LOADS:]
+        require(
+            len(self.jobs) + len(mine) <= MAX_LOADS,
+            f"workload: {len(self.jobs)} loads are running; stop them before you start more",
+        )
+        for load in mine:
+            start = now + load.start
+            end = inf if load.duration is None else start + load.duration
+            self.jobs.append(Job(load, start, end))
+        # A view that was looked at already says nothing about a new load's destinations.
+        self._view = None
+
+    def stop(self) -> int:
+        """Offer nothing more; returns how many loads that ended."""
+        running = [job for job in self.jobs if not job.is_over]
+        for job in running:
+            job.is_over = True
+        return len(running)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether any load has messages left to send."""
+        return not all(job.is_over for job in self.jobs)
+
+    def start(self) -> None:
+        """Run in the background, until every load is over."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self.run())
+
+    async def close(self) -> None:
+        """Stop, and wait until nothing more is offered."""
+        self.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def run(self, sleep: Callable[[float], Any] = asyncio.sleep) -> None:
+        """Do what is due, again and again."""
+        while self.is_running:
+            now = self._clock()
+            wait = self.tick(now) - now
+            # A load may be added, or the view change, before the next one here is due.
+            await sleep(0 if wait <= 0 else min(max(wait, TICK), WAIT_FOR_VIEW))
+
+    # -- The schedule --------------------------------------------------------------------------
+
+    def tick(self, now: float) -> float:
+        """Offer what is due; returns when there is more to do, infinity when never."""
+        due = inf
+        self._look_at_view(now)
+        for job in self.jobs:
+            if job.is_over:
+                continue
+            if now < job.start:
+                due = min(due, job.start)
+            elif now >= job.end:
+                # What was due until then is still offered; what the outbox refuses now is not.
+                last = job.end - _BEFORE
+                more = inf if job.load.closed else self._work(job, last)
+                job.is_over |= more > last
+                due = due if job.is_over else now
+            else:
+                due = min(due, self._work(job, now), job.end)
+        return due
+
+    def _work(self, job: Job, now: float) -> float:
+        try:
+            waits = [self._pump(job, sending, now) for sending in job.sendings.values()]
+        except ClosedError:
+            job.is_over = True
+            return inf
+        except NodeError as error:
+            # A load that cannot work, such as one with messages too large for its stack.
+            job.is_over, job.error = True, str(error)
+            return inf
+        # Whoever left is not waited for; if it comes back while the load lasts, it gets the rest.
+        is_open = any(
+            not job.is_done(sending) and (sending.short >= 0 or not sending.was_there)
+            for sending in job.sendings.values()
+        )
+        if job.sendings and not is_open and job.load.count is not None:
+            job.is_over = True
+        return min(waits, default=inf)
+
+    def _pump(self, job: Job, sending: Sending, now: float) -> float:
+        """Offer one destination what it is due; returns when there is more."""
+        if sending.short < 0 or job.is_done(sending):
+            return inf
+        load = job.load
+        left = MOST if load.count is None else load.count - sending.accepted
+        number, due = left, inf
+        if not load.closed:
+            number, due = self._owed(load, sending, now, left)
+        chunk = max(1, min(number, CHUNK_MESSAGES, CHUNK_BYTES // max(load.size[1], 1)))
+        if self._offer(load, sending, min(number, chunk)) < min(number, chunk):
+            # The outbox is full, and takes a while to have room for more than one.
+            return now + TICK
+        return now if number > chunk else max(due, now + TICK)
+
+    @staticmethod
+    def _owed(load: Load, sending: Sending, now: float, left: int) -> tuple[int, float]:
+        """How many messages are due, and when the next burst is: the n-th is due where the
+        schedule puts it, however late the last tick was, so the rate is kept on average."""
+        bursts = int((now - sending.begin) * load.rate / load.burst) + 1
+        owed = bursts * load.burst - sending.accepted
+        most = max(load.burst, int(load.rate * CATCH_UP))
+        if owed > most:
+            beyond = -(-(owed - most) // load.burst)
+            sending.begin += beyond * load.burst / load.rate
+            sending.put_off += beyond * load.burst / load.rate
+            bursts -= beyond
+            owed -= beyond * load.burst
+        return min(owed, left), sending.begin + bursts * load.burst / load.rate
+
+    def _offer(self, load: Load, sending: Sending, number: int) -> int:
+        """Offer so many messages; returns how many the outbox took."""
+        stream = self._stream(sending.short)
+        dest = sending.short or None
+        ready = sending.ready if sending.ready_at == stream.sent else []
+        if len(ready) < number:
+            ready += stream.batch(stream.sent + len(ready), number - len(ready), load.size)
+        bits, oob_every, try_send = load.bits, load.oob_every, self._channel.try_send
+        done = 0
+        try:
+            for payload in ready[:number]:
+                is_oob = oob_every and not (stream.sent + done + 1) % oob_every
+                if not try_send(dest, payload, bits | OOB if is_oob else bits):
+                    sending.refused += 1
+                    self._refused += 1
+                    break
+                done += 1
+        finally:
+            # Also of what was accepted before one was found to be too large.
+            stream.sent += done
+            sending.accepted += done
+            self._accepted += done
+            self._bytes += sum(map(len, ready[:done]))
+            sending.ready, sending.ready_at = ready[done:], stream.sent
+        return done
+
+    # -- Who is there --------------------------------------------------------------------------
+
+    def _is_ours(self, load: Load) -> bool:
+        me = self._channel.address.name
+        return not load.sources or me in load.sources
+
+    def _look_at_view(self, now: float) -> None:
+        """Find the destinations: by name, of two with one name the one that came last."""
+        view = self._channel.view
+        if view is self._view or view is None:
+            return
+        self._view = view
+        there = {member.name: member.short for member in view.members}
+        if len(self._streams) > MAX_STREAMS:
+            alive = {0, *there.values()}
+            self._streams = {one: sent for one, sent in self._streams.items() if one in alive}
+        for job in self.jobs:
+            if not job.is_over:
+                self._find_dests(job, there, now)
+
+    def _find_dests(self, job: Job, there: Mapping[str, int], now: float) -> None:
+        load = job.load
+        begin = job.start if job.is_new else max(now, job.start)
+        job.is_new = False
+        if load.do == "multicast":
+            job.sendings.setdefault(None, Sending(None, begin))
+            return
+        me = self._channel.address.name
+        for name in load.dests or there:
+            if name == me and load.excludes_self:
+                continue
+            if name not in job.sendings:
+                job.sendings[name] = Sending(name, begin, -1, was_there=False)
+        for sending in job.sendings.values():
+            if sending.dest is not None:
+                sending.short = there.get(sending.dest, -1)
+                sending.was_there |= sending.short >= 0
+
+    def _stream(self, dest: int) -> Stream:
+        stream = self._streams.get(dest)
+        if stream is None:
+            me = self._channel.address
+            stream = self._streams[dest] = stream_of(self._seed, me.name, me.short, dest)
+        return stream
+
+    # -- What became of it ---------------------------------------------------------------------
+
+    def stats(self) -> dict[str, int | float]:
+        """Counters and gauges."""
+        return {
+            "workload.running": int(self.is_running),
+            "workload.accepted": self._accepted,
+            "workload.accepted_bytes": self._bytes,
+            "workload.refused": self._refused,
+        }
+
+    def state(self) -> dict[str, object]:
+        """Every load, and how far it is."""
+        return {
+            "running": self.is_running,
+            "accepted": self._accepted,
+            "accepted_bytes": self._bytes,
+            "refused": self._refused,
+            "seed": self._seed,
+            "loads": [
+                {
+                    "load": write_load(job.load),
+                    "over": job.is_over,
+                    "error": job.error,
+                    "to": {
+                        sending.dest or "group": {
+                            "accepted": sending.accepted,
+                            "refused": sending.refused,
+                            "put_off": round(sending.put_off, 6),
+                            "there": sending.short >= 0,
+                        }
+                        for sending in job.sendings.values()
+                    },
+                }
+                for job in self.jobs
+            ],
+            "streams": {f"{dest:x}": stream.sent for dest, stream in self._streams.items()},
+        }
+
+
+# -- Receiving -----------------------------------------------------------------------------------
+
+
+class Receiver:
+    """What a member makes of what it is sent: counts it, and checks that it is what was sent."""
+
+    def __init__(self, seed: int, verify: str = "all") -> None:
+        self.messages = 0
+        self.bytes = 0
+        self.verified = 0
+        self.mismatches = 0
+        self.from_source: dict[int, int] = {}
+        self._seed = seed
+        self._verify = verify
+        self._names: dict[int, str] = {}
+        self._streams: dict[tuple[int, int], Stream] = {}
+
+    def on_view(self, view: View) -> None:
+        """Learn who the members are; what is no longer needed of others is forgotten."""
+        self._names |= {member.short: member.name for member in view.members}
+        if len(self._names) > MAX_STREAMS:
+            self._names = {member.short: member.name for member in view.members}
+        if len(self.from_source) > MAX_STREAMS:
+            there = self._names
+            self.from_source = {one: n for one, n in self.from_source.items() if one in there}
+
+    def on_batch(self, delivery: Delivery) -> None:
+        """Take a batch."""
+        source, number = delivery.source, len(delivery)
+        self.messages += number
+        self.bytes += delivery.size
+        self.from_source[source] = self.from_source.get(source, 0) + number
+        if self._verify != "none":
+            self._check(delivery)
+
+    def _check(self, delivery: Delivery) -> None:
+        stream = self._stream(delivery.source, delivery.dest)
+        if stream is None:
+            # Who it is from was never in a view here: nothing is known of its stream.
+            return
+        messages = delivery.messages
+        checked = messages if self._verify == "all" else messages[:1]
+        self.mismatches += stream.strangers(checked)
+        self.verified += sum(len(one) >= PROVABLE_BYTES for one in checked)
+
+    def _stream(self, source: int, dest: int) -> Stream | None:
+        stream = self._streams.get((source, dest))
+        if stream is None and source in self._names:
+            if len(self._streams) >= MAX_STREAMS:
+                self._streams.clear()
+            stream = stream_of(self._seed, self._names[source], source, dest)
+            self._streams[source, dest] = stream
+        return stream
+
+    def by_name(self) -> dict[str, int]:
+        """Messages by the name of who sent them."""
+        found: dict[str, int] = {}
+        for source, number in self.from_source.items():
+            name = self._names.get(source, f"{source:08x}")
+            found[name] = found.get(name, 0) + number
+        return found
+
+    def stats(self) -> dict[str, int | float]:
+        """Counters."""
+        return {
+            "workload.received": self.messages,
+            "workload.received_bytes": self.bytes,
+            "workload.verified": self.verified,
+            "workload.mismatches": self.mismatches,
+        }
+
+    def state(self) -> dict[str, object]:
+        """Counters, and who sent how much, by `name:short`."""
+        return {
+            "received": self.messages,
+            "received_bytes": self.bytes,
+            "verified": self.verified,
+            "mismatches": self.mismatches,
+            "received_from": {
+                f"{self._names.get(source, '?')}:{source:x}": number
+                for source, number in self.from_source.items()
+            },
+        }

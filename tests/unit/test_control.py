@@ -1,0 +1,381 @@
+"""The control endpoint: what is asked is answered, what has no business here is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from node.control import (
+    MAX_BODY,
+    MAX_CONNECTIONS,
+    MAX_HEADER,
+    Answer,
+    Control,
+    RefusedError,
+    Table,
+    as_json,
+    parse_body,
+    parse_mapping,
+)
+from node.core.errors import ConfigError
+from node.member_settings import ControlSettings
+
+TOKEN = "0123456789abcdef"  # noqa: S105 of a test
+HOST = "127.0.0.1:9000"
+
+
+class Reply(NamedTuple):
+    """One response, taken apart."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def error(self) -> str:
+        text: str = json.loads(self.body)["error"]
+        return text
+
+
+class Wire(asyncio.Transport):
+    """The writing half of a connection in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = b""
+        self.is_closed = False
+        self.is_aborted = False
+        self.has_ended = False
+
+    def write(self, data: Any) -> None:  # noqa: ANN401 bytes or alike
+        self.data += bytes(data)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.has_ended = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.is_closed = self.is_aborted = True
+
+
+def fail(_body: bytes) -> Answer:
+    raise ZeroDivisionError("a bug")
+
+
+def refuse(_body: bytes) -> Answer:
+    raise ConfigError("NAKACK2.xmit_interval is 'x': write a duration such as 500ms")
+
+
+TABLE: Table = {
+    "/livez": {"GET": lambda _: as_json({"live": True})},
+    "/echo": {"POST": lambda body: as_json({"said": parse_body(body)})},
+    "/many": {"GET": lambda _: as_json(1), "POST": lambda _: as_json(2)},
+    "/refuse": {"POST": refuse},
+    "/fail": {"GET": fail},
+}
+
+
+def replies(data: bytes) -> list[Reply]:
+    """Responses back to back."""
+    found: list[Reply] = []
+    while data:
+        head, _, data = data.partition(b"\r\n\r\n")
+        lines = head.decode().split("\r\n")
+        pairs = [line.split(": ", 1) for line in lines[1:]]
+        headers = {name.lower(): value for name, value in pairs}
+        size = int(headers.get("content-length", "0"))
+        found.append(Reply(int(lines[0].split()[1]), headers, data[:size]))
+        data = data[size:]
+    return found
+
+
+def converse(
+    sent: bytes,
+    *,
+    token: str = "",
+    hosts: frozenset[str] = frozenset((HOST, "localhost:9000")),
+    control: Control | None = None,
+    on_failure: Callable[[Exception], None] | None = None,
+) -> tuple[list[Reply], Wire]:
+    """Everything that a connection sends, then its end; what comes back."""
+
+    async def run() -> Wire:
+        served = control or Control(
+            ControlSettings(host="127.0.0.1", port=9000, token=token), TABLE, on_failure
+        )
+        served.hosts = hosts
+        reader = asyncio.StreamReader()
+        reader.feed_data(sent)
+        reader.feed_eof()
+        wire = Wire()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        protocol.connection_made(wire)
+        writer = asyncio.StreamWriter(wire, protocol, reader, asyncio.get_running_loop())
+        await served.serve(reader, writer)
+        return wire
+
+    wire = asyncio.run(run())
+    assert wire.is_closed
+    return replies(wire.data), wire
+
+
+def request(line: str, *headers: str, body: bytes = b"", host: str | None = HOST) -> bytes:
+    lines = [f"{line} HTTP/1.1", *([f"Host: {host}"] if host is not None else []), *headers]
+    if body:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def one(*args: Any, **rest: Any) -> Reply:  # noqa: ANN401
+    """The one answer to one request."""
+    options = {key: rest.pop(key) for key in ("token", "hosts", "on_failure") if key in rest}
+    found, _wire = converse(request(*args, **rest), **options)
+    (reply,) = found
+    return reply
+
+
+# -- Answers ---------------------------------------------------------------------------------------
+
+
+def test_a_question_is_answered() -> None:
+    reply = one("GET /livez")
+    assert reply.status == 200
+    assert json.loads(reply.body) == {"live": True}
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.headers["cache-control"] == "no-store"
+
+
+def test_a_body_arrives_whole_or_in_chunks() -> None:
+    assert json.loads(one("POST /echo", body=b'{"a": 1}').body) == {"said": {"a": 1}}
+    chunked = (
+        request("POST /echo", "Transfer-Encoding: chunked")
+        + b"2\r\n[1\r\n2\r\n,2\r\n1\r\n]\r\n0\r\n\r\n"
+    )
+    (reply,), _ = converse(chunked)
+    assert json.loads(reply.body) == {"said": [1, 2]}
+
+
+def test_a_query_is_not_looked_at() -> None:
+    assert one("GET /livez?verbose=1").status == 200
+
+
+def test_one_connection_carries_many_requests_also_at_once() -> None:
+    found, _ = converse(request("GET /livez") + request("POST /echo", body=b"5") * 3)
+    assert [reply.status for reply in found] == [200] * 4
+
+
+def test_a_client_that_wants_to_close_is_closed() -> None:
+    found, _ = converse(request("GET /livez", "Connection: close") + request("GET /livez"))
+    assert len(found) == 1
+
+
+def test_a_client_that_waits_to_be_told_to_go_on_is_told() -> None:
+    found, wire = converse(request("POST /echo", "Expect: 100-continue", body=b"7"))
+    assert wire.data.startswith(b"HTTP/1.1 100 ")
+    assert [reply.status for reply in found] == [100, 200]
+
+
+# -- Refusals --------------------------------------------------------------------------------------
+
+
+def test_unknown_paths_and_methods_are_refused_with_what_there_is() -> None:
+    reply = one("GET /nowhere")
+    assert (reply.status, "/livez" in reply.error) == (404, True)
+    reply = one("DELETE /many")
+    assert (reply.status, reply.headers["allow"]) == (405, "GET, POST")
+    assert one("GET /echo").status == 405
+    assert one("GET //livez").status == 404
+    assert one("GET http://127.0.0.1:9000/livez").status == 404
+
+
+def test_a_refused_request_does_not_end_the_connection() -> None:
+    found, _ = converse(request("GET /nowhere") + request("GET /livez"))
+    assert [reply.status for reply in found] == [404, 200]
+
+
+def test_a_head_is_refused_without_a_body() -> None:
+    found, wire = converse(request("HEAD /livez"))
+    assert [reply.status for reply in found] == [405]
+    assert wire.data.endswith(b"\r\n\r\n")
+
+
+def test_what_a_handler_refuses_is_a_bad_request_that_says_why() -> None:
+    reply = one("POST /refuse")
+    assert (reply.status, "write a duration" in reply.error) == (400, True)
+    assert one("POST /echo", body=b"{").status == 400
+    assert one("POST /echo", body=b"[" * 30_000).status == 400
+    assert one("POST /echo", body=b"\xff").status == 400
+
+
+def test_a_bug_behind_an_endpoint_is_told_and_ends_nothing() -> None:
+    told: list[Exception] = []
+    found, _ = converse(request("GET /fail") + request("GET /livez"), on_failure=told.append)
+    assert [reply.status for reply in found] == [500, 200]
+    assert isinstance(told[0], ZeroDivisionError)
+
+
+def test_a_body_may_be_so_large() -> None:
+    fits = b'"' + b"x" * (MAX_BODY - 2) + b'"'
+    assert one("POST /echo", body=fits).status == 200
+    reply = one("POST /echo", body=fits + b" ")
+    assert (reply.status, reply.headers["connection"]) == (413, "close")
+    announced = request("POST /echo", "Content-Length: 99999999999")
+    (reply,), _ = converse(announced)
+    assert reply.status == 413, "before it is sent"
+    chunk = b"%x\r\n" % 4096 + b"x" * 4096 + b"\r\n"
+    (reply,), _ = converse(request("POST /echo", "Transfer-Encoding: chunked") + chunk * 17)
+    assert reply.status == 413
+
+
+def test_headers_may_be_so_large() -> None:
+    assert one("GET /livez", "X: " + "x" * (MAX_HEADER - 200)).status == 200
+    # Found out while it is still incomplete, or at its end.
+    endless = f"GET /livez HTTP/1.1\r\nHost: {HOST}\r\nX: ".encode() + b"x" * (3 * MAX_HEADER)
+    (reply,), _ = converse(endless)
+    assert reply.status == 431
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
+        b"GET\r\n\r\n",
+        b"GET /livez HTTP/9.9\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost : x\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: x\r\n  folded\x00: y\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_gets_one_refusal_and_the_end(sent: bytes) -> None:
+    found, _ = converse(sent, hosts=frozenset())
+    assert len(found) == 1
+    assert 400 <= found[0].status < 600
+    assert found[0].headers["connection"] == "close"
+
+
+def test_a_connection_that_says_nothing_or_half_of_something_is_closed() -> None:
+    assert converse(b"")[0] == []
+    found, _ = converse(b"GET /livez HT")
+    assert [reply.status for reply in found] == [400]
+    found, _ = converse(request("POST /echo", "Content-Length: 10") + b"12345")
+    assert [reply.status for reply in found] == [400]
+
+
+# -- Browsers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Origin: http://127.0.0.1:9000", "Origin: null", "Sec-Fetch-Site: cross-site",
+     "Sec-Fetch-Site: same-site", "oRIGIN: https://example.org"],
+)  # fmt: skip
+def test_a_page_in_a_browser_may_not_ask(header: str) -> None:
+    assert one("POST /echo", header, body=b"1").status == 403
+    assert one("GET /livez", header).status == 403
+
+
+def test_a_person_with_a_browser_may() -> None:
+    assert one("GET /livez", "Sec-Fetch-Site: none").status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example:9000", "127.0.0.1", "127.0.0.1:9001", "localhost", "127.0.0.1:9000.x", ""],
+)
+def test_a_name_that_is_not_bound_is_refused(host: str) -> None:
+    """Else a page could have its own name resolved to loopback, and be of one origin with us."""
+    assert one("GET /livez", host=host).status == 403
+
+
+def test_the_names_of_loopback_are_served() -> None:
+    assert one("GET /livez", host="localhost:9000").status == 200
+    assert one("GET /livez", host="LOCALHOST:9000").status == 200
+
+
+def test_without_a_host_nothing_is_served_on_loopback() -> None:
+    (reply,), _ = converse(b"GET /livez HTTP/1.0\r\n\r\n")
+    assert reply.status == 403
+
+
+# -- The token -------------------------------------------------------------------------------------
+
+
+def test_with_a_token_every_question_needs_it() -> None:
+    assert one("GET /livez", token=TOKEN).status == 401
+    assert one("GET /livez", f"Authorization: Bearer {TOKEN}", token=TOKEN).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ["Authorization: Bearer 0123456789abcdeX"],
+        ["Authorization: Bearer 0123456789abcde"],
+        ["Authorization: Bearer"],
+        ["Authorization: Basic 0123456789abcdef"],
+        ["Authorization: bearer 0123456789abcdef"],
+        ["Authorization: Bearer \xe9"],
+        [f"Authorization: Bearer {TOKEN}", f"Authorization: Bearer {TOKEN}"],
+    ],
+)
+def test_a_wrong_token_is_refused_whatever_it_is_for(headers: list[str]) -> None:
+    for line in ("GET /livez", "GET /nowhere", "POST /fail"):
+        sent = request(line, *headers).decode().encode("latin-1")
+        (reply,), _ = converse(sent, token=TOKEN)
+        assert reply.status == 401
+        assert reply.headers["www-authenticate"] == "Bearer"
+        assert TOKEN not in reply.body.decode()
+
+
+# -- Bounds ----------------------------------------------------------------------------------------
+
+
+def test_so_many_connections_are_served_and_one_more_is_turned_away() -> None:
+    async def run() -> tuple[list[Reply], int]:
+        control = Control(ControlSettings(path="x.sock"), TABLE)
+        waiting = []
+        for _ in range(MAX_CONNECTIONS):
+            reader, wire = asyncio.StreamReader(), Wire()
+            waiting.append(asyncio.ensure_future(control.serve(reader, _writer(reader, wire))))
+        await asyncio.sleep(0)
+        reader, wire = asyncio.StreamReader(), Wire()
+        await control.serve(reader, _writer(reader, wire))
+        assert wire.is_closed
+        still = sum(not task.done() for task in waiting)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        return replies(wire.data), still
+
+    found, still = asyncio.run(run())
+    assert [reply.status for reply in found] == [503]
+    assert still == MAX_CONNECTIONS, "the others stay"
+
+
+def _writer(reader: asyncio.StreamReader, wire: Wire) -> asyncio.StreamWriter:
+    protocol = asyncio.StreamReaderProtocol(reader)
+    protocol.connection_made(wire)
+    return asyncio.StreamWriter(wire, protocol, reader, asyncio.get_running_loop())
+
+
+def test_a_mapping_is_asked_for_with_an_example() -> None:
+    assert parse_mapping(b'{"a": 1}', "x") == {"a": 1}
+    for body in (b"", b"[]", b"{}", b"5"):
+        with pytest.raises(RefusedError, match="such as x"):
+            parse_mapping(body, "x")

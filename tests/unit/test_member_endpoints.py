@@ -1,0 +1,102 @@
+"""What a member says of itself before it has begun, and what its endpoints are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node.control import RefusedError
+from node.member import Member, tune_collector
+from node.member_endpoints import endpoints
+from node.member_settings import load_member
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def member(**flags: str) -> Member:
+    words = {f"--{name}": value for name, value in flags.items()}
+    return Member(load_member({"--name": "n0", **words}, {}).settings, lambda _line: None)
+
+
+def ask(asked: Member, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    answer = endpoints(asked)[path][method](json.dumps(body).encode() if body is not None else b"")
+    return answer.status, json.loads(answer.body)
+
+
+def test_a_member_that_is_not_bound_yet_has_a_state() -> None:
+    status, state = ask(member(stack="tcp", cluster="demo"), "GET", "/state")
+    assert status == 200
+    assert (state["name"], state["state"], state["view"]) == ("n0", "new", None)
+    assert (state["cluster"], state["stack"], state["timing"]) == ("demo", "tcp", "fast")
+    assert "short" not in state
+    assert state["workload"]["running"] is False
+
+
+def test_a_member_that_is_not_in_its_group_is_alive_and_not_ready() -> None:
+    assert ask(member(), "GET", "/livez") == (200, {"live": True})
+    assert ask(member(), "GET", "/readyz") == (503, {"ready": False, "state": "new"})
+
+
+def test_a_member_that_is_not_bound_yet_can_be_scraped() -> None:
+    text = endpoints(member())["/metrics"]["GET"](b"").body.decode()
+    assert "stormcast_connected 0.0" in text
+    assert 'member="n0"' in text
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/attributes", {"xmit_interval": "1s"}),
+        ("/workload", {"do": "multicast"}),
+        ("/probes", {"DISCARD": {}}),
+        ("/consume", {"consuming": False}),
+    ],
+)
+def test_what_needs_a_running_stack_is_refused_without_one(path: str, body: object) -> None:
+    with pytest.raises(RefusedError) as caught:
+        ask(member(), "POST", path, body)
+    assert caught.value.status == 409
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "remedy"),
+    [
+        ("/consume", {"consuming": "no"}, "true or false"),
+        ("/consume", {}, "such as"),
+        ("/attributes", ["x"], "such as"),
+        ("/probes", None, "such as"),
+        ("/workload", {"do": "multicas"}, "write unicast or multicast"),
+    ],
+)
+def test_a_body_that_cannot_be_meant_is_refused(path: str, body: object, remedy: str) -> None:
+    with pytest.raises(Exception, match=remedy):
+        ask(member(), "POST", path, body)
+
+
+def test_stopping_what_does_not_run_stops_nothing() -> None:
+    assert ask(member(), "POST", "/workload/stop") == (200, {"stopped": 0})
+
+
+def test_the_docs_list_every_endpoint() -> None:
+    text = (DOCS / "node.md").read_text()
+    table = text.partition("<!-- endpoints -->")[2].partition("<!-- /endpoints -->")[0]
+    told = set(re.findall(r"`(GET|POST) (/[a-z/]+)`", table))
+    there = endpoints(member())
+    assert told == {(method, path) for path, methods in there.items() for method in methods}
+
+
+def test_the_collector_looks_rarely() -> None:
+    import gc  # noqa: PLC0415 to be put back
+
+    before = gc.get_threshold()
+    try:
+        tune_collector()
+        assert gc.get_threshold()[0] >= 10_000
+        assert gc.get_freeze_count() > 1000
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

@@ -1,0 +1,410 @@
+"""What a member is told: the later source wins, origins are said, nonsense is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node.core.errors import ConfigError, NodeError
+from node.loads import read_load
+from node.member_options import OPTIONS, TOKEN_VARIABLE, parse_yaml
+from node.member_settings import Effective, MemberSettings, load_member, read_control
+
+TOKEN = "0123456789abcdef-secret"  # noqa: S105 of a test
+
+
+@pytest.fixture(autouse=True)
+def _in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def told(flags: dict[str, Any] | None = None, file: str = "", **environ: str) -> Effective:
+    """What flags, a file and variables (without STORMCAST_) come to."""
+    words: dict[str, Any] = dict(flags or {})
+    if file:
+        Path("x.yaml").write_text(file)
+        words["--config"] = "x.yaml"
+    return load_member(words, {f"STORMCAST_{key}": value for key, value in environ.items()})
+
+
+def origins(effective: Effective) -> dict[str, str]:
+    found: dict[str, str] = json.loads(effective.as_json())["origins"]
+    return found
+
+
+def refused(*args: Any, **rest: str) -> str:  # noqa: ANN401
+    with pytest.raises(NodeError) as caught:
+        told(*args, **rest)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+# -- Who says so -----------------------------------------------------------------------------------
+
+
+def test_without_a_word_it_is_a_member_on_udp() -> None:
+    settings_ = told().settings
+    assert (settings_.stack.name, settings_.stack.timing.name) == ("udp", "fast")
+    assert (settings_.cluster, settings_.name) == ("stormcast", "")
+    assert (settings_.journal, settings_.control, settings_.workload) == (None, None, ())
+    assert set(origins(told()).values()) == {"default", "stack udp", "timing fast"}
+
+
+def test_the_later_source_wins() -> None:
+    everywhere: dict[str, Any] = {"file": "name: a\n", "NAME": "b"}
+    assert told({"--name": "c"}, **everywhere).settings.name == "c"
+    assert told(**everywhere).settings.name == "b"
+    assert told(file="name: a\n").settings.name == "a"
+
+
+def test_each_value_says_where_it_is_from() -> None:
+    found = told(
+        {"--name": "c", "--set": ["FD_ALL3.timeout=3s"]},
+        "cluster: demo\nprotocols: {GMS: {join_timeout: 1s}, UDP: {ip_ttl: 1}}\n",
+        RUN_FOR="5s",
+        SET_UDP__BIND_ADDR="127.0.0.1",
+    )
+    where = origins(found)
+    assert {
+        key: where[key]
+        for key in (
+            "name", "cluster", "run_for", "leave_timeout", "protocols.FD_ALL3.timeout",
+            "protocols.FD_ALL3.interval", "protocols.UNICAST3.sync", "protocols.GMS.join_timeout",
+            "protocols.UDP.bind_addr", "protocols.UDP.ip_ttl", "protocols.UDP.bind_port",
+        )
+    } == {
+        "name": "flag --name",
+        "cluster": "file x.yaml",
+        "run_for": "environment STORMCAST_RUN_FOR",
+        "leave_timeout": "default",
+        "protocols.FD_ALL3.timeout": "flag --set",
+        "protocols.FD_ALL3.interval": "timing fast",
+        "protocols.UNICAST3.sync": "stack udp",
+        "protocols.GMS.join_timeout": "file x.yaml",
+        "protocols.UDP.bind_addr": "environment STORMCAST_SET_UDP__BIND_ADDR",
+        "protocols.UDP.ip_ttl": "file x.yaml",
+        "protocols.UDP.bind_port": "default",
+    }  # fmt: skip
+    assert found.settings.stack.of("FD_ALL3").timeout == 3.0
+
+
+def test_of_one_setting_the_later_source_wins_too() -> None:
+    file = "protocols: {UDP: {bind_addr: 1.1.1.1}}\n"
+    flags = {"--set": ["UDP.bind_addr=3.3.3.3"]}
+    for effective, expected in (
+        (told(flags, file, SET_UDP__BIND_ADDR="2.2.2.2"), "3.3.3.3"),
+        (told({"--bind-addr": "4.4.4.4"}, file, SET_UDP__BIND_ADDR="2.2.2.2"), "4.4.4.4"),
+        (told(flags, file, BIND_ADDR="2.2.2.2"), "3.3.3.3"),
+        (told({}, file, SET_UDP__BIND_ADDR="2.2.2.2"), "2.2.2.2"),
+        (told({}, file, BIND_ADDR="5.5.5.5"), "5.5.5.5"),
+        (told({}, file), "1.1.1.1"),
+    ):
+        assert effective.settings.stack.of("UDP").bind_addr == expected
+
+
+@pytest.mark.parametrize("stack", ["udp", "tcp", "tcp-nio2"])
+def test_address_and_port_are_for_whichever_transport_there_is(stack: str) -> None:
+    flags = {"--stack": stack, "--bind-addr": "127.0.0.1", "--port": "7801"}
+    config = told(flags).settings.stack.transport_config
+    assert (config.bind_addr, config.bind_port) == ("127.0.0.1", 7801)
+
+
+def test_initial_hosts_are_for_a_stack_that_is_told() -> None:
+    hosts = "10.0.0.1[7800],10.0.0.2[7800]"
+    config = told({"--stack": "tcp", "--initial-hosts": hosts}).settings.stack.of("STATIC")
+    assert config.initial_hosts == hosts
+    assert "use a stack with STATIC" in refused({"--initial-hosts": hosts})
+
+
+def test_text_becomes_what_a_setting_is() -> None:
+    stack = told(
+        {
+            "--stack": "tcp",
+            "--set": [
+                "TCP.bind_port=7800", "TCP.tcp_nodelay=false", "TCP.send_buffer=1MiB",
+                "TCP.linger=-1", "MFC.min_threshold=0.4", "FD_ALL3.timeout=2500ms",
+                "STATIC.initial_hosts=a[1],b[2]",
+            ],
+        }
+    ).settings.stack  # fmt: skip
+    tcp = stack.of("TCP")
+    assert (tcp.bind_port, tcp.tcp_nodelay, tcp.send_buffer, tcp.linger) == (7800, False, 2**20, -1)
+    assert (stack.of("MFC").min_threshold, stack.of("FD_ALL3").timeout) == (0.4, 2.5)
+    assert stack.of("STATIC").initial_hosts == "a[1],b[2]"
+
+
+def test_a_generation_of_unicast_says_what_set_it() -> None:
+    found = told({"--unicast": "UNICAST3-SYNC", "--stack": "tcp"})
+    assert found.settings.stack.unicast_config.sync == "spaced"  # type: ignore[attr-defined]
+    assert origins(found)["protocols.UNICAST3.sync"] == "flag --unicast"
+
+
+def test_a_museum_stack_takes_historical_flaws() -> None:
+    found = told(file="stack: group-museum\nhistorical: {conn_ids: none}\n")
+    assert found.settings.stack.unicast_config.historical.conn_ids == "none"
+    assert origins(found)["historical.conn_ids"] == "file x.yaml"
+    assert "museum" in refused(file="historical: {conn_ids: none}\n")
+
+
+# -- Print and take again --------------------------------------------------------------------------
+
+
+def again(effective: Effective) -> MemberSettings:
+    Path("again.yaml").write_text(effective.as_yaml())
+    return load_member({"--config": "again.yaml"}, {}).settings
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"--stack": "tcp-no-retransmit", "--timing": "compatible"},
+        {"--stack": "mcast", "--journal": "j", "--control": "unix:/tmp/x: y.sock", "--name": "1.5"},
+        {"--name": "on", "--cluster": "null", "--run-for": "90min", "--outbox-bytes": "1MiB"},
+        {"--unicast": "UNICAST4", "--set": ["UDP.bind_addr=match-interface:eth.*, lo # x"]},
+    ],
+)
+def test_what_is_printed_is_taken_again_and_means_the_same(flags: dict[str, Any]) -> None:
+    effective = told(flags)
+    assert again(effective) == effective.settings
+    assert yaml.safe_load(effective.as_yaml()) == json.loads(effective.as_json())["settings"]
+
+
+@settings(max_examples=15)
+@given(
+    text=st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=30),
+    seconds=st.integers(1, 10**7).map(lambda number: f"{number}us"),
+    size=st.integers(1, 8 << 20),
+)
+def test_whatever_is_said_is_taken_again(text: str, seconds: str, size: int) -> None:
+    effective = load_member(
+        {
+            "--stack": "tcp",
+            "--set": [f"STATIC.repeat_interval={seconds}"],
+            "--journal": text,
+            "--outbox-bytes": str(size),
+        },
+        {},
+    )
+    content = parse_yaml(effective.as_yaml(), "it")
+    assert content["journal"]["directory"] == text
+    assert again(effective) == effective.settings
+
+
+def test_a_workload_is_printed_and_taken_again() -> None:
+    Path("load.yaml").write_text("- {do: multicast, rate: 100/s, size: 10B..2KiB}\n")
+    effective = told({"--workload": "load.yaml"})
+    assert again(effective) == effective.settings
+    assert effective.settings.workload == (
+        read_load({"do": "multicast", "rate": "100/s", "size": "10B..2KiB"}),
+    )
+    Path("scenario.yaml").write_text("name: x\nworkload:\n- {do: multicast, rate: 100/s}\n")
+    assert len(told(WORKLOAD="scenario.yaml").settings.workload) == 1
+
+
+def test_every_line_says_where_it_is_from() -> None:
+    lines = [line for line in told().as_yaml().splitlines() if not line.startswith("#")]
+    values = [line for line in lines if not line.endswith(":")]
+    assert len(values) > 80
+    assert all("  # " in line for line in values)
+
+
+# -- Secrets ---------------------------------------------------------------------------------------
+
+
+def test_a_token_is_never_shown() -> None:
+    Path("token").write_text(f"{TOKEN}\n")
+    for effective in (
+        told({"--control": "0.0.0.0:9000"}, CONTROL_TOKEN=TOKEN),
+        told({"--control": "0.0.0.0:9000", "--control-token-file": "token"}),
+    ):
+        assert effective.settings.control is not None
+        assert effective.settings.control.token == TOKEN
+        shown = effective.as_yaml() + effective.as_json() + repr(effective)
+        assert TOKEN not in shown
+        assert "the token is not shown" in shown
+
+
+@pytest.mark.parametrize(
+    "token", ["short", "with spaces in it, really", "ümlaut-is-no-plain-letter"]
+)
+def test_a_token_that_could_be_guessed_or_not_be_sent_is_refused(token: str) -> None:
+    text = refused({"--control": "0.0.0.0:9000"}, CONTROL_TOKEN=token)
+    assert "16 or more" in text
+    assert token not in text
+    Path("token").write_text(token)
+    assert token not in refused({"--control": "0.0.0.0:9000", "--control-token-file": "token"})
+
+
+def test_there_is_one_token() -> None:
+    Path("token").write_text(TOKEN)
+    flags = {"--control": "127.0.0.1:9", "--control-token-file": "token"}
+    assert "keep one" in refused(flags, CONTROL_TOKEN=TOKEN)
+    assert "no such file" in refused({"--control-token-file": "nowhere"}).lower()
+    Path("token").write_text("")
+    assert "16 or more" in refused(flags), "an empty file is no way to go without"
+
+
+def test_a_token_has_no_flag() -> None:
+    assert not [option for option in OPTIONS if option.key == "control.token"]
+    assert TOKEN_VARIABLE not in {option.variable for option in OPTIONS}
+
+
+# -- The control address ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "path"),
+    [
+        ("127.0.0.1:9000", "127.0.0.1", 9000, ""),
+        ("localhost:0", "127.0.0.1", 0, ""),
+        ("[::1]:9000", "::1", 9000, ""),
+        ("unix:/run/x.sock", "", 0, "/run/x.sock"),
+        ("unix:x.sock", "", 0, "x.sock"),
+    ],
+)
+def test_where_it_listens(text: str, host: str, port: int, path: str) -> None:
+    control = read_control(text)
+    assert (control.host, control.port, control.path) == (host, port, path)
+    assert control.is_loopback
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0:9000", "[::]:9000", "198.18.0.2:9000"])
+def test_where_others_reach_it_it_needs_a_token(text: str) -> None:
+    with pytest.raises(ConfigError, match="it needs a token"):
+        read_control(text)
+    assert not read_control(text, TOKEN).is_loopback
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("9000", "HOST:PORT"),
+        ("127.0.0.1:", "HOST:PORT"),
+        ("127.0.0.1:http", "HOST:PORT"),
+        ("127.0.0.1:65536", "0..65535"),
+        ("example.org:9000", "no address"),
+        ("127.0.0.1:٩", "HOST:PORT"),
+        ("unix:", "unix:/path"),
+        ("unix:/" + "x" * 107, "shorter"),
+    ],
+)
+def test_an_address_that_is_none(text: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=r"control\.address") as caught:
+        read_control(text)
+    assert remedy in str(caught.value)
+
+
+# -- Nonsense --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "remedy"),
+    [
+        ("nam: x\n", "file x.yaml: unknown key nam; did you mean name?"),
+        ("journal: {dir: x}\n", "journal: unknown key dir"),
+        ("journal: x\n", "write a mapping"),
+        ("jurnal: {directory: x}\n", "did you mean journal?"),
+        ("protocols: {UPD: {x: 1}}\n", "did you mean UDP?"),
+        ("protocols: {UDP: {bind_adr: x}}\n", "did you mean bind_addr?"),
+        ("protocols: {UDP: 5}\n", "write a mapping"),
+        ("protocols: [UDP]\n", "write a mapping"),
+        ("workload: [{do: multicas}]\n", "write unicast or multicast"),
+        ("name: 5\n", "write text"),
+        ("name: on\n", "write text"),
+        ("run_for: 5\n", "a duration with its unit"),
+        ("name: a\nname: b\n", "x.yaml:2: not YAML: the key name is there twice"),
+        ("protocols: {UDP: {ip_ttl: 1, ip_ttl: 2}}\n", "ip_ttl is there twice"),
+        ("name: [\n", "not YAML"),
+        ("- name\n", "write a mapping"),
+        ("name: a\x00b\n", "not YAML"),
+        ("stack: upd\n", "did you mean udp?"),
+        ("timing: fats\n", "did you mean fast?"),
+        ("loop: trio\n", "choose one of asyncio, uvloop"),
+        ("unicast: UNICAST5\n", "choose one of UNICAST, "),
+        ("verify: some\n", "choose one of all, one, none"),
+        ("name: a b\n", "write letters"),
+        ("cluster: ''\n", "write letters"),
+        ("seed: -1\n", "not negative"),
+        ("leave_timeout: 0s\n", "give it 1s"),
+        ("journal: {directory: j, limit_bytes: 1KiB}\n", "journal.limit_bytes"),
+        ("journal: {directory: j, when_full: explode}\n", "journal.when_full"),
+        ("outbox_bytes: 0\n", "outbox_bytes"),
+        ("max_frame: 1GiB\n", "max_frame"),
+        ("[" * 5000, "not YAML"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_meant(file: str, remedy: str) -> None:
+    assert remedy in refused(file=file)
+
+
+def test_a_file_that_cannot_be_read() -> None:
+    for flags, remedy in (
+        ({"--config": "nowhere.yaml"}, "nowhere.yaml"),
+        ({"--config": "."}, "name a file"),
+        ({"--workload": "nowhere.yaml"}, "flag --workload"),
+    ):
+        assert remedy in refused(flags)
+    Path("latin.yaml").write_bytes(b"name: \xe9\n")
+    assert "UTF-8" in refused({"--config": "latin.yaml"})
+    Path("large.yaml").write_text("#" * (1 << 21))
+    assert "write less" in refused({"--config": "large.yaml"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("NAM", "x", "STORMCAST_NAM: no such setting; did you mean STORMCAST_NAME?"),
+        ("CONTROL_TOKE", "x", "did you mean STORMCAST_CONTROL_TOKEN?"),
+        ("SET_UDP_BIND_ADDR", "x", "STORMCAST_SET_PROTOCOL__KEY"),
+        ("SET_UPD__BIND_ADDR", "x", "did you mean UDP?"),
+        ("SET_UDP__BIND_ADR", "x", "did you mean bind_addr?"),
+        ("SET_UDP__IP_TTL", "many", "ip_ttl is 'many'"),
+        ("RUN_FOR", "5", "STORMCAST_RUN_FOR is '5': write a duration"),
+        ("PORT", "http", "bind_port is 'http'"),
+        ("MAX_BATCH", "5.5", "whole number"),
+    ],
+)
+def test_a_variable_that_cannot_be_meant(name: str, value: str, remedy: str) -> None:
+    assert remedy in refused(**{name: value})
+
+
+def test_what_kubernetes_adds_for_a_service_is_not_for_us() -> None:
+    found = told(
+        PORT="tcp://10.0.0.1:7800",
+        SERVICE_HOST="10.0.0.1",
+        SERVICE_PORT="7800",
+        SERVICE_PORT_MEMBER="7800",
+        PORT_7800_TCP="tcp://10.0.0.1:7800",
+        PORT_7800_TCP_ADDR="10.0.0.1",
+        NODE_SERVICE_HOST="10.0.0.1",
+        NODE_PORT="tcp://10.0.0.1:7800",
+    )
+    assert found.settings == told().settings
+    assert told(PORT="7805").settings.stack.transport_config.bind_port == 7805
+
+
+@pytest.mark.parametrize(
+    ("flags", "remedy"),
+    [
+        ({"--set": ["UDP.bind_addr"]}, "write PROTOCOL.key=value"),
+        ({"--set": ["bind_addr=x"]}, "write PROTOCOL.key=value"),
+        ({"--set": ["=x"]}, "write PROTOCOL.key=value"),
+        ({"--set": ["UDP.ip_ttl=1", "UDP.ip_ttl=2"]}, "given twice"),
+        ({"--set": ["UDP.bind_addr=x"], "--bind-addr": "y"}, "keep one"),
+        ({"--set": ["TCP.bind_addr=x"]}, "flag --set: TCP.bind_addr: stack udp has no protocol"),
+        ({"--set": ["UDP.ip_ttl=256"]}, "ip_ttl is 256"),
+        ({"--port": "70000"}, "bind_port is 70000"),
+        ({"--run-for": "5"}, "--run-for is '5': write a duration"),
+        ({"--name": "-x"}, "write letters"),
+    ],
+)
+def test_a_flag_that_cannot_be_meant(flags: dict[str, Any], remedy: str) -> None:
+    assert remedy in refused(flags)
