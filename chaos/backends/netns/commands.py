@@ -1,0 +1,239 @@
+"""The commands that make, change and remove the network of a rig, and that start its members.
+
+Pure functions from names to words: what is run can be read and tested without root.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from chaos.backends.netns.names import (
+    BRIDGE,
+    PREFIX4,
+    PREFIX6,
+    RunId,
+    address4,
+    address6,
+)
+
+DEVICE: Final = "eth0"
+"""What a member's link is called in its own namespace, where only it can see it."""
+ROOM: Final = 9000
+"""The MTU of the bridge: the largest that a link may be set to."""
+
+
+class Command(NamedTuple):
+    """A program with its words, and what it reads."""
+
+    argv: tuple[str, ...]
+    stdin: str = ""
+
+
+def port(index: int) -> str:
+    """The bridge's end of a member's link."""
+    return f"m{index}"
+
+
+def batch(lines: Iterable[str], namespace: str | None = None) -> Command:
+    """Many `ip` commands in one process, all in one namespace."""
+    where = ("-n", namespace) if namespace else ()
+    return Command(("ip", *where, "-batch", "-"), "".join(f"{line}\n" for line in lines))
+
+
+def make_network(run: RunId, names: Sequence[str]) -> list[Command]:
+    """Namespaces, a bridge, and a link with addresses to each member."""
+    spaces = [run.namespace(name) for name in (BRIDGE, *names)]
+    bridge = spaces[0]
+    return [
+        batch(f"netns add {space}" for space in spaces),
+        batch(_bridge(run, names), bridge),
+        *(batch(_link(index), space) for index, space in enumerate(spaces[1:])),
+    ]
+
+
+def _bridge(run: RunId, names: Sequence[str]) -> list[str]:
+    lines = [
+        # Without snooping a multicast goes to every port: nothing has to be learned first, and
+        # nothing that was learned can be out of date after a partition.
+        f"link add br0 mtu {ROOM} type bridge mcast_snooping 0 stp_state 0 forward_delay 0",
+        "link set br0 addrgenmode none",
+    ]
+    for index, name in enumerate(names):
+        space = run.namespace(name)
+        # The far end is made where it belongs: no name is ever used outside our namespaces.
+        lines += [
+            f"link add {port(index)} type veth peer name {DEVICE} netns {space}",
+            f"link set {port(index)} addrgenmode none master br0 up",
+        ]
+    return [*lines, "link set br0 up"]
+
+
+def _link(index: int) -> list[str]:
+    return [
+        "link set lo up",
+        # No link-local address: whoever binds to an interface finds the one that we gave it.
+        f"link set {DEVICE} addrgenmode none",
+        f"addr add {address4(index)}/{PREFIX4} dev {DEVICE}",
+        # Nobody else can have it: asking first would keep it from being used for two seconds.
+        f"addr add {address6(index)}/{PREFIX6} dev {DEVICE} nodad",
+        f"link set {DEVICE} up",
+    ]
+
+
+def remove_namespaces(spaces: Iterable[str]) -> Command:
+    """Remove namespaces, and go on where one is gone already."""
+    made = batch(f"netns del {space}" for space in spaces)
+    return Command(("ip", "-force", *made.argv[1:]), made.stdin)
+
+
+def set_mtu(run: RunId, name: str, index: int, size: int) -> list[Command]:
+    """Both ends of a member's link: neither side sends, nor takes, anything larger."""
+    return [
+        batch([f"link set {DEVICE} mtu {size}"], run.namespace(name)),
+        batch([f"link set {port(index)} mtu {size}"], run.namespace(BRIDGE)),
+    ]
+
+
+def inside(space: str, argv: Sequence[str]) -> tuple[str, ...]:
+    """A program in a namespace. It takes the place of `ip`: same pid."""
+    return ("ip", "netns", "exec", space, *argv)
+
+
+def bound_to_me(argv: Sequence[str]) -> tuple[str, ...]:
+    """A program that the kernel kills, even when it is stopped, as soon as we are gone."""
+    return ("setpriv", "--pdeathsig", "KILL", *argv)
+
+
+# -- What is cut off ---------------------------------------------------------------------------
+
+
+def cut_rules(run: RunId, blocked: Sequence[int]) -> str:
+    """The nft file by which a member hears nothing from those with the given places.
+
+    It replaces the table of this run as a whole, in one transaction: no packet sees half of it.
+    Cutting where a packet comes in, and nowhere else, lets a one-way cut be one, lets it concern
+    multicasts too, and counts each packet once. Faults that end by themselves fit in here as maps
+    whose elements time out.
+    """
+    table = f"table inet {run.table}"
+    # To delete a table that is not there is an error: so make sure that it is.
+    lines = [table, f"delete {table}"]
+    if blocked:
+        lines += [
+            f"{table} {{",
+            "\tchain input {",
+            "\t\ttype filter hook input priority raw; policy accept;",
+            *(f"\t\tip saddr {address4(index)} counter drop" for index in blocked),
+            *(f"\t\tip6 saddr {address6(index)} counter drop" for index in blocked),
+            "\t}",
+            "}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def cut(run: RunId, name: str, blocked: Sequence[int]) -> Command:
+    """Have a member hear nothing from those with the given places, and the others again."""
+    return Command(inside(run.namespace(name), ("nft", "-f", "-")), cut_rules(run, blocked))
+
+
+def count_cut(run: RunId, name: str) -> Command:
+    """Ask what the rules at a member have dropped."""
+    words = ("nft", "-j", "list", "table", "inet", run.table)
+    return Command(inside(run.namespace(name), words))
+
+
+def read_counts(text: str, members: int) -> dict[int, int]:
+    """Packets dropped so far, by the place of who sent them, of an answer to `count_cut`."""
+    places = {address(index): index for index in range(members) for address in (address4, address6)}
+    counts: dict[int, int] = {}
+    for item in json.loads(text)["nftables"]:
+        words: dict[str, Any] = {}
+        for part in item.get("rule", {}).get("expr", ()):
+            words |= part
+        if "match" in words and "counter" in words:
+            index = places[words["match"]["right"]]
+            counts[index] = counts.get(index, 0) + words["counter"]["packets"]
+    return counts
+
+
+# -- Members -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSpec:
+    """How one incarnation of a member is started."""
+
+    name: str
+    address: str
+    folder: Path
+    """Its journal, its log and its control socket are in there; it is its current directory."""
+    stack: str = "udp"
+    timing: str = "fast"
+    cluster: str = "rig"
+    port: int = 7800
+    initial_hosts: tuple[str, ...] = ()
+    """Empty: the stack finds its members itself."""
+    protocols: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Settings of protocols, by their names."""
+    journal: Path | None = None
+    """None: in its folder."""
+    flags: tuple[str, ...] = ()
+    """Further words for the command."""
+
+
+CONTROL: Final = "control.sock"
+"""Relative to the member's folder: the path of a unix socket may have no more than 107 bytes."""
+
+
+def where(address: str, port_number: int) -> str:
+    """An address as the setting `initial_hosts` has it."""
+    return f"{address}[{port_number}]"
+
+
+def member_argv(python: str, spec: MemberSpec) -> tuple[str, ...]:
+    """The words that start a member."""
+    words = {
+        "--stack": spec.stack,
+        "--timing": spec.timing,
+        "--name": spec.name,
+        "--cluster": spec.cluster,
+        "--bind-addr": spec.address,
+        "--port": str(spec.port),
+        "--journal": str(spec.journal or spec.folder / "journal"),
+        "--control": f"unix:{CONTROL}",
+    }
+    if spec.initial_hosts:
+        words["--initial-hosts"] = ",".join(spec.initial_hosts)
+    settings = [
+        f"{protocol}.{key}={_plain(value)}"
+        for protocol, values in spec.protocols.items()
+        for key, value in values.items()
+    ]
+    return (
+        python,
+        "-m",
+        "stormcast",
+        "node",
+        *(word for pair in words.items() for word in pair),
+        *(word for setting in settings for word in ("--set", setting)),
+        *spec.flags,
+    )
+
+
+def _plain(value: object) -> str:
+    """A value as it is written in YAML."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def small_disk(run: RunId, folder: Path, size: int) -> Command:
+    """A file system of its own, which is soon full. Named so that it is known for ours."""
+    return Command(("mount", "-t", "tmpfs", "-o", f"size={size}", str(run), str(folder)))
+
+
+def remove_disk(folder: Path) -> Command:
+    """Remove what `small_disk` made; whoever still reads it keeps it until then."""
+    return Command(("umount", "--lazy", str(folder)))

@@ -1,0 +1,46 @@
+"""What rigs left behind whose process was killed: found by name, and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from chaos.backends.netns import commands
+from chaos.backends.netns.names import RunId
+from chaos.backends.netns.network import namespaces, remove_spaces
+from chaos.backends.netns.running import Run, run_command
+
+_MOUNTS = Path("/proc/self/mounts")
+
+
+def _has_no_owner(run: RunId) -> bool:
+    return not run.has_owner()
+
+
+def leftovers(
+    do: Run = run_command, is_left: Callable[[RunId], bool] = _has_no_owner
+) -> tuple[list[str], list[Path]]:
+    """Namespaces and mounted folders of runs whose process is gone (or that `is_left` names)."""
+
+    def mine(name: str) -> bool:
+        run = RunId.parse(name)
+        return run is not None and is_left(run)
+
+    mounts = [line.split()[:2] for line in _MOUNTS.read_text().splitlines()]
+    folders = [_path(folder) for source, folder in mounts if mine(source)]
+    return [space for space in namespaces(do) if mine(space)], folders
+
+
+def clean(do: Run = run_command, is_left: Callable[[RunId], bool] = _has_no_owner) -> list[str]:
+    """Remove what killed rigs left behind; returns what that was. Rigs that live keep theirs."""
+    spaces, folders = leftovers(do, is_left)
+    remove_spaces(spaces, do)
+    for folder in folders:
+        command = commands.remove_disk(folder)
+        do(command.argv, command.stdin)
+    return [*spaces, *map(str, folders)]
+
+
+def _path(word: str) -> Path:
+    """A folder as the kernel writes it: what would split the line is an octal escape."""
+    return Path(word.encode().decode("unicode_escape"))

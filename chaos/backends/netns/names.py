@@ -1,0 +1,99 @@
+"""What things of a rig are called: so what a killed one left behind is known for what it is.
+
+A run is named after the process that owns it: its pid, and when that process was started, because
+pids come back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from typing import Final
+
+BRIDGE: Final = "bridge"
+"""The namespace of the bridge; no member can be called so."""
+MAX_MEMBERS: Final = 256
+"""As in a scenario."""
+_FIRST4: Final = IPv4Address("198.18.0.2")
+_FIRST6: Final = IPv6Address("fd00:5c::2")
+PREFIX4: Final = 15
+PREFIX6: Final = 64
+
+_RUN: Final = re.compile(r"sc(\d{1,10})-(\d{1,20})-(\d{1,6})(?:-(.+))?")
+_MEMBER: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
+_counter = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class RunId:
+    """One rig of one process."""
+
+    pid: int
+    started: int
+    """When that process started, in clock ticks since boot."""
+    number: int
+    """Which of its rigs."""
+
+    @classmethod
+    def next(cls) -> RunId:
+        """A new one, of this process."""
+        pid = os.getpid()
+        started = start_of(pid)
+        assert started is not None, "this process runs"
+        return cls(pid, started, next(_counter))
+
+    @classmethod
+    def parse(cls, text: str) -> RunId | None:
+        """The run that something is called after; None if it is not ours."""
+        matched = _RUN.fullmatch(text)
+        return cls(*map(int, matched.groups()[:3])) if matched else None
+
+    def __str__(self) -> str:
+        return f"sc{self.pid}-{self.started}-{self.number}"
+
+    @property
+    def table(self) -> str:
+        """The nft table of this run: a word, where a dash would be a minus."""
+        return str(self).replace("-", "_")
+
+    def namespace(self, name: str) -> str:
+        """The namespace of a member, or of the bridge."""
+        return f"{self}-{name}"
+
+    def has_owner(self) -> bool:
+        """Whether the process that made it still runs."""
+        return start_of(self.pid) == self.started
+
+
+def start_of(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None if it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the program's name in parentheses, and may hold anything.
+    fields = text[text.rindex(")") + 2 :].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def check_names(names: tuple[str, ...]) -> None:
+    """Refuse what cannot be the names of the members of one rig."""
+    assert 1 <= len(names) <= MAX_MEMBERS, f"{len(names)} members: 1..{MAX_MEMBERS} fit"
+    assert len(set(names)) == len(names), f"two members have one name: {' '.join(names)}"
+    for name in names:
+        assert _MEMBER.fullmatch(name), f"{name!r}: small letters, digits and dashes"
+        assert name != BRIDGE, f"{name!r} is the name of the bridge"
+
+
+def address4(index: int) -> str:
+    """The IPv4 address of the member with this place."""
+    return str(_FIRST4 + index)
+
+
+def address6(index: int) -> str:
+    """The IPv6 address of the member with this place."""
+    return str(_FIRST6 + index)

@@ -1,0 +1,147 @@
+"""One incarnation of a member: a process, told what to do by signals.
+
+The kernel kills it when the thread that started it ends, however that came about, and even while it
+is stopped: so nobody stays paused behind a rig that died.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+POLL_SECONDS: Final = 0.005
+STOP_SECONDS: Final = 15.0
+"""How long a process that was asked to end may take, unless said otherwise."""
+LOG_LINES: Final = 15
+SETTINGS: Final = "STORMCAST_"
+"""How the variables begin that set a member."""
+
+
+class Process:
+    """A process that was started, and its log."""
+
+    def __init__(
+        self, argv: Sequence[str], folder: Path, label: str, environment: Mapping[str, str]
+    ) -> None:
+        self.argv = tuple(argv)
+        self.log = folder / f"{label}.log"
+        """What it wrote to stderr, and to stdout."""
+        self.is_paused = False
+        with self.log.open("ab") as log:
+            self._popen = subprocess.Popen(  # noqa: S603 our own words, and no shell
+                self.argv,
+                cwd=folder,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._popen.poll() is None
+
+    @property
+    def code(self) -> int | None:
+        """How it ended: its exit code, or minus the signal; None while it runs."""
+        return self._popen.poll()
+
+    def stop(self, timeout: float = STOP_SECONDS) -> int:
+        """Ask it to end and wait; returns its exit code."""
+        self.resume()
+        self._signal(signal.SIGTERM)
+        return self.wait(timeout)
+
+    def wait(self, timeout: float = STOP_SECONDS) -> int:
+        """Wait for its end; returns its exit code. TimeoutError if it does not come."""
+        try:
+            return self._popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(
+                f"pid {self.pid} runs on after {timeout:g}s\n{self.tail()}"
+            ) from None
+
+    def kill(self) -> None:
+        """End it at once, paused or not."""
+        self._signal(signal.SIGKILL)
+        self._popen.wait()
+        self.is_paused = False
+
+    def pause(self) -> None:
+        """Have it do nothing, and return when it does nothing."""
+        if not self.is_alive:
+            return
+        self._signal(signal.SIGSTOP)
+        self.is_paused = True
+        until(
+            lambda: _state(self.pid) in ("T", None), 5.0, lambda: f"pid {self.pid} is not stopped"
+        )
+
+    def resume(self) -> None:
+        """Have it go on."""
+        if self.is_paused:
+            self._signal(signal.SIGCONT)
+            self.is_paused = False
+
+    def rss(self) -> int:
+        """Bytes of memory that it occupies."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise ProcessLookupError(f"pid {self.pid} is gone")
+
+    def tail(self, lines: int = LOG_LINES) -> str:
+        """The last lines of its log."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Popen knows whether it was waited for, so a pid that is somebody else's now is not struck.
+        self._popen.send_signal(number)
+
+
+def _state(pid: int) -> str | None:
+    """The letter of a process's state; None if it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text[text.rindex(")") + 2]
+
+
+def until(
+    is_done: Callable[[], bool],
+    timeout: float,
+    explain: Callable[[], str],
+    poll: float = POLL_SECONDS,
+) -> None:
+    """Wait until something is so; TimeoutError with the explanation if it is not so in time."""
+    deadline = time.monotonic() + timeout
+    while not is_done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {timeout:g}s: {explain()}")
+        time.sleep(poll)
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Ours, with what concerns Python: this very tree, whichever one is installed. Without what
+    would set a member: only its rig does that."""
+    tree = str(Path(__file__).parents[3])
+    paths = [tree, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
+    return {
+        **ours,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONUNBUFFERED": "1",
+        **extra,
+    }

@@ -1,0 +1,113 @@
+"""What cannot work is refused at the start: one line that says what to do, and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from chaos.backends.netns.process import environment
+from tests.integration.members import NAMES, group
+
+TIMEOUT = 20.0
+
+
+def refused(folder: Path, *flags: str, within: Sequence[str] = ()) -> str:
+    """Start a member that cannot start; returns the one line that it says."""
+    argv = [*within, sys.executable, "-m", "stormcast", "node", *flags]
+    done = subprocess.run(  # noqa: S603 our own words
+        argv, cwd=folder, env=environment({}), capture_output=True, text=True, timeout=TIMEOUT,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("stormcast node: ")
+    assert "Traceback" not in line
+    return line.removeprefix("stormcast node: ")
+
+
+@pytest.mark.parametrize(
+    ("stack", "kind", "key"),
+    [("udp", socket.SOCK_DGRAM, "UDP"), ("tcp", socket.SOCK_STREAM, "TCP")],
+)
+def test_a_port_in_use(stack: str, kind: socket.SocketKind, key: str, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET, kind) as taken:
+        taken.bind(("127.0.0.1", 0))
+        if kind == socket.SOCK_STREAM:
+            taken.listen()
+        port = str(taken.getsockname()[1])
+        line = refused(
+            tmp_path, "--stack", stack, "--bind-addr", "127.0.0.1", "--port", port,
+            "--set", f"{key}.port_range=0",
+        )  # fmt: skip
+    assert port in line
+    assert "in use" in line
+    assert "choose another" in line
+
+
+def test_an_unknown_interface(tmp_path: Path) -> None:
+    line = refused(tmp_path, "--bind-addr", "nosuch0")
+    assert "nosuch0" in line
+    assert "lo" in line.replace(",", " ").split(), "those that there are are named"
+
+
+def test_an_address_that_no_interface_has(tmp_path: Path) -> None:
+    assert "198.18.99.99" in refused(tmp_path, "--bind-addr", "198.18.99.99")
+
+
+@pytest.mark.parametrize("seed", ["nosuch.invalid[7800]", "198.18.99.99", "127.0.0.1[0]"])
+def test_a_seed_that_cannot_be_one(seed: str, tmp_path: Path) -> None:
+    line = refused(
+        tmp_path, "--stack", "tcp", "--bind-addr", "127.0.0.1", "--port", "0",
+        "--initial-hosts", seed,
+    )  # fmt: skip
+    assert seed.split("[", maxsplit=1)[0] in line
+
+
+def test_a_journal_in_the_place_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    line = refused(
+        tmp_path, "--bind-addr", "127.0.0.1", "--journal", str(tmp_path / "taken" / "journal")
+    )
+    assert str(tmp_path / "taken") in line
+    assert "name a directory" in line
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving up a right of root's needs root")
+def test_a_journal_directory_that_is_not_writable(tmp_path: Path) -> None:
+    """Root may write anywhere; so this one is without just that right."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o555)
+    humble = ("setpriv", "--bounding-set", "-dac_override")
+    line = refused(closed, "--bind-addr", "127.0.0.1", "--journal", str(closed), within=humble)
+    assert str(closed) in line
+    assert "permission denied" in line.lower()
+    assert "name a directory" in line
+
+
+@pytest.mark.root
+def test_members_of_another_cluster_are_not_heard_and_said_to_be_there(tmp_path: Path) -> None:
+    """A wrong cluster name is no error that a member can know of; but it says whom it hears."""
+    with group(tmp_path, "tcp", NAMES[:2]) as rig:
+        rig.start("n0")
+        rig.wait_for_view(("n0",))
+        rig.start("n1", cluster="another")
+        rig.wait_for_view(("n1",))
+        rig.wait_until(lambda: "cluster" in rig.tail("n1"), 10.0, "it says so in its log")
+        assert rig.view("n0") != rig.view("n1")
+
+
+@pytest.mark.root
+def test_a_seed_that_does_not_answer_is_named_in_the_log(tmp_path: Path) -> None:
+    """It may come later: so the member is a group of its own meanwhile, and says why."""
+    with group(tmp_path, "tcp", NAMES[:2]) as rig:
+        absent = rig.network.address("n1")
+        rig.start("n0")
+        rig.wait_for_view(("n0",))
+        rig.wait_until(lambda: absent in rig.tail("n0", 50), 15.0, f"{absent} is named")

@@ -1,0 +1,294 @@
+"""What a rig would run, read without running it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from chaos.backends.netns import (
+    CommandError,
+    MemberSpec,
+    Network,
+    RunId,
+    member_argv,
+    probe,
+)
+from chaos.backends.netns.commands import (
+    bound_to_me,
+    cut_rules,
+    inside,
+    make_network,
+    read_counts,
+    remove_namespaces,
+    set_mtu,
+    small_disk,
+)
+from chaos.backends.netns.leftovers import leftovers
+from chaos.faults import Cut, Partition
+
+RUN = RunId(41, 7, 1)
+
+
+class Machine:
+    """Takes commands, and answers as nft and ip would where somebody needs an answer."""
+
+    def __init__(self, fails_at: str = "") -> None:
+        self.ran: list[tuple[tuple[str, ...], str]] = []
+        self.spaces: list[str] = []
+        self.dropped: dict[str, int] = {}
+        """By address."""
+        self._fails_at = fails_at
+
+    def __call__(self, argv: Sequence[str], stdin: str = "") -> str:
+        self.ran.append((tuple(argv), stdin))
+        if self._fails_at and self._fails_at in stdin:
+            raise CommandError("no")
+        if argv[-2:] == ("netns", "list"):
+            return json.dumps([{"name": space} for space in self.spaces])
+        if "list" in argv:
+            return nft_answer(self.dropped)
+        return ""
+
+    def files(self) -> dict[str, str]:
+        """The last nft file for each namespace."""
+        return {argv[3]: stdin for argv, stdin in self.ran if argv[-2:] == ("-f", "-")}
+
+
+def nft_answer(dropped: dict[str, int]) -> str:
+    """What `nft -j list table` says."""
+    rules = [
+        {"rule": {"expr": [
+            {"match": {"op": "==", "left": {"payload": {"field": "saddr"}}, "right": address}},
+            {"counter": {"packets": packets, "bytes": 60 * packets}},
+            {"drop": None},
+        ]}}
+        for address, packets in dropped.items()
+    ]  # fmt: skip
+    return json.dumps({"nftables": [{"metainfo": {}}, {"table": {}}, {"chain": {}}, *rules]})
+
+
+def test_every_name_outside_a_namespace_is_that_of_the_run() -> None:
+    for argv, stdin in make_network(RUN, ["n0", "n1"]):
+        assert argv[0] == "ip"
+        if "-n" in argv:
+            assert argv[argv.index("-n") + 1].startswith("sc41-7-1-")
+        else:
+            assert all(line.startswith("netns add sc41-7-1-") for line in stdin.splitlines())
+
+
+def test_links_are_made_inside_the_namespaces_they_belong_to() -> None:
+    _spaces, (argv, bridge), first, second = make_network(RUN, ["n0", "n1"])
+    assert argv == ("ip", "-n", "sc41-7-1-bridge", "-batch", "-")
+    assert "link add m1 type veth peer name eth0 netns sc41-7-1-n1\n" in bridge
+    assert first.argv[2] == "sc41-7-1-n0"
+    assert "addr add 198.18.0.2/15 dev eth0\n" in first.stdin
+    assert "addr add fd00:5c::3/64 dev eth0 nodad\n" in second.stdin
+
+
+def test_a_network_takes_three_commands_and_one_per_member() -> None:
+    assert len(make_network(RUN, [f"n{number}" for number in range(5)])) == 2 + 5
+
+
+def test_two_hundred_and_fifty_six_members_have_addresses_of_their_own() -> None:
+    batches = make_network(RUN, [f"n{number}" for number in range(256)])[2:]
+    lines = [line for made in batches for line in made.stdin.splitlines() if "addr add" in line]
+    assert len(set(lines)) == 512
+    assert all(" 198.18." in line or " 198.19." in line or " fd00:5c::" in line for line in lines)
+
+
+def test_what_is_gone_already_does_not_keep_the_rest_from_being_removed() -> None:
+    command = remove_namespaces(["sc41-7-1-n0", "sc41-7-1-n1"])
+    assert command.argv == ("ip", "-force", "-batch", "-")
+    assert command.stdin.splitlines() == ["netns del sc41-7-1-n0", "netns del sc41-7-1-n1"]
+
+
+def test_rules_replace_the_table_of_the_run_in_one_transaction() -> None:
+    lines = cut_rules(RUN, [0, 3]).splitlines()
+    assert lines[:3] == [
+        "table inet sc41_7_1",
+        "delete table inet sc41_7_1",
+        "table inet sc41_7_1 {",
+    ]
+    drops = [line.split()[2] for line in lines if line.endswith("counter drop")]
+    assert drops == ["198.18.0.2", "198.18.0.5", "fd00:5c::2", "fd00:5c::5"]
+
+
+def test_rules_that_cut_nobody_off_leave_no_table() -> None:
+    assert cut_rules(RUN, []).splitlines()[-1] == "delete table inet sc41_7_1"
+
+
+def test_drops_are_counted_by_sender_over_both_kinds_of_addresses() -> None:
+    text = nft_answer({"198.18.0.2": 5, "fd00:5c::2": 2, "198.18.0.4": 1})
+    assert read_counts(text, 3) == {0: 7, 2: 1}
+
+
+def test_an_mtu_is_set_at_both_ends_of_a_link() -> None:
+    assert [(command.argv[2], command.stdin) for command in set_mtu(RUN, "n1", 1, 1400)] == [
+        ("sc41-7-1-n1", "link set eth0 mtu 1400\n"),
+        ("sc41-7-1-bridge", "link set m1 mtu 1400\n"),
+    ]
+
+
+def test_a_member_runs_in_its_namespace_and_not_longer_than_the_rig() -> None:
+    words = bound_to_me(inside("sc41-7-1-n0", ("python", "x.py")))
+    assert words[:3] == ("setpriv", "--pdeathsig", "KILL")
+    assert words[3:] == ("ip", "netns", "exec", "sc41-7-1-n0", "python", "x.py")
+
+
+def test_a_member_is_told_everything_by_flags() -> None:
+    spec = MemberSpec(
+        name="n1",
+        address="198.18.0.3",
+        folder=Path("/run/n1"),
+        stack="tcp",
+        initial_hosts=("198.18.0.2[7800]", "198.18.0.3[7800]"),
+        protocols={"TCP": {"port_range": 0}, "FD_ALL3": {"timeout": "2s"}},
+        flags=("--run-for", "30s"),
+    )
+    words = member_argv("python3", spec)
+    assert words[:4] == ("python3", "-m", "stormcast", "node")
+    told = dict(zip(words[4:-6:2], words[5:-6:2], strict=True))
+    assert told == {
+        "--stack": "tcp",
+        "--timing": "fast",
+        "--name": "n1",
+        "--cluster": "rig",
+        "--bind-addr": "198.18.0.3",
+        "--port": "7800",
+        "--journal": "/run/n1/journal",
+        "--control": "unix:control.sock",
+        "--initial-hosts": "198.18.0.2[7800],198.18.0.3[7800]",
+    }
+    assert words[-6:-2] == ("--set", "TCP.port_range=0", "--set", "FD_ALL3.timeout=2s")
+    assert words[-2:] == ("--run-for", "30s")
+
+
+def test_a_small_disk_is_named_after_its_run() -> None:
+    argv = small_disk(RUN, Path("/run/n1/journal"), 8 << 20).argv
+    assert argv == ("mount", "-t", "tmpfs", "-o", "size=8388608", "sc41-7-1", "/run/n1/journal")
+
+
+# -- Names -------------------------------------------------------------------------------------
+
+
+def test_whatever_is_called_after_a_run_is_known_for_it() -> None:
+    for name in (str(RUN), RUN.namespace("n1"), RUN.namespace("bridge"), RUN.namespace("a-b")):
+        assert RunId.parse(name) == RUN
+
+
+@pytest.mark.parametrize(
+    "name", ["sc", "sc1-2", "sc1-2-", "sc1-2-3-", "sc1-x-3-n1", "docker", "xsc1-2-3"]
+)
+def test_what_somebody_else_made_is_not_ours(name: str) -> None:
+    assert RunId.parse(name) is None
+
+
+def test_two_rigs_of_one_process_have_two_names_and_an_owner() -> None:
+    first, second = RunId.next(), RunId.next()
+    assert first != second
+    assert first.pid == os.getpid()
+    assert first.has_owner()
+
+
+def test_a_pid_that_came_back_is_another_owner() -> None:
+    mine = RunId.next()
+    assert not RunId(mine.pid, mine.started - 1, 1).has_owner()
+
+
+def test_leftovers_are_those_whose_owner_is_gone() -> None:
+    machine, mine = Machine(), RunId.next()
+    gone = RunId(mine.pid, mine.started - 1, 1)
+    machine.spaces = ["docker", mine.namespace("n0"), gone.namespace("n0"), gone.namespace("n1")]
+    assert leftovers(machine) == ([gone.namespace("n0"), gone.namespace("n1")], [])
+
+
+@pytest.mark.parametrize("names", [("bridge",), ("n0", "n0"), ("N0",), ("a b",), ("",), ()])
+def test_members_that_cannot_be_told_apart_or_named_are_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(AssertionError):
+        Network(RUN, names, Machine())
+
+
+# -- Faults ------------------------------------------------------------------------------------
+
+
+def network() -> tuple[Network, Machine]:
+    machine = Machine()
+    return Network(RUN, ("n0", "n1", "n2"), machine), machine
+
+
+def test_a_partition_cuts_both_ways_and_leaves_each_side_its_own() -> None:
+    net, machine = network()
+    net.begin("f0", Partition(groups=(("n0", "n1"), ("n2",))))
+    assert machine.files() == {
+        "sc41-7-1-n0": cut_rules(RUN, [2]),
+        "sc41-7-1-n1": cut_rules(RUN, [2]),
+        "sc41-7-1-n2": cut_rules(RUN, [0, 1]),
+    }
+
+
+def test_a_one_way_cut_only_changes_who_is_not_to_hear() -> None:
+    net, machine = network()
+    net.begin("f0", Cut(sources=("n0",), dests=("n1",)))
+    assert machine.files() == {"sc41-7-1-n1": cut_rules(RUN, [0])}
+
+
+def test_what_two_faults_cut_off_stays_so_until_both_have_ended() -> None:
+    net, machine = network()
+    net.begin("f0", Cut(sources=("n0",), dests=("n1",)))
+    net.begin("f1", Cut(sources=("n0", "n2"), dests=("n1",)))
+    net.end("f1")
+    assert machine.files()["sc41-7-1-n1"] == cut_rules(RUN, [0])
+    net.end("f0")
+    assert machine.files()["sc41-7-1-n1"] == cut_rules(RUN, [])
+
+
+def test_a_heal_ends_everything() -> None:
+    net, machine = network()
+    net.begin("f0", Partition(groups=(("n0",), ("n1", "n2"))))
+    assert net.heal() == ["f0"]
+    assert machine.files() == {f"sc41-7-1-n{number}": cut_rules(RUN, []) for number in range(3)}
+
+
+def test_each_packet_that_a_fault_kept_away_counts_once() -> None:
+    """The kernel's counters go on while rules stay, and begin anew with new rules."""
+    net, machine = network()
+    net.begin("f0", Cut(sources=("n0",), dests=("n1",)))
+    machine.dropped = {"198.18.0.2": 3}
+    assert net.count() == {("n0", "n1"): 3}
+    machine.dropped = {"198.18.0.2": 5}
+    net.count()
+    assert net.bites == {"f0": 5}
+
+    net.begin("f1", Cut(sources=("n2",), dests=("n1",)))
+    machine.dropped = {"198.18.0.2": 1, "198.18.0.4": 4}
+    net.heal()
+    assert net.bites == {"f0": 6, "f1": 4}
+
+
+def test_a_network_that_cannot_be_made_whole_is_removed() -> None:
+    machine = Machine(fails_at="link add m0")
+    machine.spaces = [RUN.namespace(name) for name in ("bridge", "n0")]
+    with pytest.raises(CommandError):
+        Network(RUN, ("n0",), machine).make()
+    assert machine.ran[-1][1] == "netns del sc41-7-1-bridge\nnetns del sc41-7-1-n0\n"
+
+
+def test_an_id_that_acts_is_not_given_to_a_second_fault() -> None:
+    net, _machine = network()
+    net.begin("f0", Cut(sources=("n0",), dests=("n1",)))
+    with pytest.raises(AssertionError):
+        net.begin("f0", Cut(sources=("n1",), dests=("n0",)))
+
+
+def test_a_machine_that_refuses_is_found_by_trying_and_left_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("chaos.backends.netns.network.what_is_missing", lambda: None)
+    assert probe(Machine()) is None
+    machine = Machine(fails_at="ip saddr")
+    assert probe(machine) == "this machine refuses: no"
+    assert machine.ran[-1][0][-2:] == ("netns", "list"), "it looked for what is to be removed"
