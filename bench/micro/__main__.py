@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench.micro import codec, windows
+from bench.micro import codec, journal, sending, windows
 from bench.micro.measure import measure
 
 
@@ -17,11 +17,17 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.rounds < 1:
         parser.error("--rounds: write a whole number from 1")
-    chosen = [work for work in (*windows.WORKS, *codec.WORKS) if args.name in work.name]
+    chosen = [
+        work
+        for work in (*windows.WORKS, *codec.WORKS, *sending.WORKS, *journal.WORKS)
+        if args.name in work.name
+    ]
     if not chosen:
         parser.error(f"nothing to measure has {args.name!r} in its name")
     for work in chosen:
         print(measure(work, args.rounds), flush=True)
+    if any(work in chosen for work in journal.WORKS):
+        print(journal.describe_longest(), flush=True)
     return 0
 
 

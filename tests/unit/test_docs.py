@@ -28,7 +28,7 @@ from node import settings as settings_files
 from node.core.errors import ConfigError
 from node.core.match import ANYTHING, Match, read_match
 from node.core.timing import Timing
-from node.protocols.discovery import DiscoveryConfig, StaticConfig
+from node.protocols.discovery import DiscoveryConfig, DnsPingConfig, StaticConfig
 from node.protocols.multicast import (
     HistoricalMulticast,
     McastConfig,
@@ -45,8 +45,9 @@ from node.protocols.unicast import (
     UnicastConfig,
 )
 from node.settings import convert, load_settings
-from node.stack_rules import CONFIGS, Nio2Config, TransportConfig, check_order
+from node.stack_rules import CONFIGS, check_order
 from node.trace import EVENT_NAMES, Event, read_blocks_untrusted
+from node.transport_settings import Nio2Config, TcpConfig, TransportConfig, UdpConfig
 from stormcast.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -75,8 +76,11 @@ SETTINGS_PAGES: dict[type, tuple[str, type | None]] = {
     CONFIGS["MERGE3"]: ("protocols/merge3.md", None),
     DiscoveryConfig: ("protocols/discovery.md", None),
     StaticConfig: ("protocols/discovery.md", DiscoveryConfig),
-    TransportConfig: ("stacks.md", None),
-    Nio2Config: ("stacks.md", TransportConfig),
+    DnsPingConfig: ("protocols/discovery.md", DiscoveryConfig),
+    TransportConfig: ("transports.md", None),
+    UdpConfig: ("transports.md", TransportConfig),
+    TcpConfig: ("transports.md", TransportConfig),
+    Nio2Config: ("transports.md", TcpConfig),
     Timing: ("stacks.md", None),
     ProbeConfig: ("protocols/probes.md", None),
     **{
@@ -294,7 +298,7 @@ def value_of(text: str, kind: object) -> object:
     kind = str(kind)
     if (text in WORDS_FOR and kind != "str") or text == "empty":
         return WORDS_FOR[text]
-    if kind in ("float", "int") and re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+    if kind in ("float", "int") and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):
         return float(text) if kind == "float" else int(text)
     return {"true": True, "false": False}.get(text) if kind == "bool" else convert("", text, kind)
 

@@ -1,0 +1,36 @@
+"""What members of ours send while they are measured: no two messages of a pool are equal.
+
+The first byte says what a message is, so that touching it is also reading it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LOAD: Final = 0
+REQUEST: Final = 1
+REPLY: Final = b"\x02"
+
+POOL: Final = 65_536
+"""Distinct messages per sender."""
+POOL_BYTES: Final = 256 << 20
+"""What a pool may take: of large messages there are fewer."""
+LEAST: Final = 64
+
+
+def make_pool(size: int, sender: int) -> list[bytes]:
+    """Messages of `size` bytes, distinct as far as so few bytes can be."""
+    count = max(LEAST, min(POOL, POOL_BYTES // size))
+    tail = sender.to_bytes(4, "little")
+    return [_payload(size, number, tail) for number in range(count)]
+
+
+def _payload(size: int, number: int, tail: bytes) -> bytes:
+    # The number first: of a message of three bytes it is what makes it distinct.
+    unit = number.to_bytes(3, "little") + tail
+    return (bytes([LOAD]) + unit * (size // len(unit) + 1))[:size]
+
+
+def request(size: int, number: int) -> bytes:
+    """A request; its second byte comes back, so that a late answer is known as one."""
+    return bytes([REQUEST, number & 0xFF]).ljust(size, b"\xa5")
