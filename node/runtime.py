@@ -154,7 +154,6 @@ class Runtime:
         """Begin to leave; `on_left` says when that is done."""
         if self._is_running:
             self.stack.leave(self.now())
-            self.transport.on_leave()
             self.wake()
 
     async def close(self) -> None:

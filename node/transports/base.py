@@ -138,9 +138,6 @@ class Transport(ABC):
                 told[at] = None
         return told
 
-    def on_leave(self) -> None:  # noqa: B027 not every transport cares
-        """The member is about to close: others should not take that for a crash."""
-
     @abstractmethod
     def queued(self) -> tuple[int, int]:
         """Frames and bytes that wait to be sent."""

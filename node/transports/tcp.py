@@ -133,9 +133,6 @@ class TcpTransport(Transport):
         if self._config.conn_expire_time:
             self._reap()
 
-    def on_leave(self) -> None:
-        """Connections say by themselves that they close on purpose."""
-
     async def drain(self) -> None:
         """Retire every connection, and wait until the other ends are through, or time is over."""
         self.is_closing = True

@@ -594,3 +594,26 @@ async def test_a_buffer_that_the_kernel_caps_is_a_warning(
             f"warning: receive_buffer is {most} of {2 * most} bytes; raise net.core.rmem_max, "
             "or expect losses under load"
         )
+
+
+@pytest.mark.parametrize(("patience", "taken"), [(0.0, 1), (0.001, 2)])
+@on_a_loop
+async def test_who_polls_on_has_the_answer_before_the_loop_turns(patience: str, taken: int) -> None:
+    """A's turn makes B answer; A finds the answer in the same call only if it looks once more."""
+    a = Station[UdpTransport]("a").open(plain(busy_poll=patience), start=False)
+    b = Station[UdpTransport]("b").open(plain(), start=False)
+    for one, cluster in ((a, a.cluster), (b, b.cluster)):
+        one.transport.start(one.address, cluster)
+        a.loop.remove_reader(one.transport._socket.fileno())  # noqa: SLF001 only by hand, below
+    meet(a, b)
+    answers = iter([b.frame(a.short)])
+
+    def answer(*, has_more: bool = False) -> None:  # noqa: ARG001 as a turn is called
+        b.transport.send(list(filter(None, [next(answers, None)])))
+
+    a.turn = answer  # type: ignore[method-assign]
+    b.transport.send([b.frame(a.short)])
+    a.transport.poll()
+    assert len(a.got) == taken
+    a.transport.close()
+    b.transport.close()

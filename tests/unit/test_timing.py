@@ -220,3 +220,14 @@ def test_an_estimate_stays_within_what_was_measured(
     assert min(samples) - 1e-9 <= rtt.smoothed <= max(samples) + 1e-9
     assert rtt.deviation >= 0.0
     assert floor <= rtt.wait(floor, floor + above) <= floor + above
+
+
+def test_fast_counts_silence_from_the_last_change_and_compatible_from_the_look() -> None:
+    rtt = RoundTrip(0.01)
+    wait = rtt.smoothed + 4 * rtt.deviation
+    fast = Pacer(Timing(adaptive=True), 0.5)
+    assert isclose(fast.look_after_change(10.0, 9.99, rtt), 9.99 + wait)
+    # The silence is over already: look at once, and never in the past.
+    assert fast.look_after_change(10.0, 9.0, rtt) == 10.0
+    compatible = Pacer(Timing(), 0.5)
+    assert compatible.look_after_change(10.1, 9.0, rtt) == 10.5

@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from node.core.window import ReceiveWindow, SendWindow
+from node.core.window import ReceiveWindow, SendWindow, quarter_of
 
 PLENTY = 1 << 30
 
@@ -584,3 +584,12 @@ def test_a_place_beyond_the_window_is_not_held() -> None:
     window.hold_place(11, 12)
     assert window.places() == [(9, 10)]
     assert window.seen == 10
+
+
+@pytest.mark.parametrize(
+    ("window", "threshold"), [(1, 1), (7, 1), (8, 2), (4095, 1023), (4096, 1024), (1 << 16, 1024)]
+)
+def test_a_fixed_window_is_acked_at_a_quarter_and_at_1024_at_most(
+    window: int, threshold: int
+) -> None:
+    assert quarter_of(window) == threshold

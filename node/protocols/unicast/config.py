@@ -8,7 +8,6 @@ from typing import ClassVar, Final
 from node.core.errors import require
 
 CONN_IDS: Final = ("every", "first", "none")
-SYNC_MODES: Final = ("spaced", "deferred", "every")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
