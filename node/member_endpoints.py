@@ -69,6 +69,7 @@ def state(member: Member) -> dict[str, Any]:
         "probes": runtime.stack.probes() if runtime.is_running else [],
         "bound": member.bound,
         "journal": str(journal.directory) if journal is not None else None,
+        "journal_trouble": journal.trouble if journal is not None else "",
     }
 
 

@@ -82,9 +82,10 @@ def test_a_full_disk_costs_the_journal_and_not_the_member(tmp_path: Path) -> Non
             return number
 
         rig.wait_until(lambda: lost() > 1000, 60.0, "a full disk", 0.2)
+        assert rig.state("n1")["journal_trouble"] == "no space left on device"
         wait_for_traffic(rig, THREE, 500)
         ballast.unlink()
-        rig.wait_until(lambda: lost() == lost(), 5.0, "room again", 2.0)
+        rig.wait_until(lambda: not rig.state("n1")["journal_trouble"], 20.0, "room again")
         wait_for_traffic(rig, THREE, 500)
         assert rig.stats("n0")["journal.events_lost"] == 0
         missing = lost()
