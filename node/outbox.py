@@ -40,6 +40,8 @@ class Taken(NamedTuple):
     header: bytes
     size: int
     """Bytes of the payloads."""
+    lengths: list[int]
+    """Of each payload: counted once, because doing so is a part of a message's cost."""
 
 
 class Lane:
@@ -87,12 +89,14 @@ class Lane:
         likely = max(1, (size - extra) // (first + LENGTH_COST))
         end = min(waiting, at + messages, at + likely)
         taken = payloads[at:end] if at or end < waiting else payloads
-        total = sum(map(len, taken))
+        lengths = list(map(len, taken))
+        total = sum(lengths)
         if total + LENGTH_COST * len(taken) + extra > size:
-            taken, total = _fitting(taken, total, size - extra)
-            if len(taken) == 1 and total + LENGTH_COST + extra > single:
+            number, total = _fitting(lengths, total, size - extra)
+            taken, lengths = taken[:number], lengths[:number]
+            if number == 1 and total + LENGTH_COST + extra > single:
                 return None
-            end = at + len(taken)
+            end = at + number
         self.room += total + MESSAGE_OVERHEAD * len(taken)
         if end < len(payloads):
             run.at = end
@@ -102,7 +106,7 @@ class Lane:
                 run.at = 0
         else:
             self._finish_run(run)
-        return Taken(taken, run.flags, run.header, total)
+        return Taken(taken, run.flags, run.header, total, lengths)
 
     def next_size(self) -> int:
         """Bytes of the message that would leave next; 0 when none waits."""
@@ -131,11 +135,11 @@ class Lane:
         return sum(len(run.payloads) - run.at for run in self.runs)
 
 
-def _fitting(payloads: list[Payload], total: int, size: int) -> tuple[list[Payload], int]:
-    """The longest start of `payloads`, of `total` bytes, within `size` bytes, but at least one
-    message; and its bytes."""
-    number = len(payloads)
+def _fitting(lengths: list[int], total: int, size: int) -> tuple[int, int]:
+    """How many messages from the first on, of `total` bytes, are within `size` bytes, but at least
+    one; and their bytes."""
+    number = len(lengths)
     while number > 1 and total + LENGTH_COST * number > size:
         number -= 1
-        total -= len(payloads[number])
-    return payloads[:number], total
+        total -= lengths[number]
+    return number, total

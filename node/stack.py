@@ -688,7 +688,7 @@ class Stack:
             if taken is None:
                 self._wait_for_room(lane, flow, now)
                 return False
-            machine.send(dest, taken.payloads, taken.flags, now, taken.header)
+            machine.send(dest, taken.payloads, taken.flags, now, taken.header, taken.lengths)
             if flow is not None and not flags & NO_FC:
                 flow.spent(dest, taken.size, now, taken.flags)
             if dest == GROUP and self.group is not None:

@@ -42,12 +42,22 @@ class Body(NamedTuple):
     """Bytes before the lengths, which belong to upper protocols."""
 
 
-def pack_body(payloads: Sequence[Payload], hash64: Hash64, header: bytes = b"") -> Body:
-    """An upper protocol's header, if there is one, the lengths, the payloads back to back."""
+def pack_body(
+    payloads: Sequence[Payload],
+    hash64: Hash64,
+    header: bytes = b"",
+    lengths: list[int] | None = None,
+) -> Body:
+    """An upper protocol's header, if there is one, the lengths, the payloads back to back.
+
+    Who has counted the lengths already hands them in.
+    """
     count = len(payloads)
-    size = len(payloads[0])
+    if lengths is None:
+        lengths = list(map(len, payloads))
+    size = lengths[0]
     if header:
-        vector = array("I", map(len, payloads))
+        vector = array("I", lengths)
         if _SWAP:
             vector.byteswap()
         data = b"".join((header, vector.tobytes(), *payloads))
@@ -55,7 +65,6 @@ def pack_body(payloads: Sequence[Payload], hash64: Hash64, header: bytes = b"") 
     if count == 1:
         data = _LENGTH.pack(size) + payloads[0]
         return Body(data, hash64(data), 1, 0, 0)
-    lengths = list(map(len, payloads))
     if lengths.count(size) == count:
         data = b"".join((_LENGTH.pack(size), *payloads))
         return Body(data, hash64(data), count, 0, 0)

@@ -157,9 +157,9 @@ def test_a_message_larger_than_a_batch_leaves_alone_where_it_may() -> None:
     assert lane.take(ANY, 100, 500 + LENGTH_COST - 1) is None
     assert len(lane) == 2
     assert lane.next_size() == 500
-    assert lane.take(ANY, 100, 500 + LENGTH_COST) == ([bytes(500)], 0, b"", 500)
+    assert lane.take(ANY, 100, 500 + LENGTH_COST) == ([bytes(500)], 0, b"", 500, [500])
     assert lane.next_size() == 4
-    assert lane.take(ANY, 100, 0) == ([b"next"], 0, b"", 4)
+    assert lane.take(ANY, 100, 0) == ([b"next"], 0, b"", 4, [4])
     assert lane.next_size() == 0
 
 
@@ -179,19 +179,19 @@ def test_a_header_goes_with_its_own_batch_only() -> None:
     lane.cut(FRAGMENT, b"2 of 2").payloads.append(b"two")
     lane.cut(0).payloads.append(b"after")
     assert [lane.take(ANY, ANY, ANY) for _ in range(4)] == [
-        ([b"before"], 0, b"", 6),
-        ([b"one"], FRAGMENT, b"1 of 2", 3),
-        ([b"two"], FRAGMENT, b"2 of 2", 3),
-        ([b"after"], 0, b"", 5),
+        ([b"before"], 0, b"", 6, [6]),
+        ([b"one"], FRAGMENT, b"1 of 2", 3, [3]),
+        ([b"two"], FRAGMENT, b"2 of 2", 3, [3]),
+        ([b"after"], 0, b"", 5, [5]),
     ]
 
 
 def test_a_lane_that_ran_empty_forgets_the_header_of_its_last_batch() -> None:
     lane = Lane(PEER, ROOM)
     lane.cut(FRAGMENT, b"1 of 1").payloads.append(b"one")
-    assert lane.take(ANY, ANY, ANY) == ([b"one"], FRAGMENT, b"1 of 1", 3)
+    assert lane.take(ANY, ANY, ANY) == ([b"one"], FRAGMENT, b"1 of 1", 3, [3])
     lane.run.payloads.append(b"next")
-    assert lane.take(ANY, ANY, ANY) == ([b"next"], 0, b"", 4)
+    assert lane.take(ANY, ANY, ANY) == ([b"next"], 0, b"", 4, [4])
 
 
 # -- Room and memory -------------------------------------------------------------------------------

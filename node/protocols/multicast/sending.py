@@ -36,11 +36,17 @@ class Sending(State):
         return self.own.room()
 
     def send(
-        self, dest: int, payloads: Sequence[Payload], flags: int, now: float, header: bytes = b""
+        self,
+        dest: int,
+        payloads: Sequence[Payload],
+        flags: int,
+        now: float,
+        header: bytes = b"",
+        lengths: list[int] | None = None,
     ) -> None:
         """Number a batch that `room` admits, keep it, and send it as one frame: one step, so that
         nothing comes between a number and its message."""
-        body = pack_body(payloads, self._codec.hash64, header)
+        body = pack_body(payloads, self._codec.hash64, header, lengths)
         batch = Batch(body, flags, now)
         own = self.own
         size = len(body.data)

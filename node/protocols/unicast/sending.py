@@ -52,7 +52,13 @@ class Sending(Connections):
         return entry.window.room()
 
     def send(
-        self, peer: int, payloads: Sequence[Payload], flags: int, now: float, header: bytes = b""
+        self,
+        peer: int,
+        payloads: Sequence[Payload],
+        flags: int,
+        now: float,
+        header: bytes = b"",
+        lengths: list[int] | None = None,
     ) -> None:
         """Number a batch that `room` admits, keep it, and send it as one frame."""
         if peer == self._port.me:
@@ -63,7 +69,7 @@ class Sending(Connections):
             entry = self._open_sender(peer, now)
         elif entry.state is not State.OPEN:
             self._set_sender_state(entry, State.OPEN, "used", now)
-        body = pack_body(payloads, self._codec.hash64, header)
+        body = pack_body(payloads, self._codec.hash64, header, lengths)
         batch = Batch(body, flags, now)
         window = entry.window
         was_idle = window.low == window.high
