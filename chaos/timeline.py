@@ -404,3 +404,9 @@ def _check_attribute(item: Item, action: faults.SetAttribute) -> None:
 
 WORDS: Final = {shape.make: do for do, shape in actions(("n0",)).items()}
 """Every kind of action, and the word it goes by."""
+NETWORK_FAULTS: Final = tuple(
+    do
+    for kind, do in WORDS.items()
+    if isinstance(kind, type) and issubclass(kind, faults.NetworkFault)
+)
+"""The words of what acts on the network, and ends by `heal`."""

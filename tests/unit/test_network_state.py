@@ -1,0 +1,39 @@
+"""The desired state of a network, as a value and as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos import faults
+from chaos.network_state import NetworkState, parse_state
+from chaos.yaml_nodes import ScenarioError
+
+STATE = NetworkState(
+    members=("n0", "n1", "n2"),
+    places={"n0": ("198.18.0.2", "fd00:5c::2"), "n1": ("198.18.0.3",), "n2": ()},
+    base=faults.Link(delay=0.02, loss=0.01),
+    faults={
+        "f1": faults.Partition(groups=(("n0", "n1"), ("n2",))),
+        "f2": faults.Loss(sources=("n0",), dests=("n1", "n2"), rate=0.05),
+        "first": faults.Rule(match=faults.Match(kinds=("DATA",), seqno=(1, 1)), times=1),
+    },
+    seed=7,
+)
+
+
+def test_a_state_reads_back_from_its_text() -> None:
+    assert parse_state(STATE.to_text()) == STATE
+
+
+def test_what_strikes_a_member_is_listed_per_sender_in_the_order_of_the_faults() -> None:
+    struck = [(fault, source) for fault, source, _what in STATE.struck("n2")]
+    assert struck == [("f1", "n0"), ("f1", "n1"), ("f2", "n0"), ("first", "n0"), ("first", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("do: loss", "do: crash"), ("seed: 7", "seed: x"), ("members: ", "people: "), ("5%", "105%")],
+)
+def test_a_text_that_is_no_state_is_refused(old: str, new: str) -> None:
+    with pytest.raises(ScenarioError):
+        parse_state(STATE.to_text().replace(old, new))
