@@ -225,8 +225,8 @@ class Channel:
         return self.runtime.stack.view if self.runtime.is_running else None
 
     def member(self, name: str) -> Address:
-        """A member of the view, by its name."""
-        for address in self._members.values():
+        """A member of the view, or one that was met, by its name: of two the one that came last."""
+        for address in reversed(self._members.values()):
             if address.name == name:
                 return address
         raise ConfigError(
@@ -245,7 +245,7 @@ class Channel:
             dest = GROUP
         elif not isinstance(dest, int):
             if dest.short not in self._members:
-                self._meet(dest)
+                self.meet(dest)
             dest = dest.short
         if self._try_send(dest, payload, flags):
             runtime = self.runtime
@@ -254,8 +254,8 @@ class Channel:
             return True
         return False
 
-    def _meet(self, dest: Address) -> None:
-        """Somebody whom no view has named: the address says where it is."""
+    def meet(self, dest: Address) -> None:
+        """Learn of somebody whom no view has named: the address says where it is."""
         if self.runtime.is_running:
             self._members[dest.short] = dest
             self.runtime.transport.locate(dest)
@@ -267,7 +267,7 @@ class Channel:
         """A way to one destination, for many messages."""
         self.runtime.check_open()
         if isinstance(dest, Address):
-            self._meet(dest)
+            self.meet(dest)
         return Publication(self, _short(dest))
 
     async def send(self, dest: Destination, payload: Payload, flags: int = 0) -> None:

@@ -12,15 +12,15 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import h11
 
+from node.control_settings import ControlSettings
 from node.control_sockets import inode_of, listen_tcp, listen_unix, remove_socket
 from node.core.errors import NodeError
-from node.member_settings import ControlSettings
 
 MAX_HEADER: Final = 8 << 10
 MAX_BODY: Final = 64 << 10
@@ -33,9 +33,16 @@ LINGER_SECONDS: Final = 0.5
 _READ: Final = 16 << 10
 _VERSIONS: Final = (b"1.0", b"1.1")
 
-Handler = Callable[[bytes], "Answer"]
+OPEN: Final = frozenset(("/livez", "/readyz"))
+"""What anybody may ask: it tells no secret, and who asks for it has no place for a token."""
+TOKEN_HEADER: Final = b"x-stormcast-token"
+"""Beside Authorization, which not every proxy passes on."""
+
+Handler = Callable[[bytes], "Answer | Awaitable[Answer]"]
 Table = Mapping[str, Mapping[str, Handler]]
 """Endpoints by path, then by method."""
+Pass = Callable[[str, str, bytes], Awaitable["Answer"]]
+"""Takes method, target and body of what is below a path, whatever it is."""
 
 
 class Answer(NamedTuple):
@@ -45,6 +52,8 @@ class Answer(NamedTuple):
     status: int = 200
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
+    parts: Iterable[bytes] | None = None
+    """The body where it is too long to be held whole."""
 
 
 class RefusedError(NodeError):
@@ -87,8 +96,14 @@ class Control:
         settings: ControlSettings,
         table: Table,
         on_failure: Callable[[Exception], None] | None = None,
+        *,
+        max_body: int = MAX_BODY,
+        passes: Mapping[str, Pass] | None = None,
     ) -> None:
         self.settings = settings
+        self._max_body = max_body
+        self._passes = passes or {}
+        """By the beginning of a path: who answers everything below it."""
         self._on_failure = on_failure or (lambda _error: None)
         # Is told of bugs behind an endpoint.
         self.requests = 0
@@ -136,7 +151,7 @@ class Control:
         """Answer the requests of one connection, one after the other."""
         task = asyncio.current_task()
         assert task is not None
-        connection = _Connection(reader, writer)
+        connection = _Connection(reader, writer, self._max_body)
         try:
             if len(self._connections) >= MAX_CONNECTIONS:
                 self.refused += 1
@@ -162,7 +177,7 @@ class Control:
             if request is None:
                 return False
             self.requests += 1
-            answer = self._answer(request, body)
+            answer = await self._answer(request, body)
         except RefusedError as error:
             self.refused += 1
             await connection.answer(_error(error.status, str(error), *error.headers))
@@ -175,19 +190,14 @@ class Control:
             await connection.answer(answer)
         return connection.next_cycle()
 
-    def _answer(self, request: h11.Request, body: bytes) -> Answer:
-        self._check(request)
+    async def _answer(self, request: h11.Request, body: bytes) -> Answer:
         target = request.target.decode("ascii", "replace")
         path = target.partition("?")[0]
-        methods = self._table.get(path)
-        if methods is None:
-            raise RefusedError(404, f"no {path}; there is {', '.join(sorted(self._table))}")
-        handler = methods.get(request.method.decode("ascii", "replace"))
-        if handler is None:
-            allowed = ", ".join(sorted(methods))
-            raise RefusedError(405, f"{path} takes {allowed}", ("Allow", allowed))
+        self._check(request, path)
+        handler = self._handler(request.method.decode("ascii", "replace"), path, target)
         try:
-            return handler(body)
+            answer = handler(body)
+            return answer if isinstance(answer, Answer) else await answer
         except RefusedError:
             raise
         except NodeError as error:
@@ -196,7 +206,20 @@ class Control:
             self._on_failure(error)
             raise RefusedError(500, f"{path} failed: {type(error).__name__}; a bug") from None
 
-    def _check(self, request: h11.Request) -> None:
+    def _handler(self, method: str, path: str, target: str) -> Handler:
+        for beginning, answer in self._passes.items():
+            if path.startswith(beginning):
+                return lambda body: answer(method, target, body)
+        methods = self._table.get(path)
+        if methods is None:
+            raise RefusedError(404, f"no {path}; there is {', '.join(sorted(self._table))}")
+        handler = methods.get(method)
+        if handler is None:
+            allowed = ", ".join(sorted(methods))
+            raise RefusedError(405, f"{path} takes {allowed}", ("Allow", allowed))
+        return handler
+
+    def _check(self, request: h11.Request, path: str) -> None:
         """Refuse whoever has no business here."""
         headers: dict[bytes, list[bytes]] = {}
         for name, value in request.headers:
@@ -209,15 +232,22 @@ class Control:
             raise RefusedError(
                 403, f"the Host is {host!r}, and only {', '.join(sorted(self.hosts))} is served"
             )
-        if self.settings.token:
-            given = headers.get(b"authorization", [b""])
-            wanted = f"Bearer {self.settings.token}".encode()
-            # In constant time: how long it takes says nothing about how much of it is right.
-            if len(given) != 1 or not hmac.compare_digest(given[0], wanted):
+        if self.settings.token and path not in OPEN:
+            bearer = headers.get(b"authorization", [])
+            given = headers.get(TOKEN_HEADER, [])
+            token = self.settings.token.encode()
+            if not (_is_one(bearer, b"Bearer " + token) or _is_one(given, token)):
                 raise RefusedError(
-                    401, "the token is missing or wrong; send Authorization: Bearer TOKEN",
+                    401, "the token is missing or wrong; send Authorization: Bearer TOKEN, or "
+                    "X-Stormcast-Token: TOKEN",
                     ("WWW-Authenticate", "Bearer"),
                 )  # fmt: skip
+
+
+def _is_one(given: list[bytes], wanted: bytes) -> bool:
+    """Whether a header was sent once, and says this. In constant time: how long it takes says
+    nothing about how much of it is right."""
+    return len(given) == 1 and hmac.compare_digest(given[0], wanted)
 
 
 def _error(status: int, message: str, *headers: tuple[str, str]) -> Answer:
@@ -227,9 +257,12 @@ def _error(status: int, message: str, *headers: tuple[str, str]) -> Answer:
 class _Connection:
     """One connection: bytes to requests, answers to bytes."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, max_body: int = MAX_BODY
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self._max_body = max_body
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER)
         self._is_head = False
         """Whether the answer has no body, only its length."""
@@ -258,8 +291,8 @@ class _Connection:
 
     async def _body(self, request: h11.Request) -> bytes:
         announced = next((v for name, v in request.headers if name == b"content-length"), b"0")
-        if int(announced) > MAX_BODY:
-            raise RefusedError(413, f"a body may have {MAX_BODY} bytes")
+        if int(announced) > self._max_body:
+            raise RefusedError(413, f"a body may have {self._max_body} bytes")
         if self._http.they_are_waiting_for_100_continue:
             self._send(h11.InformationalResponse(status_code=100, headers=[]))
             await self._writer.drain()
@@ -268,8 +301,8 @@ class _Connection:
         while isinstance(event := await self._event(), h11.Data):
             parts.append(bytes(event.data))
             size += len(event.data)
-            if size > MAX_BODY:
-                raise RefusedError(413, f"a body may have {MAX_BODY} bytes")
+            if size > self._max_body:
+                raise RefusedError(413, f"a body may have {self._max_body} bytes")
         return b"".join(parts)
 
     async def _event(self) -> Any:  # noqa: ANN401 one of many
@@ -284,15 +317,25 @@ class _Connection:
             return
         is_last |= http.their_state is not h11.DONE
         self._put(answer, is_last=is_last)
-        async with asyncio.timeout(REQUEST_SECONDS):
-            await self._writer.drain()
+        if answer.parts is not None and not self._is_head:
+            for part in answer.parts:
+                await self._drain()
+                self._send(h11.Data(data=part))
+        self._send(h11.EndOfMessage())
+        await self._drain()
         if is_last:
             await self._linger()
 
+    async def _drain(self) -> None:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            await self._writer.drain()
+
     def _put(self, answer: Answer, *, is_last: bool) -> None:
+        """Everything but what comes in parts, and the end."""
+        length = [("Content-Length", str(len(answer.body)))] if answer.parts is None else []
         headers = [
             ("Content-Type", answer.content_type),
-            ("Content-Length", str(len(answer.body))),
+            *length,
             ("Cache-Control", "no-store"),
             ("X-Content-Type-Options", "nosniff"),
             *answer.headers,
@@ -301,7 +344,6 @@ class _Connection:
         self._send(h11.Response(status_code=answer.status, headers=headers))
         if not self._is_head:
             self._send(h11.Data(data=answer.body))
-        self._send(h11.EndOfMessage())
 
     def _send(self, event: Any) -> None:  # noqa: ANN401 any event
         data = self._http.send(event)
@@ -328,6 +370,7 @@ class _Connection:
     def turn_away(self) -> None:
         """Say that there is no room, whatever is asked."""
         self._put(_error(503, "too many connections; try again later"), is_last=True)
+        self._send(h11.EndOfMessage())
 
     def close(self) -> None:
         """End it, once what was written has left."""

@@ -254,6 +254,19 @@ class Member:
         """Leave soon."""
         self._is_told.set()
 
+    def set_peers(self, peers: tuple[Address, ...]) -> None:
+        """Be told who there is, where no group says so."""
+        stack = self.settings.stack
+        require(
+            not stack.has_group,
+            f"members of stack {stack.name} find each other; only without a group they are told",
+        )
+        for peer in peers:
+            self.channel.meet(peer)
+        self.receiver.meet(peers)
+        self.driver.set_peers(peers)
+        self.say(f"told of {len(peers)}: {_named(peers)}")
+
     def add_loads(self, loads: tuple[Load, ...]) -> None:
         """Begin to send."""
         self._check_loads(loads)
@@ -263,9 +276,9 @@ class Member:
     def _check_loads(self, loads: tuple[Load, ...]) -> None:
         stack = self.settings.stack
         require(
-            not loads or stack.has_group,
-            f"workload: stack {stack.name} forms no group, and destinations are members of a "
-            "view; use a stack with GMS",
+            stack.has_group or all(load.do == "unicast" for load in loads),
+            f"workload: stack {stack.name} forms no group to multicast to; use unicast, or a stack "
+            "with GMS",
         )
 
     def _on_signal(self, number: int) -> None:

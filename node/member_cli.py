@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
+from node.control_settings import TOKEN_VARIABLE
 from node.core.errors import ConfigError, NodeError
-from node.member_options import OPTIONS, SHORTCUTS, TOKEN_VARIABLE
+from node.member_options import OPTIONS, SHORTCUTS
 from node.member_settings import load_member
 from node.stack_rules import suggestion
 

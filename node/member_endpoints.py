@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from node import member_commands as commands
 from node.control import Answer, Handler, RefusedError, Table, as_json, parse_body, parse_mapping
 from node.core.errors import NodeError
 from node.core.model import Address
 from node.loads import read_loads
 from node.member import Member
+from node.member_commands import NOT_RUNNING, running
 
 if TYPE_CHECKING:
     from node.metrics import Metrics, Subject
 
 NOT_READY: Final = 503
 ACCEPTED: Final = 202
-NOT_RUNNING: Final = 409
 
 
 def endpoints(member: Member) -> Table:
@@ -32,10 +33,15 @@ def endpoints(member: Member) -> Table:
         },
         "/workload/stop": {"POST": lambda _: as_json({"stopped": member.driver.stop()})},
         "/probes": {
-            "GET": lambda _: as_json(_running(member).stack.probes()),
+            "GET": lambda _: as_json(running(member).stack.probes()),
             "POST": lambda body: _set_probes(member, body),
         },
         "/consume": {"POST": lambda body: _consume(member, body)},
+        "/peers": {"POST": lambda body: commands.set_peers(member, body)},
+        "/view": {"POST": lambda body: commands.install_view(member, body)},
+        "/forget": {"POST": lambda body: commands.forget(member, body)},
+        "/close": {"POST": lambda body: commands.close(member, body)},
+        "/gauge": {"POST": lambda _: commands.gauge(member)},
         "/leave": {"POST": lambda _: _leave(member)},
     }
 
@@ -74,7 +80,12 @@ def state(member: Member) -> dict[str, Any]:
 
 
 def _plain(address: Address) -> dict[str, str]:
-    return {"name": address.name, "short": f"{address.short:08x}", "where": address.where}
+    return {
+        "name": address.name,
+        "short": f"{address.short:08x}",
+        "identity": f"{address.identity:032x}",
+        "where": address.where,
+    }
 
 
 def _workload(member: Member) -> dict[str, object]:
@@ -106,17 +117,10 @@ def metrics_handler(subject: Subject) -> Handler:
 # -- What it is told -----------------------------------------------------------------------------
 
 
-def _running(member: Member) -> Any:  # noqa: ANN401 Runtime, which is not to be imported for this
-    runtime = member.channel.runtime
-    if not runtime.is_running:
-        raise RefusedError(NOT_RUNNING, f"the member is {member.channel.state}; ask again later")
-    return runtime
-
-
 def _set_attributes(member: Member, body: bytes) -> Answer:
     """Settings by name, one after the other."""
     values = parse_mapping(body, '{"NAKACK2.xmit_interval": "500ms"}')
-    _running(member)
+    running(member)
     done: list[str] = []
     for name, value in values.items():
         try:
@@ -131,7 +135,7 @@ def _set_attributes(member: Member, body: bytes) -> Answer:
 
 def _start_workload(member: Member, body: bytes) -> Answer:
     loads = read_loads(parse_body(body))
-    _running(member)
+    running(member)
     if not member.is_connected:
         raise RefusedError(NOT_RUNNING, f"the member is {member.channel.state}")
     member.add_loads(loads)
@@ -141,7 +145,7 @@ def _start_workload(member: Member, body: bytes) -> Answer:
 def _set_probes(member: Member, body: bytes) -> Answer:
     """Test protocols by name: settings put one in or change it, null takes it out."""
     values = parse_mapping(body, '{"DISCARD": {"up": 0.1}}, or {"DISCARD": null}')
-    runtime = _running(member)
+    runtime = running(member)
     for name, given in values.items():
         if given is not None and not isinstance(given, dict):
             raise RefusedError(
@@ -151,7 +155,8 @@ def _set_probes(member: Member, body: bytes) -> Answer:
         above = str(settings.pop("above", "")) if settings is not None else ""
         runtime.stack.set_probe(name, settings, runtime.now(), above)
         runtime.wake()
-    member.say(f"test protocols: {', '.join(one['name'] for one in runtime.stack.probes()) or '-'}")
+    names = ", ".join(str(one["name"]) for one in runtime.stack.probes())
+    member.say(f"test protocols: {names or '-'}")
     return as_json(runtime.stack.probes())
 
 
@@ -159,7 +164,7 @@ def _consume(member: Member, body: bytes) -> Answer:
     consuming = parse_mapping(body, '{"consuming": false}').get("consuming")
     if not isinstance(consuming, bool):
         raise RefusedError(400, f"consuming is {consuming!r}: write true or false")
-    _running(member)
+    running(member)
     member.channel.set_consuming(consuming)
     return as_json({"consuming": consuming})
 

@@ -13,18 +13,18 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
+from node.control_settings import TOKEN_VARIABLE
 from node.core.errors import ConfigError, require
 from node.journal import JournalConfig
 from node.loads import read_loads
 from node.settings import GENERATIONS, StackSettings
-from node.stack_rules import CONFIGS, suggestion
+from node.stack_rules import CONFIGS, DISCOVERIES, suggestion
 from node.units import parse_duration, parse_size
 from node.workload import VERIFY
 
 PREFIX: Final = "STORMCAST_"
 SET_PREFIX: Final = "STORMCAST_SET_"
 CONFIG_VARIABLE: Final = "STORMCAST_CONFIG"
-TOKEN_VARIABLE: Final = "STORMCAST_CONTROL_TOKEN"  # noqa: S105 its name, not the token
 MAX_FILE: Final = 1 << 20
 DEFAULT: Final = "default"
 LOOPS: Final = ("asyncio", "uvloop")
@@ -95,6 +95,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("timing", WORD, "fast", "how patient they are: fast or compatible", "TIMING"),
     Option("unicast", WORD, "", "another generation of the stack's unicast protocol", "PROTOCOL",
            ("", *GENERATIONS)),
+    Option("discovery", WORD, "", "another way to find members than the stack's", "PROTOCOL",
+           ("", *DISCOVERIES)),
     Option("max_batch", WHOLE, _default_of(StackSettings, "max_batch"),
            "messages in one batch", "N"),
     Option("max_frame", SIZE, _default_of(StackSettings, "max_frame"),

@@ -8,15 +8,15 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import yaml
 
-from node.core.errors import ConfigError, require
+from node.control_settings import TOKEN_VARIABLE, ControlSettings, read_control, read_token
+from node.core.errors import require
 from node.journal import JournalConfig
 from node.loads import Load, duration_text, write_load
 from node.member_options import (
@@ -25,41 +25,19 @@ from node.member_options import (
     DURATION,
     OPTIONS,
     SIZE,
-    TOKEN_VARIABLE,
     Given,
     Option,
     Told,
 )
 from node.protocols.probes import PROBES
-from node.settings import GENERATIONS, StackSettings, load_settings, read_layers
-from node.stack_rules import DISCOVERIES, RELIABLE_UNICAST, suggestion
+from node.settings import GENERATIONS, StackSettings, list_layers, load_settings, read_layers
+from node.stack_rules import CONFIGS, DISCOVERIES, RELIABLE_UNICAST, suggestion
 
-MIN_TOKEN: Final = 16
-"""Characters of a token: fewer could be guessed."""
-MAX_SOCKET_PATH: Final = 107
-"""Bytes that the address of a unix socket has room for."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_TOKEN: Final = re.compile(r"[!-~]+")
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
 _SHARES: Final = frozenset({"min_threshold"})
 """Settings that are fractions, and no durations."""
 _INDENT: Final = "  "
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlSettings:
-    """Where the control endpoint listens, and who may use it."""
-
-    host: str = ""
-    port: int = 0
-    path: str = ""
-    """Of a unix socket; then there is neither host nor port."""
-    token: str = field(default="", repr=False)
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
-        return bool(self.path) or ip_address(self.host).is_loopback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +117,7 @@ def load_member(
     given.add_flags(flags)
     values = {option.key: _told(given, option) for option in OPTIONS}
     stack = _stack(given, values)
-    token = _token(values, environ)
+    token = read_token(values["control.token_file"].value, environ)
     settings = _settings(given, values, stack, token)
     notes = [
         "stormcast node: what is in force, and where each value comes from",
@@ -164,19 +142,23 @@ def _told(given: Given, option: Option) -> Told:
 
 def _stack(given: Given, values: Mapping[str, Told]) -> StackSettings:
     name, timing = values["stack"].value, values["timing"].value
-    unicast = values["unicast"].value or None
-    # Once without what was said of protocols: to know which there are.
-    bare = load_settings(name, timing, unicast=unicast)
-    names = [listed for listed, _config in bare.layers]
+    unicast, discovery = values["unicast"].value or None, values["discovery"].value or None
+    # Before what was said of protocols: to know which there are.
+    names = [listed for listed, _values in list_layers(name, unicast, discovery)]
     for key, told in given.shortcuts.items():
         protocol = next(
-            (listed for listed, config in reversed(bare.layers) if hasattr(config, key)), None
+            (
+                listed
+                for listed in reversed(names)
+                if key in getattr(CONFIGS.get(listed), "__dataclass_fields__", {})
+            ),
+            None,
         )
         finder = next((one for one in names if one in DISCOVERIES), "nothing")
         require(
             protocol is not None,
             f"{told.origin}: stack {name} finds members by {finder}; use a stack with STATIC, "
-            "such as tcp",
+            "such as tcp, or discovery STATIC",
         )
         given.resolve(key, protocol or "")
     protocols: dict[str, dict[str, object]] = {}
@@ -191,6 +173,7 @@ def _stack(given: Given, values: Mapping[str, Told]) -> StackSettings:
         name,
         timing,
         unicast=unicast,
+        discovery=discovery,
         historical={key: told.value for key, told in given.historical.items()},
         protocols=protocols,
     )
@@ -241,6 +224,9 @@ def _origins(
         if name in RELIABLE_UNICAST and values["unicast"].value:
             origin = values["unicast"].origin
             protocol, keys = GENERATIONS[values["unicast"].value]
+        elif name in DISCOVERIES and values["discovery"].value not in ("", name):
+            # Nothing that the stack says of its own is meant for another.
+            continue
         found |= dict.fromkeys(((protocol, key) for key in keys), origin)
     return found | {key: told.origin for key, told in given.protocols.items()}
 
@@ -283,62 +269,6 @@ def _settings(
         run_for=value["run_for"],
         leave_timeout=value["leave_timeout"],
     )
-
-
-def read_control(text: str, token: str = "") -> ControlSettings:
-    """`127.0.0.1:9000`, `[::1]:9000` or `unix:/path`. Where others reach it, a token is needed."""
-    what = f"control.address is {text!r}"
-    if text.startswith("unix:"):
-        path = text.removeprefix("unix:")
-        require(bool(path), f"{what}: write unix:/path/of/socket")
-        require(
-            len(path.encode()) <= MAX_SOCKET_PATH,
-            f"{what}: its path has more than {MAX_SOCKET_PATH} bytes; use a shorter one, or a "
-            "relative one",
-        )
-        return ControlSettings(path=path, token=token)
-    host, mark, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    remedy = "write HOST:PORT, such as 127.0.0.1:9000, or unix:/path/of/socket"
-    require(bool(mark) and port.isascii() and port.isdigit(), f"{what}: {remedy}")
-    require(int(port) < 1 << 16, f"{what}: a port is 0..65535")
-    try:
-        address = ip_address("127.0.0.1" if host == "localhost" else host)
-    except ValueError:
-        # A name would have to be looked up, and could mean several addresses.
-        raise ConfigError(f"{what}: {host!r} is no address; {remedy}") from None
-    settings = ControlSettings(host=str(address), port=int(port), token=token)
-    require(
-        settings.is_loopback or bool(token),
-        f"{what}: others reach it, so it needs a token; set {TOKEN_VARIABLE} or "
-        "control.token_file, or use 127.0.0.1",
-    )
-    return settings
-
-
-def _token(values: Mapping[str, Told], environ: Mapping[str, str]) -> str:
-    """The control endpoint's token, of the environment or of a file; never shown."""
-    path = values["control.token_file"].value
-    from_environment = environ.get(TOKEN_VARIABLE, "")
-    require(
-        not (path and from_environment),
-        f"{TOKEN_VARIABLE} and control.token_file are both set; keep one",
-    )
-    token, what = from_environment, TOKEN_VARIABLE
-    if path:
-        what = f"control.token_file {path}"
-        try:
-            token = Path(path).read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not plain text"
-            raise ConfigError(f"{what}: {reason}; name a file with the token") from None
-    require(
-        (not token and not path)
-        or (len(token) >= MIN_TOKEN and _TOKEN.fullmatch(token) is not None),
-        f"{what}: a token is {MIN_TOKEN} or more printable characters without spaces, such as "
-        "`openssl rand -hex 16` makes",
-    )
-    return token
 
 
 # -- As text -------------------------------------------------------------------------------------

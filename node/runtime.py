@@ -37,6 +37,9 @@ TURNS_AT_ONCE: Final = 4
 """Turns in a row for an application that answers what it gets, before others have theirs."""
 LONGEST_DRAIN: Final = 0.05
 """Seconds for which timers may wait while the sockets are never empty."""
+LATENESS: Final = 0.2
+"""Seconds by which a turn may be late and nobody says so, because others have the processor: what a
+member promises allows for it. A rig notes what is longer, as a pause of the member."""
 AFTER_A_BUG: Final = 0.1
 ASK_INTERVAL: Final = 2.0
 """Seconds between two questions where somebody is."""
@@ -122,6 +125,7 @@ class Runtime:
         tracer = self._open_journal(short)
         now = self.now()
         self.stack = Stack(self.address, self.cluster, settings, xxh3_64_intdigest, tracer, now)
+        self.stack.lateness = LATENESS
         largest = settings.transport_config.largest_frame
         self.stack.limit_messages(largest - HEADERS - LENGTH_COST)
         cluster = xxh3_64_intdigest(self.cluster.encode()) & 0xFFFFFFFF

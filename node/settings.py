@@ -175,6 +175,7 @@ def load_settings(
     timing: str = "compatible",
     *,
     unicast: str | None = None,
+    discovery: str | None = None,
     overrides: Values | None = None,
     historical: Values | None = None,
     protocols: Mapping[str, Values] | None = None,
@@ -182,16 +183,16 @@ def load_settings(
 ) -> StackSettings:
     """A stack file and a timing file, made one.
 
-    `unicast` replaces the stack's own generation, `overrides` sets it, `protocols` sets any
-    protocol, and `historical` brings flaws back, of unicast or of multicast.
+    `unicast` replaces the stack's own generation, `discovery` its way to find members, `overrides`
+    sets the unicast, `protocols` sets any protocol, and `historical` brings flaws back, of unicast
+    or of multicast.
     """
-    listed = read_layers(stack)
+    listed = list_layers(stack, unicast, discovery)
     require(
         not historical or is_museum(stack),
         "historical flaws are for museum stacks only: drop `historical`, "
         f"or use stack unicast-museum, not {stack}",
     )
-    listed = [_with_generation(name, values, unicast) for name, values in listed]
     timing_file = _read_file("timings", timing)
     given: dict[str, dict[str, object]] = {
         name: dict(values) for name, values in (protocols or {}).items()
@@ -220,6 +221,30 @@ def load_settings(
         is_museum=is_museum(stack),
         **({"max_batch": max_batch} if max_batch is not None else {}),
     )
+
+
+def list_layers(
+    stack: str, unicast: str | None = None, discovery: str | None = None
+) -> list[tuple[str, dict[str, Any]]]:
+    """The protocols of a stack, top to bottom, with what was chosen in place of its own."""
+    listed = [_with_generation(name, values, unicast) for name, values in read_layers(stack)]
+    if discovery is None:
+        return listed
+    require(
+        discovery in DISCOVERIES,
+        f"discovery is {discovery!r}: choose one of {', '.join(DISCOVERIES)}",
+    )
+    require(
+        any(name in DISCOVERIES for name, _values in listed),
+        f"discovery is {discovery}, and stack {stack} finds nobody: it forms no group; drop it, or "
+        "use a stack with GMS",
+    )
+    listed = [
+        (discovery, {}) if name in DISCOVERIES and name != discovery else (name, values)
+        for name, values in listed
+    ]
+    check_order([name for name, _values in listed], stack)
+    return listed
 
 
 def _with_generation(

@@ -56,6 +56,9 @@ Route = Callable[[Head, bytes, float], None]
 class Stack:
     """The protocols of one member, and the only way in and out of them."""
 
+    lateness: float = 0.0
+    """Seconds by which turns may be late: whoever lives in real time cannot promise better."""
+
     def __init__(
         self,
         address: Address,
@@ -836,4 +839,20 @@ class Stack:
     def bounds(self) -> dict[str, dict[str, float]]:
         """What each protocol promises, by its name."""
         mine = {self.settings.unicast: self.unicast.bounds()}
-        return mine | self.group.bounds() if self.group is not None else mine
+        promised = mine | self.group.bounds() if self.group is not None else mine
+        return {name: self._loosened(bounds) for name, bounds in promised.items()}
+
+    def _loosened(self, bounds: dict[str, float]) -> dict[str, float]:
+        """What stands when turns are late: what is due is later, and two that follow each other are
+        closer when the first of them was late."""
+        late = self.lateness
+        if not late:
+            return bounds
+        return {
+            name: bound + late
+            if name.endswith("_within")
+            else max(bound / 2, bound - late)
+            if name.endswith("_spacing")
+            else bound
+            for name, bound in bounds.items()
+        }

@@ -100,6 +100,8 @@ class Driver:
         self._seed = seed
         self._clock = clock
         self._view: View | None = None
+        self._peers: tuple[Address, ...] | None = None
+        """Who there is, where no group says so."""
         self._streams: dict[int, Stream] = {}
         self._task: asyncio.Task[None] | None = None
         self._accepted = 0
@@ -123,6 +125,13 @@ class Driver:
             self.jobs.append(Job(load, start, end))
         # A view that was looked at already says nothing about a new load's destinations.
         self._view = None
+        if self._peers is not None:
+            self.set_peers(self._peers)
+
+    def set_peers(self, peers: tuple[Address, ...]) -> None:
+        """Say who there is, in place of a view: this member may be among them."""
+        self._peers = peers
+        self._find_all({peer.name: peer.short for peer in peers}, self._clock())
 
     def stop(self) -> int:
         """Offer nothing more; returns how many loads that ended."""
@@ -261,10 +270,12 @@ class Driver:
     def _look_at_view(self, now: float) -> None:
         """Find the destinations: by name, of two with one name the one that came last."""
         view = self._channel.view
-        if view is self._view or view is None:
+        if view is self._view or view is None or self._peers is not None:
             return
         self._view = view
-        there = {member.name: member.short for member in view.members}
+        self._find_all({member.name: member.short for member in view.members}, now)
+
+    def _find_all(self, there: Mapping[str, int], now: float) -> None:
         if len(self._streams) > MAX_STREAMS:
             alive = {0, *there.values()}
             self._streams = {one: sent for one, sent in self._streams.items() if one in alive}
@@ -355,10 +366,14 @@ class Receiver:
         self._streams: dict[tuple[int, int], Stream] = {}
 
     def on_view(self, view: View) -> None:
-        """Learn who the members are; what is no longer needed of others is forgotten."""
-        self._names |= {member.short: member.name for member in view.members}
+        """Learn who the members are."""
+        self.meet(view.members)
+
+    def meet(self, members: tuple[Address, ...]) -> None:
+        """Learn who there is; what is no longer needed of others is forgotten."""
+        self._names |= {member.short: member.name for member in members}
         if len(self._names) > MAX_STREAMS:
-            self._names = {member.short: member.name for member in view.members}
+            self._names = {member.short: member.name for member in members}
         if len(self.from_source) > MAX_STREAMS:
             there = self._names
             self.from_source = {one: n for one, n in self.from_source.items() if one in there}

@@ -101,7 +101,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(
     assert remedy in line_of(shell("node", *words))
 
 
-def test_a_workload_needs_a_group_to_send_to(shell: Shell) -> None:
+def test_a_multicast_needs_a_group_to_send_to(shell: Shell) -> None:
     shell.write("- {do: multicast}\n", "load.yaml")
     words = ("--stack", "unicast-only", "--workload", "load.yaml", "--bind-addr", "127.0.0.1")
     assert "forms no group" in line_of(shell("node", *words))

@@ -277,7 +277,7 @@ def test_over_tcp_it_answers_to_its_own_name_and_to_the_token(members: Members) 
     port = tcp_port(members, "n0")
     host, token = f"Host: 127.0.0.1:{port}", f"Authorization: Bearer {TOKEN}"
     assert talk(port, get("/livez", host, token)).startswith(b"HTTP/1.1 200 ")
-    assert talk(port, get("/livez", host)).startswith(b"HTTP/1.1 401 ")
+    assert talk(port, get("/state", host)).startswith(b"HTTP/1.1 401 ")
     assert talk(port, get("/livez", "Host: evil.example", token)).startswith(b"HTTP/1.1 403 ")
     browser = get("/livez", host, token, "Origin: http://evil.example")
     assert talk(port, browser).startswith(b"HTTP/1.1 403 ")

@@ -21,8 +21,8 @@ from node.control import (
     parse_body,
     parse_mapping,
 )
+from node.control_settings import ControlSettings
 from node.core.errors import ConfigError
-from node.member_settings import ControlSettings
 
 TOKEN = "0123456789abcdef"  # noqa: S105 of a test
 HOST = "127.0.0.1:9000"
@@ -101,6 +101,16 @@ def replies(data: bytes) -> list[Reply]:
     return found
 
 
+async def exchange(served: Control, sent: bytes) -> Wire:
+    """Everything that a connection sends, then its end; what it was sent."""
+    reader = asyncio.StreamReader()
+    reader.feed_data(sent)
+    reader.feed_eof()
+    wire = Wire()
+    await served.serve(reader, _writer(reader, wire))
+    return wire
+
+
 def converse(
     sent: bytes,
     *,
@@ -111,22 +121,11 @@ def converse(
 ) -> tuple[list[Reply], Wire]:
     """Everything that a connection sends, then its end; what comes back."""
 
-    async def run() -> Wire:
-        served = control or Control(
-            ControlSettings(host="127.0.0.1", port=9000, token=token), TABLE, on_failure
-        )
-        served.hosts = hosts
-        reader = asyncio.StreamReader()
-        reader.feed_data(sent)
-        reader.feed_eof()
-        wire = Wire()
-        protocol = asyncio.StreamReaderProtocol(reader)
-        protocol.connection_made(wire)
-        writer = asyncio.StreamWriter(wire, protocol, reader, asyncio.get_running_loop())
-        await served.serve(reader, writer)
-        return wire
-
-    wire = asyncio.run(run())
+    served = control or Control(
+        ControlSettings(host="127.0.0.1", port=9000, token=token), TABLE, on_failure
+    )
+    served.hosts = hosts
+    wire = asyncio.run(exchange(served, sent))
     assert wire.is_closed
     return replies(wire.data), wire
 
@@ -187,6 +186,33 @@ def test_a_client_that_waits_to_be_told_to_go_on_is_told() -> None:
     assert [reply.status for reply in found] == [100, 200]
 
 
+def test_an_answer_that_takes_time_or_comes_in_parts_is_whole() -> None:
+    async def later(_body: bytes) -> Answer:
+        await asyncio.sleep(0)
+        return Answer(b"", content_type="text/plain", parts=iter([b"ab", b"", b"cd"]))
+
+    table: Table = {"/long": {"GET": later}}
+    control = Control(ControlSettings(path="x.sock"), table)
+    control.hosts = frozenset()
+    wire = asyncio.run(exchange(control, request("GET /long") * 2))
+    body = b"2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n"
+    assert [part[: len(body)] for part in wire.data.split(b"\r\n\r\n", 1)[1:]] == [body]
+    assert wire.data.count(b"HTTP/1.1 200") == 2
+    assert wire.data.endswith(b"\r\n\r\n" + body)
+
+
+def test_what_is_below_a_path_is_passed_on_as_it_is() -> None:
+    async def echo(method: str, target: str, body: bytes) -> Answer:
+        return as_json([method, target, body.decode()])
+
+    control = Control(ControlSettings(path="x.sock", token=TOKEN), {}, passes={"/member/": echo})
+    sent = request("PUT /member/a/b?c=d", f"X-Stormcast-Token: {TOKEN}", body=b"xyz")
+    (reply,), _ = converse(sent, control=control, hosts=frozenset())
+    assert json.loads(reply.body) == ["PUT", "/member/a/b?c=d", "xyz"]
+    (reply,), _ = converse(request("GET /member/livez"), control=control, hosts=frozenset())
+    assert reply.status == 401
+
+
 # -- Refusals --------------------------------------------------------------------------------------
 
 
@@ -237,6 +263,14 @@ def test_a_body_may_be_so_large() -> None:
     chunk = b"%x\r\n" % 4096 + b"x" * 4096 + b"\r\n"
     (reply,), _ = converse(request("POST /echo", "Transfer-Encoding: chunked") + chunk * 17)
     assert reply.status == 413
+
+
+def test_an_endpoint_of_another_kind_takes_other_sizes() -> None:
+    control = Control(ControlSettings(path="x.sock"), TABLE, max_body=10)
+    (reply,), _ = converse(request("POST /echo", body=b'"12345678"'), control=control)
+    assert reply.status == 200
+    (reply,), _ = converse(request("POST /echo", body=b'"123456789"'), control=control)
+    assert (reply.status, "10 bytes" in reply.error) == (413, True)
 
 
 def test_headers_may_be_so_large() -> None:
@@ -318,8 +352,16 @@ def test_without_a_host_nothing_is_served_on_loopback() -> None:
 
 
 def test_with_a_token_every_question_needs_it() -> None:
-    assert one("GET /livez", token=TOKEN).status == 401
-    assert one("GET /livez", f"Authorization: Bearer {TOKEN}", token=TOKEN).status == 200
+    assert one("GET /many", token=TOKEN).status == 401
+    assert one("GET /many", f"Authorization: Bearer {TOKEN}", token=TOKEN).status == 200
+    assert one("GET /many", f"X-Stormcast-Token: {TOKEN}", token=TOKEN).status == 200
+
+
+def test_whether_it_lives_is_told_to_anybody() -> None:
+    """Those who ask that have no place for a token, and learn nothing else."""
+    assert one("GET /livez", token=TOKEN).status == 200
+    assert one("GET /livez/../many", token=TOKEN).status == 401
+    assert one("GET /livezz", token=TOKEN).status == 401
 
 
 @pytest.mark.parametrize(
@@ -332,10 +374,13 @@ def test_with_a_token_every_question_needs_it() -> None:
         ["Authorization: bearer 0123456789abcdef"],
         ["Authorization: Bearer \xe9"],
         [f"Authorization: Bearer {TOKEN}", f"Authorization: Bearer {TOKEN}"],
+        [f"X-Stormcast-Token: Bearer {TOKEN}"],
+        [f"X-Stormcast-Token: {TOKEN}", f"X-Stormcast-Token: {TOKEN}"],
+        ["X-Stormcast-Token: "],
     ],
 )
 def test_a_wrong_token_is_refused_whatever_it_is_for(headers: list[str]) -> None:
-    for line in ("GET /livez", "GET /nowhere", "POST /fail"):
+    for line in ("GET /many", "GET /nowhere", "POST /fail"):
         sent = request(line, *headers).decode().encode("latin-1")
         (reply,), _ = converse(sent, token=TOKEN)
         assert reply.status == 401

@@ -14,6 +14,7 @@ from node.member import Member, tune_collector
 from node.member_endpoints import endpoints
 from node.member_settings import load_member
 
+PERSON = {"name": "n1", "identity": f"{7:032x}", "where": "127.0.0.1[7800]"}
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -54,6 +55,11 @@ def test_a_member_that_is_not_bound_yet_can_be_scraped() -> None:
         ("/workload", {"do": "multicast"}),
         ("/probes", {"DISCARD": {}}),
         ("/consume", {"consuming": False}),
+        ("/peers", {"members": [PERSON]}),
+        ("/view", {"number": 1, "members": [PERSON]}),
+        ("/forget", {"peer": "n1"}),
+        ("/close", {"peer": "n1"}),
+        ("/gauge", None),
     ],
 )
 def test_what_needs_a_running_stack_is_refused_without_one(path: str, body: object) -> None:
@@ -70,6 +76,13 @@ def test_what_needs_a_running_stack_is_refused_without_one(path: str, body: obje
         ("/attributes", ["x"], "such as"),
         ("/probes", None, "such as"),
         ("/workload", {"do": "multicas"}, "write unicast or multicast"),
+        ("/peers", {"members": []}, "as a list"),
+        ("/peers", {"members": [PERSON, PERSON]}, "listed twice"),
+        ("/peers", {"members": [PERSON | {"identity": "0" * 32}]}, "is no member"),
+        ("/peers", {"members": [PERSON | {"where": 7}]}, "is no member"),
+        ("/view", {"number": -1, "members": [PERSON]}, "whole number"),
+        ("/view", {"number": 1, "members": [PERSON], "creator": "n1"}, "is no member"),
+        ("/forget", {"peer": "n1", "half": "left"}, "both, sender, receiver"),
     ],
 )
 def test_a_body_that_cannot_be_meant_is_refused(path: str, body: object, remedy: str) -> None:

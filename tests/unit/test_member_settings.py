@@ -11,10 +11,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node.control_settings import TOKEN_VARIABLE, read_control
 from node.core.errors import ConfigError, NodeError
 from node.loads import read_load
-from node.member_options import OPTIONS, TOKEN_VARIABLE, parse_yaml
-from node.member_settings import Effective, MemberSettings, load_member, read_control
+from node.member_options import OPTIONS, parse_yaml
+from node.member_settings import Effective, MemberSettings, load_member
 
 TOKEN = "0123456789abcdef-secret"  # noqa: S105 of a test
 
@@ -121,6 +122,33 @@ def test_initial_hosts_are_for_a_stack_that_is_told() -> None:
     config = told({"--stack": "tcp", "--initial-hosts": hosts}).settings.stack.of("STATIC")
     assert config.initial_hosts == hosts
     assert "use a stack with STATIC" in refused({"--initial-hosts": hosts})
+
+
+def test_members_may_be_found_in_another_way_than_the_stacks() -> None:
+    hosts = {"--initial-hosts": "10.0.0.1[7800]"}
+    stack = told({"--discovery": "STATIC", **hosts}).settings.stack
+    assert [name for name, _config in stack.layers][-2:] == ["STATIC", "UDP"]
+    assert stack.of("STATIC").initial_hosts == "10.0.0.1[7800]"
+    assert stack.of("PING") is None
+    file = "discovery: DNS_PING\nstack: tcp\nprotocols: {DNS_PING: {dns_query: a.b, port: 7800}}\n"
+    found = told(file=file)
+    assert found.settings.stack.of("DNS_PING").dns_query == "a.b"
+    assert origins(found)["protocols.DNS_PING.dns_query"] == "file x.yaml"
+    assert told({"--discovery": "PING"}).settings.stack == told().settings.stack
+
+
+@pytest.mark.parametrize(
+    ("flags", "remedy"),
+    [
+        ({"--discovery": "STATIK"}, "choose one of STATIC, PING, DNS_PING"),
+        ({"--discovery": "STATIC", "--stack": "unicast-only"}, "use a stack with GMS"),
+        ({"--discovery": "PING", "--stack": "tcp"}, "use STATIC or DNS_PING"),
+        ({"--discovery": "DNS_PING"}, "dns_query is empty"),
+        ({"--discovery": "STATIC", "--set": ["PING.repeat_interval=1s"]}, "no protocol PING"),
+    ],
+)
+def test_another_way_to_find_members_must_fit(flags: dict[str, Any], remedy: str) -> None:
+    assert remedy in refused(flags)
 
 
 def test_text_becomes_what_a_setting_is() -> None:

@@ -200,6 +200,41 @@ def test_whoever_is_named_is_waited_for() -> None:
     assert not run.driver.is_running
 
 
+def test_without_a_group_destinations_are_those_who_were_told() -> None:
+    channel = FakeChannel()
+    channel.view = None
+    loads = [
+        read_load({"do": "unicast", "to": to, "count": 10, "rate": "100/s"})
+        for to in ("others", "n2")
+    ]
+    run = Run(channel, *loads)
+    run.until(1.0, 0.01)
+    assert not channel.sent
+    run.driver.set_peers((address("n0"), address("n1")))
+    run.until(2.0, 0.01)
+    assert [len(channel.to(name)) for name in ("n0", "n1", "n2")] == [0, 10, 0]
+    run.driver.set_peers((address("n0"), address("n1"), address("n2")))
+    run.until(3.0, 0.01)
+    assert len(channel.to("n2")) == 10, "the one who was named; the others have had theirs"
+    run.driver.add([read_load({"do": "unicast", "to": "n1", "count": 5, "closed": True})])
+    run.until(4.0, 0.01)
+    assert len(channel.to("n1")) == 15, "a later load finds them too"
+    assert not run.driver.is_running
+
+
+def test_without_a_group_a_peer_that_was_started_anew_gets_the_rest() -> None:
+    channel = FakeChannel()
+    run = Run(channel, read_load({"do": "unicast", "count": 100, "rate": "100/s"}))
+    run.driver.set_peers((address("n0"), address("n1")))
+    run.until(0.5, 0.01)
+    # Also when a view was handed to it: that says nothing of who there is.
+    channel.install("n0")
+    run.driver.set_peers((address("n0"), address("n1", 2)))
+    run.until(2.0, 0.01)
+    assert len(channel.to("n1")) + len(channel.to("n1", 2)) == 100
+    assert len(channel.to("n1", 2)) > 40
+
+
 def test_whoever_leaves_is_not_waited_for_and_gets_the_rest_when_it_is_back() -> None:
     entry = {"do": "unicast", "count": 100, "rate": "100/s"}
     run = Run(FakeChannel("n0", "n1", "n2"), read_load(entry))

@@ -1,0 +1,374 @@
+"""The keeper: the parent of one member where nobody else can start, stop or pause processes, such
+as in a container.
+
+It keeps each incarnation's journal and log until told to delete them, lets no pause outlast its
+lease, and takes its member along when it ends. One thread; as process 1 it reaps whatever dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from node.control_settings import TOKEN_VARIABLE, ControlSettings
+from node.core.errors import ConfigError, NodeError
+
+CONTROL: Final = "control.sock"
+"""The member's own endpoint, in the keeper's folder: too long a path has no room in an address."""
+INCARNATIONS: Final = "incarnations"
+LOG: Final = "member.log"
+LOG_BYTES: Final = 4 << 20
+"""Of one incarnation; what it says beyond is only passed on."""
+LOG_LINES: Final = 40
+"""Kept for whoever asks how it is."""
+VARIABLES: Final = "STORMCAST_"
+_PR_SET_PDEATHSIG: Final = 1
+_READ: Final = 64 << 10
+
+
+class BusyError(NodeError):
+    """A member runs, or none does, or somebody else has the keeper: not the time for this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeeperSettings:
+    """What a keeper is told when it starts."""
+
+    control: ControlSettings
+    folder: Path
+    """For its members' journals, logs and control endpoint; nobody else may use it."""
+    config: Path | None = None
+    """Of the default member: what runs when nobody has said anything else."""
+    starts: bool = False
+    """Whether the default member starts with the keeper."""
+    grace: float = 12.0
+    """Seconds that a member has to leave when the keeper is told to end."""
+
+
+@dataclass(slots=True)
+class Incarnation:
+    """One member process, from its start to its end and after it."""
+
+    number: int
+    popen: subprocess.Popen[bytes]
+    folder: Path
+    is_default: bool
+    log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
+    logged: int = 0
+    code: int | None = None
+    """Its exit code, or minus the signal; None while it runs."""
+    is_paused: bool = False
+    is_told: bool = False
+    """Whether its end was asked for."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal; its number is nobody else's before it was reaped here."""
+        if self.code is None:
+            os.kill(self.popen.pid, number)
+
+
+class Keeper:
+    """Starts, stops and pauses one member at a time."""
+
+    def __init__(
+        self, settings: KeeperSettings, environ: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
+        self.settings = settings
+        self.member: Incarnation | None = None
+        """The latest one."""
+        self.is_over = asyncio.Event()
+        self.code = 0
+        self._environ = environ
+        self._say = say
+        self._lease: asyncio.TimerHandle | None = None
+        self._claim: asyncio.TimerHandle | None = None
+        self._claimed_by = ""
+        """The run that has this keeper; empty: nobody."""
+        self._task: asyncio.Task[None] | None = None
+
+    # -- Whose it is ---------------------------------------------------------------------------
+
+    def claim(self, run: str, lease: float) -> bool:
+        """Have it for one run, for so long; whoever has it claims it again to keep it. Returns
+        whether nobody had it: who thought to have it learns that it was lost."""
+        if self._claimed_by not in ("", run):
+            raise BusyError(f"run {self._claimed_by} has this member; wait for its end, or end it")
+        is_fresh = not self._claimed_by
+        if is_fresh:
+            self._say(f"run {run} has the member now")
+        self._claimed_by = run
+        if self._claim is not None:
+            self._claim.cancel()
+        loop = asyncio.get_running_loop()
+        self._claim = loop.call_later(lease, self._abandon)
+        return is_fresh
+
+    async def give_back(self, run: str) -> None:
+        """End what a run has started; the default member is back. Nothing if the run is over."""
+        if run != self._claimed_by:
+            return
+        self._claimed_by = ""
+        if self._claim is not None:
+            self._claim.cancel()
+            self._claim = None
+        if self.is_alive and not self._is_default:
+            await self.kill()
+        if self.settings.starts and not self.is_alive and not self.is_over.is_set():
+            self.start()
+
+    def _abandon(self) -> None:
+        self._say(f"run {self._claimed_by} has not been heard of: its member is ended")
+        self._task = asyncio.ensure_future(self.give_back(self._claimed_by))
+
+    # -- Commands ------------------------------------------------------------------------------
+
+    @property
+    def _is_default(self) -> bool:
+        return self.member is not None and self.member.is_default
+
+    @property
+    def is_alive(self) -> bool:
+        return self.member is not None and self.member.code is None
+
+    def start(self, config: Mapping[str, Any] | None = None) -> Incarnation:
+        """Start a member: the default one, or as a configuration says."""
+        if self.is_alive:
+            raise BusyError("a member runs already; stop or kill it first")
+        number = self._next_number()
+        folder = self.settings.folder / INCARNATIONS / f"{number:06}"
+        folder.mkdir(parents=True)
+        words = [sys.executable, "-m", "stormcast", "node", "--control", f"unix:{CONTROL}"]
+        if config is None:
+            if self.settings.config is not None:
+                words += ["--config", str(self.settings.config.resolve())]
+        else:
+            given = folder / "config.json"
+            given.write_text(json.dumps(config))
+            words += ["--config", str(given), "--journal", str(folder / "journal")]
+        self.member = self._spawn(number, words, folder, is_default=config is None)
+        self._say(f"incarnation {number} is pid {self.member.popen.pid}")
+        return self.member
+
+    def stop(self) -> None:
+        """Have it leave; a second time changes nothing, though a second signal would."""
+        member = self._living()
+        self.resume()
+        if not member.is_told:
+            member.is_told = True
+            member.signal(signal.SIGTERM)
+
+    async def kill(self) -> None:
+        """End it at once, and wait until it is gone."""
+        member = self._living()
+        member.is_told = True
+        member.signal(signal.SIGKILL)
+        await member.ended.wait()
+
+    def pause(self, lease: float) -> None:
+        """Have it do nothing, for no longer than the lease."""
+        member = self._living()
+        member.signal(signal.SIGSTOP)
+        member.is_paused = True
+        self.renew(lease)
+
+    def renew(self, lease: float) -> None:
+        """Have a pause last so long from now; nothing where there is none."""
+        member = self.member
+        if self._lease is not None:
+            self._lease.cancel()
+            self._lease = None
+        if member is not None and member.is_paused and member.code is None:
+            self._lease = asyncio.get_running_loop().call_later(lease, self._lapse)
+
+    def resume(self) -> None:
+        """Have it go on."""
+        member = self.member
+        if self._lease is not None:
+            self._lease.cancel()
+            self._lease = None
+        if member is not None and member.is_paused:
+            member.is_paused = False
+            member.signal(signal.SIGCONT)
+
+    def _lapse(self) -> None:
+        self._say("nobody renewed the pause: the member goes on")
+        self.resume()
+
+    def state(self) -> dict[str, Any]:
+        """How its member is."""
+        member = self.member
+        if member is None:
+            return {"alive": False, "paused": False, "incarnation": 0, "default": True,
+                    "code": None, "log": "", "run": self._claimed_by}  # fmt: skip
+        return {
+            "alive": member.code is None,
+            "paused": member.is_paused,
+            "incarnation": member.number,
+            "default": member.is_default,
+            "code": member.code,
+            "log": "\n".join(member.log),
+            "run": self._claimed_by,
+        }
+
+    def delete(self) -> int:
+        """Forget what ended incarnations left; returns how many those were."""
+        kept = self.member.folder if self.member is not None and self.is_alive else None
+        gone = [folder for folder in self._folders() if folder != kept]
+        for folder in gone:
+            shutil.rmtree(folder)
+        return len(gone)
+
+    # -- Life ----------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Keep a member until told to end; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            if self.settings.starts:
+                self.start()
+            await self.is_over.wait()
+            await self._leave()
+        finally:
+            if self.member is not None:
+                self.member.signal(signal.SIGKILL)
+        return self.code
+
+    async def _leave(self) -> None:
+        """Have the member leave, if it does so in time."""
+        if not self.is_alive:
+            return
+        assert self.member is not None
+        self.stop()
+        try:
+            async with asyncio.timeout(self.settings.grace):
+                await self.member.ended.wait()
+        except TimeoutError:
+            self._say(f"the member has not left after {self.settings.grace:g} s: it is killed")
+            await self.kill()
+
+    def _on_signal(self, number: int) -> None:
+        self._say(f"{signal.Signals(number).name}: its member is to leave")
+        self.is_over.set()
+
+    # -- Processes -----------------------------------------------------------------------------
+
+    def _living(self) -> Incarnation:
+        if self.member is None or self.member.code is not None:
+            raise BusyError("no member runs; start one first")
+        return self.member
+
+    def _folders(self) -> list[Path]:
+        place = self.settings.folder / INCARNATIONS
+        return sorted(place.iterdir()) if place.is_dir() else []
+
+    def _next_number(self) -> int:
+        """Never one that was used, whatever was deleted and however often the keeper started."""
+        used = self.settings.folder / "incarnation"
+        number = 1 + (int(used.read_text()) if used.exists() else 0)
+        fresh = used.with_suffix(".new")
+        fresh.write_text(str(number))
+        fresh.rename(used)
+        return number
+
+    def _spawn(
+        self, number: int, words: Sequence[str], folder: Path, *, is_default: bool
+    ) -> Incarnation:
+        # A configuration that was handed over is the whole truth; and the member's own endpoint is
+        # a socket of its owner, which needs no token.
+        environ = {
+            name: value
+            for name, value in self._environ.items()
+            if name != TOKEN_VARIABLE and (is_default or not name.startswith(VARIABLES))
+        }
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        try:
+            popen = subprocess.Popen(  # noqa: S603 our own words, and no shell
+                words,
+                cwd=self.settings.folder,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                preexec_fn=_DieWithParent(),  # noqa: PLW1509 there is one thread
+            )
+        except OSError as error:
+            os.close(reading)
+            raise ConfigError(f"{words[0]}: {error.strerror}") from None
+        finally:
+            os.close(writing)
+        member = Incarnation(number, popen, folder, is_default)
+        asyncio.get_running_loop().add_reader(reading, self._read_log, member, reading)
+        return member
+
+    def _read_log(self, member: Incarnation, reading: int) -> None:
+        """Pass on what it says, and keep some of it."""
+        try:
+            data = os.read(reading, _READ)
+        except BlockingIOError:
+            return
+        if not data:
+            asyncio.get_running_loop().remove_reader(reading)
+            os.close(reading)
+            return
+        with suppress(OSError):
+            # Whoever read this may be gone; the member is not.
+            os.write(2, data)
+        member.log.extend(data.decode(errors="replace").splitlines())
+        if member.logged < LOG_BYTES and member.folder.is_dir():
+            member.logged += len(data)
+            with (member.folder / LOG).open("ab") as log:
+                log.write(data)
+
+    def _reap(self) -> None:
+        """Take the exit codes of all that have ended: as process 1, also of others' children."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if self.member is not None and pid == self.member.popen.pid:
+                self._on_end(self.member, os.waitstatus_to_exitcode(status))
+
+    def _on_end(self, member: Incarnation, code: int) -> None:
+        member.code = member.popen.returncode = code
+        member.is_paused = False
+        member.ended.set()
+        self._say(f"incarnation {member.number} has ended: {code}")
+        if member.is_default and not member.is_told and code:
+            # Nobody wanted that: whoever runs the keeper is to see it, and to start both anew.
+            self.code = code if code > 0 else 128 - code
+            self.is_over.set()
+
+
+class _DieWithParent:
+    """Has the kernel kill a process when its parent ends, however that comes about, and even while
+    it is stopped."""
+
+    def __init__(self) -> None:
+        self._prctl = ctypes.CDLL(None).prctl
+        self._parent = os.getpid()
+
+    def __call__(self) -> None:
+        self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != self._parent:
+            # It has ended already.
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,109 @@
+"""`stormcast keep`: a keeper, from the words of a command to an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+
+from node.control import Control
+from node.control_settings import TOKEN_VARIABLE, read_control, read_token
+from node.core.errors import ConfigError, NodeError, require
+from node.keeper import Keeper, KeeperSettings
+from node.keeper_endpoints import endpoints, passes
+from node.units import parse_duration
+
+USAGE: Final = 2
+MAX_BODY: Final = 1 << 20
+"""A configuration may have a workload in it."""
+_PROG: Final = "stormcast keep"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"error: {message}; see {_PROG} --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=_PROG,
+        description="Run the member of a container: started, stopped and paused over HTTP. "
+        "docs/node.md tells more.",
+        allow_abbrev=False,
+        epilog="exit codes: 0 told to end; 2 usage; otherwise what the default member ended with. "
+        f"A token comes from {TOKEN_VARIABLE} or a file, never from a flag.",
+    )
+    parser.add_argument("--listen", metavar="ADDR", required=True, help="HOST:PORT or unix:PATH")
+    parser.add_argument("--token-file", metavar="FILE", default="", help="file with the token")
+    parser.add_argument(
+        "--folder", metavar="DIR", required=True, help="for journals, logs and the member's socket"
+    )
+    parser.add_argument("--config", metavar="FILE", help="settings of the default member, in YAML")
+    parser.add_argument(
+        "--start", action="store_true", help="start the default member, and end if it fails"
+    )
+    parser.add_argument(
+        "--grace", metavar="TIME", default="12s", help="how long a member may take to leave (12s)"
+    )
+    return parser
+
+
+def keep(argv: Sequence[str]) -> int:
+    """Keep a member until told to end."""
+    try:
+        settings = _settings(argv)
+        return asyncio.run(_run(settings))
+    except (NodeError, OSError) as error:
+        print(f"{_PROG}: {' '.join(str(error).split())}", file=sys.stderr)
+        return USAGE
+
+
+def _settings(argv: Sequence[str]) -> KeeperSettings:
+    words = _parser().parse_args(list(argv))
+    token = read_token(words.token_file, os.environ, "--token-file")
+    folder = Path(words.folder).resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"--folder {folder}: {(error.strerror or '').lower()}; name one that can be written to"
+        ) from None
+    config = Path(words.config) if words.config else None
+    require(
+        config is None or config.is_file(),
+        f"--config {config}: there is no such file; name the default member's settings",
+    )
+    return KeeperSettings(
+        control=read_control(words.listen, token),
+        folder=folder,
+        config=config,
+        starts=words.start,
+        grace=parse_duration(words.grace, "--grace"),
+    )
+
+
+async def _run(settings: KeeperSettings) -> int:
+    keeper = Keeper(settings, os.environ, _say)
+    control = Control(
+        settings.control,
+        endpoints(keeper),
+        lambda error: _say(f"failed: {error!r}"),
+        max_body=MAX_BODY,
+        passes=passes(keeper),
+    )
+    _say(f"listens on {await control.open()}")
+    try:
+        return await keeper.run()
+    finally:
+        await control.close()
+
+
+def _say(line: str) -> None:
+    # Whoever read this may be gone; the keeper is not.
+    with suppress(OSError, ValueError):
+        print(f"keeper: {line}", file=sys.stderr, flush=True)

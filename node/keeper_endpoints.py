@@ -1,0 +1,229 @@
+"""What a keeper can be asked: a table of small functions over it, and the way to its member."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import h11
+
+from node.control import Answer, Pass, RefusedError, Table, as_json, parse_body, parse_mapping
+from node.keeper import CONTROL, INCARNATIONS, BusyError, Keeper
+from node.tar_stream import tar_of
+
+MEMBER: Final = "/member/"
+LEASE_SECONDS: Final = 3.0
+LONGEST_LEASE: Final = 600.0
+LONGEST_NAME: Final = 200
+ANSWER_SECONDS: Final = 8.0
+"""For a member to answer: less than whoever asks the keeper waits."""
+READY_SECONDS: Final = 1.0
+MAX_ANSWER: Final = 16 << 20
+NOT_READY: Final = 503
+ACCEPTED: Final = 202
+BUSY: Final = 409
+GONE: Final = 502
+LATE: Final = 504
+
+
+def endpoints(keeper: Keeper) -> Table:
+    """Every path, its methods, and what answers."""
+    return {
+        "/livez": {"GET": lambda _: as_json({"live": True})},
+        "/readyz": {"GET": lambda _: _ready(keeper)},
+        "/state": {"GET": lambda _: as_json(keeper.state())},
+        "/claim": {"POST": lambda body: _claim(keeper, body)},
+        "/give-back": {"POST": lambda body: _give_back(keeper, body)},
+        "/start": {"POST": lambda body: _start(keeper, body)},
+        "/stop": {"POST": lambda _: _stop(keeper)},
+        "/kill": {"POST": lambda _: _kill(keeper)},
+        "/pause": {"POST": lambda body: _pause(keeper, body)},
+        "/renew": {"POST": lambda body: _renew(keeper, body)},
+        "/resume": {"POST": lambda _: _resume(keeper)},
+        "/journals": {
+            "GET": lambda _: _journals(keeper),
+            "DELETE": lambda _: as_json({"deleted": keeper.delete()}),
+        },
+    }
+
+
+def passes(keeper: Keeper) -> dict[str, Pass]:
+    """The way to the member's own endpoint."""
+
+    async def ask(method: str, target: str, body: bytes) -> Answer:
+        target = target.removeprefix(MEMBER[:-1])
+        return await ask_member(keeper, method, target, body, ANSWER_SECONDS)
+
+    return {MEMBER: ask}
+
+
+# -- Commands ------------------------------------------------------------------------------------
+
+
+def _claim(keeper: Keeper, body: bytes) -> Answer:
+    """For one run, which is to say so again before its lease is over."""
+    try:
+        is_fresh = keeper.claim(_run(body), _lease(body))
+    except BusyError as error:
+        raise RefusedError(BUSY, str(error)) from None
+    return as_json({"fresh": is_fresh})
+
+
+async def _give_back(keeper: Keeper, body: bytes) -> Answer:
+    await keeper.give_back(_run(body))
+    return as_json(keeper.state())
+
+
+def _run(body: bytes) -> str:
+    run = parse_mapping(body, '{"run": "order-7", "lease": 30.0}').get("run")
+    if not isinstance(run, str) or not 0 < len(run) <= LONGEST_NAME:
+        raise RefusedError(400, f"run is {run!r}: write a word for the run")
+    return run
+
+
+def _start(keeper: Keeper, body: bytes) -> Answer:
+    """The default member, or one as `config` says."""
+    given = parse_body(body)
+    config = given.get("config") if isinstance(given, dict) else given
+    if config is not None and not isinstance(config, dict):
+        raise RefusedError(400, 'write {"config": {…}} as docs/node.md has it, or nothing')
+    try:
+        member = keeper.start(config)
+    except BusyError as error:
+        raise RefusedError(BUSY, str(error)) from None
+    return as_json({"incarnation": member.number}, ACCEPTED)
+
+
+def _stop(keeper: Keeper) -> Answer:
+    try:
+        keeper.stop()
+    except BusyError as error:
+        raise RefusedError(BUSY, str(error)) from None
+    return as_json({"stopping": True}, ACCEPTED)
+
+
+async def _kill(keeper: Keeper) -> Answer:
+    try:
+        await keeper.kill()
+    except BusyError as error:
+        raise RefusedError(BUSY, str(error)) from None
+    return as_json(keeper.state())
+
+
+def _pause(keeper: Keeper, body: bytes) -> Answer:
+    lease = _lease(body)
+    try:
+        keeper.pause(lease)
+    except BusyError as error:
+        raise RefusedError(BUSY, str(error)) from None
+    return as_json({"paused": True})
+
+
+def _renew(keeper: Keeper, body: bytes) -> Answer:
+    keeper.renew(_lease(body))
+    return as_json({"paused": keeper.state()["paused"]})
+
+
+def _resume(keeper: Keeper) -> Answer:
+    keeper.resume()
+    return as_json({"paused": False})
+
+
+def _lease(body: bytes) -> float:
+    """Seconds, within reason: a pause must end by itself."""
+    if not body.strip():
+        return LEASE_SECONDS
+    lease = parse_mapping(body, '{"lease": 3.0}').get("lease", LEASE_SECONDS)
+    if (
+        not isinstance(lease, int | float)
+        or isinstance(lease, bool)
+        or not 0 < lease <= LONGEST_LEASE
+    ):
+        raise RefusedError(400, f"lease is {lease!r}: write seconds, up to {LONGEST_LEASE:g}")
+    return float(lease)
+
+
+def _journals(keeper: Keeper) -> Answer:
+    """Journals and logs of all incarnations that were not deleted."""
+    folder = keeper.settings.folder / INCARNATIONS
+    return Answer(b"", content_type="application/x-tar", parts=tar_of(folder))
+
+
+async def _ready(keeper: Keeper) -> Answer:
+    """200 while its member says that it is ready."""
+    try:
+        return await ask_member(keeper, "GET", "/readyz", b"", READY_SECONDS)
+    except RefusedError as error:
+        return as_json({"ready": False, "why": str(error)}, NOT_READY)
+
+
+# -- The way to the member -----------------------------------------------------------------------
+
+
+async def ask_member(
+    keeper: Keeper,
+    method: str,
+    target: str,
+    body: bytes,
+    timeout: float,  # noqa: ASYNC109 it ends the whole question
+) -> Answer:
+    """One question to the member's own endpoint."""
+    if not keeper.is_alive:
+        raise RefusedError(BUSY, "no member runs")
+    if keeper.state()["paused"]:
+        raise RefusedError(LATE, "the member is paused")
+    try:
+        async with asyncio.timeout(timeout), _connection(keeper.settings.folder) as (read, write):
+            http = h11.Connection(h11.CLIENT)
+            headers = [("Host", "member"), ("Content-Length", str(len(body)))]
+            for event in (
+                h11.Request(method=method, target=target, headers=headers),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
+                write.write(http.send(event) or b"")
+            return await _answer(http, read)
+    except TimeoutError:
+        raise RefusedError(LATE, f"the member does not answer within {timeout:g} s") from None
+    except (OSError, h11.ProtocolError) as error:
+        raise RefusedError(GONE, f"the member cannot be asked: {error}") from None
+
+
+@asynccontextmanager
+async def _connection(
+    folder: Path,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    # By the number of an open handle: the folder's path may be longer than an address.
+    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        read, write = await asyncio.open_unix_connection(f"/proc/self/fd/{handle}/{CONTROL}")
+    finally:
+        os.close(handle)
+    try:
+        yield read, write
+    finally:
+        write.close()
+
+
+async def _answer(http: h11.Connection, read: asyncio.StreamReader) -> Answer:
+    status, kind = GONE, b"application/json"
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        event: Any = http.next_event()
+        if event is h11.NEED_DATA:
+            http.receive_data(await read.read(64 << 10))
+        elif isinstance(event, h11.Response):
+            status = event.status_code
+            kind = dict(event.headers).get(b"content-type", kind)
+        elif isinstance(event, h11.Data):
+            parts.append(bytes(event.data))
+            size += len(event.data)
+            if size > MAX_ANSWER:
+                raise RefusedError(GONE, f"the member's answer has more than {MAX_ANSWER} bytes")
+        elif isinstance(event, h11.EndOfMessage):
+            return Answer(b"".join(parts), status, kind.decode("ascii", "replace"))

@@ -1,0 +1,136 @@
+"""What a rig tells a member in place of its group: who there is, views, connections to lose.
+
+No application needs this. A scenario does: it says to a real member what the simulator says to a
+simulated one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from node.control import Answer, RefusedError, as_json, parse_mapping
+from node.core.model import Address, View, ViewId
+
+if TYPE_CHECKING:
+    from node.member import Member
+    from node.runtime import Runtime
+
+NOT_RUNNING: Final = 409
+MAX_LISTED: Final = 4096
+"""Members that a command may name."""
+MOST: Final = (1 << 63) - 1
+HALVES: Final = ("both", "sender", "receiver")
+_IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
+_PERSON: Final = '{"name": "n1", "identity": "32 hex digits", "where": "198.18.0.2[7800]"}'
+_PEOPLE: Final = f'{{"members": [{_PERSON}]}}'
+
+
+def running(member: Member) -> Runtime:
+    """What drives a member, which must run for this."""
+    runtime = member.channel.runtime
+    if not runtime.is_running:
+        raise RefusedError(NOT_RUNNING, f"the member is {member.channel.state}; ask again later")
+    return runtime
+
+
+def set_peers(member: Member, body: bytes) -> Answer:
+    """Who there is, where no group says so."""
+    peers = _people(parse_mapping(body, _PEOPLE), "members")
+    running(member)
+    member.set_peers(peers)
+    return as_json({"peers": [peer.name for peer in peers]})
+
+
+def install_view(member: Member, body: bytes) -> Answer:
+    """A view by hand, as if a membership protocol had agreed on it."""
+    values = parse_mapping(body, f'{{"number": 7, "creator": {_PERSON}, "members": [{_PERSON}]}}')
+    members = _people(values, "members")
+    number = values.get("number")
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST:
+        raise RefusedError(400, f"number is {number!r}: write a whole number, 0..{MOST}")
+    creator = _person(values["creator"]) if "creator" in values else members[0]
+    runtime = running(member)
+    had = _connections(runtime)
+    runtime.stack.install_view(View(ViewId(number, creator), members), runtime.now())
+    runtime.wake()
+    return as_json({"view": f"{creator}:{number}", "connections": len(had)})
+
+
+def forget(member: Member, body: bytes) -> Answer:
+    """Lose a connection, or half of it, without a word to the other side."""
+    values = parse_mapping(body, '{"peer": "n1", "half": "both"}')
+    half = values.get("half", "both")
+    if half not in HALVES:
+        raise RefusedError(400, f"half is {half!r}: write one of {', '.join(HALVES)}")
+    runtime = running(member)
+    peer = _peer(member, values)
+    was_there = peer in _connections(runtime)
+    stack, now = runtime.stack, runtime.now()
+    stack.forget(peer, now, sender=half != "receiver", receiver=half != "sender")
+    runtime.wake()
+    return as_json({"connected": was_there})
+
+
+def close(member: Member, body: bytes) -> Answer:
+    """Close a connection as the protocol does."""
+    values = parse_mapping(body, '{"peer": "n1"}')
+    runtime = running(member)
+    peer = _peer(member, values)
+    was_there = peer in _connections(runtime)
+    runtime.stack.close_connection(peer, runtime.now())
+    runtime.wake()
+    return as_json({"connected": was_there})
+
+
+def gauge(member: Member) -> Answer:
+    """Have how full everything is written to the journal now."""
+    runtime = running(member)
+    runtime.stack.gauge(runtime.now())
+    # A turn's events are written at its end.
+    runtime.wake()
+    return as_json({"gauged": True})
+
+
+# -- Who is meant --------------------------------------------------------------------------------
+
+
+def _connections(runtime: Runtime) -> frozenset[int]:
+    """To whom there is a connection, or half of one."""
+    unicast = runtime.stack.unicast
+    return frozenset((*unicast.send_connections(), *unicast.receive_connections()))
+
+
+def _peer(member: Member, values: Mapping[str, Any]) -> int:
+    """The short id of whom a command names, by name or by identity."""
+    peer = values.get("peer")
+    if not isinstance(peer, str) or not peer:
+        raise RefusedError(400, f"peer is {peer!r}: write a member's name, or its identity")
+    if _IDENTITY.fullmatch(peer) and int(peer, 16):
+        return Address(int(peer, 16), peer).short
+    return member.channel.member(peer).short
+
+
+def _people(values: Mapping[str, Any], key: str) -> tuple[Address, ...]:
+    listed = values.get(key)
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_LISTED:
+        raise RefusedError(400, f"write {key} as a list of 1..{MAX_LISTED}, such as {_PEOPLE}")
+    people = tuple(map(_person, listed))
+    if len(set(people)) < len(people):
+        raise RefusedError(400, f"{key}: somebody is listed twice; keep one")
+    return people
+
+
+def _person(value: object) -> Address:
+    """An address as `GET /state` shows it."""
+    found: dict[str, Any] = value if isinstance(value, dict) else {}
+    name, identity, where = (found.get(key, "") for key in ("name", "identity", "where"))
+    if (
+        not (isinstance(name, str) and isinstance(identity, str) and isinstance(where, str))
+        or not name
+        or _IDENTITY.fullmatch(identity) is None
+        or not int(identity, 16)
+    ):
+        raise RefusedError(400, f"{value!r} is no member: write {_PERSON}")
+    return Address(int(identity, 16), name, where)
