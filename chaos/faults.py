@@ -242,6 +242,16 @@ class Rule(NetworkFault):
     times: int | None = None
     """Ends after so many frames; None is without limit."""
 
+    def is_told_by_the_preamble(self) -> bool:
+        """Whether it is nothing but a drop, of frames that are known by themselves."""
+        match = self.match
+        return (
+            self.does == "drop"
+            and self.times is None
+            and match.occurrence is None
+            and match.connection is None
+        )
+
     def strikes(self, source: str, dest: str) -> bool:
         match = self.match
         return (not match.sources or source in match.sources) and (

@@ -19,9 +19,9 @@ FEATURES: Final[dict[str, str]] = {
     "reorder": "have frames overtake each other",
     "corrupt": "have frames arrive with a bit flipped",
     "bandwidth": "limit the bytes per second",
-    "rule-drop": "drop chosen frames",
-    "rule": "delay, hold, double or corrupt chosen frames",
-    "rule-on-streams": "drop, delay or hold chosen frames of a TCP connection, inside the member",
+    "rule-drop": "drop frames that are known by themselves",
+    "rule": "delay, hold, double or corrupt chosen frames, or drop the n-th of them",
+    "rule-on-streams": "drop, delay or double chosen frames of a TCP connection, inside the member",
     "group": "members that find each other and form a group",
     "no-group": "members that are told of each other, without a group",
     "commands": "have members forget or close connections, take views and settings, stall",
@@ -81,4 +81,4 @@ def features_of(scenario: Scenario, *, is_stream: bool, is_group: bool) -> froze
 def _of_rule(rule: faults.Rule, *, is_stream: bool) -> str:
     if is_stream:
         return "rule-on-streams"
-    return "rule-drop" if rule.does == "drop" else "rule"
+    return "rule-drop" if rule.is_told_by_the_preamble() else "rule"

@@ -6,8 +6,8 @@ from itertools import groupby
 
 import pytest
 
-from chaos.backends.sim.loss_models import make_model
 from chaos.faults import Cut, GilbertElliott, Names, NthLoss
+from chaos.loss_models import make_model
 from node.core.errors import NodeError
 
 FRAMES = 20_000

@@ -1,0 +1,118 @@
+"""Asking an agent, in plain calls: for backends, whatever the way to it is."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.agent.endpoints import read_bites
+from chaos.drivers.base import Bites
+from chaos.network_state import NetworkState
+from chaos.unix_http import UnixConnection
+from node.core.errors import NodeError
+
+TIMEOUT_SECONDS: Final = 15.0
+"""An answer takes as long as the programs that are run for it: some milliseconds each."""
+_OK: Final = range(200, 300)
+_LAPSED: Final = 409
+
+Ask = Callable[[str, str, object], Any]
+"""Method, target and body (None: no body) of a request, to the value of its JSON answer; AgentError
+for any other end."""
+
+
+class AgentError(NodeError):
+    """An agent did not answer, or refused."""
+
+
+class LeaseLapsedError(AgentError):
+    """Nobody renewed in time: the network is healed, and what was to act on it did not."""
+
+
+class AgentClient:
+    """The verbs of one agent."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def probe(self) -> dict[str, str | None]:
+        """Features of `chaos.features.FEATURES`: None, or why not."""
+        found: dict[str, str | None] = self._ask("GET", "/probe", None)
+        return found
+
+    def apply(self, state: NetworkState, lease: float) -> None:
+        """Make the networks of its sites so, for so many seconds."""
+        self._ask("POST", "/apply", {"state": state.to_text(), "lease": lease})
+
+    def renew(self, lease: float) -> None:
+        """Have that go on; LeaseLapsedError where it has ended."""
+        self._ask("POST", "/renew", {"lease": lease})
+
+    def clear(self) -> None:
+        """Have nothing act any more."""
+        self._ask("POST", "/clear", {})
+
+    def release(self, fault: str | None) -> None:
+        """Let go what `hold` rules keep: of one fault, or of all."""
+        self._ask("POST", "/release", {"fault": fault})
+
+    def bites(self) -> Bites:
+        """What each fault did since the agent was started, per sender and receiver."""
+        return read_bites(self._ask("GET", "/bites", None))
+
+    def is_alive(self) -> bool:
+        """Whether it answers."""
+        try:
+            self._ask("GET", "/livez", None)
+        except AgentError:
+            return False
+        return True
+
+
+def over_unix(path: Path, timeout: float = TIMEOUT_SECONDS) -> Ask:
+    """The way to an agent that listens at a unix socket of this machine."""
+    return lambda method, target, body: _ask(UnixConnection(path, timeout), method, target, body)
+
+
+def over_tcp(host: str, port: int, token: str, timeout: float = TIMEOUT_SECONDS) -> Ask:
+    """The way to an agent that listens at an address."""
+
+    def ask(method: str, target: str, body: object) -> Any:  # noqa: ANN401 as answered
+        connection = http.client.HTTPConnection(host, port, timeout=timeout)
+        return _ask(connection, method, target, body, {"Authorization": f"Bearer {token}"})
+
+    return ask
+
+
+def _ask(
+    connection: http.client.HTTPConnection,
+    method: str,
+    target: str,
+    body: object,
+    headers: dict[str, str] | None = None,
+) -> Any:  # noqa: ANN401 as answered
+    try:
+        connection.request(method, target, None if body is None else json.dumps(body),
+                           headers or {})  # fmt: skip
+        answer = connection.getresponse()
+        text = answer.read().decode()
+    except (OSError, http.client.HTTPException) as error:
+        raise AgentError(f"the agent does not answer {method} {target}: {error!r}") from None
+    finally:
+        connection.close()
+    return read_answer(f"{method} {target}", answer.status, text)
+
+
+def read_answer(what: str, status: int, text: str) -> Any:  # noqa: ANN401 as answered
+    """The value of an answer, whichever way it came; AgentError if it is a refusal."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise AgentError(f"the agent's answer to {what} is no JSON: {text[:200]!r}") from None
+    if status in _OK:
+        return value
+    why = value.get("error", text) if isinstance(value, dict) else text
+    raise (LeaseLapsedError if status == _LAPSED else AgentError)(f"{what}: {why}")

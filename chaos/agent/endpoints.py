@@ -1,0 +1,108 @@
+"""What there is to ask an agent, as a table for the control endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from chaos.agent.agent import Agent, LapsedError
+from chaos.drivers.base import Bites, DriverError
+from chaos.network_state import parse_state
+from node.control import Answer, RefusedError, Table, as_json, parse_body
+
+MAX_BODY: Final = 1 << 20
+"""As many bytes as a state may have."""
+LEASES: Final = (0.1, 3600.0)
+"""Seconds: below, nobody could renew in time; above, it would be none."""
+_DONE: Final[dict[str, object]] = {}
+
+
+def endpoints(agent: Agent) -> Table:
+    """Endpoints by path, then by method."""
+
+    async def probe(_body: bytes) -> Answer:
+        return as_json(await agent.probe())
+
+    async def apply(body: bytes) -> Answer:
+        asked = _mapping(body, "state", "lease")
+        text = asked.get("state")
+        if not isinstance(text, str):
+            raise RefusedError(400, 'write {"state": TEXT, "lease": SECONDS}')
+        return await _do(agent.apply(parse_state(text), _lease(asked)))
+
+    async def renew(body: bytes) -> Answer:
+        return await _do(agent.renew(_lease(_mapping(body, "lease"))))
+
+    async def clear(body: bytes) -> Answer:
+        _mapping(body)
+        return await _do(agent.clear())
+
+    async def release(body: bytes) -> Answer:
+        fault = _mapping(body, "fault").get("fault")
+        if not (fault is None or isinstance(fault, str)):
+            raise RefusedError(400, 'write {"fault": ID}, or {"fault": null} for all')
+        return await _do(agent.release(fault))
+
+    async def bites(_body: bytes) -> Answer:
+        return as_json(write_bites(await agent.bites()))
+
+    return {
+        "/livez": {"GET": lambda _body: as_json({"alive": True})},
+        "/state": {"GET": lambda _body: as_json(_state(agent))},
+        "/probe": {"GET": probe},
+        "/apply": {"POST": apply},
+        "/renew": {"POST": renew},
+        "/clear": {"POST": clear},
+        "/release": {"POST": release},
+        "/bites": {"GET": bites},
+    }
+
+
+async def _do(work: Awaitable[None]) -> Answer:
+    try:
+        await work
+    except LapsedError as error:
+        raise RefusedError(409, str(error)) from None
+    except DriverError as error:
+        # It was asked rightly; the machine will not.
+        raise RefusedError(503, str(error)) from None
+    return as_json(_DONE)
+
+
+def _state(agent: Agent) -> dict[str, object]:
+    return {"lease": agent.left, "lapses": agent.lapses, "trouble": agent.trouble}
+
+
+def write_bites(bites: Bites) -> dict[str, dict[str, int]]:
+    """Counts as JSON has them: pairs as two words."""
+    return {
+        fault: {" ".join(pair): count for pair, count in pairs.items()}
+        for fault, pairs in bites.items()
+    }
+
+
+def read_bites(answer: dict[str, dict[str, int]]) -> dict[str, dict[tuple[str, str], int]]:
+    """What `write_bites` has written."""
+    return {
+        fault: {_pair(words): n for words, n in pairs.items()} for fault, pairs in answer.items()
+    }
+
+
+def _pair(words: str) -> tuple[str, str]:
+    source, dest = words.split(" ")
+    return source, dest
+
+
+def _mapping(body: bytes, *known: str) -> dict[str, Any]:
+    value = parse_body(body)
+    if not isinstance(value, dict) or not set(value) <= set(known):
+        raise RefusedError(400, f"write a mapping of {', '.join(known) or 'nothing'}")
+    return value
+
+
+def _lease(asked: dict[str, Any]) -> float:
+    lease = asked.get("lease")
+    least, most = LEASES
+    if isinstance(lease, int | float) and least <= lease <= most:
+        return float(lease)
+    raise RefusedError(400, f"lease is {lease!r}: write seconds, {least:g}..{most:g}")

@@ -1,0 +1,86 @@
+"""The agent as a process: `stormcast agent`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from chaos.agent.agent import Agent
+from chaos.agent.endpoints import MAX_BODY, endpoints
+from chaos.agent.places import located
+from chaos.agent.settings import AgentSettings, load_agent
+from chaos.drivers.base import DriverError
+from chaos.drivers.nfqueue import NfqueueDriver
+from chaos.drivers.nft import NftDriver
+from chaos.drivers.running import run_command
+from chaos.drivers.tc import TcDriver
+from node.control import Control
+from node.core.errors import ConfigError, NodeError
+
+USAGE: Final = 2
+UNKNOWN: Final = 3
+_PROG: Final = "stormcast agent"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"error: {message}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=_PROG,
+        description="Do to the networks of some members what is asked over HTTP, for a lease.",
+        allow_abbrev=False,
+        epilog="exit codes: 0 told to end; 2 usage; 3 something could not be taken back",
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", required=True, help="its sites, in YAML or JSON"
+    )
+    parser.add_argument("--name", metavar="NAME", default="", help="of the only site's member")
+    return parser
+
+
+def agent(argv: Sequence[str]) -> int:
+    """Serve until told to end; then nothing of it is left."""
+    try:
+        words = _parser().parse_args(list(argv))
+        settings = load_agent(words.config, os.environ, words.name)
+        return asyncio.run(serve(settings))
+    except NodeError as error:
+        print(f"{_PROG}: {' '.join(str(error).split())}", file=sys.stderr)
+        return UNKNOWN if isinstance(error, DriverError) else USAGE
+
+
+async def serve(settings: AgentSettings) -> int:
+    """Answer until a signal comes."""
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    sites = [await located(site, run_command) for site in settings.sites]
+    nft = NftDriver(sites, settings.table, run_command)
+    # Whoever had this name before was killed; what is left of it does nothing, but is in the way.
+    await nft.sweep()
+    queue = NfqueueDriver(sites, settings.table, run_command, loop)
+    tc = TcDriver(sites, settings.table, run_command)
+    # nft is last: it hands packets to the others.
+    agent = Agent((queue, tc, nft))
+    control = Control(settings.control, endpoints(agent), _show, max_body=MAX_BODY)
+    print(f"listening at {await control.open()}", flush=True)
+    try:
+        await told.wait()
+    finally:
+        await control.close()
+        await agent.close()
+    return 0
+
+
+def _show(error: Exception) -> None:
+    traceback.print_exception(error)

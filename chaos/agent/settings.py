@@ -1,0 +1,92 @@
+"""What an agent is told when it starts: one small file, in YAML or JSON."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from chaos.drivers.base import Site
+from chaos.yaml_nodes import Item, compose
+from node.control_settings import TOKEN_VARIABLE, ControlSettings, read_control
+from node.core.errors import ConfigError, require
+
+_TABLE: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_DEVICE: Final = re.compile(r"[^\s/]{1,15}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """Where an agent listens, and what it works on."""
+
+    table: str
+    """The word of this run: what its nft tables, and all else it makes, are called."""
+    control: ControlSettings
+    sites: tuple[Site, ...]
+
+
+def load_agent(path: str, environ: Mapping[str, str] = os.environ, name: str = "") -> AgentSettings:
+    """The settings of a file; `name` is that of the only site's member, where only who starts the
+    agent knows it."""
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigError(
+            f"--config {path}: {reason}; name a file with the agent's sites"
+        ) from None
+    settings = read_agent(text, path, environ)
+    if name:
+        require(len(settings.sites) == 1, f"--name {name}: there are {len(settings.sites)} sites")
+        settings = replace(settings, sites=(replace(settings.sites[0], name=name),))
+    return settings
+
+
+def read_agent(text: str, path: str, environ: Mapping[str, str]) -> AgentSettings:
+    """The settings that a text says; ConfigError, or an error with its place."""
+    root = compose(text, path)
+    found = root.entries(("table", "control", "sites"), ("token_file",))
+    sites = tuple(_site(item) for item in found["sites"].items())
+    if not sites:
+        raise found["sites"].refuse("write at least one site")
+    names = [site.name for site in sites]
+    require(len(set(names)) == len(names), f"two sites have one name: {' '.join(names)}")
+    token = _token(found.get("token_file"), environ)
+    return AgentSettings(
+        table=found["table"].word(_TABLE, "write small letters, digits and underscores"),
+        control=read_control(found["control"].text(), token),
+        sites=sites,
+    )
+
+
+def _site(item: Item) -> Site:
+    found = item.entries(("name",), ("addresses", "device", "netns"))
+    site = Site(
+        name=found["name"].text(),
+        addresses=tuple(each.text() for each in found["addresses"].items())
+        if "addresses" in found
+        else (),
+    )
+    if "device" in found:
+        device = found["device"].word(_DEVICE, "write the name of a network device")
+        site = replace(site, device=device)
+    if "netns" in found:
+        site = replace(site, netns=found["netns"].text())
+        require(
+            Path(site.netns or "").exists(),
+            f"there is no network namespace {site.netns}; write a path such as /run/netns/x",
+        )
+    return site
+
+
+def _token(item: Item | None, environ: Mapping[str, str]) -> str:
+    if item is None:
+        return environ.get(TOKEN_VARIABLE, "")
+    path = item.text()
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"token_file {path}: {error.strerror}; name a file to read") from None

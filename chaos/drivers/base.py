@@ -1,0 +1,224 @@
+"""What a driver is: it makes the networks of some sites what a `NetworkState` says, for a lease.
+
+Which driver does what is written here, once (`driver_of`), and so is what they say to each other:
+marks on packets. Everything acts where a packet comes in, after IP has put its fragments together,
+except bandwidth, which acts where it goes out. The order is that of docs/scenarios.md: what is
+cut off, then rules in the order in which they began, then losses, then all other chances.
+
+1. nft sets the mark ALIVE on packets from members that something strikes: from a map whose
+   elements time out. Nothing else of nft, nfqueue or tc acts on a packet without a mark of ours,
+   so all of it ends with the lease, whoever has died.
+2. nft drops what it can decide alone. What it cannot decide gets a mark that asks nfqueue: DECIDE
+   or CHANCES, below. Where nobody listens to the queue, the packet passes.
+3. nft, where a packet goes out, gives those to a narrow link a CLASS (`classes` below says which,
+   by the same kind of map), and tc keeps a queue for each. A multicast that some links are too
+   narrow for, and others not, leaves once and at full speed: nfqueue slows it down at those.
+
+One driver serves all sites of an agent. Its verbs are never called while another one runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from chaos import faults
+from chaos.faults import Names, NetworkFault
+from chaos.network_state import BASE, NetworkState
+from node.core.errors import NodeError
+
+# -- Marks -----------------------------------------------------------------------------------------
+
+ALIVE: Final = 0x5C000001
+"""Set by nft where a packet comes in: something strikes its sender, and the lease lasts."""
+DECIDE: Final = 0x5C000002
+"""A datagram that a rule may take, for nfqueue to tell: all rules are still to be asked, in their
+order (also those that nft could have decided), then come losses, models and all other chances."""
+CHANCES: Final = 0x5C000003
+"""No rule takes this packet, and no loss has struck it: models and all other chances are left."""
+QUEUED_MASK: Final = 0xFFFFFFFE
+"""A packet is for nfqueue when its mark under this mask is DECIDE."""
+DONE: Final = 0x5C00000F
+"""Nothing acts on this packet (again): whoever puts a copy into the network marks it so."""
+CLASS: Final = 0x5C010000
+"""Plus a class number from 1: what nft marks going out, and tc queues."""
+
+INPUT_PRIORITY: Final = -300
+"""Of the chain where packets come in: before iptables' mangle (-150) and filter (0), either of
+which may hold the NFQUEUE rule."""
+OUTPUT_PRIORITY: Final = -150
+
+# -- Sites -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """One network namespace with one member in it."""
+
+    name: str
+    """Of the member that lives there; the state speaks of it by this name."""
+    addresses: Names
+    """The member's own, IPv4 or IPv6."""
+    device: str = "eth0"
+    """Where its packets come in and go out."""
+    netns: str | None = None
+    """The path of the namespace, as `/run/netns/x`; None: the one that the agent itself is in."""
+
+
+class DriverError(NodeError):
+    """A network could not be made what it is to be: one line, with the remedy."""
+
+
+Run = Callable[[Sequence[str], str], Awaitable[str]]
+"""Runs a program with its words on a text and returns what it printed; DriverError if it fails.
+`chaos.drivers.running.run_command` is one."""
+
+
+def inside(site: Site, argv: Sequence[str]) -> tuple[str, ...]:
+    """The words that run a program in the namespace of a site."""
+    return ("nsenter", f"--net={site.netns}", "--", *argv) if site.netns else tuple(argv)
+
+
+# -- Drivers ---------------------------------------------------------------------------------------
+
+Bites = Mapping[str, Mapping[tuple[str, str], int]]
+"""Per fault id, per sender and receiver: packets on which it had an effect."""
+
+
+class Handle(Protocol):
+    """Something that is to be called later."""
+
+    def cancel(self) -> None:
+        """Do not call it."""
+
+
+class Loop(Protocol):
+    """What a driver needs that acts between calls. An asyncio loop is one."""
+
+    def time(self) -> float:
+        """Seconds of the monotonic clock."""
+
+    def add_reader(self, fd: int, callback: Callable[..., object], /, *args: Any) -> None:  # noqa: ANN401
+        """Call back whenever there is something to read."""
+
+    def remove_reader(self, fd: int, /) -> bool:
+        """Do so no more; before the file is closed."""
+
+    def call_at(self, when: float, callback: Callable[..., object], /, *args: Any) -> Handle:  # noqa: ANN401
+        """Call back once, at a time of `time()`."""
+
+
+class Driver(Protocol):
+    """One way of doing things to packets. The agent makes each as `NftDriver(sites, table, run)`,
+    `NfqueueDriver(sites, table, run, loop)`, `TcDriver(sites, table, run)`: `table` is the word of
+    this run, by which everything is named that a driver puts into a namespace."""
+
+    name: str
+
+    async def probe(self) -> Mapping[str, str | None]:
+        """Features of `chaos.features.FEATURES` that this driver gives its sites: None, or why not
+        and what to do, in one line. Found by trying, without leaving anything behind."""
+        ...
+
+    async def apply(self, state: NetworkState, lease: float) -> None:
+        """Make every site so, whatever it was, in one step, for so many seconds. Sites of members
+        that the state does not name are left alone. DriverError when it cannot be done."""
+        ...
+
+    async def renew(self, lease: float) -> None:
+        """Have what was applied go on for another lease."""
+        ...
+
+    async def clear(self) -> None:
+        """Have nothing act, let go what is held, and remove what was put there. Safe at any time,
+        and twice. Also called when a lease has lapsed."""
+        ...
+
+    async def release(self, fault: str | None) -> None:
+        """Let go what `hold` rules keep: of one fault, or of all."""
+        ...
+
+    async def bites(self) -> Bites:
+        """What was done since the driver was made, by faults that are over, too."""
+        ...
+
+
+# -- Who does what ---------------------------------------------------------------------------------
+
+NFT: Final = "nft"
+NFQUEUE: Final = "nfqueue"
+TC: Final = "tc"
+
+
+def driver_of(fault: NetworkFault) -> str:
+    """Which driver carries out a fault, and counts what it does.
+
+    nfqueue does also, for a packet marked DECIDE, the losses and rules of nft: first of all rules,
+    that of nfqueue which may take the packet comes, and what follows depends on whether it does.
+    """
+    match fault:
+        case faults.Rule():
+            return NFT if fault.is_told_by_the_preamble() else NFQUEUE
+        case faults.Partition() | faults.Cut() | faults.Loss():
+            return NFT
+        case faults.Bandwidth():
+            return TC
+        case faults.LossModel() | faults.Delay() | faults.Duplicate() | faults.Reorder():
+            # The counters of nftables begin anew with every new set of rules, so a loss that
+            # remembers how many frames passed is not for it.
+            return NFQUEUE
+        case faults.Corrupt():
+            return NFQUEUE
+    raise DriverError(f"no driver does a {type(fault).__name__}")
+
+
+# -- Narrow links ----------------------------------------------------------------------------------
+
+MULTICAST: Final = ""
+"""In place of a name: whatever goes to all at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NarrowLink:
+    """What one member sends to another, or to all at once, and is to pass slowly."""
+
+    dest: str
+    """MULTICAST is what goes to all; only there where every single link is narrow, too."""
+    number: int
+    """Its packets go out with the mark CLASS plus this."""
+    rate: float
+    """Bytes per second: the narrowest of all faults."""
+    fault: str
+    """Whose rate that is; `chaos.network_state.BASE` is the network's own."""
+
+
+def classes(state: NetworkState, source: str) -> tuple[NarrowLink, ...]:
+    """The narrow links of one member: none for most."""
+    found: list[NarrowLink] = []
+    others = [name for name in state.members if name != source]
+    for dest in others:
+        limits = [
+            (fault.rate, fault_id)
+            for fault_id, fault in state.faults.items()
+            if isinstance(fault, faults.Bandwidth) and fault.strikes(source, dest)
+        ]
+        if state.base.bandwidth is not None:
+            limits.append((state.base.bandwidth, BASE))
+        if limits:
+            rate, fault_id = min(limits)
+            number = 2 + state.members.index(dest)
+            found.append(NarrowLink(dest=dest, number=number, rate=rate, fault=fault_id))
+    if found and len(found) == len(others):
+        least = min(found, key=lambda link: link.rate)
+        found.append(replace(least, dest=MULTICAST, number=1))
+    return tuple(found)
+
+
+def narrow_for_multicasts(state: NetworkState, source: str, dest: str) -> NarrowLink | None:
+    """The link, if what goes to all at once has to be slowed down where it comes in: where it goes
+    out, it cannot be told from what goes to those whose links are not narrow."""
+    links = classes(state, source)
+    if any(link.dest == MULTICAST for link in links):
+        return None
+    return next((link for link in links if link.dest == dest), None)

@@ -1,0 +1,340 @@
+"""NFQUEUE: the kernel hands packets to a program, which says of each, whenever it likes, what
+becomes of it. Spoken over a plain netlink socket; no compiled library is needed.
+
+A socket belongs to the network namespace in which it was made, for as long as it is open: so one
+thread can hold a queue in each of many.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from node.core.errors import NodeError
+
+Made = TypeVar("Made")
+Take = Callable[[int, int, memoryview], None]
+"""Id and mark of a packet, and its bytes from the IP header on: a view of a buffer that is used
+again for the next one."""
+
+# linux/netlink.h, linux/netfilter/nfnetlink.h, linux/netfilter/nfnetlink_queue.h
+NETLINK_NETFILTER: Final = 12
+SOL_NETLINK: Final = 270
+NETLINK_NO_ENOBUFS: Final = 5
+NLM_F_REQUEST: Final = 1
+NLM_F_ACK: Final = 4
+NLMSG_ERROR: Final = 2
+SUBSYS_QUEUE: Final = 3 << 8
+MSG_PACKET: Final = SUBSYS_QUEUE | 0
+MSG_VERDICT: Final = SUBSYS_QUEUE | 1
+MSG_CONFIG: Final = SUBSYS_QUEUE | 2
+MSG_VERDICT_BATCH: Final = SUBSYS_QUEUE | 3
+CFG_CMD: Final = 1
+CFG_PARAMS: Final = 2
+CFG_QUEUE_MAXLEN: Final = 3
+CFG_MASK: Final = 4
+CFG_FLAGS: Final = 5
+FAIL_OPEN: Final = 1
+CMD_BIND: Final = 1
+CMD_UNBIND: Final = 2
+COPY_PACKET: Final = 2
+ATTR_PACKET_HDR: Final = 1
+ATTR_VERDICT_HDR: Final = 2
+ATTR_MARK: Final = 3
+ATTR_PAYLOAD: Final = 10
+NF_DROP: Final = 0
+NF_ACCEPT: Final = 1
+CLONE_NEWNET: Final = 0x40000000
+SO_RCVBUFFORCE: Final = 33
+
+_HEADER: Final = struct.Struct("=IHHII")  # length, type, flags, sequence, port
+_GENERIC: Final = struct.Struct("=BB2s")  # family, version, queue in network order
+_ATTRIBUTE: Final = struct.Struct("=HH")  # length, type
+_U32: Final = struct.Struct(">I")
+_ERROR: Final = struct.Struct("=i")
+_HEAD_SIZE: Final = _HEADER.size + _GENERIC.size
+_VERDICT: Final = struct.Struct("=IHHIIBB2sHH")
+"""All of a verdict before the verdict itself: header, queue, one attribute."""
+_WORD: Final = struct.Struct(">II")  # verdict, packet id
+_VERDICT_SIZE: Final = _VERDICT.size + _WORD.size
+
+MAX_PACKET: Final = 0xFFFF
+"""No IP packet is larger."""
+MAX_WAITING: Final = 16_384
+"""Packets that a queue keeps at most, held ones included; what comes then passes. Ten seconds of
+1,600 frames a second."""
+RECEIVE_BUFFER: Final = 16 << 20
+"""Bytes that wait to be read: a tenth of a second at full speed."""
+VERDICTS_PER_SEND: Final = 64
+ACK_SECONDS: Final = 5.0
+"""The kernel answers at once."""
+
+_WORDS: Final = {
+    errno.EPERM: "another program serves this queue, or the right to do so is missing: it takes "
+    "root, or CAP_NET_ADMIN in the user namespace that owns the network namespace",
+    errno.EPROTONOSUPPORT: "this kernel has no netfilter netlink: modprobe nfnetlink_queue",
+    errno.EINVAL: "this kernel has no NFQUEUE: modprobe nfnetlink_queue",
+    errno.EOPNOTSUPP: "this kernel has no NFQUEUE: modprobe nfnetlink_queue",
+    errno.EBUSY: "another program serves this queue",
+    errno.ENOBUFS: "the kernel has no memory left for it",
+}
+
+
+class NetlinkError(NodeError):
+    """The kernel refused; the text says why, and what to do."""
+
+
+def in_words(number: int) -> str:
+    """What an error number of the kernel means here."""
+    name = errno.errorcode.get(number, str(number))
+    return f"{_WORDS.get(number, os.strerror(number))} ({name})"
+
+
+# -- Messages ----------------------------------------------------------------------------------
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """One attribute, padded to a multiple of four."""
+    padding = -len(value) % 4
+    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(padding)
+
+
+def message(kind: int, queue: int, attributes: bytes, *, flags: int = NLM_F_REQUEST) -> bytes:
+    """One message about a queue."""
+    size = _HEAD_SIZE + len(attributes)
+    generic = _GENERIC.pack(socket.AF_UNSPEC, 0, queue.to_bytes(2, "big"))
+    return _HEADER.pack(size, kind, flags, 0, 0) + generic + attributes
+
+
+def bind_message(queue: int) -> bytes:
+    """Have the kernel hand the packets of a queue to this socket."""
+    return _config(queue, attribute(CFG_CMD, struct.pack(">BxH", CMD_BIND, 0)))
+
+
+def unbind_message(queue: int) -> bytes:
+    """Have it do so no more; it drops what was not decided."""
+    return _config(queue, attribute(CFG_CMD, struct.pack(">BxH", CMD_UNBIND, 0)))
+
+
+def settings_message(queue: int, max_waiting: int) -> bytes:
+    """Whole packets, and how many wait at most."""
+    # Segments that travel as one are cut apart before they come here, and checksums that hardware
+    # would have filled in are there: that is what the kernel does when nothing else is asked for.
+    params = attribute(CFG_PARAMS, struct.pack(">IB", MAX_PACKET, COPY_PACKET))
+    room = attribute(CFG_QUEUE_MAXLEN, _U32.pack(max_waiting))
+    # Where there is no room, in the queue or for the message, packets pass: who cannot keep up
+    # leaves some alone, but makes no losses that nobody asked for.
+    mask, flags = (attribute(kind, _U32.pack(FAIL_OPEN)) for kind in (CFG_MASK, CFG_FLAGS))
+    return _config(queue, params + room + mask + flags)
+
+
+def _config(queue: int, attributes: bytes) -> bytes:
+    return message(MSG_CONFIG, queue, attributes, flags=NLM_F_REQUEST | NLM_F_ACK)
+
+
+def verdict_message(
+    queue: int, packet: int, verdict: int, payload: bytes = b"", *, kind: int = MSG_VERDICT
+) -> bytes:
+    """What becomes of a packet, and its bytes where they changed."""
+    changed = attribute(ATTR_PAYLOAD, payload) if payload else b""
+    return (
+        _VERDICT.pack(
+            _VERDICT_SIZE + len(changed),
+            kind,
+            NLM_F_REQUEST,
+            0,
+            0,
+            socket.AF_UNSPEC,
+            0,
+            queue.to_bytes(2, "big"),
+            _ATTRIBUTE.size + _WORD.size,
+            ATTR_VERDICT_HDR,
+        )
+        + _WORD.pack(verdict, packet)
+        + changed
+    )
+
+
+def parse_packet(buffer: bytes | bytearray, size: int) -> tuple[int, int, int, int] | None:
+    """Of a packet message: id, mark, where the packet begins and ends; None for what is none."""
+    packet = mark = begin = end = 0
+    at = _HEAD_SIZE
+    while at + 4 <= size:
+        length, kind = _ATTRIBUTE.unpack_from(buffer, at)
+        if length < _ATTRIBUTE.size or at + length > size:
+            return None
+        if kind == ATTR_PAYLOAD:
+            begin, end = at + 4, at + length
+        elif kind == ATTR_PACKET_HDR:
+            packet = _U32.unpack_from(buffer, at + 4)[0]
+        elif kind == ATTR_MARK:
+            mark = _U32.unpack_from(buffer, at + 4)[0]
+        at += (length + 3) & ~3
+    return (packet, mark, begin, end) if end else None
+
+
+# -- The socket --------------------------------------------------------------------------------
+
+
+class Queue:
+    """One queue of one network namespace, served by whoever made it."""
+
+    def __init__(self, number: int, netns: Path | None, *, max_waiting: int = MAX_WAITING) -> None:
+        self.number = number
+        self.refused: Counter[str] = Counter()
+        """Verdicts that the kernel did not take, by what it said."""
+        self._verdicts: list[bytes] = []
+        self._buffer = bytearray(MAX_PACKET + 4096)
+        self._view = memoryview(self._buffer)
+        self._socket = inside(netns, _open)
+        try:
+            self._configure(bind_message(number))
+            self._configure(settings_message(number, max_waiting))
+        except BaseException:
+            self._socket.close()
+            raise
+        self._socket.setblocking(False)
+
+    def fileno(self) -> int:
+        """To wait on."""
+        return self._socket.fileno()
+
+    def receive(self, take: Take, limit: int) -> int:
+        """Hand over what is there, up to so many packets; returns how many."""
+        receive, buffer, view = self._socket.recv_into, self._buffer, self._view
+        for count in range(limit):
+            try:
+                size = receive(buffer)
+            except BlockingIOError:
+                return count
+            kind = _HEADER.unpack_from(buffer)[1]
+            if kind == MSG_PACKET:
+                found = parse_packet(buffer, size)
+                if found is not None:
+                    packet, mark, begin, end = found
+                    take(packet, mark, view[begin:end])
+            elif kind == NLMSG_ERROR and (number := -_ERROR.unpack_from(buffer, 16)[0]):
+                # Of a packet that is gone: its namespace, or its queue, was flushed meanwhile.
+                self.refused[errno.errorcode.get(number, str(number))] += 1
+        return limit
+
+    def accept(self, packet: int, payload: bytes = b"") -> None:
+        """Let a packet go on, as it came or as `payload`. Decided now, said at `flush`."""
+        self._say(verdict_message(self.number, packet, NF_ACCEPT, payload))
+
+    def drop(self, packet: int) -> None:
+        """End a packet."""
+        self._say(verdict_message(self.number, packet, NF_DROP))
+
+    def accept_up_to(self, packet: int) -> None:
+        """Let go, in one step, every packet that came up to this one and is not decided yet."""
+        self._say(verdict_message(self.number, packet, NF_ACCEPT, kind=MSG_VERDICT_BATCH))
+
+    def _say(self, verdict: bytes) -> None:
+        self._verdicts.append(verdict)
+        if len(self._verdicts) >= VERDICTS_PER_SEND or len(verdict) > _VERDICT_SIZE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Say what was decided."""
+        if self._verdicts:
+            verdicts, self._verdicts = self._verdicts, []
+            # A verdict is carried out while it is being sent, so nothing ever waits to be written.
+            self._socket.send(b"".join(verdicts))
+
+    def close(self) -> None:
+        """Serve it no more: the kernel drops what was not decided. Safe to call twice."""
+        if self._socket.fileno() < 0:
+            return
+        with suppress(OSError):
+            self.flush()
+        self._socket.close()
+
+    def _configure(self, words: bytes) -> None:
+        """Send one setting, and wait for the kernel's answer."""
+        self._socket.settimeout(ACK_SECONDS)
+        self._socket.send(words)
+        while True:
+            try:
+                size = self._socket.recv_into(self._buffer)
+            except TimeoutError:
+                raise NetlinkError(f"queue {self.number}: the kernel does not answer") from None
+            # Between binding and the last setting, packets may come already: they hold nothing yet
+            # that we could decide by, and pass.
+            if _HEADER.unpack_from(self._buffer)[1] == NLMSG_ERROR:
+                break
+            if (found := parse_packet(self._buffer, size)) is not None:
+                self.accept(found[0])
+        if number := -_ERROR.unpack_from(self._buffer, 16)[0]:
+            raise NetlinkError(f"queue {self.number}: {in_words(number)}")
+
+
+def _open() -> socket.socket:
+    try:
+        opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
+    except OSError as error:
+        raise NetlinkError(f"netfilter: {in_words(error.errno or 0)}") from None
+    # A message that finds no room is a packet that passes: there is nothing that we could do.
+    opened.setsockopt(SOL_NETLINK, NETLINK_NO_ENOBUFS, 1)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
+    except PermissionError:
+        # Without rights in the first user namespace the buffer is as large as the system allows.
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+    opened.bind((0, 0))
+    return opened
+
+
+# -- Namespaces --------------------------------------------------------------------------------
+
+
+def inside(netns: Path | None, make: Callable[[], Made]) -> Made:
+    """What `make` returns in a network namespace. Who calls stays where he is: a thread goes in."""
+    if netns is None:
+        return make()
+    made: list[Made] = []
+    failed: list[BaseException] = []
+
+    def enter() -> None:
+        try:
+            _enter(netns)
+            made.append(make())
+        except BaseException as error:  # noqa: BLE001 raised again where it can be caught
+            failed.append(error)
+
+    thread = threading.Thread(target=enter, name=f"inside {netns.name}")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return made[0]
+
+
+def is_there(netns: str | None) -> bool:
+    """Whether a network namespace has not been removed; one's own is always there."""
+    return netns is None or Path(netns).exists()
+
+
+def _enter(netns: Path) -> None:
+    """Have this thread, and no other, be in a network namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        space = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise NetlinkError(f"network namespace {netns}: {os.strerror(error.errno or 0)}") from None
+    try:
+        if libc.setns(space, CLONE_NEWNET):
+            why = ctypes.get_errno()
+            remedy = ": CAP_SYS_ADMIN is needed to enter it" if why == errno.EPERM else ""
+            raise NetlinkError(f"network namespace {netns}: {os.strerror(why)}{remedy}")
+    finally:
+        os.close(space)

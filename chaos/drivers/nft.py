@@ -1,0 +1,376 @@
+"""nft: cuts members off, loses and drops what the kernel can choose, and marks what others act on.
+
+One table per site, which is this run's own. A new state replaces all its rules in one transaction,
+so no packet sees half of it; counters are objects of their own and go on counting. What is struck
+stands in maps whose elements time out, and there are two of each, renewed by turns: so the fresh
+elements are there before the old ones are gone, whatever the kernel does in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any, Final
+
+from chaos.drivers.base import (
+    ALIVE,
+    CLASS,
+    DONE,
+    INPUT_PRIORITY,
+    MULTICAST,
+    NFT,
+    OUTPUT_PRIORITY,
+    Bites,
+    DriverError,
+    Run,
+    Site,
+    classes,
+    inside,
+)
+from chaos.drivers.netlink import is_there
+from chaos.drivers.selection import Statement, statements
+from chaos.faults import Loss, Match, Names, Partition, Rule
+from chaos.network_state import NetworkState
+
+Pair = tuple[str, str]
+"""Fault and sender: what a site has a counter for."""
+_IPV4: Final = 4
+_FAMILIES: Final = {4: ("ip", "ipv4_addr"), 6: ("ip6", "ipv6_addr")}
+_ALL_MULTICASTS: Final = {4: ("240.0.0.0", "224.0.0.0"), 6: ("ff00::", "ff00::")}
+"""By a mask, what all multicast addresses have in common."""
+
+
+# -- The file --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a table is to be: made of a state for one site."""
+
+    chains: Mapping[str, Sequence[Statement]]
+    """What becomes of packets, by who sends them."""
+    marks: Mapping[str, int]
+    """Of what goes out, by address."""
+    members: Names
+    places: Mapping[str, Names]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be done."""
+        return not self.chains and not self.marks
+
+    def pairs(self) -> Iterator[Pair]:
+        """What is to be counted."""
+        for source, chain in self.chains.items():
+            for statement in chain:
+                if statement.fault is not None:
+                    yield statement.fault, source
+
+    def addresses(self, source: str) -> Names:
+        """Where packets of a member are from."""
+        return self.places[source]
+
+
+def plan(state: NetworkState, site: Site) -> Plan:
+    """What the table of a site is to be."""
+    chains: dict[str, Sequence[Statement]] = {}
+    if site.name in state.members:
+        for source in state.members:
+            if source != site.name and (chain := statements(state, site.name, source)):
+                chains[source] = chain
+    places = {name: _places(state, name) for name in chains}
+    marks: dict[str, int] = {}
+    for link in classes(state, site.name) if site.name in state.members else ():
+        if link.dest == MULTICAST:
+            where = tuple(common for _mask, common in _ALL_MULTICASTS.values())
+        else:
+            where = _places(state, link.dest)
+        marks |= dict.fromkeys(where, CLASS + link.number)
+    return Plan(chains=chains, marks=marks, members=state.members, places=places)
+
+
+def _places(state: NetworkState, name: str) -> Names:
+    places = state.places.get(name, ())
+    if not places:
+        raise DriverError(f"nobody said at which address {name} is; name it under `places`")
+    return places
+
+
+def table_file(
+    table: str, wanted: Plan, counters: Mapping[Pair, str], turn: int, lease: float
+) -> str:
+    """The nft file that makes a table so, whatever it was before."""
+    lines = list(_declared(table, wanted, counters))
+    # Rules go, counters and elements stay.
+    lines.append(f"flush table inet {table}")
+    lines += _renewed(table, wanted, turn, lease)
+    lines += _input(table, wanted)
+    for source, chain in wanted.chains.items():
+        for each in chain:
+            lines.append(_rule(table, wanted, source, each, counters))
+    if wanted.marks:
+        lines += _output(table)
+    return _text(lines)
+
+
+def renewal_file(table: str, wanted: Plan, turn: int, lease: float) -> str:
+    """The nft file that has a table go on for another lease."""
+    return _text(_renewed(table, wanted, turn, lease))
+
+
+def removal_file(table: str) -> str:
+    """The nft file after which there is no such table."""
+    # To delete a table that is not there is an error: so make sure that it is.
+    return _text((f"add table inet {table}", f"delete table inet {table}"))
+
+
+def silence_file(table: str) -> str:
+    """The nft file after which a table does nothing but know its counters."""
+    return _text((f"add table inet {table}", f"flush table inet {table}"))
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _declared(table: str, wanted: Plan, counters: Mapping[Pair, str]) -> Iterator[str]:
+    yield f"add table inet {table}"
+    for version, (_word, kind) in _FAMILIES.items():
+        for turn in (0, 1):
+            for name in ("alive", "class"):
+                what = f"{{ type {kind} : mark; flags timeout; }}"
+                yield f"add map inet {table} {_map(name, version, turn)} {what}"
+    for pair in dict.fromkeys(wanted.pairs()):
+        yield f"add counter inet {table} {counters[pair]}"
+    for name, hook, priority in (
+        ("input", "input", INPUT_PRIORITY),
+        ("output", "output", OUTPUT_PRIORITY),
+    ):
+        what = f"{{ type filter hook {hook} priority {priority}; policy accept; }}"
+        yield f"add chain inet {table} {name} {what}"
+    for source in wanted.chains:
+        yield f"add chain inet {table} {_chain(wanted, source)}"
+
+
+def _map(name: str, version: int, turn: int) -> str:
+    return f"{name}{version}_{turn}"
+
+
+def _chain(wanted: Plan, source: str) -> str:
+    # By number: a member's name may have more letters than that of a chain.
+    return f"from_{wanted.members.index(source)}"
+
+
+def _renewed(table: str, wanted: Plan, turn: int, lease: float) -> Iterator[str]:
+    timeout = f"{max(1, round(lease * 1000))}ms"
+    alive = {place: ALIVE for source in wanted.chains for place in wanted.addresses(source)}
+    for name, marks in (("alive", alive), ("class", wanted.marks)):
+        for version in _FAMILIES:
+            elements = ", ".join(
+                f"{place} timeout {timeout} : {mark:#x}"
+                for place, mark in marks.items()
+                if ip_address(place).version == version
+            )
+            words = f"inet {table} {_map(name, version, turn)}"
+            yield f"flush map {words}"
+            if elements:
+                yield f"add element {words} {{ {elements} }}"
+
+
+def _input(table: str, wanted: Plan) -> Iterator[str]:
+    if not wanted.chains:
+        return
+    chain = f"add rule inet {table} input"
+    yield f"{chain} meta mark {DONE:#x} accept"
+    for version, (word, _kind) in _FAMILIES.items():
+        for turn in (0, 1):
+            yield f"{chain} meta mark set {word} saddr map @{_map('alive', version, turn)}"
+    yield f"{chain} meta mark != {ALIVE:#x} accept"
+    for version, (word, _kind) in _FAMILIES.items():
+        ways = ", ".join(
+            f"{place} : goto {_chain(wanted, source)}"
+            for source in wanted.chains
+            for place in wanted.addresses(source)
+            if ip_address(place).version == version
+        )
+        if ways:
+            yield f"{chain} {word} saddr vmap {{ {ways} }}"
+
+
+def _output(table: str) -> Iterator[str]:
+    for version, (word, _kind) in _FAMILIES.items():
+        mask, _common = _ALL_MULTICASTS[version]
+        for turn in (0, 1):
+            marks = f"map @{_map('class', version, turn)}"
+            for key in (f"{word} daddr", f"{word} daddr & {mask}"):
+                yield f"add rule inet {table} output meta mark set {key} {marks}"
+
+
+def _rule(
+    table: str, wanted: Plan, source: str, each: Statement, counters: Mapping[Pair, str]
+) -> str:
+    words = [f"add rule inet {table} {_chain(wanted, source)}", each.condition]
+    if each.fault is not None:
+        words.append(f"counter name {counters[each.fault, source]}")
+    words.append(each.verdict)
+    if each.fault is not None:
+        words.append(f'comment "{each.fault} {source}"')
+    return " ".join(filter(None, words))
+
+
+def read_counters(text: str) -> dict[str, int]:
+    """Packets by counter, of an answer to `nft -j list counters`."""
+    found: dict[str, int] = {}
+    for item in json.loads(text)["nftables"]:
+        counter: dict[str, Any] | None = item.get("counter")
+        if counter is not None:
+            found[counter["name"]] = counter["packets"]
+    return found
+
+
+# -- The driver ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Table:
+    """What is in force at one site."""
+
+    site: Site
+    wanted: Plan | None = None
+    """None: there is no table."""
+    turn: int = 0
+    lease: float = 0.0
+    counters: dict[Pair, str] = field(default_factory=dict)
+    """Their names; a fault that comes again goes on with its own."""
+    counted: dict[Pair, int] = field(default_factory=dict)
+    """What counters had that are gone with their table."""
+
+
+class NftDriver:
+    """Owns one table in the namespace of every site."""
+
+    name = NFT
+
+    def __init__(self, sites: Sequence[Site], table: str, run: Run) -> None:
+        self.table = table
+        self._run = run
+        self._tables = [_Table(site) for site in sites]
+
+    async def probe(self) -> Mapping[str, str | None]:
+        """Try each feature in the first site, in a table that is gone at once."""
+        if not self._tables:
+            return {}
+        site = self._tables[0].site
+        names = (site.name, "probe")
+        # Addresses that documentation uses, and nobody else.
+        places = {site.name: ("192.0.2.1",), "probe": ("192.0.2.2", "2001:db8::2")}
+        match = Match(protocols=("UNICAST3",), seqno=(2, 5), flags=("FIRST",))
+        tried = {
+            "partition": Partition(groups=tuple((name,) for name in names)),
+            "loss": Loss(sources=names, dests=names, rate=0.5),
+            "rule-drop": Rule(match=match),
+        }
+        found: dict[str, str | None] = {}
+        for feature, fault in tried.items():
+            state = NetworkState(members=names, places=places, faults={"probe": fault})
+            found[feature] = await self._try(site, plan(state, site))
+        return found
+
+    async def _try(self, site: Site, wanted: Plan) -> str | None:
+        table = f"{self.table}_probe"
+        counters = {pair: f"c{number}" for number, pair in enumerate(wanted.pairs())}
+        text = table_file(table, wanted, counters, 0, 1.0) + removal_file(table)
+        try:
+            await self._nft(site, text)
+        except DriverError as error:
+            return str(error)
+        return None
+
+    async def apply(self, state: NetworkState, lease: float) -> None:
+        """Replace the rules of every site that the state names."""
+        # First of all, everything that may be refused.
+        plans = [plan(state, table.site) for table in self._tables]
+        known = [
+            (table, wanted)
+            for table, wanted in zip(self._tables, plans, strict=True)
+            if table.site.name in state.members
+        ]
+        await _all(self._apply(table, wanted, lease) for table, wanted in known)
+
+    async def _apply(self, table: _Table, wanted: Plan, lease: float) -> None:
+        if wanted.is_empty:
+            await self._remove(table)
+            return
+        for pair in wanted.pairs():
+            table.counters.setdefault(pair, f"c{len(table.counters)}")
+        text = table_file(self.table, wanted, table.counters, 1 - table.turn, lease)
+        await self._give(table, wanted, text, lease)
+
+    async def renew(self, lease: float) -> None:
+        """Add fresh elements to the maps that are next."""
+        await _all(self._renew(table, lease) for table in self._tables)
+
+    async def _renew(self, table: _Table, lease: float) -> None:
+        if table.wanted is not None:
+            text = renewal_file(self.table, table.wanted, 1 - table.turn, lease)
+            await self._give(table, table.wanted, text, lease)
+
+    async def _give(self, table: _Table, wanted: Plan, text: str, lease: float) -> None:
+        if lease < table.lease:
+            # What was given longer ago must not outlive what is given now.
+            text += renewal_file(self.table, wanted, table.turn, lease)
+        await self._nft(table.site, text)
+        table.wanted, table.turn, table.lease = wanted, 1 - table.turn, lease
+
+    async def clear(self) -> None:
+        """Remove all tables."""
+        await _all(map(self._remove, self._tables))
+
+    async def sweep(self) -> None:
+        """Remove what an agent of the same run left that was killed."""
+        await _all(self._nft(table.site, removal_file(self.table)) for table in self._tables)
+
+    async def _remove(self, table: _Table) -> None:
+        if table.wanted is None:
+            return
+        # With its namespace a table has gone, too.
+        if is_there(table.site.netns):
+            # Quiet first, then asked, then gone: nothing is dropped that nobody counts.
+            await self._nft(table.site, silence_file(self.table))
+            for pair, packets in (await self._counted(table)).items():
+                table.counted[pair] = table.counted.get(pair, 0) + packets
+            await self._nft(table.site, removal_file(self.table))
+        table.wanted, table.turn, table.lease = None, 0, 0.0
+        table.counters.clear()
+
+    async def release(self, fault: str | None) -> None:
+        """Nothing is held here."""
+
+    async def bites(self) -> Bites:
+        """What all counters have, and had."""
+        found: dict[str, dict[tuple[str, str], int]] = {}
+        for table in self._tables:
+            now = await self._counted(table) if table.wanted is not None else {}
+            for fault, source in {**table.counted, **now}:
+                number = table.counted.get((fault, source), 0) + now.get((fault, source), 0)
+                found.setdefault(fault, {})[source, table.site.name] = number
+        return found
+
+    async def _counted(self, table: _Table) -> dict[Pair, int]:
+        words = ("nft", "-j", "list", "counters", "table", "inet", self.table)
+        packets = read_counters(await self._run(inside(table.site, words), ""))
+        return {pair: packets[name] for pair, name in table.counters.items() if name in packets}
+
+    async def _nft(self, site: Site, text: str) -> None:
+        await self._run(inside(site, ("nft", "-f", "-")), text)
+
+
+async def _all(works: Iterable[Any]) -> None:
+    """Do things at once, all to their end, and raise the first failure."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result

@@ -1,0 +1,244 @@
+"""Packets as they pass a queue: what is looked at in each, by offsets; and what is changed in a
+few, with scapy, which knows our frames from their one description (node.core.wire).
+
+scapy takes half a second to import and most of a millisecond per packet. So it is loaded by those
+who need it, and the way that every packet takes does without.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterable
+from functools import cache
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from node.core import wire
+from node.core.model import FLAG_NAMES
+
+if TYPE_CHECKING:
+    from scapy.packet import Packet
+
+Bytes = bytes | memoryview
+
+TCP: Final = 6
+UDP: Final = 17
+UDP_HEADER: Final = 8
+IPV4_HEADER: Final = 20
+IPV6_HEADER: Final = 40
+MIN_TCP_HEADER: Final = 20
+_U16: Final = struct.Struct(">H")
+_LOW16: Final = 0xFFFF
+
+
+class Place(NamedTuple):
+    """Where things are in an IP packet."""
+
+    source: bytes
+    """The address, as it travels."""
+    protocol: int
+    transport: int
+    """Where the header behind that of IP begins."""
+    frame: int
+    """Where the first frame begins; 0 in what is no datagram of ours."""
+    is_multicast: bool
+
+
+def locate(packet: Bytes) -> Place | None:
+    """Find one's way in a packet, fragments of which were put together; None for what is not IP, or
+    shorter than it says."""
+    size = len(packet)
+    if size < IPV4_HEADER:
+        return None
+    if packet[0] >> 4 == 4:  # noqa: PLR2004 the version of IP
+        transport, protocol, source = (packet[0] & 15) * 4, packet[9], bytes(packet[12:16])
+        is_multicast = packet[16] >> 4 == 14  # noqa: PLR2004 224.0.0.0/4
+    elif size >= IPV6_HEADER:
+        transport, protocol, source = IPV6_HEADER, packet[6], bytes(packet[8:24])
+        is_multicast = packet[24] == 0xFF  # noqa: PLR2004 ff00::/8
+    else:
+        return None
+    frame = transport + UDP_HEADER
+    if size < frame:
+        return None
+    if protocol != UDP or size < frame + wire.HEAD_SIZE or packet[frame] != wire.MAGIC:
+        frame = 0
+    return Place(source, protocol, transport, frame, is_multicast)
+
+
+def preamble(packet: Bytes, place: Place) -> bytes | None:
+    """What a packet's fate depends on: the preamble of its first frame.
+
+    For a segment of a stream it is one in which only a number stands that its retransmission does
+    not share. None for all else: it has no fate.
+    """
+    if place.frame:
+        return bytes(packet[place.frame : place.frame + wire.PREAMBLE_SIZE])
+    at = place.transport
+    if place.protocol != TCP or len(packet) < at + MIN_TCP_HEADER:
+        return None
+    # Sequence and acknowledgement; and the checksum, which covers the time stamps too.
+    return bytes(20) + bytes(packet[at + 4 : at + 12]) + bytes(2) + bytes(packet[at + 16 : at + 18])
+
+
+def packed(address: str) -> bytes:
+    """An address as it travels."""
+    return ip_address(address).packed
+
+
+def for_member(packet: bytes, place: Place, own: Iterable[bytes]) -> bytes:
+    """A copy of a packet such that whoever lives at one of these addresses gets it.
+
+    What was sent to one of them stays as it is. A multicast becomes a unicast: one sent from inside
+    would leave this machine again. Where it is to go says the port that it came from, since all
+    members of a group have the same one.
+    """
+    begin, end = (16, 20) if packet[0] >> 4 == 4 else (24, 40)  # noqa: PLR2004 version of IP
+    dest = packet[begin:end]
+    addresses = [address for address in own if len(address) == end - begin]
+    if dest in addresses or not addresses or place.protocol != UDP:
+        return packet
+    at = place.transport
+    changed = bytearray(packet)
+    changed[begin:end] = addresses[0]
+    changed[at + 2 : at + 4] = packet[at : at + 2]
+    check = _U16.unpack_from(packet, at + 6)[0]
+    if check:
+        old, new = dest + packet[at + 2 : at + 4], addresses[0] + packet[at : at + 2]
+        _U16.pack_into(changed, at + 6, _adjusted(check, old, new))
+    return bytes(changed)
+
+
+def _adjusted(check: int, old: bytes, new: bytes) -> int:
+    """An Internet checksum after some of what it covers has changed (RFC 1624)."""
+    total = ~check & _LOW16
+    for (before,), (after,) in zip(_U16.iter_unpack(old), _U16.iter_unpack(new), strict=True):
+        total += (~before & _LOW16) + after
+    while total >> 16:
+        total = (total & _LOW16) + (total >> 16)
+    # Zero would say that there is no checksum.
+    return ~total & _LOW16 or _LOW16
+
+
+# -- With scapy --------------------------------------------------------------------------------
+
+
+class Layers(NamedTuple):
+    """What is taken of scapy, and our own layer."""
+
+    ipv4: type[Packet]
+    ipv6: type[Packet]
+    udp: type[Packet]
+    raw: type[Packet]
+    frame: type[Packet]
+
+
+@cache
+def layers() -> Layers:
+    """Load scapy, and make a layer of the description of our frames."""
+    # It looks for routes and interfaces, and complains of those it does not like.
+    logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
+    from scapy.layers.inet import IP, UDP  # noqa: PLC0415 half a second
+    from scapy.layers.inet6 import IPv6  # noqa: PLC0415
+    from scapy.packet import Raw  # noqa: PLC0415
+
+    return Layers(IP, IPv6, UDP, Raw, _frame_layer())
+
+
+def bind_ports(*ports: int) -> None:
+    """Have scapy take datagrams from or to these ports for frames of ours."""
+    from scapy.packet import bind_layers  # noqa: PLC0415 half a second
+
+    known = layers()
+    for port in ports:
+        bind_layers(known.udp, known.frame, sport=port)
+        bind_layers(known.udp, known.frame, dport=port)
+
+
+def _frame_layer() -> type[Packet]:
+    from scapy import fields  # noqa: PLC0415
+    from scapy.packet import Packet, Raw  # noqa: PLC0415
+
+    plain = {
+        "B": fields.ByteField,
+        "H": fields.ShortField,
+        "I": fields.IntField,
+        "Q": fields.LongField,
+    }
+    names = {
+        "kind": {kind: name for kind, (name, _about) in wire.KINDS.items()},
+        "protocol": wire.PROTOCOLS,
+    }
+    fixed = {"magic": wire.MAGIC, "version": wire.VERSION}
+    computed = {"size", "digest", "check"}
+
+    def field(name: str, code: str) -> Any:  # noqa: ANN401 a field of some type
+        if name in names:
+            return fields.ByteEnumField(name, 0, names[name])
+        if name == "flags":
+            ordered = [FLAG_NAMES.get(1 << bit, f"bit{bit}") for bit in range(8)]
+            return fields.FlagsField(name, 0, 8, ordered)
+        default = None if name in computed else fixed.get(name, 0)
+        return plain[code](name, default)  # type: ignore[arg-type]  # None: to be computed
+
+    class Frame(Packet):
+        """A frame; what is not said of size, digest and check is computed."""
+
+        name = "Stormcast"
+        fields_desc = [  # noqa: RUF012 scapy's way
+            *(field(name, one.code) for name, one in wire.FIELDS.items()),
+            fields.StrLenField("body", b"", length_from=lambda frame: frame.size),
+        ]
+
+        def post_build(self, built: bytes, after: bytes) -> bytes:
+            head, body = bytearray(built[: wire.HEAD_SIZE]), built[wire.HEAD_SIZE :]
+            offsets = wire.OFFSETS
+            if self.size is None:
+                struct.pack_into(">I", head, offsets["size"], len(body))
+            if self.digest is None and body:
+                struct.pack_into(">Q", head, offsets["digest"], xxh3_64_intdigest(body))
+            if self.check is None:
+                whole = xxh3_64_intdigest(bytes(head[: wire.CHECK_OFFSET]))
+                struct.pack_into(">I", head, wire.CHECK_OFFSET, whole & 0xFFFFFFFF)
+            return bytes(head) + body + after
+
+        def guess_payload_class(self, payload: bytes) -> type[Packet]:
+            # Small frames for one member share a datagram.
+            is_frame = len(payload) >= wire.HEAD_SIZE and payload[0] == wire.MAGIC
+            return Frame if is_frame else Raw
+
+    return Frame
+
+
+def corrupted(packet: bytes, place: Place, drawn: int) -> bytes:
+    """The packet with one bit flipped.
+
+    In a datagram it is a bit of what the member reads, with a checksum that fits again: only the
+    member itself can tell. In a segment any bit, and the checksum tells the kernel.
+    """
+    if place.protocol != UDP:
+        return _flipped(packet, place.transport, drawn)
+    known = layers()
+    if len(packet) == place.transport + UDP_HEADER:
+        return packet
+    changed = _flipped(packet, place.transport + UDP_HEADER, drawn)
+    parsed = (known.ipv4 if packet[0] >> 4 == 4 else known.ipv6)(changed)  # noqa: PLR2004
+    datagram = parsed.getlayer(known.udp)
+    if datagram is None:
+        # The lengths of its headers contradict each other; the kernel will not take it either.
+        return changed
+    if datagram.chksum:
+        # scapy fills in what is not there.
+        del datagram.chksum
+    return bytes(parsed)
+
+
+def _flipped(packet: bytes, begin: int, drawn: int) -> bytes:
+    """One bit behind `begin` flipped: the one that the simulator would choose of the same frame."""
+    bit = drawn % ((len(packet) - begin) * 8)
+    changed = bytearray(packet)
+    changed[begin + (bit >> 3)] ^= 1 << (bit & 7)
+    return bytes(changed)

@@ -1,0 +1,200 @@
+"""Which packets a fault strikes, in the words of nftables: pure text, made from a state.
+
+A datagram of a member begins with the preamble of a frame, whose fields stand where
+`node.core.wire` says. So the kernel can tell frames apart, and throw the very dice for them that a
+simulation throws (chaos/fate.py). Nothing here says whom a packet is from: `nft` asks that first.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from chaos import faults
+from chaos.drivers.base import (
+    CHANCES,
+    DECIDE,
+    NFQUEUE,
+    DriverError,
+    driver_of,
+    narrow_for_multicasts,
+)
+from chaos.fate import fate_key, threshold
+from chaos.faults import Match, Rule
+from chaos.network_state import BASE, NetworkState
+from node.core import wire
+from node.core.model import FLAG_NAMES
+
+_BITS: Final = 8
+_UDP_HEADER: Final = 64
+"""Bits before a datagram's payload."""
+_FLAG_BITS: Final = {name: bit for bit, name in FLAG_NAMES.items()}
+_MAX_COUNT: Final = (1 << _BITS * struct.calcsize(wire.FIELDS["count"].code)) - 1
+_DICE: Final = (1 << 32) - 1
+"""Sides of the kernel's dice. It scales a hash to (hash * sides) >> 32: with the most sides that it
+takes, a hash comes out as itself less one, so that every threshold can be told exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One rule of a chain: for which packets, what is to become of them, by which fault."""
+
+    condition: str
+    verdict: str
+    """Empty: it only counts."""
+    fault: str | None = None
+    """Whose counter counts the packet; None: nobody's."""
+
+
+def _raw(first: str, last: str = "") -> str:
+    """Preamble fields that stand side by side, as a piece of a datagram's payload."""
+    last = last or first
+    begin = wire.OFFSETS[first]
+    end = wire.OFFSETS[last] + struct.calcsize(">" + wire.FIELDS[last].code)
+    return f"@th,{_UDP_HEADER + begin * _BITS},{(end - begin) * _BITS}"
+
+
+IDENTITY: Final = " . ".join((_raw("kind", "flags"), _raw("source"), _raw("conn", "lo")))
+"""What makes a frame the same frame: the key of its dice, as `chaos.fate.identity` has it."""
+_OURS: Final = f"meta l4proto udp {_raw('magic')} {wire.MAGIC:#x}"
+
+_SEGMENTS: Final = (
+    # A segment that is sent again is to meet another fate, or a connection would be stuck for ever.
+    # IPv4 numbers its packets; with IPv6 it is the time stamp that differs, which stands within the
+    # first twelve bytes of the options whether or not the segment opens a connection.
+    "meta nfproto ipv4 meta l4proto tcp jhash @nh,32,32 . @th,32,32",
+    "meta nfproto ipv6 meta l4proto tcp jhash @th,32,32 . @th,160,96",
+)
+
+
+def statements(state: NetworkState, dest: str, source: str) -> list[Statement]:
+    """Everything that becomes of packets of one member at another, in order."""
+    struck = [(fault_id, fault) for fault_id, name, fault in state.struck(dest) if name == source]
+    blocks = [
+        fault_id for fault_id, fault in struck if isinstance(fault, faults.Partition | faults.Cut)
+    ]
+    if blocks:
+        # All of them have an effect, and what they do needs no second word.
+        return [
+            *(Statement("", "", fault) for fault in blocks[:-1]),
+            Statement("", "drop", blocks[-1]),
+        ]
+    found: list[Statement] = []
+    if _are_connections_told(state, source, dest):
+        kind = f"{_raw('kind')} {wire.DATA:#x}"
+        found.append(Statement(f"{_OURS} {kind}", _marked(DECIDE)))
+    for fault_id, fault in struck:
+        if isinstance(fault, Rule):
+            found += _rule(fault_id, fault)
+    if state.base.loss:
+        found += _loss(state, BASE, dest, state.base.loss)
+    for fault_id, fault in struck:
+        if isinstance(fault, faults.Loss):
+            found += _loss(state, fault_id, dest, fault.rate)
+    if _has_chances(state, [fault for _id, fault in struck]):
+        # What comes in pieces, which only IPv6 still is here, has its ports in the first one.
+        found.append(Statement("meta l4proto { tcp, udp } @th,0,16 != 0x0", _marked(CHANCES)))
+    elif narrow_for_multicasts(state, source, dest) is not None:
+        found.append(Statement("meta l4proto udp meta pkttype multicast", _marked(CHANCES)))
+    return found
+
+
+def _marked(mark: int) -> str:
+    return f"meta mark set {mark:#x} accept"
+
+
+def _are_connections_told(state: NetworkState, source: str, dest: str) -> bool:
+    """Whether some rule wants to know which connection of two members a frame is of. Frames speak
+    of those of either direction."""
+    return any(
+        isinstance(fault, Rule)
+        and fault.match.connection is not None
+        and (fault.strikes(source, dest) or fault.strikes(dest, source))
+        for fault in state.faults.values()
+    )
+
+
+def _has_chances(state: NetworkState, struck: list[faults.NetworkFault]) -> bool:
+    """Whether something is left to nfqueue for every packet."""
+    base, plain = state.base, faults.Link()
+    by_base = base.delay > plain.delay or any(
+        getattr(base, field) for field in ("jitter", "reorder", "duplicate", "corrupt")
+    )
+    return by_base or any(
+        not isinstance(fault, Rule) and driver_of(fault) == NFQUEUE for fault in struck
+    )
+
+
+# -- Losses ----------------------------------------------------------------------------------------
+
+
+def _loss(state: NetworkState, fault: str, dest: str, rate: float) -> Iterator[Statement]:
+    seed = fate_key(state.seed, f"{fault}/loss", dest) & _DICE
+    below = -(-threshold(rate) >> 32)
+    if below > _DICE:
+        yield Statement("meta l4proto { tcp, udp }", "drop", fault)
+    elif below > 1:
+        # A chance of one in four billion cannot be told from none.
+        dice = f"mod {_DICE} seed {seed:#x} <= {below - 2}"
+        for key in (f"meta l4proto udp jhash {IDENTITY}", *_SEGMENTS):
+            yield Statement(f"{key} {dice}", "drop", fault)
+
+
+# -- Rules -----------------------------------------------------------------------------------------
+
+
+def _rule(fault: str, rule: Rule) -> Iterator[Statement]:
+    """A rule that drops frames known by themselves is done at once; else nfqueue tells."""
+    known = " ".join((_OURS, *_conditions(rule.match)))
+    is_told = driver_of(rule) != NFQUEUE
+    verdict, counter = ("drop", fault) if is_told else (_marked(DECIDE), None)
+    seqno = rule.match.seqno
+    if seqno is None:
+        yield Statement(known, verdict, counter)
+        return
+    first, last = max(seqno[0], 0), min(seqno[1], wire.MAX_SEQNO)
+    yield Statement(f"{known} {_within('lo', first, last)}", verdict, counter)
+    before = _reaching(rule.match, first)
+    if before:
+        # A batch that begins before the range may reach into it: that takes a sum to tell.
+        yield Statement(f"{known} {before}", _marked(DECIDE))
+
+
+def _conditions(match: Match) -> Iterator[str]:
+    """All that the preamble tells, but the seqno."""
+    if match.protocols:
+        yield _one_of("protocol", [wire.PROTOCOL_BY_NAME[name] for name in match.protocols])
+    if match.kinds:
+        yield _one_of("kind", [wire.KIND_BY_NAME[name] for name in match.kinds])
+    if match.transmission is not None:
+        yield _within("transmission", match.transmission[0],
+                      min(match.transmission[1], wire.MAX_TRANSMISSION))  # fmt: skip
+    if match.flags:
+        bits = 0
+        for name in match.flags:
+            bits |= _FLAG_BITS[name]
+        yield f"{_raw('flags')} & {bits:#x} == {bits:#x}"
+
+
+def _reaching(match: Match, first: int) -> str:
+    """Batches that begin before a seqno, and may have it; empty where there can be none."""
+    if first == 0 or (match.kinds and "DATA" not in match.kinds):
+        return ""
+    return " ".join((
+        f"{_raw('kind')} {wire.DATA:#x}",
+        _within("count", 2, _MAX_COUNT),
+        _within("lo", max(0, first - _MAX_COUNT + 1), first - 1),
+    ))  # fmt: skip
+
+
+def _one_of(field: str, numbers: list[int]) -> str:
+    listed = ", ".join(f"{number:#x}" for number in sorted(set(numbers)))
+    return f"{_raw(field)} {{ {listed} }}"
+
+
+def _within(field: str, first: int, last: int) -> str:
+    if first > last:
+        raise DriverError(f"{field} {first}..{last}: the first must not be above the last")
+    return f"{_raw(field)} {first:#x}" if first == last else f"{_raw(field)} {first:#x}-{last:#x}"

@@ -1,0 +1,235 @@
+"""Narrow links: where packets go out, those to a narrow link wait in a class of its own.
+
+nft marks them, for as long as the lease lasts, with CLASS and a number; a filter takes a class by
+that mark, and what has none passes as if nothing were there. So the queues need no lease of their
+own: without marks they are empty. Delays are nfqueue's business, even where the kernel has netem:
+its dice are its own, and a frame must meet the same fate everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from chaos.drivers.base import (
+    CLASS,
+    MULTICAST,
+    TC,
+    Bites,
+    DriverError,
+    NarrowLink,
+    Run,
+    Site,
+    classes,
+    inside,
+)
+from chaos.drivers.netlink import is_there
+from chaos.network_state import NetworkState
+
+HANDLE: Final = 0x5C
+"""Of our qdisc: by it we know it again."""
+QUEUE_SECONDS: Final = 0.25
+"""What would wait longer is dropped: as in the simulator."""
+MIN_QUEUE: Final = 4096
+"""Bytes that wait at least: room for two packets, or nothing would ever pass a very narrow link."""
+PLAIN_QDISCS: Final = frozenset(("noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "pfifo"))
+"""What a device has by itself: it comes back when ours goes."""
+_QUANTUM: Final = 1514
+"""Classes do not share anything, so this matters not; left out, the kernel's log complains."""
+
+# Classic BPF, because every kernel has it; matches on marks exist that are silently true.
+_LOAD_MARK: Final = (0x20, 0, 0, 0xFFFFF000 + 20)  # SKF_AD_OFF + SKF_AD_MARK
+_MARK_BITS: Final = 0xFFFF0000
+
+
+def _program() -> Sequence[tuple[int, int, int, int]]:
+    """The class of a packet by its mark: our handle and the number that stands in the mark."""
+    return (
+        _LOAD_MARK,
+        (0x07, 0, 0, 0),  # X = A
+        (0x54, 0, 0, _MARK_BITS),  # A &= …
+        (0x15, 0, 4, CLASS),  # no mark of ours: to the last
+        (0x87, 0, 0, 0),  # A = X
+        (0x54, 0, 0, ~_MARK_BITS & 0xFFFFFFFF),
+        (0x44, 0, 0, HANDLE << 16),  # A |= …
+        (0x16, 0, 0, 0),  # the class is A
+        (0x06, 0, 0, 0),  # no class
+    )
+
+
+def root_lines(device: str) -> list[str]:
+    """The qdisc and its filter, in place of what the device has by itself."""
+    program = _program()
+    words = ",".join([str(len(program)), *(" ".join(map(str, step)) for step in program)])
+    root = f"{HANDLE:x}:"
+    return [
+        f"qdisc add dev {device} root handle {root} htb default 0",
+        f'filter add dev {device} parent {root} protocol all prio 1 bpf bytecode "{words}"',
+    ]
+
+
+def class_lines(device: str, link: NarrowLink) -> list[str]:
+    """The class of one link, whatever it was before."""
+    name = f"{HANDLE:x}:{link.number:x}"
+    limit = max(MIN_QUEUE, round(link.rate * QUEUE_SECONDS))
+    rate = max(8, round(link.rate * 8))
+    return [
+        f"class replace dev {device} parent {HANDLE:x}: classid {name} "
+        f"htb rate {rate}bit quantum {_QUANTUM}",
+        f"qdisc replace dev {device} parent {name} bfifo limit {limit}",
+    ]
+
+
+_CLASS: Final = re.compile(
+    rf"^class htb {HANDLE:x}:(?P<number>[0-9a-f]+) .*?"
+    r"\(dropped (?P<dropped>\d+), overlimits (?P<waited>\d+) ",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def read_counts(text: str) -> dict[int, int]:
+    """Packets that waited or were dropped, by class, of `tc -s class show`.
+
+    Of text, because it has no JSON for classes in the versions that are about.
+    """
+    return {
+        int(found["number"], 16): int(found["dropped"]) + int(found["waited"])
+        for found in _CLASS.finditer(text)
+    }
+
+
+def root_qdisc(text: str) -> str:
+    """What stands at the root of a device, of `tc -j qdisc show`: its kind, and `ours` if so."""
+    for qdisc in json.loads(text or "[]"):
+        if qdisc.get("root"):
+            is_ours = qdisc["kind"] == "htb" and qdisc["handle"] == f"{HANDLE:x}:"
+            return "ours" if is_ours else str(qdisc["kind"])
+    return "noqueue"
+
+
+@dataclass(slots=True)
+class Shaped:
+    """One site with narrow links."""
+
+    site: Site
+    links: dict[int, NarrowLink] = field(default_factory=dict)
+    """By class number; those that are over keep their class, in which nothing comes any more."""
+    others: tuple[str, ...] = ()
+    seen: dict[int, int] = field(default_factory=dict)
+    """What was counted when last asked."""
+
+
+class TcDriver:
+    """The driver for all sites of an agent."""
+
+    name = TC
+
+    def __init__(self, sites: Sequence[Site], run: str, do: Run) -> None:
+        del run  # A device has one qdisc, with a number and no name.
+        self._sites = tuple(sites)
+        self._do = do
+        self._shaped: dict[str, Shaped] = {}
+        self._counts: defaultdict[str, dict[tuple[str, str], int]] = defaultdict(dict)
+
+    async def probe(self) -> Mapping[str, str | None]:
+        """Whether there is htb, and a filter by mark."""
+        site = self._sites[0]
+        link = NarrowLink(dest="", number=1, rate=1e6, fault="probe")
+        try:
+            await self._make_root(site)
+            try:
+                await self._batch(site, class_lines(site.device, link))
+            finally:
+                await self._remove_root(site)
+        except DriverError as error:
+            return {"bandwidth": f"{error} (what it takes is sch_htb and cls_bpf: try modprobe)"}
+        return {"bandwidth": None}
+
+    async def apply(self, state: NetworkState, lease: float) -> None:
+        """Have a class for each narrow link; the marks that lead there are nft's."""
+        await self._collect()
+        for site in self._sites:
+            if site.name not in state.members:
+                continue
+            links = classes(state, site.name)
+            shaped = self._shaped.get(site.name)
+            if shaped is None:
+                if not links:
+                    continue
+                await self._make_root(site)
+                shaped = self._shaped[site.name] = Shaped(site)
+            changed = [link for link in links if shaped.links.get(link.number) != link]
+            shaped.others = tuple(name for name in state.members if name != site.name)
+            await self._batch(
+                site, [line for link in changed for line in class_lines(site.device, link)]
+            )
+            shaped.links |= {link.number: link for link in changed}
+
+    async def renew(self, lease: float) -> None:
+        """What has a lease is the marks."""
+
+    async def clear(self) -> None:
+        """Remove all queues, with what is in them: no more than a quarter of a second's."""
+        await self._collect()
+        for name in list(self._shaped):
+            shaped = self._shaped.pop(name)
+            await self._remove_root(shaped.site)
+
+    async def release(self, fault: str | None) -> None:
+        """Nothing is held here."""
+
+    async def bites(self) -> Bites:
+        """Packets that had to wait, or found no room to."""
+        await self._collect()
+        return {fault: dict(counts) for fault, counts in self._counts.items()}
+
+    # -- Counting ----------------------------------------------------------------------------------
+
+    async def _collect(self) -> None:
+        for shaped in self._shaped.values():
+            site = shaped.site
+            if not is_there(site.netns):
+                continue
+            text = await self._tc(site, "-s", "class", "show", "dev", site.device)
+            for number, count in read_counts(text).items():
+                fresh = count - shaped.seen.get(number, 0)
+                shaped.seen[number] = count
+                link = shaped.links.get(number)
+                if link is not None and fresh:
+                    dests = shaped.others if link.dest == MULTICAST else (link.dest,)
+                    self._bite(link.fault, [(site.name, dest) for dest in dests], fresh)
+
+    def _bite(self, fault: str, pairs: Iterable[tuple[str, str]], count: int) -> None:
+        counts = self._counts[fault]
+        for pair in pairs:
+            counts[pair] = counts.get(pair, 0) + count
+
+    # -- Commands ----------------------------------------------------------------------------------
+
+    async def _make_root(self, site: Site) -> None:
+        found = root_qdisc(await self._tc(site, "-j", "qdisc", "show", "dev", site.device))
+        if found == "ours":
+            # Of an agent that was killed.
+            await self._remove_root(site)
+        elif found not in PLAIN_QDISCS:
+            raise DriverError(
+                f"{site.device} of {site.name} is shaped by a {found} that is not ours: remove it"
+            )
+        await self._batch(site, root_lines(site.device))
+
+    async def _remove_root(self, site: Site) -> None:
+        if is_there(site.netns):
+            handle = f"{HANDLE:x}:"
+            await self._tc(site, "qdisc", "del", "dev", site.device, "root", "handle", handle)
+
+    async def _batch(self, site: Site, lines: Sequence[str]) -> None:
+        if lines:
+            text = "".join(f"{line}\n" for line in lines)
+            await self._do(inside(site, ("tc", "-batch", "-")), text)
+
+    async def _tc(self, site: Site, *words: str) -> str:
+        return await self._do(inside(site, ("tc", *words)), "")

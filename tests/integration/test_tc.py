@@ -1,0 +1,94 @@
+"""The tc driver on real packets: one link is narrow, for as long as the lease lasts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from chaos.drivers.base import inside
+from chaos.drivers.nft import NftDriver
+from chaos.drivers.running import run_command
+from chaos.drivers.tc import TcDriver
+from chaos.faults import Bandwidth, NetworkFault
+from chaos.network_state import NetworkState
+from tests.integration.wire_pair import GROUP, Pair, drained
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+RATE = 50_000.0
+DATAGRAM = bytes(958)
+"""With all headers below IP, as the qdisc counts them, a thousand bytes."""
+SECONDS = 1.5
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["ipv4", "ipv6"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    with Pair(ipv6=request.param) as pair:
+        yield pair
+
+
+def qdiscs(pair: Pair) -> list[str]:
+    """What stands at the roots of the devices."""
+    found = []
+    for site in pair.network.sites():
+        words = inside(site, ("tc", "-j", "qdisc", "show", "dev", site.device))
+        said = subprocess.run(words, check=True, capture_output=True, text=True).stdout  # noqa: S603
+        found += [qdisc["kind"] for qdisc in json.loads(said) if qdisc.get("root")]
+    return found
+
+
+async def received(pair: Pair, source: str, dest: str = "", seconds: float = SECONDS) -> int:
+    """Datagrams that arrive while four times as many are sent as a narrow link takes."""
+    other = pair.sockets["n1" if source == "n0" else "n0"]
+    drained(other)
+    count, loop = 0, asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        for _ in range(2):
+            pair.say(source, DATAGRAM, dest)
+        await asyncio.sleep(0.01)
+        count += len(drained(other))
+    return count
+
+
+def test_a_link_is_narrow_one_way_for_unicasts_and_multicasts_until_nobody_renews(
+    pair: Pair,
+) -> None:
+    async def script() -> None:
+        network = pair.network
+        narrow: dict[str, NetworkFault] = {
+            "f1": Bandwidth(sources=("n0",), dests=("n1",), rate=RATE)
+        }
+        state = NetworkState(members=network.names, places=network.places(), faults=narrow)
+        tc = TcDriver(network.sites(), network.run.table, run_command)
+        nft = NftDriver(network.sites(), network.run.table, run_command)
+        most = RATE / 1000 * (SECONDS + 0.25) * 1.2
+        try:
+            await tc.apply(state, 30.0)
+            await nft.apply(state, 30.0)
+            assert 20 < await received(pair, "n0") < most
+            assert (await tc.bites())["f1"]["n0", "n1"] > 20
+            assert await received(pair, "n1") > most
+            if ":" not in pair.addresses["n0"]:
+                assert await received(pair, "n0", GROUP) < most
+            await nft.renew(0.2)
+            await asyncio.sleep(0.5)
+            assert await received(pair, "n0") > most
+        finally:
+            await nft.clear()
+            await tc.clear()
+        assert set(await tc.bites()) == {"f1"}
+
+    before = qdiscs(pair)
+    asyncio.run(script())
+    assert qdiscs(pair) == before == ["noqueue", "noqueue"]
+
+
+def test_the_driver_finds_that_this_machine_has_what_it_takes(pair: Pair) -> None:
+    tc = TcDriver(pair.network.sites(), pair.network.run.table, run_command)
+    assert asyncio.run(tc.probe()) == {"bandwidth": None}
+    assert qdiscs(pair) == ["noqueue", "noqueue"]

@@ -1,0 +1,357 @@
+"""The agent, with drivers that only note what they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from chaos import faults
+from chaos.agent.agent import Agent, LapsedError, merged
+from chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
+from chaos.agent.endpoints import endpoints
+from chaos.agent.places import located
+from chaos.agent.settings import load_agent, read_agent
+from chaos.drivers.base import Bites, DriverError, Site
+from chaos.network_state import NetworkState
+from node.control import Answer, RefusedError
+from node.core.errors import NodeError
+
+NAMES = ("n0", "n1")
+CUT = faults.Cut(sources=("n0",), dests=("n1",))
+STATE = NetworkState(members=NAMES, places={"n0": ("198.18.0.2",)}, faults={"f1": CUT})
+
+
+class Noting:
+    """A driver that carries out nothing."""
+
+    def __init__(self, name: str, notes: list[str], *, fails_at: str = "") -> None:
+        self.name = name
+        self._notes = notes
+        self._fails_at = fails_at
+
+    async def _note(self, what: str) -> None:
+        # Whoever else wants something gets a turn in the middle of it.
+        await asyncio.sleep(0)
+        self._notes.append(f"{self.name} {what}")
+        if what == self._fails_at:
+            raise DriverError(f"{self.name} cannot {what}")
+
+    async def probe(self) -> Mapping[str, str | None]:
+        return {self.name: None}
+
+    async def apply(self, state: NetworkState, lease: float) -> None:
+        await self._note("apply")
+
+    async def renew(self, lease: float) -> None:
+        await self._note("renew")
+
+    async def clear(self) -> None:
+        await self._note("clear")
+
+    async def release(self, fault: str | None) -> None:
+        await self._note(f"release {fault}")
+
+    async def bites(self) -> Bites:
+        return {"f1": {("n0", "n1"): 2}}
+
+
+Story = Callable[[Agent, list[str]], Awaitable[None]]
+
+
+def play(story: Story, *, fails_at: str = "") -> list[str]:
+    """What the drivers of an agent were told; the one that fails stands behind the other."""
+    notes: list[str] = []
+
+    async def run() -> None:
+        other, nft = Noting("other", notes), Noting("nft", notes, fails_at=fails_at)
+        await story(Agent((other, nft)), notes)
+
+    asyncio.run(run())
+    return notes
+
+
+async def lapse(agent: Agent) -> None:
+    while agent.left is not None:  # noqa: ASYNC110 time itself is what is waited for
+        await asyncio.sleep(0.01)
+    # Whoever asks waits in line, behind what is being taken back.
+    await agent.bites()
+
+
+# -- Leases ----------------------------------------------------------------------------------------
+
+
+def test_a_state_is_taken_back_the_other_way_round() -> None:
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        await agent.apply(STATE, 60.0)
+        await agent.renew(60.0)
+        await agent.clear()
+
+    assert play(story) == [
+        "other apply", "nft apply", "other renew", "nft renew", "nft clear", "other clear",
+    ]  # fmt: skip
+
+
+def test_a_lease_that_nobody_renews_is_cleared_once_and_cannot_be_renewed() -> None:
+    async def story(agent: Agent, notes: list[str]) -> None:
+        await agent.apply(STATE, 0.05)
+        await lapse(agent)
+        assert notes[2:] == ["nft clear", "other clear"]
+        with pytest.raises(LapsedError):
+            await agent.renew(60.0)
+        await agent.apply(STATE, 60.0)
+        await agent.renew(60.0)
+        assert agent.lapses == 1
+        assert agent.left is not None
+        await agent.close()
+
+    play(story)
+
+
+@pytest.mark.slow
+def test_a_lease_that_is_renewed_does_not_end() -> None:
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        await agent.apply(STATE, 0.4)
+        for _turn in range(8):
+            await asyncio.sleep(0.1)
+            await agent.renew(0.4)
+        assert agent.lapses == 0
+        await lapse(agent)
+        assert agent.lapses == 1
+
+    play(story)
+
+
+def test_where_nothing_acts_there_is_nothing_to_renew() -> None:
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        await agent.renew(60.0)
+        await agent.apply(STATE, 60.0)
+        await agent.clear()
+        await agent.renew(60.0)
+
+    assert "nft renew" not in play(story)
+
+
+def test_a_state_that_cannot_be_applied_whole_is_taken_back() -> None:
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        with pytest.raises(DriverError, match="nft cannot apply"):
+            await agent.apply(STATE, 60.0)
+        assert agent.left is None
+
+    assert play(story, fails_at="apply") == [
+        "other apply", "nft apply", "nft clear", "other clear",
+    ]  # fmt: skip
+
+
+def test_what_one_driver_cannot_take_back_does_not_keep_others_from_it() -> None:
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        await agent.apply(STATE, 0.05)
+        await lapse(agent)
+        assert agent.trouble == "nft cannot clear"
+
+    assert play(story, fails_at="clear")[2:] == ["nft clear", "other clear"]
+
+
+def test_verbs_wait_in_line() -> None:
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        await asyncio.gather(
+            agent.apply(STATE, 60.0), agent.renew(60.0), agent.release("f1"), agent.clear()
+        )
+
+    assert play(story) == [
+        "other apply", "nft apply", "other renew", "nft renew",
+        "other release f1", "nft release f1", "nft clear", "other clear",
+    ]  # fmt: skip
+
+
+def test_a_fault_without_its_driver_is_refused_before_anything_is_done() -> None:
+    delay = faults.Delay(sources=NAMES, dests=NAMES, delay=0.1)
+
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        with pytest.raises(DriverError, match="f7 takes the driver nfqueue"):
+            await agent.apply(NetworkState(members=NAMES, faults={"f7": delay}), 60.0)
+
+    assert play(story) == []
+
+
+def test_counts_of_several_add_up_by_fault_and_pair() -> None:
+    one: Bites = {"f1": {("n0", "n1"): 2, ("n1", "n0"): 1}}
+    other: Bites = {"f1": {("n0", "n1"): 3}, "f2": {("n0", "n1"): 0}}
+    assert merged([one, other]) == {
+        "f1": {("n0", "n1"): 5, ("n1", "n0"): 1}, "f2": {("n0", "n1"): 0},
+    }  # fmt: skip
+
+
+# -- What it is asked ------------------------------------------------------------------------------
+
+
+def ask(agent: Agent, method: str, path: str, body: object = None) -> Awaitable[Answer]:
+    """One request, past the sockets."""
+    data = b"" if body is None else json.dumps(body).encode()
+
+    async def answered() -> Answer:
+        answer = endpoints(agent)[path][method](data)
+        return answer if isinstance(answer, Answer) else await answer
+
+    return answered()
+
+
+def test_what_a_client_asks_is_done_and_answered() -> None:
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def over_nothing(method: str, target: str, body: object) -> object:
+            work = asyncio.run_coroutine_threadsafe(_answered(method, target, body), loop)
+            return work.result(5.0)
+
+        async def _answered(method: str, target: str, body: object) -> object:
+            try:
+                answer = await ask(agent, method, target, body)
+            except RefusedError as error:
+                answer = Answer(json.dumps({"error": str(error)}).encode(), error.status)
+            return read_answer(target, answer.status, answer.body.decode())
+
+        def script() -> None:
+            client = AgentClient(over_nothing)
+            assert client.is_alive()
+            assert client.probe() == {"other": None, "nft": None}
+            client.apply(STATE, 60.0)
+            client.renew(60.0)
+            client.release(None)
+            client.release("f1")
+            assert client.bites() == {"f1": {("n0", "n1"): 4}}
+            client.clear()
+            client.apply(STATE, 0.1)
+            asyncio.run_coroutine_threadsafe(lapse(agent), loop).result(5.0)
+            with pytest.raises(LeaseLapsedError):
+                client.renew(60.0)
+
+        await asyncio.to_thread(script)
+
+    notes = play(story)
+    assert notes[4:8] == ["other release None", "nft release None", "other release f1",
+                          "nft release f1"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("/apply", {"state": STATE.to_text()}, 400, "lease is None"),
+        ("/apply", {"state": STATE.to_text(), "lease": 0.001}, 400, "seconds, 0.1..3600"),
+        ("/apply", {"state": 5, "lease": 3}, 400, '"state": TEXT'),
+        ("/apply", {"state": "", "lease": 3, "more": 1}, 400, "a mapping of state, lease"),
+        ("/renew", {"lease": "3s"}, 400, "lease is '3s'"),
+        ("/release", {"fault": 5}, 400, '"fault": ID'),
+        ("/clear", [1], 400, "a mapping of nothing"),
+    ],
+)
+def test_a_request_that_cannot_be_meant_is_refused_with_the_remedy(
+    path: str, body: object, status: int, says: str
+) -> None:
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        with pytest.raises(RefusedError, match=says) as refused:
+            await ask(agent, "POST", path, body)
+        assert refused.value.status == status
+
+    assert play(story) == []
+
+
+def test_a_state_that_is_none_is_refused_with_its_place() -> None:
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        with pytest.raises(NodeError, match="state:1:1"):
+            await ask(agent, "POST", "/apply", {"state": "members: [n0]", "lease": 3})
+
+    assert play(story) == []
+
+
+def test_a_machine_that_refuses_is_not_taken_for_a_wrong_request() -> None:
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        with pytest.raises(RefusedError) as refused:
+            await ask(agent, "POST", "/apply", {"state": STATE.to_text(), "lease": 3})
+        assert refused.value.status == 503
+
+    play(story, fails_at="apply")
+
+
+def test_an_answer_that_is_none_is_an_error_of_the_agent() -> None:
+    with pytest.raises(AgentError, match="is no JSON: '<html>'"):
+        read_answer("GET /bites", 502, "<html>")
+
+
+# -- Settings --------------------------------------------------------------------------------------
+
+CONFIG = """
+table: sc1_2_3
+control: unix:agent.sock
+sites:
+- {name: n0, addresses: [198.18.0.2, "fd00:5c::2"], device: eth0, netns: /proc/self/ns/net}
+- {name: n1}
+"""
+
+
+def test_an_agent_is_told_its_sites_in_a_file() -> None:
+    settings = read_agent(CONFIG, "agent.yaml", {})
+    assert settings.table == "sc1_2_3"
+    assert settings.control.path == "agent.sock"
+    first, second = settings.sites
+    assert first.addresses == ("198.18.0.2", "fd00:5c::2")
+    assert (second.device, second.netns) == ("eth0", None)
+
+
+def test_the_only_site_may_be_named_by_who_starts_the_agent(tmp_path: Path) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text("{table: sc, control: 'unix:a', sites: [{name: anybody}]}")
+    assert load_agent(str(path), {}, "member-2").sites[0].name == "member-2"
+
+
+def test_an_agent_that_was_not_told_finds_the_addresses_of_its_site() -> None:
+    """Those that others reach; not that of the link alone."""
+    answer = [{"ifname": "eth0", "addr_info": [
+        {"family": "inet", "local": "10.244.1.7", "scope": "global"},
+        {"family": "inet6", "local": "fd00:5c::7", "scope": "global"},
+        {"family": "inet6", "local": "fe80::1", "scope": "link"},
+    ]}]  # fmt: skip
+
+    async def story() -> None:
+        ran: list[Sequence[str]] = []
+
+        async def run(argv: Sequence[str], _stdin: str) -> str:
+            ran.append(argv)
+            return json.dumps(answer)
+
+        site = Site(name="n0", addresses=(), device="eth0")
+        assert (await located(site, run)).addresses == ("10.244.1.7", "fd00:5c::7")
+        assert ran == [("ip", "-j", "addr", "show", "dev", "eth0")]
+        told = Site(name="n0", addresses=("10.244.1.9",))
+        assert await located(told, run) is told
+        answer.clear()
+        with pytest.raises(DriverError, match="eth0 of n0 has no address"):
+            await located(site, run)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("table: sc1_2_3", "table: SC-1", "small letters, digits and underscores"),
+        ("control: unix:agent.sock", "control: 0.0.0.0:7900", "so it needs a token"),
+        ("name: n1", "name: n0", "two sites have one name"),
+        ("/proc/self/ns/net", "/run/netns/nowhere", "there is no network namespace"),
+        ("device: eth0", "device: a b", "write the name of a network device"),
+        ("sites:", "sight:", "unknown key"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_with_the_remedy(
+    before: str, after: str, says: str
+) -> None:
+    with pytest.raises(NodeError, match=says):
+        read_agent(CONFIG.replace(before, after), "agent.yaml", {})
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(NodeError, match="--config /nowhere: No such file or directory"):
+        load_agent("/nowhere", {})

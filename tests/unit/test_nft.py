@@ -1,0 +1,335 @@
+"""What the nft driver would tell the kernel, read without telling it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from chaos import faults
+from chaos.drivers.base import (
+    ALIVE,
+    CHANCES,
+    CLASS,
+    DECIDE,
+    DONE,
+    MULTICAST,
+    QUEUED_MASK,
+    DriverError,
+    Site,
+    classes,
+    driver_of,
+    inside,
+)
+from chaos.drivers.nft import NftDriver, Plan, plan, read_counters, renewal_file, table_file
+from chaos.drivers.selection import IDENTITY, statements
+from chaos.fate import fate_key
+from chaos.faults import Link, Match, NetworkFault, Rule
+from chaos.network_state import NetworkState
+from node.core import wire
+
+NAMES = ("n0", "n1", "n2")
+PLACES = {
+    name: (f"198.18.0.{number}", f"fd00:5c::{number}") for number, name in enumerate(NAMES, 2)
+}
+CUT = faults.Cut(sources=("n0",), dests=("n1",))
+
+
+def state(base: Link | None = None, **acting: NetworkFault) -> NetworkState:
+    return NetworkState(members=NAMES, places=PLACES, base=base or Link(), faults=acting, seed=5)
+
+
+def site(name: str = "n1") -> Site:
+    return Site(name=name, addresses=PLACES[name], netns="/proc/self/ns/net")
+
+
+def file(wanted: Plan, turn: int = 0, lease: float = 3.0) -> list[str]:
+    counters = {pair: f"c{number}" for number, pair in enumerate(dict.fromkeys(wanted.pairs()))}
+    return table_file("sc1", wanted, counters, turn, lease).splitlines()
+
+
+def written(source: str = "n0", dest: str = "n1", **acting: NetworkFault) -> list[tuple[str, str]]:
+    """Conditions and verdicts for packets of one member at another."""
+    return [(each.condition, each.verdict) for each in statements(state(**acting), dest, source)]
+
+
+# -- Marks -----------------------------------------------------------------------------------------
+
+
+def test_the_queue_takes_both_of_its_marks_and_no_other() -> None:
+    taken = [mark for mark in (0, ALIVE, DECIDE, CHANCES, DONE, CLASS, CLASS + 1)
+             if mark & QUEUED_MASK == DECIDE]  # fmt: skip
+    assert taken == [DECIDE, CHANCES]
+
+
+# -- The preamble ----------------------------------------------------------------------------------
+
+
+def test_the_key_of_the_dice_is_made_of_the_fields_that_make_a_frame_that_frame() -> None:
+    """Kind to flags, source, connection and seqno: 32, 32 and 96 bits behind a UDP header."""
+    offsets = [(int(at) - 64) // 8 for at in re.findall(r"@th,(\d+),", IDENTITY)]
+    assert offsets == [wire.OFFSETS["kind"], wire.OFFSETS["source"], wire.OFFSETS["conn"]]
+    assert [int(bits) for bits in re.findall(r",(\d+)(?: |$)", IDENTITY)] == [32, 32, 96]
+
+
+def test_nothing_is_read_beyond_the_preamble_of_a_datagram() -> None:
+    match = Match(protocols=("UNICAST3",), kinds=("DATA",), seqno=(5, 9), transmission=(0, 1),
+                  flags=("OOB",))  # fmt: skip
+    told = written(f1=Rule(match=match), f2=faults.Loss(sources=NAMES, dests=NAMES, rate=0.1))
+    for condition, _verdict in told:
+        for at, bits in re.findall(r"@th,(\d+),(\d+)", condition) if "udp" in condition else ():
+            assert int(at) + int(bits) <= 64 + 8 * wire.PREAMBLE_SIZE
+
+
+# -- What becomes of packets -----------------------------------------------------------------------
+
+
+def test_who_is_cut_off_twice_is_counted_twice_and_dropped_once() -> None:
+    whole = faults.Partition(groups=(("n0",), ("n1", "n2")))
+    loss = faults.Loss(sources=NAMES, dests=NAMES, rate=0.5)
+    chain = statements(state(f1=loss, f2=CUT, f3=whole), "n1", "n0")
+    assert [(each.fault, each.verdict) for each in chain] == [("f2", ""), ("f3", "drop")]
+
+
+def test_a_one_way_cut_does_nothing_the_other_way() -> None:
+    assert written("n0", "n1", f1=CUT) == [("", "drop")]
+    assert written("n1", "n0", f1=CUT) == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [
+        (0.5, f"mod {2**32 - 1} seed SEED <= {2**31 - 2}"),
+        (0.25, f"mod {2**32 - 1} seed SEED <= {2**30 - 2}"),
+        (1 - 2**-33, ""),
+        (1.0, ""),
+    ],
+)
+def test_a_share_is_a_bound_of_the_kernels_scaled_hash(rate: float, expected: str) -> None:
+    """A hash of h comes out as h - 1, so h < T is h - 1 <= T - 2; and all is all."""
+    seed = f"{fate_key(5, 'f1/loss', 'n1') & 0xFFFFFFFF:#x}"
+    told = written(f1=faults.Loss(sources=NAMES, dests=NAMES, rate=rate))
+    if expected:
+        assert len(told) == 3, "datagrams, and segments over IPv4 and IPv6"
+        assert all(cond.endswith(expected.replace("SEED", seed)) for cond, _verdict in told)
+    else:
+        assert told == [("meta l4proto { tcp, udp }", "drop")]
+
+
+def test_a_loss_of_nothing_is_none() -> None:
+    assert written(f1=faults.Loss(sources=NAMES, dests=NAMES, rate=0.0)) == []
+    assert written(f1=faults.Loss(sources=NAMES, dests=NAMES, rate=2**-40)) == []
+
+
+def test_the_order_is_cuts_then_rules_by_age_then_losses_then_other_chances() -> None:
+    acks, data = Match(kinds=("ACK",)), Match(kinds=("DATA",))
+    chain = statements(
+        state(
+            Link(loss=0.1),
+            f1=faults.Delay(sources=NAMES, dests=NAMES, delay=0.1),
+            f2=faults.Loss(sources=NAMES, dests=NAMES, rate=0.2),
+            f3=Rule(match=data),
+            f4=Rule(does="hold", match=acks),
+        ),
+        "n1",
+        "n0",
+    )
+    found = [(each.fault, each.verdict) for each in chain]
+    decide, chances = (f"meta mark set {mark:#x} accept" for mark in (DECIDE, CHANCES))
+    lost = [("network", "drop")] * 3 + [("f2", "drop")] * 3
+    assert found == [("f3", "drop"), (None, decide), *lost, (None, chances)]
+
+
+def test_a_rule_that_names_seqnos_hands_on_batches_that_may_reach_into_them() -> None:
+    _inside, (condition, verdict) = written(f1=Rule(match=Match(seqno=(70_000, 70_001))))
+    assert verdict == f"meta mark set {DECIDE:#x} accept"
+    assert condition.endswith(
+        f"@th,96,8 {wire.DATA:#x} @th,80,16 0x2-0xffff @th,256,64 {70_000 - 65_534:#x}-0x1116f"
+    )
+
+
+@pytest.mark.parametrize(
+    "match", [Match(seqno=(0, 3)), Match(seqno=(5, 9), kinds=("ACK",))], ids=["from 0", "acks"]
+)
+def test_nothing_reaches_into_a_range_that_begins_with_all_or_is_not_of_data(match: Match) -> None:
+    assert len(written(f1=Rule(match=match))) == 1
+
+
+def test_where_connections_are_told_all_data_between_the_two_is_looked_at() -> None:
+    """Also that of the other direction: an ack speaks of what it acks."""
+    rule = Rule(match=Match(kinds=("ACK",), connection=2, sources=("n0",), dests=("n1",)))
+    (told, verdict), (_ack, _verdict) = written("n0", "n1", f1=rule)
+    assert f"@th,96,8 {wire.DATA:#x}" in told
+    assert verdict == f"meta mark set {DECIDE:#x} accept"
+    assert written("n1", "n0", f1=rule) == [(told, verdict)]
+    assert written("n2", "n0", f1=rule) == []
+
+
+def test_a_rule_acts_only_between_those_it_names() -> None:
+    rule = Rule(match=Match(kinds=("ACK",), sources=("n2",), dests=("n1",)))
+    assert [len(written(source, "n1", f1=rule)) for source in ("n0", "n2")] == [0, 1]
+
+
+@pytest.mark.parametrize("fault", [
+    Rule(match=Match(occurrence=(1, 2))),
+    Rule(match=Match(connection=1)),
+    Rule(times=1),
+    Rule(does="delay", delay=1.0),
+    faults.NthLoss(sources=NAMES, dests=NAMES, nth=2),
+    faults.GilbertElliott(sources=NAMES, dests=NAMES, p_bad=0.1, p_good=0.1),
+])  # fmt: skip
+def test_what_has_a_memory_or_does_more_than_drop_is_not_for_nft(fault: NetworkFault) -> None:
+    assert driver_of(fault) == "nfqueue"
+
+
+# -- The file --------------------------------------------------------------------------------------
+
+
+def test_every_line_speaks_of_the_table_of_the_run_and_of_no_other() -> None:
+    wanted = plan(state(f1=CUT, f2=faults.Bandwidth(sources=NAMES, dests=NAMES, rate=1e5)), site())
+    assert all(re.search(r"^(add|flush) \w+ inet sc1( |$)", line) for line in file(wanted))
+
+
+def test_only_members_are_struck_and_only_while_the_lease_lasts() -> None:
+    lines = file(plan(state(f1=CUT), site()), lease=0.5)
+    elements = [line for line in lines if line.startswith("add element")]
+    assert elements == [
+        f"add element inet sc1 alive4_0 {{ 198.18.0.2 timeout 500ms : {ALIVE:#x} }}",
+        f"add element inet sc1 alive6_0 {{ fd00:5c::2 timeout 500ms : {ALIVE:#x} }}",
+    ]
+    rules = [line.removeprefix("add rule inet sc1 input ") for line in lines if " input " in line]
+    assert rules[1:] == [
+        f"meta mark {DONE:#x} accept",
+        "meta mark set ip saddr map @alive4_0",
+        "meta mark set ip saddr map @alive4_1",
+        "meta mark set ip6 saddr map @alive6_0",
+        "meta mark set ip6 saddr map @alive6_1",
+        f"meta mark != {ALIVE:#x} accept",
+        "ip saddr vmap { 198.18.0.2 : goto from_0 }",
+        "ip6 saddr vmap { fd00:5c::2 : goto from_0 }",
+    ]
+    assert lines[-1] == 'add rule inet sc1 from_0 counter name c0 drop comment "f1 n0"'
+
+
+def test_a_renewal_touches_the_map_whose_turn_it_is_and_leaves_the_other_alone() -> None:
+    text = renewal_file("sc1", plan(state(f1=CUT), site()), 1, 3.0)
+    assert set(re.findall(r"inet sc1 (\w+)", text)) == {
+        "alive4_1", "alive6_1", "class4_1", "class6_1",
+    }  # fmt: skip
+    assert not re.search(r"rule|delete|table", text)
+
+
+def test_what_goes_to_a_narrow_link_gets_the_class_of_that_link() -> None:
+    wanted = plan(state(f1=faults.Bandwidth(sources=("n1",), dests=("n2",), rate=1e5)), site())
+    assert wanted.marks == {"198.18.0.4": CLASS + 4, "fd00:5c::4": CLASS + 4}
+    lines = file(wanted)
+    assert "add rule inet sc1 output meta mark set ip daddr map @class4_0" in lines
+    assert not any(" input " in line for line in lines if line.startswith("add rule"))
+
+
+def test_multicasts_are_narrow_where_every_link_is() -> None:
+    narrow = faults.Bandwidth(sources=("n1",), dests=NAMES, rate=1e5)
+    narrower = faults.Bandwidth(sources=("n1",), dests=("n2",), rate=5e4)
+    found = classes(state(f1=narrow, f2=narrower), "n1")
+    assert [(link.dest, link.number, link.rate, link.fault) for link in found] == [
+        ("n0", 2, 1e5, "f1"), ("n2", 4, 5e4, "f2"), (MULTICAST, 1, 5e4, "f2"),
+    ]  # fmt: skip
+    assert plan(state(f1=narrow), site()).marks["224.0.0.0"] == CLASS + 1
+    assert classes(state(f1=narrower), "n0") == ()
+
+
+def test_a_member_whose_place_nobody_named_is_an_error_with_the_remedy() -> None:
+    nowhere = NetworkState(members=NAMES, faults={"f1": CUT})
+    with pytest.raises(DriverError, match="name it under `places`"):
+        plan(nowhere, site())
+
+
+def test_a_site_whose_member_is_not_named_has_nothing_to_do() -> None:
+    other = NetworkState(members=("a", "b"), faults={"f1": faults.Partition(groups=(("a",),))})
+    assert plan(other, site()).is_empty
+
+
+# -- The driver ------------------------------------------------------------------------------------
+
+
+class Kernel:
+    """Takes nft files, and knows which tables there are."""
+
+    def __init__(self) -> None:
+        self.files: list[tuple[str, str]] = []
+        """Namespace and text."""
+        self.packets: dict[str, int] = {}
+
+    async def __call__(self, argv: Sequence[str], stdin: str) -> str:
+        if "list" in argv:
+            counters: list[dict[str, Any]] = [
+                {"counter": {"name": name, "packets": packets}}
+                for name, packets in self.packets.items()
+            ]
+            return json.dumps({"nftables": [{"metainfo": {}}, *counters]})
+        assert argv[-3:] == ("nft", "-f", "-")
+        self.files.append((argv[1], stdin))
+        return ""
+
+
+def test_each_site_is_told_in_its_own_namespace() -> None:
+    assert inside(site("n2"), ("nft", "-f", "-")) == (
+        "nsenter", "--net=/proc/self/ns/net", "--", "nft", "-f", "-",
+    )  # fmt: skip
+    assert inside(Site(name="a", addresses=()), ("nft",)) == ("nft",)
+
+
+def test_counts_go_on_over_states_and_after_their_table_is_gone() -> None:
+    async def story() -> None:
+        kernel = Kernel()
+        driver = NftDriver([site()], "sc1", kernel)
+        await driver.apply(state(f1=CUT), 3.0)
+        kernel.packets = {"c0": 3}
+        assert await driver.bites() == {"f1": {("n0", "n1"): 3}}
+        other = faults.Cut(sources=("n2",), dests=("n1",))
+        await driver.apply(state(f1=CUT, f2=other), 3.0)
+        kernel.packets = {"c0": 5, "c1": 1}
+        await driver.clear()
+        kernel.packets = {"c0": 2}
+        await driver.apply(state(f1=CUT), 3.0)
+        assert await driver.bites() == {"f1": {("n0", "n1"): 7}, "f2": {("n2", "n1"): 1}}
+
+    asyncio.run(story())
+
+
+def test_a_table_is_silenced_before_it_is_counted_and_removed() -> None:
+    async def story() -> None:
+        kernel = Kernel()
+        driver = NftDriver([site()], "sc1", kernel)
+        await driver.clear()
+        assert kernel.files == [], "nothing was done, so nothing is undone"
+        await driver.apply(state(f1=CUT), 3.0)
+        await driver.clear()
+        await driver.clear()
+        assert [text for _space, text in kernel.files[1:]] == [
+            "add table inet sc1\nflush table inet sc1\n",
+            "add table inet sc1\ndelete table inet sc1\n",
+        ]
+
+    asyncio.run(story())
+
+
+def test_what_cannot_be_meant_is_refused_before_any_site_is_touched() -> None:
+    async def story() -> None:
+        kernel = Kernel()
+        driver = NftDriver([site("n0"), site("n1")], "sc1", kernel)
+        nowhere = NetworkState(members=NAMES, faults={"f1": CUT})
+        with pytest.raises(DriverError):
+            await driver.apply(nowhere, 3.0)
+        assert kernel.files == []
+
+    asyncio.run(story())
+
+
+def test_counters_are_read_from_what_nft_prints_as_json() -> None:
+    text = '{"nftables": [{"metainfo": {}}, {"counter": {"name": "c0", "packets": 7, "bytes": 9}}]}'
+    assert read_counters(text) == {"c0": 7}
