@@ -8,10 +8,10 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chaos.cluster import GENERATIONS, TIMINGS
 from chaos.compare import compare as compare_generations
@@ -20,10 +20,20 @@ from chaos.generate import CELLS
 from chaos.library import GROUP_STACKS, SideResult, library, run_sides, sides_of
 from chaos.museum import EXHIBITS, WINGS, Exhibit, Setting, Shown, tour
 from chaos.oracles.verdict import Verdict, worst
+from chaos.record import Resync
 from chaos.replay import KeptRun, NotARunError, Result, read_run
 from chaos.replay import replay as replay_run
-from chaos.runner import BACKENDS, Outcome, Unsupported, check_supported, run_scenario
-from chaos.scenario import load_scenario
+from chaos.runner import (
+    BACKENDS,
+    SIM,
+    Outcome,
+    Unsupported,
+    check_supported,
+    make_backend,
+    run_on,
+    run_scenario,
+)
+from chaos.scenario import Scenario, load_scenario
 from chaos.schedule import format_plan
 from chaos.search import SearchResult, empty_cells
 from chaos.search import search as search_seeds
@@ -32,6 +42,9 @@ from chaos.units import DURATION, UnitError
 from chaos.yaml_nodes import ScenarioError
 from node.core.errors import ConfigError, NodeError
 
+if TYPE_CHECKING:
+    from chaos.live import LiveResult
+
 EXIT: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3}
 USAGE: Final = 2
 UNSUPPORTED: Final = 3
@@ -39,8 +52,23 @@ RUNS: Final = Path("runs")
 REPLAYED: Final = {Result.IDENTICAL: 0, Result.DIFFERENT: 1, Result.UNPROVEN: 3}
 DICE: Final = "xxh3"
 """The dice that are thrown unless others are asked for."""
+AUTO: Final = "auto"
+REPORT: Final = "chaos-test.json"
+"""What chaos-test leaves in its directory besides its runs."""
 MINIMAL: Final = "minimal.yaml"
 """What a run is shrunk to, in its directory."""
+
+
+class Again(NamedTuple):
+    """What a second judge says of a batch of runs."""
+
+    verdict: Verdict
+    text: str
+    report: Path
+
+
+JudgeAgain = Callable[[Path, Sequence[Path]], Again]
+"""From the directory of a batch of runs, and those of the runs."""
 
 
 def run(argv: list[str]) -> int:
@@ -57,20 +85,26 @@ def run(argv: list[str]) -> int:
         default=1,
         help="chooses everything that is left to chance (default 1)",
     )
+    parser.add_argument("--timing", choices=TIMINGS, help="in place of the one of the file")
     parser.add_argument("--out", type=Path, help="the run directory (default runs/NAME-SEED)")
     parser.add_argument(
         "--fate",
         choices=tuple(FATES),
-        default=DICE,
-        help="the dice of chance faults: xxh3 is fast, jhash is the kernel's (default xxh3)",
+        help="the dice of chance faults in the simulator: xxh3 is fast, jhash is the kernel's, "
+        "which real networks throw (default xxh3)",
     )
+    parser.add_argument("--namespace", help="of the members in Kubernetes")
+    parser.add_argument("--release", help="of the chart in Kubernetes")
     _add_json(parser)
     args = parser.parse_args(argv)
     try:
         scenario = load_scenario(args.file)
+        if args.timing and args.timing != scenario.cluster.timing:
+            cluster = replace(scenario.cluster, timing=args.timing)
+            scenario = replace(scenario, cluster=cluster, text="")
         check_supported(scenario, args.backend)
         out = args.out or RUNS / f"{scenario.name}-{args.seed}"
-        outcome = run_scenario(scenario, args.seed, out=out, fate=args.fate)
+        outcome = _run(scenario, args, out)
     except Unsupported as refusal:
         return _unsupported(refusal, as_json=args.json, seed=args.seed)
     except (ScenarioError, ConfigError, OSError) as error:
@@ -81,7 +115,42 @@ def run(argv: list[str]) -> int:
         print(json.dumps(outcome.as_json()))
     else:
         print(_report(outcome))
+    if outcome.run.is_cut_short:
+        raise KeyboardInterrupt
     return EXIT[outcome.verdict]
+
+
+def _run(scenario: Scenario, args: argparse.Namespace, out: Path) -> Outcome:
+    """On the backend that was asked for."""
+    chosen = {name: getattr(args, name) for name in ("namespace", "release")}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    if given and args.backend != "kubernetes":
+        raise ConfigError(f"--{next(iter(given))} is of --backend kubernetes; drop it")
+    if args.backend == SIM:
+        return run_scenario(scenario, args.seed, out=out, fate=args.fate or DICE)
+    if args.fate == DICE:
+        raise ConfigError(f"--fate {DICE}: a real network throws the kernel's dice; drop it")
+    backend = make_backend(args.backend, **given)
+    if args.backend == "netns":
+        _say_leftovers()
+    try:
+        return run_on(backend, scenario, args.seed, out=out, tell=_progress)
+    finally:
+        _end_progress()
+
+
+def _say_leftovers() -> None:
+    """What killed runs left behind is in nobody's way; but somebody should know of it."""
+    from chaos.backends.netns import what_is_missing  # noqa: PLC0415 only where there is netns
+    from chaos.backends.netns.leftovers import leftovers  # noqa: PLC0415
+
+    if what_is_missing() is None:
+        spaces, folders = leftovers()
+        if spaces or folders:
+            _say(
+                f"{len(spaces) + len(folders)} leftovers of killed runs are there: "
+                "stormcast clean removes them"
+            )
 
 
 def replay(argv: list[str]) -> int:
@@ -99,6 +168,10 @@ def replay(argv: list[str]) -> int:
         kept = read_run(args.run)
     except (NotARunError, OSError) as error:
         return _refuse(error)
+    if (where := kept.verdict.get("backend", SIM)) != SIM:
+        # Equal fate for equal frames, but no two real runs are equal.
+        again = f"stormcast run {args.run}/scenario.yaml --seed {kept.seed} --backend {where}"
+        return _refuse(ValueError(f"{args.run} ran on {where}, which nothing repeats: {again}"))
     try:
         found = replay_run(kept)
     except (ScenarioError, ConfigError, Unsupported, OSError) as error:
@@ -205,24 +278,138 @@ def plan(argv: list[str]) -> int:
     return 0
 
 
-def chaos_test(argv: list[str]) -> int:
-    """`stormcast chaos-test`: the library wherever it means the same, and the museum."""
+def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
+    """`stormcast chaos-test`: on real packets where this machine can, else in the simulator.
+
+    What was run on real packets is handed to a second judge, if there is one."""
     parser = _parser(
         "chaos-test",
-        "Run every scenario on every unicast generation or group stack that it is meant for, then "
-        "the museum; two tables, one verdict.",
+        "As root: scenarios on every protocol, as processes in network namespaces, in ten minutes. "
+        "Without root, or with --backend sim: every scenario on every unicast generation or group "
+        "stack that it is meant for, then the museum. A table, one verdict.",
     )
-    _add_backend(parser)
+    parser.add_argument(
+        "--backend",
+        default=AUTO,
+        help=f"where members live: {SIM}, netns, or {AUTO}: netns if possible (default {AUTO})",
+    )
     parser.add_argument("--seed", type=_seed, default=1)
-    parser.add_argument("--timing", choices=(*TIMINGS, "all"), default="all")
+    parser.add_argument(
+        "--timing", choices=(*TIMINGS, "all"), default="all", help="in the simulator (default all)"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], help="on netns, what has this in its name"
+    )
     parser.add_argument(
         "--out", type=Path, default=RUNS / "chaos-test", help="where the runs are kept"
     )
-    parser.add_argument("--workers", type=_positive, help="processes (default: one per core)")
+    parser.add_argument(
+        "--workers", type=_positive, help="processes (default: one per core; on netns 3)"
+    )
     _add_json(parser)
     args = parser.parse_args(argv)
-    if _lacks(args.backend):
+    if args.backend not in (AUTO, SIM, "netns"):
+        _say(f"unsupported: backend {args.backend!r}: chaos-test has {AUTO}, {SIM}, netns")
         return UNSUPPORTED
+    if args.backend == SIM:
+        return _chaos_test_in_virtual_time(args)
+    why = _why_no_namespaces()
+    if why is None:
+        return _chaos_test_on_real_packets(args, judge_again)
+    if args.backend == "netns":
+        return _unsupported(Unsupported(why), as_json=args.json, seed=args.seed)
+    _say(f"{why}: so the simulator runs instead of real packets")
+    return _chaos_test_in_virtual_time(args)
+
+
+def _why_no_namespaces() -> str | None:
+    """Why nothing can be run on real packets here; None: it can."""
+    from chaos.backends.netns import probe as probe_netns  # noqa: PLC0415 only where it is wanted
+
+    return probe_netns()
+
+
+def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgain | None) -> int:
+    from chaos.backends.netns.backend import probe as probe_features  # noqa: PLC0415
+    from chaos.live import LANES, live_runs, run_live, table_of  # noqa: PLC0415
+
+    _say("backend netns: processes in network namespaces of their own, real packets")
+    _say_leftovers()
+    began = time.monotonic()
+    features = probe_features()
+    runs = [run for run in live_runs() if all(word in run.directory for word in args.only)]
+    if not runs:
+        return _refuse(ValueError(f"no run has {' and '.join(args.only)} in its name"))
+    done: list[LiveResult] = []
+
+    def show() -> None:
+        _end_progress()
+        if not args.json:
+            print(_table(table_of(done)))
+            print(_live_details(done))
+
+    try:
+        lanes = args.workers or LANES
+        for result in run_live(runs, args.seed, args.out, features, lanes=lanes):
+            done.append(result)
+            told = _progress if sys.stderr.isatty() else _say
+            told(
+                f"{len(done)}/{len(runs)} runs, {time.monotonic() - began:.0f}s, "
+                f"{result.run.scenario.name} on {result.run.kind}: {result.cell}"
+            )
+    except KeyboardInterrupt:
+        show()
+        _say(f"interrupted after {len(done)} of {len(runs)} runs; what is there is in {args.out}")
+        raise
+    verdicts = [result.verdict for result in done if result.verdict is not None]
+    verdict = worst(verdicts) if verdicts else Verdict.UNKNOWN
+    whole = {
+        "verdict": str(verdict),
+        "backend": "netns",
+        "seed": args.seed,
+        "seconds": round(time.monotonic() - began, 1),
+        "runs": [result.as_json() for result in done],
+    }
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / REPORT).write_text(json.dumps(whole, indent=2) + "\n")
+    show()
+    shown = f"report: {args.out / REPORT}"
+    if judge_again is not None:
+        again = judge_again(args.out, [args.out / run.run.directory for run in done])
+        verdict = worst((verdict, again.verdict))
+        whole |= {"verdict": str(verdict), "again": again.text, "report": str(again.report)}
+        shown = f"{again.text}\nreport: {again.report}"
+    if args.json:
+        print(json.dumps(whole))
+    else:
+        print(
+            f"verdict: {verdict}   {len(verdicts)} runs on netns in {whole['seconds']:.0f}s   "
+            f"seed {args.seed}\n{shown}\n"
+            "every scenario in virtual time, and the museum of flaws: "
+            "stormcast chaos-test --backend sim"
+        )
+    return EXIT[verdict]
+
+
+def _live_details(done: Sequence[LiveResult]) -> str:
+    """What does not hold, and what a mark in the table means."""
+    lines = [
+        "seconds: from the last heal until all was well again",
+        "-: nobody can hold frames of TCP back; without retransmission what is lost is lost",
+    ]
+    if any(result.notes for result in done):
+        lines.append("*: frames were struck inside of members, for none can be taken out of TCP")
+    for result in done:
+        if result.verdict is not Verdict.HOLDS:
+            what = "unsupported" if result.verdict is None else str(result.verdict)
+            where = f"  {result.directory}" if result.directory and result.verdict else ""
+            lines.append(
+                f"{result.run.scenario.name} on {result.run.kind}: {what}: {result.detail}{where}"
+            )
+    return "\n".join(lines)
+
+
+def _chaos_test_in_virtual_time(args: argparse.Namespace) -> int:
     _say("backend sim: virtual time, no rights and no network needed")
     timings = TIMINGS if args.timing == "all" else (args.timing,)
     done: list[SideResult] = []
@@ -413,13 +600,17 @@ def _report(outcome: Outcome) -> str:
     lines = [
         f"{outcome.scenario.name}: {outcome.verdict}   seed {outcome.seed}   "
         f"{run.delivered} delivered of {run.sent} sent, {run.events} events, "
-        f"{run.seconds:.1f} virtual seconds",
+        f"{run.seconds:.1f} {'virtual ' if run.backend == SIM else ''}seconds"
+        f"{'' if run.backend == SIM else f' on {run.backend}'}",
         _table(rows),
     ]
     for finding in outcome.judgement.findings:
         lines += [f"  {finding.guarantee} witness: {line}" for line in finding.witness]
     bitten = ", ".join(f"{fault} {count}" for fault, count in run.bites.items())
     lines.append(f"faults, and how often each had an effect: {bitten or 'none'}")
+    if run.resync is not None:
+        lines.append(_resync(run.resync))
+    lines += run.notes
     if run.control:
         control = ", ".join(
             f"{what} {total / len(run.lives):.0f} (most {run.control_most[what]})"
@@ -428,6 +619,15 @@ def _report(outcome: Outcome) -> str:
         lines.append(f"control frames per member of the group: {control}")
     lines.append(f"run: {outcome.directory}")
     return "\n".join(lines)
+
+
+def _resync(resync: Resync) -> str:
+    """How long it took to be well again."""
+    first = "some pair never" if resync.first_delivery is None else f"{resync.first_delivery:.3f}s"
+    parts = [f"first delivery {first}", f"full repair {resync.repaired:.3f}s"]
+    if resync.one_view is not None:
+        parts.append(f"last view {resync.one_view:.3f}s")
+    return f"after the last heal, t={resync.after:.3f}s: {', '.join(parts)}"
 
 
 ENDS: Final = {
@@ -629,10 +829,11 @@ def _unsupported(refusal: Unsupported, *, as_json: bool, seed: int) -> int:
 
 
 def _lacks(backend: str) -> bool:
-    """Whether there is no such backend, which is then said."""
-    if backend in BACKENDS:
+    """Whether there is no such backend for what only the simulator does, which is then said."""
+    if backend == SIM:
         return False
-    _say(f"unsupported: backend {backend!r}: this version has: {', '.join(BACKENDS)}")
+    known = "it needs the simulator" if backend in BACKENDS else "there is no such backend"
+    _say(f"unsupported: backend {backend!r}: {known}; drop it, or write --backend {SIM}")
     return True
 
 

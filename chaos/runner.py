@@ -7,32 +7,60 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Final
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from chaos.backends.sim import SimulatedRun, simulate
-from chaos.backends.sim.world import STREAM_TRANSPORTS, ViewSeen, settings_of
+from chaos.backends.base import Backend, BackendError, Unsupported
+from chaos.backends.sim import simulate
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, judge, worst
+from chaos.record import RunRecord, ViewSeen
 from chaos.scenario import Expect, ExpectView, Scenario, dump
+from chaos.session import Tell, play
+from chaos.stacks import STREAM_TRANSPORTS, settings_of
 
-SIM_CANNOT: Final[dict[str, str]] = {
-    "clock-skew": "simulated members share one clock",
+CANNOT: Final[dict[str, str]] = {
+    "clock-skew": "all members share one clock, simulated or real",
 }
-"""What a scenario may need and the sim backend has not: the need and what to do."""
+"""What a scenario may need and no backend has: the need, and why."""
 NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
 """What can only be judged of a run that came to its end."""
 STANDSTILL_SECONDS: Final = 60.0
 """Without a delivery for so long, in a healed network, waiting messages are stuck."""
-BACKENDS: Final = ("sim",)
+__all__ = [
+    "BACKENDS",
+    "LATE_SECONDS",
+    "SIM",
+    "Outcome",
+    "Unsupported",
+    "check_supported",
+    "judge_run",
+    "make_backend",
+    "run_on",
+    "run_scenario",
+    "versions",
+    "write_run",
+]
 
-
-class Unsupported(Exception):
-    """The backend can not give this scenario its meaning; nothing was started."""
+SIM: Final = "sim"
+BACKENDS: Final = (SIM, "netns", "kubernetes")
+MADE_BY: Final = {
+    SIM: "chaos.backends.sim.backend:SimBackend",
+    "netns": "chaos.backends.netns.backend:NetnsBackend",
+    "kubernetes": "chaos.backends.kubernetes.backend:KubernetesBackend",
+}
+KERNEL_DICE: Final = "jhash"
+"""The dice of chance faults on real networks."""
+LATE_SECONDS: Final = 1.0
+"""A step that comes so late is not what the scenario says any more."""
+LOGS: Final = "logs"
+"""Of a run directory: what real members left besides their journals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +70,7 @@ class Outcome:
     scenario: Scenario
     seed: int
     judgement: Judgement
-    run: SimulatedRun
+    run: RunRecord
     directory: Path | None = None
     fate: str = "xxh3"
     """The dice of its chance faults."""
@@ -77,6 +105,7 @@ class Outcome:
                 }
                 for finding in self.judgement.findings
             ],
+            "backend": self.run.backend,
             "seed": self.seed,
             "fate": self.fate,
             "min_bites": self.min_bites,
@@ -86,19 +115,25 @@ class Outcome:
             "events": self.run.events,
             "virtual_seconds": round(self.run.seconds, 6),
             "faults": self.run.bites,
+            "faults_by_pair": {
+                fault: {f"{source} {dest}": number for (source, dest), number in pairs.items()}
+                for fault, pairs in self.run.bites_by_pair.items()
+            },
+            "resync": self.run.resync.as_json() if self.run.resync is not None else None,
+            "notes": list(self.run.notes),
             "control": self.run.control,
             "control_most": self.run.control_most,
         }
 
 
-def check_supported(scenario: Scenario, backend: str = "sim") -> None:
+def check_supported(scenario: Scenario, backend: str = SIM) -> None:
     """Raise Unsupported when a backend lacks what the scenario needs, before anything starts."""
     if backend not in BACKENDS:
         raise Unsupported(
             f"backend {backend!r} is not there yet; this version has: {', '.join(BACKENDS)}"
         )
     for need in scenario.needs:
-        why = SIM_CANNOT.get(need) or _stack_lacks(scenario, need)
+        why = CANNOT.get(need) or _stack_lacks(scenario, need)
         if why:
             raise Unsupported(f"{scenario.name} needs {need}: {why}")
 
@@ -137,7 +172,57 @@ def run_scenario(
     return outcome
 
 
-def judge_run(scenario: Scenario, run: SimulatedRun, min_bites: int | None = None) -> Judgement:
+def make_backend(name: str, **options: Any) -> Backend:  # noqa: ANN401 whatever that backend takes
+    """A backend by its name; its libraries are only imported now."""
+    if name not in MADE_BY:
+        raise Unsupported(f"backend {name!r}: this version has: {', '.join(BACKENDS)}")
+    module, _, what = MADE_BY[name].partition(":")
+    try:
+        make = getattr(import_module(module), what)
+    except ImportError as error:
+        raise BackendError(
+            f"backend {name} cannot be loaded ({error}): pip install 'stormcast[chaos]'"
+        ) from None
+    backend: Backend = make(**options)
+    return backend
+
+
+def run_on(
+    backend: Backend,
+    scenario: Scenario,
+    seed: int,
+    *,
+    out: Path,
+    min_bites: int | None = None,
+    run: str = "",
+    tell: Tell | None = None,
+) -> Outcome:
+    """Run on a backend and judge; everything needed to look again is left in `out`."""
+    check_supported(scenario, backend.name)
+    logs = out / LOGS
+    if logs.is_dir():
+        # Journals of an earlier run would be taken for this one's.
+        rmtree(logs)
+    logs.mkdir(parents=True)
+    try:
+        record = play(scenario, seed, backend, logs, run=run, tell=tell)
+    finally:
+        _tidy(logs)
+    judgement = judge_run(scenario, record, min_bites)
+    outcome = Outcome(scenario, seed, judgement, record, out, KERNEL_DICE, min_bites)
+    write_run(outcome, out)
+    return outcome
+
+
+def _tidy(logs: Path) -> None:
+    """Remove what is kept elsewhere (journals, as traces), and what nobody listens at any more."""
+    for journal in logs.glob("*/journal"):
+        rmtree(journal)
+    for path in logs.rglob("*.sock"):
+        path.unlink()
+
+
+def judge_run(scenario: Scenario, run: RunRecord, min_bites: int | None = None) -> Judgement:
     """The oracles' findings, and what the run itself can say."""
     evidence = Evidence.from_blocks(run.traces, xxh3_64_intdigest)
     # G8 is what the expectations say, and of a group that it is one at the end: no trace knows
@@ -148,20 +233,28 @@ def judge_run(scenario: Scenario, run: SimulatedRun, min_bites: int | None = Non
     findings = [*judgement.findings, *content_findings(run), *expectation_findings(scenario, run)]
     if run.views and "G8" in scenario.guarantees:
         findings.append(one_group_finding(run))
-    if not run.complete:
+    if run.backend != SIM:
+        findings += floor_findings(scenario, run)
+    if run.late > LATE_SECONDS:
+        detail = f"a step came {run.late:.1f}s late: this machine has too much to do for this run"
+        findings.append(Finding(RUN, Verdict.UNKNOWN, detail))
+    if run.is_cut_short:
+        findings = [_without_haste(finding, NEEDS_THE_END | {"G8"}) for finding in findings]
+        findings.append(Finding(RUN, Verdict.UNKNOWN, "it was interrupted before its end"))
+    elif not run.complete:
         findings = [_without_haste(finding) for finding in findings]
         findings.append(_unfinished(scenario, run))
     return Judgement(worst(finding.verdict for finding in findings), tuple(findings))
 
 
-def _without_haste(finding: Finding) -> Finding:
+def _without_haste(finding: Finding, needing: frozenset[str] = NEEDS_THE_END) -> Finding:
     """A run that was cut short proves no loss: what was under way might have arrived."""
-    if finding.guarantee in NEEDS_THE_END and finding.verdict is Verdict.VIOLATED:
+    if finding.guarantee in needing and finding.verdict is Verdict.VIOLATED:
         return replace(finding, verdict=Verdict.UNKNOWN)
     return finding
 
 
-def _unfinished(scenario: Scenario, run: SimulatedRun) -> Finding:
+def _unfinished(scenario: Scenario, run: RunRecord) -> Finding:
     """Whether the run was too short for its load, or stood still."""
     if run.stalled_for > STANDSTILL_SECONDS:
         return Finding(
@@ -177,7 +270,7 @@ def _unfinished(scenario: Scenario, run: SimulatedRun) -> Finding:
     )
 
 
-def content_findings(run: SimulatedRun) -> list[Finding]:
+def content_findings(run: RunRecord) -> list[Finding]:
     """What the receiving applications saw: payloads prove themselves (G4)."""
     if not run.mismatches:
         return []
@@ -185,7 +278,40 @@ def content_findings(run: SimulatedRun) -> list[Finding]:
                     tuple(run.mismatches[:3]))]  # fmt: skip
 
 
-def expectation_findings(scenario: Scenario, run: SimulatedRun) -> list[Finding]:
+def floor_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
+    """Whether there was traffic to judge: real members may be kept from it by what no trace
+    shows."""
+    if scenario.workload and not run.delivered:
+        return [Finding(RUN, Verdict.UNKNOWN, "nothing was delivered")]
+    silent = sorted(
+        {
+            f"{source} to {dest}"
+            for load in scenario.workload
+            for source, dest in load.pairs()
+            if (source, dest) not in run.reached
+            and _lived_together(run, source, dest, load.start, load.end)
+            and not (source == dest and "DONT_LOOPBACK" in load.flags)
+        }
+    )
+    if not silent:
+        return []
+    detail = f"{len(silent)} pairs of the workload delivered nothing: traffic is below the floor"
+    return [Finding(RUN, Verdict.UNKNOWN, detail, tuple(silent[:5]))]
+
+
+def _lived_together(run: RunRecord, one: str, other: str, start: float, end: float) -> bool:
+    """Whether both lived at some time while a load lasted."""
+    lives = {
+        name: [life for life in run.lives.values() if life.name == name] for name in (one, other)
+    }
+    return any(
+        max(here.start, there.start, start) < min(here.end, there.end, end)
+        for here in lives[one]
+        for there in lives[other]
+    )
+
+
+def expectation_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
     """Whether what the scenario expects had happened in time (G8)."""
     return [
         _viewed(expect, run) if isinstance(expect, ExpectView) else _delivered(expect, run)
@@ -193,7 +319,7 @@ def expectation_findings(scenario: Scenario, run: SimulatedRun) -> list[Finding]
     ]
 
 
-def _delivered(expect: Expect, run: SimulatedRun) -> Finding:
+def _delivered(expect: Expect, run: RunRecord) -> Finding:
     late = []
     for pair, wanted in expect.wanted(run.sent_by_pair).items():
         reached = [count for time, count in run.reached.get(pair, []) if time <= expect.by]
@@ -205,26 +331,26 @@ def _delivered(expect: Expect, run: SimulatedRun) -> Finding:
     return Finding("G8", Verdict.HOLDS, f"delivered by t={expect.by:g}", ())
 
 
-def _viewed(expect: ExpectView, run: SimulatedRun) -> Finding:
+def _viewed(expect: ExpectView, run: RunRecord) -> Finding:
     living = living_at(run, expect.by)
     wanted = frozenset(living.get(name, f"{name}, which is down") for name in expect.view)
     seen = {name: view_at(run, living.get(name), expect.by) for name in expect.seen_by}
     return _one_view(seen, wanted, f"at t={expect.by:g}")
 
 
-def one_group_finding(run: SimulatedRun) -> Finding:
+def one_group_finding(run: RunRecord) -> Finding:
     """At the end all who live are one group: they hold one view, and are its members (G8)."""
     living = living_at(run, run.seconds)
     seen = {name: view_at(run, label, run.seconds) for name, label in living.items()}
     return _one_view(seen, frozenset(living.values()), "at the end")
 
 
-def living_at(run: SimulatedRun, time: float) -> dict[str, str]:
+def living_at(run: RunRecord, time: float) -> dict[str, str]:
     """The incarnation of each member that lives at a time."""
     return {life.name: label for label, life in run.lives.items() if life.start <= time < life.end}
 
 
-def view_at(run: SimulatedRun, label: str | None, time: float) -> ViewSeen | None:
+def view_at(run: RunRecord, label: str | None, time: float) -> ViewSeen | None:
     """The view that an incarnation holds at a time."""
     views = [view for view in run.views.get(label or "", ()) if view.time <= time]
     return views[-1] if views else None

@@ -134,7 +134,8 @@ class Backend(Protocol):
         ...
 
     def renew(self) -> None:
-        """Have what was applied go on for another lease."""
+        """Have what was applied go on for another lease. BackendError when that is too late: the
+        network has healed by itself, and nobody may believe otherwise."""
         ...
 
     def clear(self) -> None:

@@ -70,6 +70,10 @@ _BY_RECEIVER: Final = frozenset({DELIVERED, ACKED, REQUESTED, SKIPPED})
 _SENDER_STATES: Final = frozenset({SENDER_OPEN, SENDER_CLOSING, SENDER_REMOVED})
 
 
+APART_SECONDS: Final = 0.5
+"""From here on two clocks are two: less is what setting the wall clock makes of one."""
+
+
 class _Hold(NamedTuple):
     """A pause or a stall that has not ended yet."""
 
@@ -128,6 +132,8 @@ class Evidence:
         self._unknown: dict[int, Member] = {}
         self._torn: dict[int, str] = {}
         self._killed: set[int] = set()
+        self._walls: dict[int, int] = {}
+        """The wall clock in nanoseconds at the zero of each member's own, and the rig's."""
         self._holds: list[_Hold] = []
 
     @classmethod
@@ -138,6 +144,7 @@ class Evidence:
             evidence._read(label, data)
         # In whatever order files are read, of two violations at one time the same one is shown.
         evidence.members = dict(sorted(evidence.members.items()))
+        evidence._align_clocks()
         evidence._index_rig()
         evidence._end_replaced()
         for member in evidence.members.values():
@@ -211,6 +218,7 @@ class Evidence:
             for block in read_blocks_untrusted(data, self.hash64):
                 if member is None:
                     member = Member(label, block.member)
+                    self._walls.setdefault(block.member, block.wall_ns)
                 _add_block(member, block)
         except (BadTrace, IndexError) as error:
             if member is None or not str(error).startswith("torn"):
@@ -226,6 +234,18 @@ class Evidence:
         else:
             self.members[member.short] = member
             self._introduce(member)
+
+    def _align_clocks(self) -> None:
+        """Members of other hosts have clocks with other zeros: make all times those of the rig,
+        as far as wall clocks agree."""
+        if RIG not in self._walls:
+            return
+        for member in self.members.values():
+            apart = (self._walls[member.short] - self._walls[RIG]) / 1e9
+            if abs(apart) > APART_SECONDS:
+                member.events = [event._replace(time=event.time + apart) for event in member.events]
+                member.started += apart
+                member.intervals = [(at + apart, value) for at, value in member.intervals]
 
     def _introduce(self, member: Member) -> None:
         """Who a member is and what it promises, from its first event."""

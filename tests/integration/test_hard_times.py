@@ -36,7 +36,7 @@ BUSY: dict[str, object] = {"do": "multicast", "rate": "2000/s", "size": "100B", 
                            "duration": "3600s"}  # fmt: skip
 
 
-@pytest.mark.parametrize("stack", ["udp", "tcp-nio2"])
+@pytest.mark.parametrize("stack", ["udp", pytest.param("tcp-nio2", marks=pytest.mark.long)])
 def test_a_member_that_is_stopped_for_ten_seconds_is_expelled_and_merged_back(
     stack: str, tmp_path: Path
 ) -> None:

@@ -161,7 +161,7 @@ def test_a_partition_cuts_both_ways_and_heal_restores(rig: Rig) -> None:
     assert ears.open_paths(pairs("n0 n1")) == pairs("n0 n1")
     rig.heal()
     assert ears.open_paths(EVERYONE) == EVERYONE
-    assert rig.network.bites["f0"] > 0
+    assert rig.bit("f0") > 0
 
 
 def test_a_cut_of_one_way_leaves_the_other_open(rig: Rig) -> None:

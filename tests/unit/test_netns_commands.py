@@ -19,28 +19,23 @@ from chaos.backends.netns import (
 )
 from chaos.backends.netns.commands import (
     bound_to_me,
-    cut_rules,
     inside,
     make_network,
-    read_counts,
     remove_namespaces,
     set_mtu,
     small_disk,
 )
 from chaos.backends.netns.leftovers import leftovers
-from chaos.faults import Cut, Partition
 
 RUN = RunId(41, 7, 1)
 
 
 class Machine:
-    """Takes commands, and answers as nft and ip would where somebody needs an answer."""
+    """Takes commands, and answers as ip would where somebody needs an answer."""
 
     def __init__(self, fails_at: str = "") -> None:
         self.ran: list[tuple[tuple[str, ...], str]] = []
         self.spaces: list[str] = []
-        self.dropped: dict[str, int] = {}
-        """By address."""
         self._fails_at = fails_at
 
     def __call__(self, argv: Sequence[str], stdin: str = "") -> str:
@@ -49,26 +44,7 @@ class Machine:
             raise CommandError("no")
         if argv[-2:] == ("netns", "list"):
             return json.dumps([{"name": space} for space in self.spaces])
-        if "list" in argv:
-            return nft_answer(self.dropped)
         return ""
-
-    def files(self) -> dict[str, str]:
-        """The last nft file for each namespace."""
-        return {argv[3]: stdin for argv, stdin in self.ran if argv[-2:] == ("-f", "-")}
-
-
-def nft_answer(dropped: dict[str, int]) -> str:
-    """What `nft -j list table` says."""
-    rules = [
-        {"rule": {"expr": [
-            {"match": {"op": "==", "left": {"payload": {"field": "saddr"}}, "right": address}},
-            {"counter": {"packets": packets, "bytes": 60 * packets}},
-            {"drop": None},
-        ]}}
-        for address, packets in dropped.items()
-    ]  # fmt: skip
-    return json.dumps({"nftables": [{"metainfo": {}}, {"table": {}}, {"chain": {}}, *rules]})
 
 
 def test_every_name_outside_a_namespace_is_that_of_the_run() -> None:
@@ -106,30 +82,18 @@ def test_what_is_gone_already_does_not_keep_the_rest_from_being_removed() -> Non
     assert command.stdin.splitlines() == ["netns del sc41-7-1-n0", "netns del sc41-7-1-n1"]
 
 
-def test_rules_replace_the_table_of_the_run_in_one_transaction() -> None:
-    lines = cut_rules(RUN, [0, 3]).splitlines()
-    assert lines[:3] == [
-        "table inet sc41_7_1",
-        "delete table inet sc41_7_1",
-        "table inet sc41_7_1 {",
-    ]
-    drops = [line.split()[2] for line in lines if line.endswith("counter drop")]
-    assert drops == ["198.18.0.2", "198.18.0.5", "fd00:5c::2", "fd00:5c::5"]
-
-
-def test_rules_that_cut_nobody_off_leave_no_table() -> None:
-    assert cut_rules(RUN, []).splitlines()[-1] == "delete table inet sc41_7_1"
-
-
-def test_drops_are_counted_by_sender_over_both_kinds_of_addresses() -> None:
-    text = nft_answer({"198.18.0.2": 5, "fd00:5c::2": 2, "198.18.0.4": 1})
-    assert read_counts(text, 3) == {0: 7, 2: 1}
-
-
 def test_an_mtu_is_set_at_both_ends_of_a_link() -> None:
     assert [(command.argv[2], command.stdin) for command in set_mtu(RUN, "n1", 1, 1400)] == [
         ("sc41-7-1-n1", "link set eth0 mtu 1400\n"),
         ("sc41-7-1-bridge", "link set m1 mtu 1400\n"),
+    ]
+
+
+def test_an_agent_is_told_where_each_member_lives() -> None:
+    sites = Network(RUN, ("n0", "n1"), Machine()).sites()
+    assert [(site.name, site.addresses, site.netns) for site in sites] == [
+        ("n0", ("198.18.0.2", "fd00:5c::2"), "/run/netns/sc41-7-1-n0"),
+        ("n1", ("198.18.0.3", "fd00:5c::3"), "/run/netns/sc41-7-1-n1"),
     ]
 
 
@@ -212,61 +176,7 @@ def test_members_that_cannot_be_told_apart_or_named_are_refused(names: tuple[str
         Network(RUN, names, Machine())
 
 
-# -- Faults ------------------------------------------------------------------------------------
-
-
-def network() -> tuple[Network, Machine]:
-    machine = Machine()
-    return Network(RUN, ("n0", "n1", "n2"), machine), machine
-
-
-def test_a_partition_cuts_both_ways_and_leaves_each_side_its_own() -> None:
-    net, machine = network()
-    net.begin("f0", Partition(groups=(("n0", "n1"), ("n2",))))
-    assert machine.files() == {
-        "sc41-7-1-n0": cut_rules(RUN, [2]),
-        "sc41-7-1-n1": cut_rules(RUN, [2]),
-        "sc41-7-1-n2": cut_rules(RUN, [0, 1]),
-    }
-
-
-def test_a_one_way_cut_only_changes_who_is_not_to_hear() -> None:
-    net, machine = network()
-    net.begin("f0", Cut(sources=("n0",), dests=("n1",)))
-    assert machine.files() == {"sc41-7-1-n1": cut_rules(RUN, [0])}
-
-
-def test_what_two_faults_cut_off_stays_so_until_both_have_ended() -> None:
-    net, machine = network()
-    net.begin("f0", Cut(sources=("n0",), dests=("n1",)))
-    net.begin("f1", Cut(sources=("n0", "n2"), dests=("n1",)))
-    net.end("f1")
-    assert machine.files()["sc41-7-1-n1"] == cut_rules(RUN, [0])
-    net.end("f0")
-    assert machine.files()["sc41-7-1-n1"] == cut_rules(RUN, [])
-
-
-def test_a_heal_ends_everything() -> None:
-    net, machine = network()
-    net.begin("f0", Partition(groups=(("n0",), ("n1", "n2"))))
-    assert net.heal() == ["f0"]
-    assert machine.files() == {f"sc41-7-1-n{number}": cut_rules(RUN, []) for number in range(3)}
-
-
-def test_each_packet_that_a_fault_kept_away_counts_once() -> None:
-    """The kernel's counters go on while rules stay, and begin anew with new rules."""
-    net, machine = network()
-    net.begin("f0", Cut(sources=("n0",), dests=("n1",)))
-    machine.dropped = {"198.18.0.2": 3}
-    assert net.count() == {("n0", "n1"): 3}
-    machine.dropped = {"198.18.0.2": 5}
-    net.count()
-    assert net.bites == {"f0": 5}
-
-    net.begin("f1", Cut(sources=("n2",), dests=("n1",)))
-    machine.dropped = {"198.18.0.2": 1, "198.18.0.4": 4}
-    net.heal()
-    assert net.bites == {"f0": 6, "f1": 4}
+# -- A machine that refuses ----------------------------------------------------------------------
 
 
 def test_a_network_that_cannot_be_made_whole_is_removed() -> None:
@@ -277,18 +187,11 @@ def test_a_network_that_cannot_be_made_whole_is_removed() -> None:
     assert machine.ran[-1][1] == "netns del sc41-7-1-bridge\nnetns del sc41-7-1-n0\n"
 
 
-def test_an_id_that_acts_is_not_given_to_a_second_fault() -> None:
-    net, _machine = network()
-    net.begin("f0", Cut(sources=("n0",), dests=("n1",)))
-    with pytest.raises(AssertionError):
-        net.begin("f0", Cut(sources=("n1",), dests=("n0",)))
-
-
 def test_a_machine_that_refuses_is_found_by_trying_and_left_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("chaos.backends.netns.network.what_is_missing", lambda: None)
     assert probe(Machine()) is None
-    machine = Machine(fails_at="ip saddr")
+    machine = Machine(fails_at="jhash")
     assert probe(machine) == "this machine refuses: no"
     assert machine.ran[-1][0][-2:] == ("netns", "list"), "it looked for what is to be removed"

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from chaos.backends.netns.names import (
     BRIDGE,
@@ -106,58 +106,6 @@ def inside(space: str, argv: Sequence[str]) -> tuple[str, ...]:
 def bound_to_me(argv: Sequence[str]) -> tuple[str, ...]:
     """A program that the kernel kills, even when it is stopped, as soon as we are gone."""
     return ("setpriv", "--pdeathsig", "KILL", *argv)
-
-
-# -- What is cut off ---------------------------------------------------------------------------
-
-
-def cut_rules(run: RunId, blocked: Sequence[int]) -> str:
-    """The nft file by which a member hears nothing from those with the given places.
-
-    It replaces the table of this run as a whole, in one transaction: no packet sees half of it.
-    Cutting where a packet comes in, and nowhere else, lets a one-way cut be one, lets it concern
-    multicasts too, and counts each packet once. Faults that end by themselves fit in here as maps
-    whose elements time out.
-    """
-    table = f"table inet {run.table}"
-    # To delete a table that is not there is an error: so make sure that it is.
-    lines = [table, f"delete {table}"]
-    if blocked:
-        lines += [
-            f"{table} {{",
-            "\tchain input {",
-            "\t\ttype filter hook input priority raw; policy accept;",
-            *(f"\t\tip saddr {address4(index)} counter drop" for index in blocked),
-            *(f"\t\tip6 saddr {address6(index)} counter drop" for index in blocked),
-            "\t}",
-            "}",
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def cut(run: RunId, name: str, blocked: Sequence[int]) -> Command:
-    """Have a member hear nothing from those with the given places, and the others again."""
-    return Command(inside(run.namespace(name), ("nft", "-f", "-")), cut_rules(run, blocked))
-
-
-def count_cut(run: RunId, name: str) -> Command:
-    """Ask what the rules at a member have dropped."""
-    words = ("nft", "-j", "list", "table", "inet", run.table)
-    return Command(inside(run.namespace(name), words))
-
-
-def read_counts(text: str, members: int) -> dict[int, int]:
-    """Packets dropped so far, by the place of who sent them, of an answer to `count_cut`."""
-    places = {address(index): index for index in range(members) for address in (address4, address6)}
-    counts: dict[int, int] = {}
-    for item in json.loads(text)["nftables"]:
-        words: dict[str, Any] = {}
-        for part in item.get("rule", {}).get("expr", ()):
-            words |= part
-        if "match" in words and "counter" in words:
-            index = places[words["match"]["right"]]
-            counts[index] = counts.get(index, 0) + words["counter"]["packets"]
-    return counts
 
 
 # -- Members -----------------------------------------------------------------------------------

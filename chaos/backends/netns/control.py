@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import socket
 from pathlib import Path
 from typing import Any, Final
 
+from chaos.unix_http import UnixConnection
 from node.core.errors import NodeError
 
 TIMEOUT_SECONDS: Final = 5.0
@@ -19,32 +18,11 @@ class ControlError(NodeError):
     """A member did not answer, or refused."""
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket, however long its path is."""
-
-    def __init__(self, path: Path, timeout: float) -> None:
-        super().__init__("member", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        # An address has room for 107 bytes: the folder goes by the number of its open handle.
-        folder = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY)
-        try:
-            self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
-        except OSError:
-            self.sock.close()
-            raise
-        finally:
-            os.close(folder)
-
-
 def ask(
     path: Path, method: str, target: str, body: object = None, timeout: float = TIMEOUT_SECONDS
 ) -> Any:  # noqa: ANN401 whatever the member says
     """One request; returns the answer, read where it is JSON. ControlError for any other end."""
-    connection = _UnixConnection(path, timeout)
+    connection = UnixConnection(path, timeout)
     try:
         data = None if body is None else json.dumps(body)
         headers = {"Content-Type": "application/json"} if data is not None else {}

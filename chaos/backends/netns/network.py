@@ -1,22 +1,26 @@
-"""The network of a rig: made, cut, healed, removed."""
+"""The network of a rig: made and removed. What acts on it is its agent's business."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from chaos.backends.netns import commands
 from chaos.backends.netns.commands import Command
 from chaos.backends.netns.names import BRIDGE, RunId, address4, address6, check_names
 from chaos.backends.netns.running import CommandError, Run, run_command, what_is_missing
-from chaos.faults import NetworkFault, Partition
+from chaos.drivers.base import DriverError, Site
+from chaos.drivers.nft import NftDriver
+from chaos.faults import Names
 
-Pair = tuple[str, str]
-"""Sender and receiver, by name."""
+NAMESPACES: Final = Path("/run/netns")
+"""Where `ip` keeps the namespaces that have names."""
 
 
 class Network:
@@ -26,16 +30,8 @@ class Network:
         self.run = run
         self.names = tuple(names)
         check_names(self.names)
-        self.faults: dict[str, NetworkFault] = {}
-        """What is wrong at the moment, by id."""
-        self.bites: dict[str, int] = {}
-        """Packets that each fault had so far kept from arriving, by id."""
         self._do = do
         self._disks: list[Path] = []
-        self._cut: dict[str, frozenset[str]] = {name: frozenset() for name in self.names}
-        """From whom each member hears nothing: what the rules of its namespace say now."""
-        self._dropped: dict[Pair, int] = {}
-        """What these rules had dropped when they were last asked."""
 
     def make(self) -> None:
         """Make it all, or nothing."""
@@ -61,6 +57,22 @@ class Network:
         """Where a member is reached."""
         return (address6 if ipv6 else address4)(self.index(name))
 
+    def places(self) -> dict[str, Names]:
+        """Every address of each member."""
+        return {name: (address4(index), address6(index)) for index, name in enumerate(self.names)}
+
+    def sites(self) -> list[Site]:
+        """Where each member lives, for an agent."""
+        return [
+            Site(
+                name=name,
+                addresses=addresses,
+                device=commands.DEVICE,
+                netns=str(NAMESPACES / self.run.namespace(name)),
+            )
+            for name, addresses in self.places().items()
+        ]
+
     def inside(self, name: str, argv: Sequence[str]) -> tuple[str, ...]:
         """The words that run a program in the namespace of a member."""
         return commands.inside(self.run.namespace(name), argv)
@@ -68,30 +80,6 @@ class Network:
     def execute(self, name: str, argv: Sequence[str], stdin: str = "") -> str:
         """Run a program to its end in the namespace of a member; returns what it printed."""
         return self._do(self.inside(name, argv), stdin)
-
-    # -- Faults --------------------------------------------------------------------------------
-
-    def begin(self, fault: str, what: NetworkFault) -> None:
-        """Have a fault act, besides those that do."""
-        assert fault not in self.faults, f"fault {fault} acts already"
-        self.count()
-        self.faults[fault] = what
-        self.bites.setdefault(fault, 0)
-        self._apply()
-
-    def end(self, fault: str) -> None:
-        """Have a fault act no more."""
-        self.count()
-        self.faults.pop(fault, None)
-        self._apply()
-
-    def heal(self) -> list[str]:
-        """End all faults; returns their ids."""
-        self.count()
-        ended = list(self.faults)
-        self.faults.clear()
-        self._apply()
-        return ended
 
     def set_mtu(self, size: int, names: Iterable[str] = ()) -> None:
         """Limit the links of some members, or of all.
@@ -108,47 +96,6 @@ class Network:
         self._run(commands.small_disk(self.run, folder, size))
         self._disks.append(folder)
 
-    def blocked(self) -> dict[str, frozenset[str]]:
-        """From whom each member is to hear nothing, by what all faults say together."""
-        return {
-            dest: frozenset(
-                source
-                for source in self.names
-                if source != dest
-                and any(fault.strikes(source, dest) for fault in self.faults.values())
-            )
-            for dest in self.names
-        }
-
-    def count(self) -> dict[Pair, int]:
-        """What the present rules have dropped, per directed pair; what is new goes to the bites.
-
-        Reading and replacing are two steps, so a few packets in between are dropped uncounted.
-        """
-        for dest, sources in self._cut.items():
-            if not sources:
-                continue
-            answer = self._run(commands.count_cut(self.run, dest))
-            for index, number in commands.read_counts(answer, len(self.names)).items():
-                pair = self.names[index], dest
-                fresh = number - self._dropped.get(pair, 0)
-                self._dropped[pair] = number
-                for fault, what in self.faults.items():
-                    if what.strikes(*pair):
-                        self.bites[fault] += fresh
-        return dict(self._dropped)
-
-    def _apply(self) -> None:
-        """Make the rules of every namespace what the faults say."""
-        for dest, sources in self.blocked().items():
-            if sources != self._cut[dest]:
-                places = sorted(map(self.index, sources))
-                self._run(commands.cut(self.run, dest, places))
-                self._cut[dest] = sources
-                # New rules count from zero.
-                for source in self.names:
-                    self._dropped.pop((source, dest), None)
-
     def _run(self, command: Command) -> str:
         return self._do(command.argv, command.stdin)
 
@@ -158,15 +105,22 @@ def probe(do: Run = run_command) -> str | None:
     if why := what_is_missing():
         return why
     network = Network(RunId.next(), ("n0", "n1"), do)
+
+    async def run(argv: Sequence[str], stdin: str) -> str:
+        try:
+            return do(argv, stdin)
+        except CommandError as error:
+            raise DriverError(str(error)) from None
+
     try:
         network.make()
-        network.begin("probe", Partition(groups=(("n0",), ("n1",))))
-        network.count()
+        driver = NftDriver(network.sites(), network.run.table, run)
+        reasons = [why for why in asyncio.run(driver.probe()).values() if why]
     except CommandError as error:
-        return f"this machine refuses: {error}"
+        reasons = [str(error)]
     finally:
         network.remove()
-    return None
+    return f"this machine refuses: {reasons[0]}" if reasons else None
 
 
 def remove_spaces(spaces: Iterable[str], do: Run = run_command) -> None:

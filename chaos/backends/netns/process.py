@@ -40,6 +40,8 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                # Ctrl-C is for whoever runs the rig, who then ends this in good order.
+                process_group=0,
             )
 
     @property
@@ -60,6 +62,10 @@ class Process:
         self.resume()
         self._signal(signal.SIGTERM)
         return self.wait(timeout)
+
+    def ask_to_end(self) -> None:
+        """Ask it to end; one that is paused is asked when it goes on."""
+        self._signal(signal.SIGTERM)
 
     def wait(self, timeout: float = STOP_SECONDS) -> int:
         """Wait for its end; returns its exit code. TimeoutError if it does not come."""

@@ -11,8 +11,8 @@ import atexit
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -21,7 +21,10 @@ from typing import Any, Final, Self
 from xxhash import xxh3_64_intdigest
 
 from chaos import faults
+from chaos.agent.client import AgentError
+from chaos.backends.base import LEASE_SECONDS
 from chaos.backends.netns import control
+from chaos.backends.netns.agent import RigAgent
 from chaos.backends.netns.commands import CONTROL, MemberSpec, bound_to_me, member_argv, where
 from chaos.backends.netns.control import ControlError
 from chaos.backends.netns.names import RunId
@@ -29,6 +32,8 @@ from chaos.backends.netns.network import Network
 from chaos.backends.netns.process import STOP_SECONDS, Process, environment, until
 from chaos.backends.netns.running import Run, run_command
 from chaos.backends.netns.watch import Watch
+from chaos.drivers.base import Bites
+from chaos.network_state import NetworkState
 from node import trace
 from node.core.errors import NodeError
 from node.trace import Tracer
@@ -37,6 +42,8 @@ from node.trace_files import read_traces
 RIG: Final = 0
 """The short id under which the rig itself writes events."""
 VIEW_POLL_SECONDS: Final = 0.05
+KEEP_SECONDS: Final = 0.1
+"""How often a rig that only waits looks whether it is time to renew."""
 
 Argv = Callable[[str, MemberSpec], Sequence[str]]
 """A Python and how a member is to be, to the words that start it."""
@@ -55,6 +62,7 @@ class Rig:
         folder: Path,
         *,
         ipv6: bool = False,
+        lease: float = LEASE_SECONDS,
         argv: Argv = member_argv,
         do: Run = run_command,
         **settings: Any,  # noqa: ANN401 fields of MemberSpec
@@ -62,6 +70,9 @@ class Rig:
         self.names = tuple(names)
         self.folder = folder
         self.network = Network(RunId.next(), names, do)
+        sites = self.network.sites()
+        self.agent = RigAgent(self.network.run.table, sites, folder, lease)
+        """Started when something is to act on the network."""
         self.members: dict[str, Process] = {}
         """The newest incarnation of each that was started."""
         self._ipv6 = ipv6
@@ -78,6 +89,10 @@ class Rig:
         """Faults that hold a member, by what they do and its name."""
         self._faults: dict[str, str] = {}
         """What each fault is, by id."""
+        self._acting: dict[str, faults.NetworkFault] = {}
+        """What acts on the network, by id."""
+        self._bites: dict[str, int] = {}
+        """Packets on which each fault of the network had an effect when that was last asked."""
         self._events: list[tuple[float, int, str]] = []
         """What the trace of the rig is made of: time, kind, text."""
         self.watch: Watch | None = None
@@ -104,6 +119,7 @@ class Rig:
             for process in self.members.values():
                 process.kill()
         finally:
+            self.agent.close()
             self.network.remove()
             atexit.unregister(self.close)
 
@@ -212,18 +228,79 @@ class Rig:
     def begin(self, fault: faults.NetworkFault, do: str) -> str:
         """Have a fault act on the network; returns its id."""
         number = self._record(do, "on")
-        self.network.begin(number, fault)
+        self._acting[number] = fault
+        self._bites[number] = 0
+        self._act()
         return number
 
     def end_fault(self, fault: str) -> None:
         """Have a fault act no more."""
-        self.network.end(fault)
+        self._acting.pop(fault, None)
+        self._act()
         self._record_off(fault)
 
     def heal(self) -> None:
         """End whatever acts on the network."""
-        for fault in self.network.heal():
+        ended, self._acting = self._acting, {}
+        self._act()
+        for fault in ended:
             self._record_off(fault)
+
+    def bit(self, fault: str) -> int:
+        """Packets on which a fault of the network had an effect so far."""
+        self._count()
+        return self._bites[fault]
+
+    def apply(self, state: NetworkState) -> None:
+        """Make the network what a state says; it is renewed while the rig waits. Where members
+        are, the rig knows better."""
+        with self._told():
+            self.agent.apply(replace(state, places=self.network.places()))
+
+    def renew(self) -> None:
+        """Have what acts on the network go on for another lease."""
+        with self._told():
+            self.agent.renew()
+
+    def clear(self) -> None:
+        """Have nothing act on the network."""
+        with self._told():
+            self.agent.clear()
+
+    def release(self, fault: str | None = None) -> None:
+        """Let go what `hold` rules keep: of one fault, or of all."""
+        with self._told():
+            self.agent.release(fault)
+
+    def bites(self) -> Bites:
+        """What each fault of the network did, per sender and receiver."""
+        with self._told():
+            return self.agent.bites()
+
+    def keep(self) -> None:
+        """Renew what acts on the network, if it is time to: call it often while waiting."""
+        with self._told():
+            self.agent.keep()
+
+    def _act(self) -> None:
+        """Have just those faults act that are to."""
+        if self._acting:
+            self.apply(NetworkState(members=self.names, faults=self._acting))
+        else:
+            self.clear()
+
+    def _count(self) -> None:
+        bites = self.bites()
+        for fault in self._bites:
+            self._bites[fault] = sum(bites.get(fault, {}).values())
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What goes wrong at the agent is said with the last lines of its log."""
+        try:
+            yield
+        except AgentError as error:
+            raise RigError(f"{error}\n{self.agent.tail()}".rstrip()) from None
 
     def set_mtu(self, size: int, *names: str) -> None:
         """Limit the links of some members, or of all."""
@@ -240,6 +317,7 @@ class Rig:
         timeout: float = control.TIMEOUT_SECONDS,
     ) -> Any:  # noqa: ANN401 whatever the member says
         """One request to a member's control endpoint."""
+        self.keep()
         try:
             return control.ask(self.spec(name).folder / CONTROL, method, target, body, timeout)
         except ControlError as error:
@@ -273,6 +351,8 @@ class Rig:
         views: dict[str, tuple[object, tuple[str, ...]] | None] = {}
 
         def is_one() -> bool:
+            # Here, because `view` takes whatever goes wrong for an answer that does not come.
+            self.keep()
             for name in wanted:
                 self._check_alive(name)
                 views[name] = self.view(name)
@@ -301,12 +381,18 @@ class Rig:
             logs = "\n".join(f"-- {name}:\n{self.tail(name, 5)}" for name in self.members)
             return f"{what}\n{logs}"
 
-        until(is_done, timeout, explain, poll)
+        def look() -> bool:
+            self.keep()
+            return is_done()
 
-    @staticmethod
-    def sleep(seconds: float) -> None:
+        until(look, timeout, explain, poll)
+
+    def sleep(self, seconds: float) -> None:
         """Let a time pass in which nothing is done: that something does not happen takes time."""
-        time.sleep(seconds)
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self.keep()
+            time.sleep(min(left, KEEP_SECONDS))
 
     def start_load(self, name: str, load: Mapping[str, object]) -> None:
         """Have a member send; `load` is what its workload driver takes."""
@@ -328,7 +414,7 @@ class Rig:
 
     def end(self) -> None:
         """Stop all members at one moment, for ever."""
-        self.network.count()
+        self._count()
         for name in self.living():
             # Whom a later fault would concern; nobody can be asked any more.
             self._short_of(name)
@@ -339,7 +425,7 @@ class Rig:
             process.kill()
         self._note_standstills()
         for fault, do in self._faults.items():
-            bit = self.network.bites.get(fault, 1)
+            bit = self._bites.get(fault, 1)
             self._add(trace.PROBE, json.dumps({"id": fault, "do": do, "bit": bit}))
 
     def collect(self) -> dict[str, bytes]:

@@ -19,6 +19,7 @@ NEEDED: Final = {
     "ip": "iproute2",
     "nft": "nftables",
     "setpriv": "util-linux",
+    "nsenter": "util-linux",
     "mount": "mount",
 }
 """Programs, and the Debian packages that have them."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chaos import faults
 from chaos.backends.sim.network import Dice, Path
-from chaos.backends.sim.rules import RuleState
+from chaos.message_rules import RuleState
 from chaos.schedule import End, TimedStep
 from node import trace
 from node.core import wire
@@ -17,6 +17,7 @@ from node.core.model import FLAG_NAMES, View, ViewId
 if TYPE_CHECKING:
     from chaos.backends.sim.engine import Host
     from chaos.backends.sim.world import World
+    from chaos.network_state import NetworkState
 
 LINK_FAULTS: Final = (
     faults.Partition,
@@ -42,6 +43,7 @@ class Nemesis:
         self.kinds: dict[str, str] = {}
         """Every fault of the run, by id: what it is."""
         self._world = world
+        self._base = world.scenario.network
         self._links: dict[str, faults.NetworkFault] = {}
         self._rules: dict[str, RuleState] = {}
         self._stalled: dict[str, str] = {}
@@ -60,7 +62,7 @@ class Nemesis:
         elif isinstance(action, faults.Heal):
             self._heal(action.name)
         elif isinstance(action, faults.Release):
-            self._release(action.name)
+            self.release(action.name)
         elif isinstance(action, LINK_FAULTS):
             self._note(step, "on")
             self._links[step.fault] = self._aimed(action)
@@ -191,7 +193,7 @@ class Nemesis:
             if fault is None or not host.is_alive:
                 return
             self._note(step, "off", host)
-            world.network.bite(fault, world.engine.resume(host))
+            world.network.bite(fault, count=world.engine.resume(host))
         else:
             fault = self._stalled.pop(host.name, None)
             if fault is None or not host.is_alive:
@@ -201,7 +203,7 @@ class Nemesis:
             waited = world.consume(host)
             if not host.is_paused:
                 world.engine.end_turn(host)
-            world.network.bite(fault, world.delivered - before + waited)
+            world.network.bite(fault, count=world.delivered - before + waited)
 
     def _install_view(self, fault: str, action: faults.InstallView) -> None:
         world = self._world
@@ -258,12 +260,32 @@ class Nemesis:
         for fault in [*self._links, *self._rules] if name is None else [name]:
             self._end(fault)
 
-    def _release(self, name: str | None) -> None:
+    def release(self, name: str | None) -> None:
+        """Let go what one rule holds, or all do."""
         for fault, rule in self._rules.items():
             if name in (None, fault):
                 self._world.network.release(rule, self._world.engine.now)
 
     # -- Paths -------------------------------------------------------------------------------
+
+    def apply(self, state: NetworkState) -> None:
+        """Make the network what a state says, whatever it was; a rule that is still there goes on
+        counting and holding where it was."""
+        world, before = self._world, self._rules
+        world.network.seed = state.seed
+        self._base = state.base
+        rules = {key: one for key, one in state.faults.items() if isinstance(one, faults.Rule)}
+        self._links = {key: one for key, one in state.faults.items() if key not in rules}
+        self._rules = {
+            key: before[key]
+            if key in before and before[key].rule == rule
+            else self._rule_state(key, rule)
+            for key, rule in rules.items()
+        }
+        self.rebuild_paths()
+        for key, held in before.items():
+            if self._rules.get(key) is not held:
+                world.network.release(held, world.engine.now)
 
     def _rule_state(self, fault: str, action: faults.Rule) -> RuleState:
         match = action.match
@@ -299,7 +321,7 @@ class Nemesis:
         world.notices.retry()
 
     def _path(self, source: str, dest: str) -> Path:
-        base, network = self._world.scenario.network, self._world.network
+        base, network = self._base, self._world.network
         path = Path(base.delay)
 
         def dice(fault: str, kind: str, share: float, amount: float = 0.0) -> Dice:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from chaos.backends.sim.loss_models import LossModel, make_model
-from chaos.backends.sim.rules import RuleState
 from chaos.fate import Fate, fate_key, threshold, unit
+from chaos.loss_models import LossModel, make_model
+from chaos.message_rules import RuleState
 
 QUEUE_SECONDS: Final = 0.25
 """A bandwidth limit queues this much, and drops what would wait longer."""
 DUPLICATE_GAP: Final = 0.0005
 """Seconds by which a duplicate follows its original at least."""
+NOWHERE: Final = ("", "")
+"""The path of what is done to a member."""
 
 
 class Dice(NamedTuple):
@@ -50,7 +52,7 @@ class Path:
     )
 
     def __init__(self, delay: float) -> None:
-        self.ends = ("", "")
+        self.ends = NOWHERE
         self.delay = delay
         self.delayed_by: tuple[str, ...] = ()
         self.blocked_by: tuple[str, ...] = ()
@@ -92,12 +94,14 @@ class Network:
     """All paths of a run, and the counts of what faults did."""
 
     def __init__(self, fate: Fate, seed: int, arrive: Arrive) -> None:
-        self.bites: dict[str, int] = {}
-        """How many frames (or members) each fault has affected."""
+        self.bitten: dict[tuple[str, tuple[str, str]], int] = {}
+        """How many frames each fault has affected, by its id and the path; members, under NOWHERE.
+        """
         self.connections: dict[tuple[int, int], list[int]] | None = None
         """Connections in order of appearance, kept only where a rule selects by it."""
+        self.seed = seed
+        """Of the dice."""
         self._fate = fate
-        self._seed = seed
         self._arrive = arrive
         self._paths: dict[tuple[str, str], Path] = {}
         self._models: dict[tuple[str, str, str], LossModel] = {}
@@ -116,19 +120,28 @@ class Network:
 
     def dice(self, fault: str, kind: str, dest: str, share: float, amount: float = 0.0) -> Dice:
         """A fault's dice at one receiver."""
-        return Dice(fault, fate_key(self._seed, f"{fault}/{kind}", dest), threshold(share), amount)
+        return Dice(fault, fate_key(self.seed, f"{fault}/{kind}", dest), threshold(share), amount)
 
     def model(self, fault: str, source: str, dest: str, action: object) -> LossModel:
         """A fault's model of loss on one path; it outlives the path's rebuilding."""
         key = fault, source, dest
         if key not in self._models:
-            dice = fate_key(self._seed, f"{fault}/{source}", dest)
+            dice = fate_key(self.seed, f"{fault}/{source}", dest)
             self._models[key] = make_model(fault, dice, action)
         return self._models[key]
 
-    def bite(self, fault: str, count: int = 1) -> None:
-        """Note that a fault had an effect."""
-        self.bites[fault] = self.bites.get(fault, 0) + count
+    def bite(self, fault: str, path: Path | None = None, count: int = 1) -> None:
+        """Note that a fault had an effect, on a frame of a path or on a member."""
+        where = fault, NOWHERE if path is None else path.ends
+        self.bitten[where] = self.bitten.get(where, 0) + count
+
+    @property
+    def bites(self) -> dict[str, int]:
+        """How many frames (or members) each fault has affected."""
+        found: dict[str, int] = {}
+        for (fault, _ends), count in self.bitten.items():
+            found[fault] = found.get(fault, 0) + count
+        return found
 
     def send(self, path: Path, dest: int, frame: bytes, now: float) -> None:
         """Put a frame on a path."""
@@ -137,7 +150,7 @@ class Network:
         if path.rules and not path.blocked_by:
             for rule in path.rules:
                 if rule.takes(frame):
-                    self.bite(rule.fault)
+                    self.bite(rule.fault, path)
                     self._apply_rule(rule, path, dest, frame, now)
                     return
         self.pass_on(path, dest, frame, now)
@@ -155,7 +168,7 @@ class Network:
                 continue
             for fault, key, below, _amount in path.losses:
                 if fate(frame, key) < below:
-                    self.bite(fault)
+                    self.bite(fault, path)
                     break
             else:
                 together.setdefault(path.delay, []).append(dest)
@@ -166,12 +179,12 @@ class Network:
         """The chances and delays of a path, rules apart."""
         if path.blocked_by:
             for fault in path.blocked_by:
-                self.bite(fault)
+                self.bite(fault, path)
             return
         fate = self._fate
         for fault, key, below, _amount in path.losses:
             if fate(frame, key) < below:
-                self.bite(fault)
+                self.bite(fault, path)
                 return
         if path.is_plain:
             self._arrive(now + path.delay, dest, frame)
@@ -182,7 +195,7 @@ class Network:
         """Whether a loss with a memory takes the next frame of a path; all of them see it."""
         struck = [model.fault for model in path.models if model.loses()]
         for fault in struck:
-            self.bite(fault)
+            self.bite(fault, path)
         return bool(struck)
 
     def _pass_through_faults(self, path: Path, dest: int, frame: bytes, now: float) -> None:
@@ -191,32 +204,32 @@ class Network:
         if path.models and self.is_lost_by_model(path):
             return
         for fault in path.delayed_by:
-            self.bite(fault)
+            self.bite(fault, path)
         if path.bandwidth:
             start = max(now, path.busy_until)
             if start - now > QUEUE_SECONDS:
-                self.bite(path.limited_by)
+                self.bite(path.limited_by, path)
                 return
             path.busy_until = start + len(frame) / path.bandwidth
             if path.busy_until > now + path.delay / 100:
-                self.bite(path.limited_by)
+                self.bite(path.limited_by, path)
             at += path.busy_until - now
         for fault, key, _below, amount in path.jitters:
             at += amount * unit(fate(frame, key))
-            self.bite(fault)
+            self.bite(fault, path)
         for fault, key, below, amount in path.reorders:
             if fate(frame, key) < below:
                 at += amount
-                self.bite(fault)
+                self.bite(fault, path)
         for fault, key, below, amount in path.duplicates:
             drawn = fate(frame, key)
             if drawn < below:
                 self._arrive(at + DUPLICATE_GAP + amount * unit(fate(frame, key + 1)), dest, frame)
-                self.bite(fault)
+                self.bite(fault, path)
         for fault, key, below, _amount in path.corrupts:
             if fate(frame, key) < below:
                 frame = corrupted(frame, fate(frame, key + 1))
-                self.bite(fault)
+                self.bite(fault, path)
         self._arrive(at, dest, frame)
 
     def _apply_rule(
@@ -242,7 +255,7 @@ class Network:
             current = self._paths.get(path.ends, path)
             if current.blocked_by:
                 for fault in current.blocked_by:
-                    self.bite(fault)
+                    self.bite(fault, current)
             else:
                 self._arrive(now + current.delay, dest, frame)
         return len(held)

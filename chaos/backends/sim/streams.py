@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from chaos.backends.sim.network import Arrive, Network, Path, corrupted
-from chaos.backends.sim.rules import RuleState
 from chaos.fate import Fate, unit
+from chaos.message_rules import RuleState
 
 RTO: Final = 0.2
 """Seconds until the first retransmission of a kernel; it doubles with each one in vain."""
@@ -132,13 +132,13 @@ class StreamNetwork(Network):
     def _fails(self, path: Path, frame: bytes, attempt: int) -> bool:
         """Whether the network takes this transmission of a frame, or spoils it."""
         for fault in path.blocked_by:
-            self.bite(fault)
+            self.bite(fault, path)
         if path.blocked_by:
             return True
         fate = self._fate
         for fault, key, below, _amount in (*path.losses, *path.corrupts):
             if fate(frame, (key + attempt) & _KEY_MASK) < below:
-                self.bite(fault)
+                self.bite(fault, path)
                 return True
         return bool(path.models) and self.is_lost_by_model(path)
 
@@ -147,25 +147,25 @@ class StreamNetwork(Network):
         fate = self._fate
         at = now + path.delay
         for fault in path.delayed_by:
-            self.bite(fault)
+            self.bite(fault, path)
         if path.bandwidth:
             path.busy_until = max(now, path.busy_until) + len(frame) / path.bandwidth
             if path.busy_until > now + path.delay / 100:
-                self.bite(path.limited_by)
+                self.bite(path.limited_by, path)
             if self._max_send_buffers:
                 channel.leaving.append(path.busy_until)
             at += path.busy_until - now
         for fault, key, _below, amount in path.jitters:
             at += amount * unit(fate(frame, key))
-            self.bite(fault)
+            self.bite(fault, path)
         for fault, key, below, amount in path.reorders:
             if fate(frame, key) < below:
                 at += amount
-                self.bite(fault)
+                self.bite(fault, path)
         for fault, key, below, _amount in path.duplicates:
             # A segment that comes twice is taken once: it struck, and nobody noticed.
             if fate(frame, key) < below:
-                self.bite(fault)
+                self.bite(fault, path)
         channel.last_arrival = at = max(at, channel.last_arrival)
         self._arrive(at, channel.dest, frame)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
@@ -20,16 +20,18 @@ from chaos.backends.sim.nemesis import FLAG_BITS, Nemesis
 from chaos.backends.sim.network import Network
 from chaos.backends.sim.streams import StreamNetwork
 from chaos.fate import FATES, Fate
+from chaos.record import Life, Pair, RunRecord, ViewSeen
 from chaos.scenario import Scenario
 from chaos.schedule import schedule
+from chaos.stacks import STREAM_TRANSPORTS, settings_of
 from chaos.workload import Load
 from node import trace
 from node.core import wire
-from node.core.errors import NodeError, require
+from node.core.errors import NodeError
 from node.core.model import DONT_LOOPBACK, OOB, Address, Delivery, View
 from node.payloads import INDEX_BYTES, Stream, stream_of
 from node.protocols.unicast import Unicast
-from node.settings import StackSettings, load_settings
+from node.settings import StackSettings
 from node.stack import Stack
 from node.trace import Tracer
 
@@ -41,7 +43,6 @@ RETRY_SECONDS: Final = 0.01
 """How often a refused sender tries again."""
 RIG: Final = 0
 """The short id under which the rig itself writes events."""
-STREAM_TRANSPORTS: Final = frozenset({"TCP", "TCP_NIO2"})
 UNBOUNDED: Final = 1 << 60
 REGROUPING: Final = ("suspect_within", "verify_within", "info_within", "check_within", "merge")
 """The bounds, one after the other, of what lies between a heal and one view of all who live."""
@@ -51,29 +52,6 @@ JOIN_POLL_SECONDS: Final = 0.05
 
 class TraceLimitError(NodeError):
     """A run recorded more than its scenario allows."""
-
-
-Pair = tuple[str, str]
-"""Sender and receiver, by name."""
-
-
-class ViewSeen(NamedTuple):
-    """A view, as one member installed it."""
-
-    time: float
-    number: int
-    creator: str
-    members: tuple[str, ...]
-    """Incarnations: `n1-2` is the second of n1."""
-
-
-class Life(NamedTuple):
-    """How long an incarnation of a member lived."""
-
-    name: str
-    start: float
-    end: float
-    """Infinity: to the end of the run."""
 
 
 @dataclass(slots=True)
@@ -87,39 +65,7 @@ class Multicasts:
     """Whether its own are delivered to it, too."""
 
 
-@dataclass(slots=True, kw_only=True)
-class SimulatedRun:
-    """What a simulation leaves behind."""
-
-    traces: dict[str, bytes]
-    """Per member incarnation (and the rig), its blocks."""
-    events: int
-    seconds: float
-    """Virtual seconds."""
-    sent: int
-    """Messages accepted from the workload."""
-    delivered: int
-    bites: dict[str, int]
-    """How often each fault had an effect, by id."""
-    kinds: dict[str, str]
-    """What each fault is, by id."""
-    mismatches: list[str]
-    """Deliveries whose payload is not what its sender made."""
-    sent_by_pair: dict[Pair, int]
-    reached: dict[Pair, list[tuple[float, int]]]
-    """When how many messages of a pair had been delivered."""
-    complete: bool
-    """Whether the workload ended within the limits."""
-    stalled_for: float
-    """Seconds without any delivery before the limit, where it did not."""
-    views: dict[str, list[ViewSeen]] = field(default_factory=dict)
-    """What each incarnation installed, in order; empty where nobody forms a group."""
-    lives: dict[str, Life] = field(default_factory=dict)
-    """When each incarnation started and ended."""
-    control: dict[str, int] = field(default_factory=dict)
-    """Control frames sent in a group, by `protocol/kind`."""
-    control_most: dict[str, int] = field(default_factory=dict)
-    """The same, of the incarnation that sent most of each."""
+SimulatedRun = RunRecord
 
 
 @dataclass(slots=True)
@@ -154,31 +100,6 @@ def simulate(
     return World(scenario, seed, make_unicast, fate, make_multicast).run()
 
 
-def settings_of(scenario: Scenario) -> StackSettings:
-    """The stack that a scenario asks for."""
-    cluster = scenario.cluster
-    protocols = {name: dict(values) for name, values in cluster.protocols}
-    load = partial(
-        load_settings,
-        cluster.stack,
-        cluster.timing,
-        unicast=cluster.unicast,
-        overrides=dict(cluster.settings),
-        historical=dict(cluster.historical),
-        max_batch=cluster.max_batch,
-    )
-    if cluster.multicast_settings:
-        # Which protocol they are for, only the stack knows.
-        multicast = load().multicast or ""
-        require(
-            bool(multicast),
-            f"multicast_settings: stack {cluster.stack} has no multicast; choose another stack",
-        )
-        of_multicast = dict(cluster.multicast_settings)
-        protocols[multicast] = protocols.get(multicast, {}) | of_multicast
-    return load(protocols=protocols) if protocols else load()
-
-
 class World:
     """One run in progress."""
 
@@ -189,10 +110,13 @@ class World:
         make_unicast: Callable[..., Unicast] | None = None,
         fate: str = "xxh3",
         make_multicast: Callable[..., Any] | None = None,
+        settings: Mapping[str, StackSettings] | None = None,
     ) -> None:
         self.scenario = scenario
         self.seed = seed
-        self.settings = settings_of(scenario)
+        self._own_settings = settings or {}
+        """Of members that were told what to run, and not by the scenario."""
+        self.settings = next(iter(self._own_settings.values()), None) or settings_of(scenario)
         self.members: dict[str, Host] = {}
         self.sent = 0
         self.delivered = 0
@@ -302,9 +226,10 @@ class World:
 
     def _finish(self, *, complete: bool, stalled_for: float) -> SimulatedRun:
         now = self.engine.now
+        bites = self.network.bites
         self.rig.record(trace.PHASE, now, text="end")
         for fault, kind in self.nemesis.kinds.items():
-            bit = self.network.bites.get(fault, 0)
+            bit = bites.get(fault, 0)
             self.rig.record(
                 trace.PROBE, now, text=json.dumps({"id": fault, "do": kind, "bit": bit})
             )
@@ -319,7 +244,7 @@ class World:
             seconds=now,
             sent=self.sent,
             delivered=self.delivered,
-            bites={fault: self.network.bites.get(fault, 0) for fault in self.nemesis.kinds},
+            bites={fault: bites.get(fault, 0) for fault in self.nemesis.kinds},
             kinds=dict(self.nemesis.kinds),
             mismatches=self.mismatches,
             sent_by_pair=self.sent_by_pair,
@@ -380,7 +305,7 @@ class World:
         stack = Stack(
             address,
             "sim",
-            self.settings,
+            self._own_settings.get(name, self.settings),
             xxh3_64_intdigest,
             tracer,
             now,

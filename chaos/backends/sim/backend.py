@@ -1,0 +1,261 @@
+"""The simulator as a backend: a cluster in virtual time, told what to do verb by verb.
+
+Nothing here is real but the members' code. What takes time elsewhere takes none here, but in
+`wait`; equal calls give equal runs, to the byte.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.backends.base import (
+    LEASE_SECONDS,
+    BackendError,
+    Bites,
+    ClusterPlan,
+    MemberError,
+    MemberPlan,
+    Unsupported,
+)
+from chaos.backends.sim.members import MemberWorld, SimMember
+from chaos.backends.sim.network import NOWHERE
+from chaos.backends.sim.world import WALL_NS
+from chaos.cluster import Cluster
+from chaos.features import FEATURES
+from chaos.network_state import NetworkState
+from chaos.scenario import Scenario
+from node.core.errors import NodeError
+from node.member_settings import MemberSettings, load_member
+
+POLL_SECONDS: Final = 0.02
+"""How often it is looked whether what is waited for has come."""
+RENEW_SECONDS: Final = LEASE_SECONDS / 3
+RULES: Final = frozenset({"rule-drop", "rule", "rule-on-streams"})
+_OK: Final = range(200, 300)
+
+
+class SimBackend:
+    """Members in virtual time."""
+
+    name = "sim"
+    wall_ns: int = WALL_NS
+    """The wall clock when virtual time began, as all traces have it."""
+
+    def __init__(self) -> None:
+        self._opened: MemberWorld | None = None
+        self._plan = ClusterPlan(run="", members=(), folder=Path())
+        self._lease_end = 0.0
+        self._is_applied = False
+        self._has_lapsed = False
+        """Whether what was applied ended for want of a renewal."""
+        self._leases = 0
+
+    def probe(self) -> Mapping[str, str | None]:
+        """Everything that there is."""
+        return dict.fromkeys(FEATURES)
+
+    def open(self, plan: ClusterPlan) -> None:
+        """Have a world, in which nobody lives yet."""
+        if self._opened is not None:
+            raise BackendError("this simulator has a cluster; make another one for another run")
+        self._check_needs(plan)
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        settings = {member.name: _settings(plan, member) for member in plan.members}
+        # Nobody starts by itself, and nothing is written of what is done: that is the session's.
+        cluster = Cluster(members=plan.names, late=plan.names)
+        self._plan = plan
+        self._opened = MemberWorld(Scenario(name="run", cluster=cluster), plan.seed, settings)
+        if plan.needs & RULES:
+            self._opened.network.connections = {}
+
+    def _check_needs(self, plan: ClusterPlan) -> None:
+        features = self.probe()
+        for need in sorted(plan.needs):
+            why = features.get(need, "no backend has such a feature")
+            if why:
+                raise Unsupported(f"sim has no {need}: {why}")
+
+    def close(self) -> None:
+        """Forget all of it."""
+        self._opened = None
+        self._is_applied = self._has_lapsed = False
+
+    # -- Time ----------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self._world.engine.now
+
+    def wait(self, seconds: float, is_done: Callable[[], bool] | None = None) -> bool:
+        """Run the engine so long, or until what is waited for has come."""
+        engine = self._world.engine
+        until = engine.now + seconds
+        step = RENEW_SECONDS if is_done is None else POLL_SECONDS
+        while True:
+            if is_done is not None and is_done():
+                return True
+            if engine.now >= until:
+                return False
+            self.renew()
+            engine.run(min(until, engine.now + step))
+
+    # -- Members -------------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Start a member as a new incarnation."""
+        self._check_known(name)
+        if self.is_alive(name):
+            raise BackendError(f"{name} runs already; restart it, or stop it before")
+        self._world.start(name)
+
+    def stop(self, name: str) -> None:
+        """Have a member leave; one that is paused does when it goes on."""
+        self._living(name).leave()
+
+    def kill(self, name: str) -> None:
+        """End a member at once."""
+        self._check_known(name)
+        member = self._world.current(name)
+        if member is not None:
+            self._world.crash(member.host)
+
+    def restart(self, name: str) -> None:
+        """A new incarnation, whatever became of the last."""
+        self.kill(name)
+        self.start(name)
+
+    def pause(self, name: str) -> None:
+        """Have it do nothing, for as long as the lease is renewed."""
+        self._living(name).host.is_paused = True
+        self._take_lease()
+
+    def resume(self, name: str) -> None:
+        """Have it take what its socket kept, and go on."""
+        host = self._living(name).host
+        if host.is_paused:
+            self._world.engine.resume(host)
+
+    def is_alive(self, name: str) -> bool:
+        """Whether it was started and has not ended."""
+        self._check_known(name)
+        member = self._world.current(name)
+        return member is not None and member.host.is_alive
+
+    def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
+        """What the member's endpoint answers."""
+        self._check_known(name)
+        member = self._world.current(name)
+        if member is None or not member.host.is_alive:
+            raise MemberError(f"{name} does not answer {method} {target}: it does not run")
+        if member.host.is_paused:
+            raise MemberError(f"{name} does not answer {method} {target}: it is paused")
+        data = b"" if body is None else json.dumps(body).encode()
+        try:
+            answer = member.answer(method, target, data)
+        except NodeError as error:
+            raise MemberError(f"{name}: {method} {target}: {error}") from None
+        text = answer.body.decode()
+        if answer.status not in _OK:
+            raise MemberError(f"{name}: {method} {target}: {answer.status} {text.strip()}")
+        return json.loads(text) if answer.content_type == "application/json" else text
+
+    # -- The network ---------------------------------------------------------------------------
+
+    def apply(self, state: NetworkState) -> None:
+        """Make every path what the state says."""
+        if state.members != self._plan.names:
+            raise BackendError(
+                f"the state is of {' '.join(state.members)}, and the cluster of "
+                f"{' '.join(self._plan.names)}; say what all of its links are like"
+            )
+        self._world.nemesis.apply(state)
+        self._is_applied = True
+        self._has_lapsed = False
+        self._take_lease()
+
+    def renew(self) -> None:
+        """Another lease."""
+        if self._has_lapsed:
+            raise BackendError("the lease has lapsed, and the network is healed; apply again")
+        self._lease_end = self.now() + LEASE_SECONDS
+
+    def clear(self) -> None:
+        """Every path is as it is by itself."""
+        self._has_lapsed = False
+        if self._opened is not None and self._is_applied:
+            self._is_applied = False
+            self._opened.nemesis.apply(NetworkState(members=self._plan.names, seed=self._plan.seed))
+
+    def release(self, fault: str | None) -> None:
+        """Let go what rules hold."""
+        self._world.nemesis.release(fault)
+
+    def bites(self) -> Bites:
+        """What every fault has done, by path."""
+        found: dict[str, dict[tuple[str, str], int]] = {}
+        for (fault, ends), count in self._world.network.bitten.items():
+            if ends != NOWHERE:
+                found.setdefault(fault, {})[ends] = count
+        return found
+
+    def _take_lease(self) -> None:
+        """From here on somebody has to renew what is done to the cluster."""
+        self.renew()
+        self._leases += 1
+        self._watch_lease(self._leases)
+
+    def _watch_lease(self, lease: int) -> None:
+        """Undo everything when nobody renews it, as an agent does whose controller is gone."""
+        if self._opened is None or lease != self._leases:
+            return
+        if self.now() < self._lease_end:
+            self._world.engine.call(self._lease_end, lambda: self._watch_lease(lease))
+            return
+        has_lapsed = self._is_applied
+        self.clear()
+        self._has_lapsed = has_lapsed
+        for name in self._plan.names:
+            if self.is_alive(name):
+                self.resume(name)
+
+    # -- The end -------------------------------------------------------------------------------
+
+    def freeze(self) -> None:
+        """Stop all members at one moment, for ever."""
+        self._world.freeze()
+
+    def collect(self) -> Mapping[str, bytes]:
+        """The traces of every incarnation so far."""
+        return self._world.take_traces()
+
+    # -- Who is meant ----------------------------------------------------------------------------
+
+    @property
+    def _world(self) -> MemberWorld:
+        if self._opened is None:
+            raise BackendError("the simulator has no cluster: open it before")
+        return self._opened
+
+    def _check_known(self, name: str) -> None:
+        if name not in self._plan.names:
+            raise BackendError(f"no member {name}; there is {' '.join(self._plan.names)}")
+
+    def _living(self, name: str) -> SimMember:
+        self._check_known(name)
+        member = self._world.current(name)
+        if member is None or not member.host.is_alive:
+            raise BackendError(f"{name} does not run; start it before")
+        return member
+
+
+def _settings(plan: ClusterPlan, member: MemberPlan) -> MemberSettings:
+    """What a member is to be, read as `stormcast node --config` reads it."""
+    path = plan.folder / f"{member.name}.json"
+    path.write_text(json.dumps({**member.config, "name": member.name}) + "\n")
+    try:
+        return load_member({"--config": str(path)}, {}).settings
+    except NodeError as error:
+        raise BackendError(f"{member.name}: {error}") from None

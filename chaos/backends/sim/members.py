@@ -1,0 +1,291 @@
+"""Simulated members that are told what to do, as processes are: each with the workload and the
+control endpoint of a real one.
+
+What a member answers comes from the product's own table (node/member_endpoints.py): here is only
+what that table stands on where a process has a channel, a runtime and a socket.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from chaos.backends.sim.world import World
+from node.control import Answer, RefusedError
+from node.core.errors import ClosedError, ConfigError, require
+from node.core.model import Address
+from node.member_endpoints import endpoints
+from node.workload import TICK, WAIT_FOR_VIEW, Driver, Receiver
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chaos.backends.sim.engine import Engine, Host
+    from chaos.scenario import Scenario
+    from node.core.model import Delivery, View
+    from node.loads import Load
+    from node.member import Member
+    from node.member_settings import MemberSettings
+    from node.stack import Stack
+
+NOT_THERE: Final = 404
+NOT_ALLOWED: Final = 405
+
+
+class MemberWorld(World):
+    """A world without a script: whoever has it starts and ends members, and asks them."""
+
+    def __init__(
+        self, scenario: Scenario, seed: int, settings: Mapping[str, MemberSettings]
+    ) -> None:
+        self.people: dict[int, SimMember] = {}
+        """Every incarnation so far, by short id."""
+        self._told = settings
+        stacks = {name: one.stack for name, one in settings.items()}
+        super().__init__(scenario, seed, settings=stacks)
+
+    def start(self, name: str) -> None:
+        """Bring a member up, with what makes it one that can be asked."""
+        super().start(name)
+        host = self.members[name]
+        self.people[host.short] = SimMember(self, host, self._told[name])
+
+    def current(self, name: str) -> SimMember | None:
+        """The newest incarnation of a member."""
+        host = self.members.get(name)
+        return None if host is None else self.people[host.short]
+
+    def is_leaving(self, host: Host) -> bool:
+        """Whether a member was told to leave."""
+        return host.short in self._leaving
+
+    def take_traces(self) -> dict[str, bytes]:
+        """The traces of every incarnation so far, those included that still write on."""
+        for host in self.engine.hosts.values():
+            if host.is_alive:
+                host.tracer.seal()
+        return {label: b"".join(blocks) for label, blocks in self._blocks.items() if label != "rig"}
+
+    def freeze(self) -> None:
+        """Stop all members at one moment, for ever; no kernel tells the others."""
+        for host in self.engine.hosts.values():
+            if host.is_alive:
+                host.tracer.seal()
+                host.is_alive = False
+
+    def _deliver(self, host: Host, deliveries: list[Delivery]) -> None:
+        self.people[host.short].on_deliveries(deliveries)
+
+    def _note_view(self, host: Host, view: View) -> None:
+        super()._note_view(host, view)
+        self.people[host.short].on_view(view)
+
+
+class SimRuntime:
+    """What drives a stack: the engine."""
+
+    def __init__(self, host: Host, engine: Engine) -> None:
+        self.stack: Stack = host.stack
+        self.journal = None
+        """Of files; the simulator keeps its traces in memory."""
+        self._host = host
+        self._engine = engine
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the member lives."""
+        return self._host.is_alive
+
+    def now(self) -> float:
+        """Virtual time."""
+        return self._engine.now
+
+    def wake(self) -> None:
+        """What was changed takes effect."""
+        if self._host.is_alive and not self._host.is_paused:
+            self._engine.end_turn(self._host)
+
+
+class SimChannel:
+    """What the application of a simulated member uses."""
+
+    def __init__(self, world: MemberWorld, host: Host) -> None:
+        self.runtime = SimRuntime(host, world.engine)
+        self._world = world
+        self._host = host
+        self._known: dict[int, Address] = {}
+        """Who was in a view, or was told of, by short id."""
+
+    @property
+    def address(self) -> Address:
+        """Who this member is."""
+        return self.runtime.stack.address
+
+    @property
+    def view(self) -> View | None:
+        """The view that it holds."""
+        return self.runtime.stack.view
+
+    @property
+    def state(self) -> str:
+        """The words of node/channel.py."""
+        if not self._host.is_alive:
+            return "closed"
+        if self._world.is_leaving(self._host):
+            return "leaving"
+        is_in = not self._host.is_grouped or self.runtime.stack.view is not None
+        return "connected" if is_in else "joining"
+
+    def meet(self, *addresses: Address) -> None:
+        """Learn of members."""
+        self._known.update({address.short: address for address in addresses})
+
+    def member(self, name: str) -> Address:
+        """A member by its name: of two the one that came last."""
+        for address in reversed(self._known.values()):
+            if address.name == name:
+                return address
+        known = ", ".join(sorted(map(str, self._known.values()))) or "nobody"
+        raise ConfigError(f"no member named {name!r} in the view; there is {known}")
+
+    def try_send(self, dest: Address | int | None, payload: bytes, flags: int = 0) -> bool:
+        """Accept a message, or not."""
+        if self.state == "closed":
+            raise ClosedError(f"{self.address} is closed")
+        short = dest.short if isinstance(dest, Address) else dest or 0
+        return self.runtime.stack.try_send(short, payload, flags)
+
+    def set_attribute(self, name: str, value: object) -> None:
+        """Change a setting."""
+        self.runtime.stack.set_attribute(name, value, self.runtime.now())
+        self.runtime.wake()
+
+    def set_consuming(self, consuming: bool) -> None:  # noqa: FBT001 as the channel has it
+        """Whether the application takes messages."""
+        if consuming:
+            self._world.consume(self._host)
+        else:
+            self._world.stall(self._host)
+        self.runtime.wake()
+
+
+class SimMember:
+    """One incarnation of a member, its workload, and what it answers."""
+
+    def __init__(self, world: MemberWorld, host: Host, settings: MemberSettings) -> None:
+        self.host = host
+        self.name = host.name
+        self.settings = settings
+        self.bound: list[str] = []
+        self.channel = SimChannel(world, host)
+        self.driver = Driver(self.channel, settings.seed, self.channel.runtime.now)
+        self.receiver = Receiver(settings.seed, settings.verify)
+        self._world = world
+        self._is_driving = False
+        self._table = endpoints(cast("Member", self))
+
+    # -- What its endpoints stand on ---------------------------------------------------------------
+
+    @property
+    def me(self) -> Address:
+        """Its address."""
+        return self.channel.address
+
+    @property
+    def view(self) -> View | None:
+        """The view that it holds."""
+        return self.channel.view
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is in its group, or runs without one."""
+        return self.channel.state == "connected"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Who it is, for metrics."""
+        stack = self.settings.stack
+        return {
+            "member": self.name,
+            "short": f"{self.me.short:08x}",
+            "cluster": self.settings.cluster,
+            "stack": stack.name,
+            "timing": stack.timing.name,
+        }
+
+    def received_from(self) -> dict[str, int]:
+        """Messages delivered, by the name of who sent them."""
+        return self.receiver.by_name()
+
+    def stats(self) -> dict[str, int | float]:
+        """Counters, by name."""
+        refused = self.channel.runtime.stack.refused
+        dropped: dict[str, int | float] = {f"stack.refused.{why}": n for why, n in refused.items()}
+        return dropped | self.driver.stats() | self.receiver.stats()
+
+    def say(self, line: str) -> None:
+        """What a process would print; nobody reads it here."""
+
+    def leave(self) -> None:
+        """Leave, and end."""
+        self.driver.stop()
+        self._world.engine.tell(self.host, lambda: self._world.leave(self.host))
+
+    def set_peers(self, peers: tuple[Address, ...]) -> None:
+        """Be told who there is, where no group says so."""
+        require(
+            not self.host.is_grouped,
+            f"members of stack {self.settings.stack.name} find each other; only without a group "
+            "they are told",
+        )
+        self.channel.meet(*peers)
+        self.receiver.meet(peers)
+        self.driver.set_peers(peers)
+
+    def add_loads(self, loads: tuple[Load, ...]) -> None:
+        """Begin to send."""
+        require(
+            self.host.is_grouped or all(load.do == "unicast" for load in loads),
+            f"workload: stack {self.settings.stack.name} forms no group to multicast to; use "
+            "unicast, or a stack with GMS",
+        )
+        self.driver.add(loads)
+        if not self._is_driving:
+            self._is_driving = True
+            self._drive()
+
+    def _drive(self) -> None:
+        """Offer what is due, again and again, as `Driver.run` does it."""
+        engine, host = self._world.engine, self.host
+        self._is_driving = host.is_alive and self.driver.is_running
+        if not self._is_driving:
+            return
+        wait = WAIT_FOR_VIEW
+        if not host.is_paused:
+            wait = self.driver.tick(engine.now) - engine.now
+            engine.end_turn(host)
+        wait = 0.0 if wait <= 0 else min(max(wait, TICK), WAIT_FOR_VIEW)
+        engine.call(engine.now + wait, self._drive)
+
+    def on_view(self, view: View) -> None:
+        """The application learns who is in."""
+        self.channel.meet(*view.members)
+        self.receiver.on_view(view)
+
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
+        """The application takes what it is given."""
+        for delivery in deliveries:
+            self.receiver.on_batch(delivery)
+
+    # -- Its control endpoint ----------------------------------------------------------------------
+
+    def answer(self, method: str, target: str, body: bytes) -> Answer:
+        """The answer to one request; RefusedError or another NodeError where there is none."""
+        methods = self._table.get(target)
+        if methods is None:
+            there = ", ".join(sorted(self._table))
+            raise RefusedError(NOT_THERE, f"no {target}; there is {there}")
+        if method not in methods:
+            raise RefusedError(NOT_ALLOWED, f"{target} takes {', '.join(sorted(methods))}")
+        answer = methods[method](body)
+        assert isinstance(answer, Answer), "a member has nothing to wait for"
+        return answer

@@ -1,0 +1,208 @@
+"""Who runs, who is who, and what they say of themselves: the members of a run on any backend."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any, Final
+
+from chaos.backends.base import Backend, BackendError, MemberError
+from chaos.faults import Names
+
+READY_SECONDS: Final = 90.0
+"""How long members may take to be there, in whatever timing."""
+POLL_SECONDS: Final = 0.1
+
+State = dict[str, Any]
+"""What a member says of itself: `GET /state` of docs/node.md."""
+
+
+class Roster:
+    """Members by name, each in its newest incarnation."""
+
+    def __init__(self, backend: Backend, members: Names, seed: int, *, has_group: bool) -> None:
+        self.backend = backend
+        self.members = members
+        self.has_group = has_group
+        self.paused: set[str] = set()
+        """They are not asked, for they do not answer."""
+        self.leaving: set[str] = set()
+        self.joining: set[str] = set()
+        """Started, and not yet ready."""
+        self.shorts: dict[str, int] = {}
+        """Short ids of the newest incarnations, as far as they said."""
+        self.names: dict[int, str] = {}
+        """Names by the short ids of all incarnations."""
+        self._seed = seed
+        self._people: dict[str, State] = {}
+        """Name, identity and place of those that are ready."""
+
+    # -- Who runs --------------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Start one, or start it anew."""
+        if self.backend.is_alive(name):
+            self.backend.restart(name)
+        else:
+            self.backend.start(name)
+        self._forget(name)
+        self.joining.add(name)
+
+    def kill(self, name: str) -> None:
+        """End one."""
+        self.backend.kill(name)
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        for held in (self.paused, self.leaving, self.joining):
+            held.discard(name)
+        self.shorts.pop(name, None)
+        self._people.pop(name, None)
+
+    def is_alive(self, name: str) -> bool:
+        """Whether it was started and has not ended."""
+        return self.backend.is_alive(name)
+
+    def living(self) -> list[str]:
+        """All who run, in order of the scenario."""
+        return [name for name in self.members if self.is_alive(name)]
+
+    def answering(self) -> list[str]:
+        """All who run and can be asked."""
+        return [name for name in self.living() if name not in self.paused]
+
+    # -- What they say ---------------------------------------------------------------------------
+
+    def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever it says
+        """One request to a member."""
+        return self.backend.ask(name, method, target, body)
+
+    def state(self, name: str) -> State | None:
+        """How a member sees itself; None if it says nothing."""
+        if name in self.paused or not self.is_alive(name):
+            return None
+        try:
+            state: State = self.ask(name, "GET", "/state")
+        except MemberError:
+            return None
+        if "short" in state:
+            self.shorts[name] = int(state["short"], 16)
+            self.names[self.shorts[name]] = name
+        return state
+
+    def states(self) -> dict[str, State]:
+        """What all say who say something."""
+        found = {name: self.state(name) for name in self.answering()}
+        return {name: state for name, state in found.items() if state is not None}
+
+    def short(self, name: str) -> int | None:
+        """The short id of the newest incarnation; None if it never said."""
+        if name not in self.shorts:
+            self.state(name)
+        return self.shorts.get(name)
+
+    def person(self, name: str) -> State | None:
+        """Name, identity and place of a member, as commands want them; None before it is ready."""
+        if name not in self._people:
+            state = self.state(name)
+            if state is None or "identity" not in state:
+                return None
+            self._people[name] = {key: state[key] for key in ("name", "identity", "where")}
+        return self._people[name]
+
+    def coordinator(self) -> str | None:
+        """Whom most members hold for the coordinator; where nobody has a view, the first member."""
+        votes = Counter(
+            state["view"]["coordinator"] for state in self.states().values() if state["view"]
+        )
+        for name, _number in votes.most_common():
+            if self.is_alive(name):
+                return str(name)
+        return next(iter(self.living()), None)
+
+    def participant(self, fault: str) -> str | None:
+        """A living member that does not coordinate."""
+        first = self.coordinator()
+        fitting = [name for name in self.living() if name != first]
+        return Random(f"{self._seed}:{fault}").choice(fitting) if fitting else None
+
+    # -- Whether they are there ------------------------------------------------------------------
+
+    def start_together(self, names: Iterable[str], meanwhile: Callable[[], None]) -> None:
+        """Start members at once, do something, and wait until they are one group, or all bound."""
+        wanted = tuple(names)
+        for name in wanted:
+            self.start(name)
+        meanwhile()
+        self.wait_for(lambda: self.are_one(wanted), f"one view of {' '.join(wanted)}")
+        self.welcome()
+
+    def start_in_turn(self, names: Iterable[str]) -> None:
+        """Start members, each when the one before it is in."""
+        wanted = tuple(names)
+        for number, name in enumerate(wanted, 1):
+            self.start(name)
+            there = wanted[:number]
+            self.wait_for(lambda there=there: self.are_one(there), f"one view with {name} in it")  # type: ignore[misc]
+        self.welcome()
+
+    def wait_for(self, is_done: Callable[[], bool], what: str) -> None:
+        """Wait for what must come; BackendError if it does not."""
+
+        def is_so() -> bool:
+            for name in self.joining:
+                if not self.is_alive(name):
+                    raise BackendError(f"{name} ended before it was ready; its log says why")
+            return is_done()
+
+        waited = 0.0
+        while not is_so():
+            if waited > READY_SECONDS:
+                raise BackendError(f"not within {READY_SECONDS:g}s: {what}")
+            self.backend.wait(POLL_SECONDS)
+            waited += POLL_SECONDS
+
+    def are_one(self, names: Names) -> bool:
+        """Whether these hold one view, of just these; without a group, whether they are bound."""
+        found = [self.state(name) for name in names]
+        states = [state for state in found if state is not None]
+        if len(states) < len(names):
+            return False
+        if not self.has_group:
+            return all(state["state"] == "connected" for state in states)
+        views = [state["view"] for state in states]
+        first = views[0]
+        return (
+            first is not None
+            and sorted(member["name"] for member in first["members"]) == sorted(names)
+            and all(view is not None and _same(view, first) for view in views)
+        )
+
+    def welcome(self) -> list[str]:
+        """Find out who of those that were started is ready by now; returns them."""
+        ready = [name for name in sorted(self.joining) if self._is_ready(name)]
+        self.joining.difference_update(ready)
+        if ready and not self.has_group:
+            self._tell_all()
+        return ready
+
+    def _is_ready(self, name: str) -> bool:
+        state = self.state(name)
+        return state is not None and state["state"] == "connected" and self.person(name) is not None
+
+    def _tell_all(self) -> None:
+        """Where nobody forms a group, tell everyone who there is."""
+        people = [self.person(name) for name in self.answering() if name not in self.joining]
+        there = [person for person in people if person is not None]
+        for person in there:
+            try:
+                self.ask(person["name"], "POST", "/peers", {"members": there})
+            except MemberError:
+                # One that has just ended need not know who there is.
+                if self.is_alive(person["name"]):
+                    raise
+
+
+def _same(view: State, other: State) -> bool:
+    return bool(view["id"] == other["id"] and view["members"] == other["members"])

@@ -1,0 +1,212 @@
+"""Scenario files on real members, as processes in network namespaces, under real faults."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.backends.base import Unsupported
+from chaos.backends.netns.backend import NetnsBackend, probe
+from chaos.backends.netns.leftovers import leftovers
+from chaos.backends.netns.names import RunId, start_of
+from chaos.features import FEATURES
+from chaos.live import KINDS, LiveResult, live_runs, run_one
+from chaos.oracles.verdict import Verdict
+from chaos.runner import run_on
+from chaos.scenario import parse_scenario
+from stormcast.cli import main
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+PAIR = """
+name: pair
+guarantees: [G1, G2, G3, G4, L1]
+cluster: {members: 2, timing: fast}
+workload:
+  - {do: unicast, from: n0, to: n1, count: 100, rate: 50/s, size: 16B}
+timeline:
+  - {at: 500ms, do: cut, from: n0, to: n1, for: 500ms}
+limits: {run: 10s, settle: 2s}
+"""
+
+
+@pytest.fixture(scope="module")
+def features() -> Mapping[str, str | None]:
+    """What this machine can do: asked once."""
+    return probe()
+
+
+def live(act: str, kind: str, folder: Path, features: Mapping[str, str | None]) -> LiveResult:
+    kinds = [one for one in KINDS if one.name == kind]
+    (run,) = [run for run in live_runs(kinds) if run.act == act]
+    for _attempt in range(3):
+        result = run_one(run, 1, folder, features)
+        if not result.is_late:
+            return result
+    pytest.skip(f"this machine has too much to do: {result.detail}")
+
+
+# -- What holds ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("act", "kind"),
+    [
+        # All of them: `stormcast chaos-test`.
+        ("order", "NAKACK2 on TCP_NIO2, no retransmission"),
+        ("resync", "UNICAST4"),
+        ("first lost", "NAKACK2 on TCP"),
+        pytest.param("order", "UNICAST", marks=pytest.mark.long),
+        pytest.param("resync", "NAKACK2 on UDP", marks=pytest.mark.long),
+        pytest.param("restart", "MCAST", marks=pytest.mark.long),
+        pytest.param("delayed ack", "MCAST", marks=pytest.mark.long),
+    ],
+)
+def test_what_chaos_test_tries_holds(
+    act: str, kind: str, tmp_path: Path, features: Mapping[str, str | None]
+) -> None:
+    result = live(act, kind, tmp_path, features)
+
+    assert result.verdict is Verdict.HOLDS, result.detail
+    assert result.resync is not None
+    assert result.resync.seconds is not None
+    verdict = json.loads((tmp_path / "verdict.json").read_text())
+    assert verdict["backend"] == "netns"
+    assert all(verdict["faults"].values())
+
+
+def test_a_run_leaves_its_traces_and_its_logs_and_no_more(
+    tmp_path: Path, features: Mapping[str, str | None]
+) -> None:
+    outcome = run_on(NetnsBackend(features), parse_scenario(PAIR), 7, out=tmp_path)
+
+    assert outcome.verdict is Verdict.HOLDS
+    assert (tmp_path / "seed").read_text() == "7\n"
+    traces = sorted(path.name.split("-")[0] for path in (tmp_path / "trace").iterdir())
+    assert traces == ["n0", "n1", "rig.trace"]
+    assert (tmp_path / "logs" / "n0" / "n0-1.log").read_text().startswith("n0:")
+    assert not list(tmp_path.rglob("*.sock"))
+    assert not list(tmp_path.rglob("journal"))
+    blocked = outcome.run.bites_by_pair["f1"]
+    assert list(blocked) == [("n0", "n1")]
+    assert blocked["n0", "n1"] >= 10, "half a second of fifty messages a second"
+
+
+def test_a_second_run_into_the_same_directory_is_not_mixed_with_the_first(
+    tmp_path: Path, features: Mapping[str, str | None]
+) -> None:
+    for _time in range(2):
+        outcome = run_on(NetnsBackend(features), parse_scenario(PAIR), 1, out=tmp_path)
+
+        assert outcome.verdict is Verdict.HOLDS
+        assert len(list((tmp_path / "trace").iterdir())) == 3
+
+
+# -- What does not -------------------------------------------------------------------------------
+
+
+def test_a_fault_that_does_not_bite_is_unknown(
+    tmp_path: Path, features: Mapping[str, str | None]
+) -> None:
+    """The rule waits for a message that nobody sends."""
+    rule = "do: rule, does: drop, match: {kind: DATA, seqno: 5000}, for: 500ms"
+    text = PAIR.replace("do: cut, from: n0, to: n1, for: 500ms", rule)
+
+    outcome = run_on(NetnsBackend(features), parse_scenario(text), 1, out=tmp_path)
+
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert "f1 (rule) did not bite" in outcome.judgement.findings[-1].detail
+
+
+def test_what_is_lost_without_retransmission_is_a_violation(
+    tmp_path: Path, features: Mapping[str, str | None]
+) -> None:
+    """The oracles see a loss of real members: a frame is thrown away inside of one that nothing
+    brings back."""
+    text = """
+name: lost-for-good
+guarantees: [G1, A1]
+cluster: {members: 2, stack: tcp-no-retransmit, timing: fast, max_batch: 1}
+workload:
+  - {do: multicast, from: n0, count: 40, rate: 40/s, size: 16B}
+timeline:
+  - {at: 0s, do: rule, does: drop, match: {kind: DATA, seqno: 20, to: n1}, for: 2s}
+limits: {run: 10s, settle: 4s}
+"""
+    outcome = run_on(NetnsBackend(features), parse_scenario(text), 1, out=tmp_path)
+
+    assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.run.notes == ("done inside the members: f1",)
+
+
+# -- The command ---------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_done_is_said_in_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "hold.yaml"
+    path.write_text(
+        PAIR.replace("do: cut, from: n0, to: n1", "do: rule, does: hold").replace(
+            "{members: 2", "{members: 2, stack: tcp"
+        )
+    )
+
+    code = main(["run", str(path), "--backend", "netns", "--out", str(tmp_path / "run")])
+
+    said = capsys.readouterr()
+    assert (code, said.out) == (3, "")
+    assert said.err.splitlines()[-1].startswith("unsupported: pair: over connections")
+    assert "cannot hold frames; choose a stack on UDP" in said.err
+    assert not list((tmp_path / "run").rglob("*.trace"))
+
+
+def test_what_the_machine_cannot_do_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    lacking = {**dict.fromkeys(FEATURES), "partition": "nft is missing"}
+
+    with pytest.raises(Unsupported, match=r"partition.*nft is missing"):
+        run_on(NetnsBackend(lacking), parse_scenario(PAIR), 1, out=tmp_path)
+
+    assert not list(tmp_path.rglob("*.trace"))
+
+
+def test_ctrl_c_heals_keeps_the_traces_and_leaves_nothing(tmp_path: Path) -> None:
+    path, out = tmp_path / "long.yaml", tmp_path / "run"
+    path.write_text(PAIR.replace("count: 100", "count: 400").replace("for: 500ms", "for: 7s"))
+    argv = [sys.executable, "-m", "stormcast", "run", str(path), "--backend", "netns", "--json"]
+    process = subprocess.Popen(  # noqa: S603 our own words
+        [*argv, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    mine = process.pid, start_of(process.pid)
+    log = out / "logs" / "n1" / "n1-1.log"
+    wait_for(lambda: log.exists() and "told of 2" in log.read_text())
+    time.sleep(1.5)
+
+    process.send_signal(signal.SIGINT)
+    said, _err = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    verdict: dict[str, Any] = json.loads(said)
+    assert verdict["verdict"] == "unknown"
+    assert verdict["delivered"] > 0
+    assert len(list((out / "trace").iterdir())) == 3
+
+    def was_its(run: RunId) -> bool:
+        return (run.pid, run.started) == mine
+
+    assert leftovers(is_left=was_its) == ([], [])
+
+
+def wait_for(is_done: Any, timeout: float = 30.0) -> None:  # noqa: ANN401
+    deadline = time.monotonic() + timeout
+    while not is_done():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)

@@ -1,0 +1,158 @@
+"""What became of a run, read from its traces alone, is what the simulator saw happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+from xxhash import xxh3_64_intdigest
+
+from chaos.backends.sim import simulate
+from chaos.facts import facts_of, resync_of
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.history import Member
+from chaos.record import Resync
+from chaos.scenario import Scenario, parse_scenario
+from node.trace import pack_block, pack_text, read_blocks_untrusted
+
+GROUP = """
+name: what-befalls-a-group
+guarantees: [G1]
+cluster: {members: 4, stack: udp, timing: fast}
+workload:
+  - {do: multicast, from: all, count: 60, rate: 20/s, size: 16B, start: 4s}
+  - {do: multicast, from: n0, count: 20, rate: 20/s, size: 16B, start: 4s, flags: DONT_LOOPBACK}
+  - {do: unicast, from: all, to: [n0, n1], count: 30, rate: 10/s, size: 16B, start: 4s}
+timeline:
+  - {at: 4500ms, do: loss, rate: 20%, for: 1s}
+  - {at: 5s, do: partition, groups: [[n0, n1], [n2, n3]], for: 6s}
+  - {at: 5500ms, do: crash, member: n1}
+  - {at: 6s, do: leave, member: n3}
+  - {at: 14s, do: restart, member: n1}
+limits: {run: 60s}
+"""
+PAIR = """
+name: a-pair-without-a-group
+guarantees: [G1]
+cluster: {members: 2, timing: fast}
+workload:
+  - {do: unicast, from: all, to: all, count: 100, rate: 50/s, size: 16B}
+timeline:
+  - {at: 500ms, do: cut, from: n0, to: n1, for: 1s}
+  - {at: 2s, do: crash, member: n1, for: 1s}
+limits: {run: 60s}
+"""
+
+
+def evidence_of(traces: dict[str, bytes]) -> Evidence:
+    return Evidence.from_blocks(traces, xxh3_64_intdigest)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [GROUP, PAIR], ids=["group", "pair"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_traces_say_what_the_simulator_saw(text: str, seed: int) -> None:
+    """Who lived and when, every view, what was sent to whom, what of it arrived and when."""
+    run = simulate(parse_scenario(text), seed)
+
+    facts = facts_of(evidence_of(run.traces))
+
+    assert facts.lives == run.lives
+    assert facts.views == run.views
+    assert (facts.sent, facts.delivered) == (run.sent, run.delivered)
+    assert facts.sent_by_pair == run.sent_by_pair
+    assert {pair: times[-1] for pair, times in facts.reached.items()} == {
+        pair: times[-1] for pair, times in run.reached.items()
+    }
+
+
+def test_times_count_from_the_start_of_the_scenario() -> None:
+    run = simulate(parse_scenario(PAIR), 1)
+
+    late = facts_of(evidence_of(run.traces), start=10.0)
+
+    assert late.lives["n0-1"].start == -10.0
+    assert late.reached["n0", "n1"][0][0] == pytest.approx(run.reached["n0", "n1"][0][0] - 10)
+
+
+def test_what_is_still_missing_at_a_heal_says_how_long_the_repair_took() -> None:
+    """Cut off for a second: the first delivery comes at once, what was lost a little later."""
+    scenario = without_crash(parse_scenario(PAIR))
+    run = simulate(scenario, 1)
+
+    resync = resync_of(evidence_of(run.traces), healed=1.5)
+
+    assert resync.after == 1.5
+    assert resync.one_view is None, "nobody formed a group"
+    assert resync.first_delivery is not None
+    assert 0 < resync.first_delivery <= resync.repaired < 1.0
+    assert resync.seconds == resync.repaired
+
+
+def test_a_pair_that_never_hears_of_each_other_again_has_no_resync_time() -> None:
+    scenario = without_crash(
+        parse_scenario(PAIR.replace(", for: 1s}\n  - {at: 2s", "}\n  - {at: 2s"))
+    )
+    for_ever = replace(scenario, limits=replace(scenario.limits, run=2.0, settle=0.0))
+    traces = simulate(for_ever, 1).traces
+    cut_off = {label: until(blocks, 2.0) for label, blocks in traces.items()}
+
+    resync = resync_of(evidence_of(cut_off), healed=1.0)
+
+    assert resync == Resync(after=1.0, first_delivery=None, repaired=0.0, one_view=None)
+    assert resync.as_json()["seconds"] is None
+
+
+def test_members_of_another_host_are_dated_by_the_clock_of_the_rig() -> None:
+    """A host that booted an hour earlier shows an hour more; both agree on the time of day."""
+    run = simulate(parse_scenario(PAIR), 1)
+    here = evidence_of(run.traces)
+
+    apart = evidence_of({**run.traces, "n0-1": shifted(run.traces["n0-1"], 3600.0)})
+
+    assert facts_of(apart).lives == facts_of(here).lives
+    assert [e.time for e in member_of(apart, "n0-1").events] == pytest.approx(
+        [e.time for e in member_of(here, "n0-1").events]
+    )
+
+
+def test_a_wall_clock_that_was_set_a_little_moves_nothing() -> None:
+    run = simulate(parse_scenario(PAIR), 1)
+
+    little = evidence_of({**run.traces, "n0-1": shifted(run.traces["n0-1"], 0.0, wall=0.4)})
+
+    assert facts_of(little).lives == run.lives
+
+
+# -- Helpers -------------------------------------------------------------------------------------
+
+
+def without_crash(scenario: Scenario) -> Scenario:
+    return replace(scenario, timeline=scenario.timeline[:1])
+
+
+def member_of(evidence: Evidence, label: str) -> Member:
+    return next(member for member in evidence.members.values() if member.label == label)
+
+
+def until(blocks: bytes, time: float) -> bytes:
+    """What of a trace was written before a time."""
+    return rewritten(blocks, 0.0, 0.0, time)
+
+
+def shifted(blocks: bytes, by: float, wall: float = 0.0) -> bytes:
+    """A trace as a host writes it whose clock shows so much more at the same time of day."""
+    return rewritten(blocks, by, wall)
+
+
+def rewritten(blocks: bytes, by: float, wall: float, end: float = inf) -> bytes:
+    made: list[bytes] = []
+    number = 0
+    for block in read_blocks_untrusted(blocks, xxh3_64_intdigest):
+        events = [e._replace(time=e.time + by) for e in block.events if e.time <= end]
+        zero = block.wall_ns - round((by - wall) * 1e9)
+        texts = b"".join(map(pack_text, block.texts))
+        made.append(pack_block(block.member, number, zero, events, texts, xxh3_64_intdigest))
+        number += len(events)
+    return b"".join(made)

@@ -1,0 +1,368 @@
+"""A session over a backend: what is done when, what is refused, and how a run ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xxhash import xxh3_64_intdigest
+
+from chaos.backends.base import BackendError, ClusterPlan, MemberError, Unsupported
+from chaos.backends.sim import simulate
+from chaos.backends.sim.backend import SimBackend
+from chaos.backends.sim.world import WALL_NS
+from chaos.faults import Cut
+from chaos.features import FEATURES
+from chaos.network_state import NetworkState
+from chaos.oracles.verdict import Verdict
+from chaos.plans import cluster_plan, probe_in_member
+from chaos.record import RunRecord
+from chaos.runner import judge_run
+from chaos.scenario import Scenario, parse_scenario
+from chaos.session import play
+from node.trace import FAULT, PHASE, read_blocks_untrusted
+
+PAIR = """
+name: pair
+guarantees: [G1, G2, G3, G4, L1]
+cluster: {members: 2, timing: fast}
+workload:
+  - {do: unicast, from: all, to: others, count: 100, rate: 50/s, size: 16B}
+timeline:
+  - {at: 500ms, do: cut, from: n0, to: n1, for: 300ms}
+limits: {run: 20s, settle: 2s}
+"""
+
+
+def scenario_of(text: str, **replaced: str) -> Scenario:
+    for key, value in replaced.items():
+        lines = [f"{key}: {value}" if line.startswith(key) else line for line in text.splitlines()]
+        text = "\n".join(lines)
+    return parse_scenario(text)
+
+
+class Noting(SimBackend):
+    """The simulator, which keeps what it was told and when."""
+
+    def __init__(self, lacks: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self.states: list[tuple[float, NetworkState]] = []
+        self.asked: list[tuple[str, str, Any]] = []
+        self.opened: list[ClusterPlan] = []
+        self.is_closed = False
+        self._lacks = dict(lacks or {})
+
+    def probe(self) -> Mapping[str, str | None]:
+        return {**dict.fromkeys(FEATURES), **self._lacks}
+
+    def open(self, plan: ClusterPlan) -> None:
+        self.opened.append(plan)
+        super().open(plan)
+
+    def close(self) -> None:
+        self.is_closed = True
+        super().close()
+
+    def apply(self, state: NetworkState) -> None:
+        self.states.append((self.now(), state))
+        super().apply(state)
+
+    def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401
+        if method == "POST":
+            self.asked.append((name, target, body))
+        return super().ask(name, method, target, body)
+
+
+def play_it(scenario: Scenario, folder: Path, backend: SimBackend | None = None) -> RunRecord:
+    return play(scenario, 1, backend or SimBackend(), folder)
+
+
+def rig_events(run: RunRecord) -> list[tuple[int, float, str]]:
+    return [
+        (event.kind, event.time, block.text(event))
+        for block in read_blocks_untrusted(run.traces["rig"], xxh3_64_intdigest)
+        for event in block.events
+    ]
+
+
+# -- A run ---------------------------------------------------------------------------------------
+
+
+def test_a_run_over_the_verbs_comes_to_what_the_simulator_itself_comes_to(tmp_path: Path) -> None:
+    scenario = scenario_of(PAIR)
+
+    run = play_it(scenario, tmp_path)
+
+    same = simulate(scenario, 1)
+    assert (run.sent, run.delivered, run.complete) == (same.sent, same.delivered, True)
+    assert run.sent_by_pair == same.sent_by_pair
+    assert run.kinds == {"f1": "cut"}
+    assert judge_run(scenario, run).verdict is Verdict.HOLDS
+
+
+def test_faults_begin_and_end_when_the_scenario_says(tmp_path: Path) -> None:
+    """Before that the network was made plain, so that the first fault need not wait for it."""
+    backend = Noting()
+
+    run = play_it(scenario_of(PAIR), tmp_path, backend)
+
+    ready, on, off = backend.states
+    assert not ready[1].faults
+    assert on[1].faults == {"f1": Cut(sources=("n0",), dests=("n1",))}
+    assert not off[1].faults
+    assert off[0] - on[0] == pytest.approx(0.3)
+    faults = [(time, json.loads(text)) for kind, time, text in rig_events(run) if kind == FAULT]
+    assert [(text["id"], text["phase"]) for _time, text in faults] == [("f1", "on"), ("f1", "off")]
+    assert [time for time, _text in faults] == [pytest.approx(on[0]), pytest.approx(off[0])]
+
+
+def test_what_a_fault_did_is_told_of_each_pair(tmp_path: Path) -> None:
+    run = play_it(scenario_of(PAIR), tmp_path)
+
+    assert run.bites["f1"] > 0
+    assert dict(run.bites_by_pair["f1"]) == {("n0", "n1"): run.bites["f1"]}
+
+
+def test_the_time_from_the_heal_to_the_repair_is_measured(tmp_path: Path) -> None:
+    run = play_it(scenario_of(PAIR), tmp_path)
+
+    assert run.resync is not None
+    assert run.resync.after == pytest.approx(0.8)
+    assert run.resync.seconds is not None
+    assert 0 < run.resync.seconds < 1.0
+
+
+def test_a_run_ends_as_soon_as_nothing_more_is_to_come(tmp_path: Path) -> None:
+    """Real time is dear: quiet lasts as long as L1 needs, not as long as the file allows."""
+    patient = scenario_of(PAIR, limits="{run: 20s, settle: 15s}")
+
+    run = play_it(patient, tmp_path)
+
+    quiet = next(time for kind, time, text in rig_events(run) if (kind, text) == (PHASE, "quiet"))
+    assert run.seconds < 2.0 + 5.0
+    assert run.seconds - quiet > 1.0, "longer than a sender waits before it sends again"
+
+
+def test_a_member_that_comes_back_sends_the_rest(tmp_path: Path) -> None:
+    """What the first incarnation had sent is not sent again, and what it missed is made up for."""
+    scenario = scenario_of(
+        PAIR.replace("do: cut, from: n0, to: n1, for: 300ms", "do: crash, member: n0, for: 500ms")
+    )
+
+    run = play_it(scenario, tmp_path)
+
+    assert run.complete
+    assert run.sent_by_pair["n0", "n1"] == pytest.approx(100, abs=2)
+    assert [life.name for life in run.lives.values()].count("n0") == 2
+    assert run.seconds < 8, "it does not begin again from the first message"
+
+
+def test_a_stalled_application_gets_what_waited(tmp_path: Path) -> None:
+    scenario = scenario_of(
+        PAIR.replace("do: cut, from: n0, to: n1, for: 300ms", "do: stall, member: n1, for: 1s")
+    )
+    backend = Noting()
+
+    run = play_it(scenario, tmp_path, backend)
+
+    told = [body for name, target, body in backend.asked if target == "/consume"]
+    assert told == [{"consuming": False}, {"consuming": True}]
+    assert run.bites == {"f1": 1}
+    assert judge_run(scenario, run).verdict is Verdict.HOLDS
+
+
+def test_members_without_a_group_are_told_of_each_other_and_again_of_who_comes(
+    tmp_path: Path,
+) -> None:
+    scenario = scenario_of(
+        PAIR.replace("do: cut, from: n0, to: n1, for: 300ms", "do: restart, member: n1")
+    )
+    backend = Noting()
+
+    play_it(scenario, tmp_path, backend)
+
+    told = [body["members"] for name, target, body in backend.asked if target == "/peers"]
+    identities = {person["identity"] for people in told for person in people}
+    assert len(told) == 4, "each of two, twice"
+    assert len(identities) == 3
+
+
+def test_both_clocks_are_read_at_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the end of a run takes: the members' clocks are the rig's, and stay so."""
+
+    class Real(Noting):
+        wall_ns = None  # type: ignore[assignment]  # As where clocks are real.
+
+        def freeze(self) -> None:
+            self.wait(5.0)
+            super().freeze()
+
+    backend = Real()
+    read: list[float] = []
+
+    def wall_at_zero(now: float) -> int:
+        assert now == backend.now(), "time has passed since the other clock was read"
+        read.append(now)
+        return WALL_NS
+
+    monkeypatch.setattr("chaos.session.wall_at_zero", wall_at_zero)
+    run = play_it(scenario_of(PAIR), tmp_path, backend)
+
+    assert len(read) == 1
+    assert judge_run(scenario_of(PAIR), run).verdict is Verdict.HOLDS
+
+
+# -- What is refused -----------------------------------------------------------------------------
+
+
+def test_what_a_backend_has_not_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    backend = Noting(lacks={"partition": "no nft; apt-get install nftables"})
+
+    with pytest.raises(Unsupported, match=r"needs partition.*apt-get install nftables"):
+        play_it(scenario_of(PAIR), tmp_path, backend)
+
+    assert not backend.opened
+    assert backend.is_closed
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        ("do: rule, does: hold", "hold frames"),
+        ("do: rule, does: drop, match: {connection: 2}", "choose frames by connection"),
+        ("do: rule, does: drop, times: 3", "of several members together"),
+        ("do: rule, does: drop}\n  - {at: 1s, do: rule, does: drop", "has 2 rules"),
+    ],
+)
+def test_what_no_member_can_do_to_its_own_stream_is_refused(
+    step: str, why: str, tmp_path: Path
+) -> None:
+    scenario = scenario_of(PAIR.replace("do: cut, from: n0, to: n1, for: 300ms", step),
+                           cluster="{members: 2, stack: tcp, timing: fast}")  # fmt: skip
+
+    with pytest.raises(Unsupported, match=why):
+        cluster_plan(scenario, 1, "run", tmp_path)
+
+
+def test_a_rule_on_a_stream_is_done_inside_the_member_and_said_to_be(tmp_path: Path) -> None:
+    scenario = scenario_of(
+        PAIR.replace(
+            "do: cut, from: n0, to: n1, for: 300ms",
+            "do: rule, does: drop, match: {kind: HEARTBEAT, to: n1, from: n0}, for: 1s",
+        ),
+        cluster="{members: 2, stack: tcp, timing: fast}",
+    )
+    backend = Noting()
+
+    run = play_it(scenario, tmp_path, backend)
+
+    rule = scenario.timeline[0].action
+    told = [(name, body) for name, target, body in backend.asked if target == "/probes"]
+    assert told == [("n1", probe_in_member(rule)), ("n1", {"DROP": None})]  # type: ignore[arg-type]
+    assert run.bites["f1"] > 0
+    assert run.notes == ("done inside the members: f1",)
+
+
+# -- Doubts --------------------------------------------------------------------------------------
+
+
+def test_a_fault_that_does_not_bite_leaves_the_run_unknown(tmp_path: Path) -> None:
+    silent = scenario_of(
+        PAIR.replace("from: n0, to: n1, for: 300ms", "from: n1, to: n0, for: 300ms").replace(
+            "from: all, to: others", "from: n0, to: n1, start: 2s"
+        )
+    )
+
+    run = play_it(silent, tmp_path)
+
+    assert run.bites == {"f1": 0}
+    assert judge_run(silent, run).verdict is Verdict.UNKNOWN
+
+
+def test_a_pair_that_delivers_nothing_is_traffic_below_the_floor(tmp_path: Path) -> None:
+    scenario = scenario_of(PAIR)
+    run = play_it(scenario, tmp_path)
+    run.backend = "netns"
+    assert judge_run(scenario, run).verdict is Verdict.HOLDS
+
+    del run.reached["n1", "n0"]
+
+    finding = judge_run(scenario, run).findings[-1]
+    assert (finding.verdict, finding.witness) == (Verdict.UNKNOWN, ("n1 to n0",))
+
+
+def test_a_step_that_comes_late_leaves_the_run_unknown(tmp_path: Path) -> None:
+    """A second is more than what the scenario may have meant."""
+
+    class Slow(Noting):
+        def apply(self, state: NetworkState) -> None:
+            super().apply(state)
+            if state.faults:
+                self.wait(1.5)
+
+    scenario = scenario_of(PAIR)
+    run = play_it(scenario, tmp_path, Slow())
+
+    assert run.late == pytest.approx(1.2)
+    assert judge_run(scenario, run).verdict is Verdict.UNKNOWN
+
+
+# -- Early ends ----------------------------------------------------------------------------------
+
+
+class Interrupted(Noting):
+    """Somebody presses Ctrl-C while a fault acts."""
+
+    def wait(self, seconds: float, is_done: Callable[[], bool] | None = None) -> bool:
+        if self.states and self.states[-1][1].faults:
+            raise KeyboardInterrupt
+        return super().wait(seconds, is_done)
+
+
+def test_an_interrupted_run_heals_and_keeps_what_there_is(tmp_path: Path) -> None:
+    scenario, backend = scenario_of(PAIR), Interrupted()
+
+    run = play_it(scenario, tmp_path, backend)
+
+    assert not backend.states[-1][1].faults
+    assert run.is_cut_short
+    assert run.delivered > 0
+    judgement = judge_run(scenario, run)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert "interrupted" in judgement.findings[-1].detail
+    assert backend.is_closed
+
+
+def test_a_member_that_ends_before_it_is_ready_ends_the_run(tmp_path: Path) -> None:
+    class Dying(Noting):
+        def start(self, name: str) -> None:
+            super().start(name)
+            if name == "n1":
+                self.kill(name)
+
+    backend = Dying()
+
+    with pytest.raises(BackendError, match="n1 ended before it was ready"):
+        play_it(scenario_of(PAIR), tmp_path, backend)
+
+    assert backend.is_closed
+
+
+def test_a_member_that_does_not_answer_a_command_ends_the_run(tmp_path: Path) -> None:
+    class Deaf(Noting):
+        def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401
+            if target == "/forget":
+                raise MemberError("n1 does not answer")
+            return super().ask(name, method, target, body)
+
+    scenario = scenario_of(
+        PAIR.replace("do: cut, from: n0, to: n1, for: 300ms", "do: forget, member: n1, peer: n0")
+    )
+
+    with pytest.raises(BackendError, match="n1 does not answer"):
+        play_it(scenario, tmp_path, Deaf())
