@@ -1,0 +1,262 @@
+"""The pytest plugin as its users meet it: what passes, what fails, and what a failure says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from chaos.pytest_cluster import Chaos, LiveCluster
+
+pytest_plugins = ("pytester",)
+pytestmark = pytest.mark.slow
+
+PAGE = Path(__file__).parents[2] / "docs" / "pytest.md"
+EXAMPLES = re.findall(r"^```python example\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+SETTINGS = """
+[pytest]
+addopts = --strict-markers --strict-config -p no:cacheprovider
+filterwarnings = error
+"""
+SCENARIO = """
+name: quiet
+guarantees: [G1, G2]
+cluster: {members: 2, timing: fast}
+workload:
+  - {do: unicast, from: n0, to: n1, count: 10}
+"""
+NOT_TOLD = {"abandon", "outcome", "folder"}
+"""Of the plugin's own."""
+LOSES_THE_LAST = """
+def test_the_last_one_arrives(cluster, chaos):
+    group = cluster(members=2, stack="unicast-museum", unicast="UNICAST2", max_batch=1,
+                    historical={"repair_ends": False}, guarantees=["G1", "G3"])
+    with chaos.rule("drop", kind="DATA", seqno=5, source="n0"):
+        group.unicast(source="n0", dest="n1", count=5)
+        group.wait(3)
+"""
+
+
+class Project:
+    """Somebody's tests, and what pytest makes of them."""
+
+    def __init__(self, pytester: pytest.Pytester, plugin: tuple[str, ...]) -> None:
+        self.path = pytester.path
+        self._pytester = pytester
+        self._plugin = plugin
+        pytester.makeini(SETTINGS)
+
+    def run(self, body: str, *options: str) -> pytest.RunResult:
+        self._pytester.makepyfile(test_it=body)
+        return self._pytester.runpytest_inprocess(*self._plugin, *options)
+
+    def run_apart(self, body: str, *options: str) -> pytest.RunResult:
+        """In a process of its own."""
+        self._pytester.makepyfile(test_it=body)
+        return self._pytester.runpytest_subprocess(*self._plugin, *options)
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> Project:
+    is_installed = pytestconfig.pluginmanager.has_plugin("stormcast")
+    return Project(pytester, () if is_installed else ("-p", "chaos.pytest_plugin"))
+
+
+def text_of(result: pytest.RunResult) -> str:
+    return "\n".join(result.outlines)
+
+
+def traces(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*.trace")}
+
+
+def test_what_holds_passes_and_leaves_nothing(project: Project) -> None:
+    result = project.run("""
+def test_order(cluster, chaos):
+    group = cluster(members=3)
+    with chaos.loss("10%") as loss:
+        group.multicast(count=50, rate="100/s")
+        group.wait_until_delivered()
+    assert loss.bites > 0
+    assert group.finish().verdicts()["G3"] == "holds"
+""")
+    result.assert_outcomes(passed=1)
+    assert "replay" not in text_of(result)
+
+
+def test_a_guarantee_that_is_broken_fails_with_its_witness_and_how_to_repeat_it(
+    project: Project,
+) -> None:
+    """The test itself never asks for a verdict."""
+    result = project.run(LOSES_THE_LAST, "--stormcast-seed", "7")
+    result.assert_outcomes(failed=1)
+    shown = text_of(result)
+    assert re.search(r"^G1 violated: .*seqno 5", shown, re.MULTILINE)
+    assert re.search(r"^ +n0.* sent to n1 .*5..5", shown, re.MULTILINE)
+    assert "pytest_plugin.py" not in shown, "where it was judged says nothing"
+    assert shown.count("replay:") == 1
+    command = (
+        "pytest test_it.py::test_the_last_one_arrives --stormcast-backend sim --stormcast-seed 7"
+    )
+    assert command in shown
+    (folder,) = {Path(found) for found in re.findall(r"run: +(\S+)", shown)}
+    assert {"scenario.yaml", "seed", "verdict.json", "trace"} <= {p.name for p in folder.iterdir()}
+
+
+def test_a_fault_that_did_nothing_proves_nothing(project: Project) -> None:
+    result = project.run("""
+def test_it(cluster, chaos):
+    group = cluster(members=2)
+    with chaos.rule("drop", kind="DATA", seqno=1000):
+        group.multicast(count=10)
+        group.wait_until_delivered()
+""")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["run unknown: fault f1 (rule) did not bite: 0 times"])
+
+
+def test_a_cluster_in_which_nothing_was_sent_proves_nothing(project: Project) -> None:
+    result = project.run("def test_it(cluster):\n    cluster(members=2)\n")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*nothing was sent"])
+
+
+def test_an_assertion_of_the_test_itself_is_repeatable_too(project: Project) -> None:
+    result = project.run("""
+def test_it(cluster):
+    group = cluster(members=2)
+    group.multicast(count=10)
+    assert group.received("n1", "n0") == 3
+""")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["run: *", "replay: pytest test_it.py::test_it --stormcast-backend sim --stormcast-seed 1"]
+    )
+    (found,) = re.findall(r"run: +(\S+)", text_of(result))
+    assert set(traces(Path(found))) == {"n0-1.trace", "n1-1.trace", "rig.trace"}
+
+
+def test_a_run_is_decided_by_its_seed(project: Project) -> None:
+    body = """
+def test_it(cluster, chaos):
+    group = cluster(members=2)
+    with chaos.loss("20%"):
+        group.multicast(count=50)
+        group.wait_until_delivered()
+"""
+    for folder, seed in (("one", "1"), ("same", "1"), ("other", "2")):
+        result = project.run(body, "--stormcast-keep", folder, "--stormcast-seed", seed)
+        result.assert_outcomes(passed=1)
+    one, same, other = (traces(project.path / name) for name in ("one", "same", "other"))
+    assert one == same != other
+    assert len(one) == 3
+
+
+def test_a_scenario_file_is_repeated_by_the_command(project: Project) -> None:
+    (project.path / "quiet.yaml").write_text(SCENARIO)
+    body = "def test_it(cluster):\n    assert cluster.play('quiet.yaml').run.sent == 10\n"
+    project.run(body).assert_outcomes(passed=1)
+    broken = SCENARIO + "expect:\n  - {by: 0s, delivered: all}\n"
+    (project.path / "quiet.yaml").write_text(broken)
+    result = project.run(body)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["E*G8 violated: *", "E*replay: stormcast run quiet.yaml --seed 1 --backend sim"]
+    )
+
+
+def test_words_are_read_as_in_a_scenario_file(project: Project) -> None:
+    result = project.run("""
+def test_rate(cluster, chaos):
+    cluster(members=2)
+    chaos.loss("10")
+
+def test_member(cluster, chaos):
+    cluster(members=2)
+    chaos.kill("n7")
+
+def test_nothing_yet(chaos):
+    chaos.kill("n0")
+""")
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(
+        ["E*rate is '10': it has no unit*", "E*'n7'*", "E*there is no cluster yet*"]
+    )
+
+
+def test_what_a_backend_cannot_do_here_is_skipped_with_the_reason(project: Project) -> None:
+    result = project.run(
+        """
+from chaos.backends.sim.backend import SimBackend
+
+def test_it(cluster, chaos, monkeypatch):
+    can = SimBackend().probe()
+    monkeypatch.setattr(SimBackend, "probe", lambda _self: {**can, "corrupt": "no dice; get some"})
+    group = cluster(members=2)
+    chaos.corrupt("10%")
+""",
+        "-rs",
+    )
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*sim has no corrupt: no dice; get some"])
+
+
+def test_a_backend_that_is_not_there_at_all_is_no_reason_to_skip(project: Project) -> None:
+    result = project.run("""
+from chaos.backends.sim.backend import SimBackend
+
+def test_it(cluster, monkeypatch):
+    monkeypatch.setattr(SimBackend, "probe", lambda _self: {"members": "no room; make some"})
+    cluster(members=2)
+""")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*there is no sim here: no room; make some"])
+
+
+def test_tests_that_use_it_not_pay_nothing_for_it(project: Project) -> None:
+    result = project.run_apart("""
+import sys
+
+def test_it():
+    assert not [name for name in sys.modules if name.startswith(("node", "chaos.")) and
+                name != "chaos.pytest_plugin"]
+""")
+    result.assert_outcomes(passed=1)
+
+
+def test_it_works_on_several_workers(project: Project) -> None:
+    result = project.run_apart("""
+import pytest
+
+@pytest.mark.parametrize("count", range(4))
+def test_it(cluster, count):
+    cluster(members=2).multicast(count=10 + count)
+""", "-n", "2", "--stormcast-seed", "3")  # fmt: skip
+    result.assert_outcomes(passed=4)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_examples_of_the_page_pass(project: Project, example: str) -> None:
+    tests = example.count("def test_")
+    project.run(example).assert_outcomes(passed=tests)
+
+
+def test_the_page_shows_every_fixture_fault_and_option(project: Project) -> None:
+    text = PAGE.read_text()
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    shown = set(re.findall(r"\b\w+\b", " ".join(re.findall(r"`[^`]+`", prose))))
+    for kind in (Chaos, LiveCluster):
+        assert {name for name in vars(kind) if not name.startswith("_")} - NOT_TOLD <= shown, kind
+    told = set(re.findall(r"^\| `(--stormcast-\w+)", text, re.MULTILINE))
+    helped = "\n".join(project.run("", "--help").outlines)
+    assert told == set(re.findall(r"--stormcast-\w+", helped))
+
+
+def test_what_the_page_shows_of_a_failure_is_what_a_failure_shows(project: Project) -> None:
+    (shown,) = re.findall(
+        r"^```\n(test-the-last.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
+    result = project.run(LOSES_THE_LAST, "--stormcast-seed", "7")
+    lines = [line for line in shown.splitlines() if not line.startswith("run:")]
+    result.stdout.fnmatch_lines_random([line.replace("[", "[[]") for line in lines])

@@ -1,0 +1,77 @@
+"""Every backend that this machine has, for one and the same suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from chaos.backends.netns import clean, probe, what_is_missing
+from chaos.backends.netns.leftovers import leftovers
+from chaos.backends.netns.names import RunId
+from tests.conformance.lab import KINDS, Lab
+
+MARKS = {
+    "netns": (pytest.mark.root, pytest.mark.slow),
+    "kubernetes": (pytest.mark.k8s, pytest.mark.slow),
+}
+
+
+@cache
+def why_not(kind: str) -> str | None:
+    """Why a kind of backend cannot be had here; None: it can."""
+    if kind == "netns":
+        return probe()
+    if kind == "kubernetes":
+        from tests.helpers.kube import missing  # noqa: PLC0415 its library takes a second
+
+        return missing()
+    return None
+
+
+@pytest.fixture(scope="session")
+def release() -> Iterator[None]:
+    """One release of the chart for all stories that want one."""
+    from chaos.backends.kubernetes.backend import (  # noqa: PLC0415 as above
+        NAMESPACE_VARIABLE,
+        RELEASE_VARIABLE,
+    )
+    from tests.helpers.kube import RELEASE, Cluster  # noqa: PLC0415 as above
+
+    with Cluster().opened() as made, pytest.MonkeyPatch.context() as patch:
+        made.install({"controller": {"enabled": False}})
+        patch.setenv(NAMESPACE_VARIABLE, made.namespace)
+        patch.setenv(RELEASE_VARIABLE, RELEASE)
+        yield
+
+
+@pytest.fixture(params=[pytest.param(kind, marks=MARKS.get(kind, ())) for kind in KINDS])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+    why = why_not(request.param)
+    if why is not None:
+        pytest.skip(why)
+    if request.param == "kubernetes":
+        request.getfixturevalue("release")
+    lab = Lab(KINDS[request.param], tmp_path)
+    try:
+        yield lab
+    finally:
+        lab.backend.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    """Whatever ran, and however it ended: no namespace, mount or process of it remains."""
+    if what_is_missing():
+        yield
+        return
+    clean()
+    yield
+    mine = RunId.next()
+
+    def is_ours(run: RunId) -> bool:
+        return (run.pid, run.started) == (mine.pid, mine.started)
+
+    assert leftovers(is_left=is_ours) == ([], [])
