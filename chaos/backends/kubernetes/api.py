@@ -1,0 +1,213 @@
+"""The API server, as far as this backend needs it: who there is, a Secret, and its way into pods.
+
+Requests are made by hand over the connection pool of the `kubernetes` package, which knows how to
+find a cluster and to prove who asks. Everything that goes wrong is one line with its remedy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from chaos.backends.base import BackendError
+from node.core.errors import NodeError
+
+TIMEOUT_SECONDS: Final = 10.0
+"""For one answer. Longer than a keeper waits for its member, shorter than anybody's patience."""
+OF_POD: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds what its service account may use."""
+DEFAULT_NAMESPACE: Final = "default"
+_OK: Final = range(200, 300)
+_UNAUTHORIZED: Final = 401
+_FORBIDDEN: Final = 403
+_NOT_FOUND: Final = 404
+_VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "DELETE": "delete"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    kind: str
+    body: bytes
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status in _OK
+
+    def value(self) -> Any:  # noqa: ANN401 as answered
+        """What it says, read where it is JSON."""
+        text = self.body.decode(errors="replace")
+        if not self.kind.startswith("application/json"):
+            return text
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+
+
+class UnreachableError(NodeError):
+    """Nobody answered."""
+
+
+class Door(Protocol):
+    """One request to the API server; UnreachableError when it does not answer."""
+
+    host: str
+
+    def request(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float
+    ) -> Reply: ...
+
+
+class Api:
+    """Questions to the API server about one namespace."""
+
+    def __init__(self, door: Door, namespace: str) -> None:
+        self.namespace = namespace
+        self._door = door
+
+    def pods(self, selector: str) -> list[dict[str, Any]]:
+        """The pods with these labels."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={selector}"
+        found = self._get(path, "list", "pods")
+        items: list[dict[str, Any]] = found.get("items", [])
+        return items
+
+    def secret(self, name: str) -> dict[str, str]:
+        """The values of a Secret, as they are kept: in base64."""
+        path = f"/api/v1/namespaces/{self.namespace}/secrets/{name}"
+        data: dict[str, str] = self._get(path, "get", "secrets").get("data") or {}
+        return data
+
+    def _get(self, path: str, verb: str, what: str) -> dict[str, Any]:
+        try:
+            reply = self._door.request("GET", path, None, {}, TIMEOUT_SECONDS)
+        except UnreachableError as error:
+            raise BackendError(
+                f"no cluster answers at {self._door.host}: {error}; is KUBECONFIG the right one?"
+            ) from None
+        value = reply.value()
+        if not reply.is_ok or not isinstance(value, dict):
+            raise BackendError(self._refusal(reply, verb, what))
+        return value
+
+    def ask(
+        self,
+        pod: str,
+        port: int,
+        method: str,
+        target: str,
+        body: object = None,
+        token: str = "",
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> Reply:
+        """One question to a port of a pod; what it answers is returned whatever it is. BackendError
+        where the API server does not let it pass, UnreachableError where nobody answers."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{port}/proxy{target}"
+        # The server keeps `Authorization` for itself.
+        headers = {"X-Stormcast-Token": token, "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        reply = self._door.request(method, path, data, headers, timeout)
+        status = _status_of(reply)
+        if status is None:
+            return reply
+        if reply.status in (_UNAUTHORIZED, _FORBIDDEN):
+            raise BackendError(self._refusal(reply, _VERBS.get(method, method), "pods/proxy"))
+        raise UnreachableError(f"{pod} port {port}: {status}")
+
+    def _refusal(self, reply: Reply, verb: str, what: str) -> str:
+        said = _status_of(reply) or reply.body.decode(errors="replace")[:200].strip()
+        where = f"namespace {self.namespace}"
+        if reply.status == _UNAUTHORIZED:
+            return f"the cluster at {self._door.host} does not know who asks: log in anew ({said})"
+        if reply.status == _FORBIDDEN:
+            return (
+                f"you may not {verb} {what} in {where}: have the rights that the chart's Role has "
+                f"({said})"
+            )
+        if reply.status == _NOT_FOUND:
+            return f"{said or what} in {where}; is the namespace the right one?"
+        return f"{verb} {what} in {where}: {reply.status} {said}"
+
+
+def _status_of(reply: Reply) -> str | None:
+    """What the API server itself says has gone wrong; None where somebody else answered."""
+    if reply.is_ok or b'"Status"' not in reply.body:
+        return None
+    value = reply.value()
+    if not isinstance(value, dict) or value.get("kind") != "Status":
+        return None
+    return " ".join(str(value.get("message") or value.get("reason") or reply.status).split())
+
+
+# -- Which cluster -------------------------------------------------------------------------------
+
+
+def open_door(kubeconfig: str = "") -> tuple[Door, str]:
+    """The way to the API server, and the namespace that whoever set it up means: of a file, of the
+    pod that this runs in, or of the usual places."""
+    try:
+        # Only now: it takes half a second, and most backends have no use for it.
+        from kubernetes.client import Configuration  # noqa: PLC0415
+        from kubernetes.config import (  # noqa: PLC0415
+            ConfigException,
+            list_kube_config_contexts,
+            load_incluster_config,
+            load_kube_config,
+        )
+    except ImportError:
+        raise BackendError(
+            "the package kubernetes is not installed: pip install stormcast[chaos]"
+        ) from None
+    settings = Configuration()
+    try:
+        if not kubeconfig and (OF_POD / "token").exists():
+            load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
+            return _Pool(settings), (OF_POD / "namespace").read_text().strip()
+        load_kube_config(kubeconfig or None, client_configuration=settings)  # type: ignore[no-untyped-call]
+        _all, active = list_kube_config_contexts(kubeconfig or None)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError, ValueError, TypeError) as error:
+        said = " ".join(str(error).split())
+        raise BackendError(
+            f"no cluster is configured: {said}; set KUBECONFIG to a file that names one"
+        ) from None
+    namespace = (active or {}).get("context", {}).get("namespace") or DEFAULT_NAMESPACE
+    return _Pool(settings), namespace
+
+
+class _Pool:
+    """Connections to the API server, for several threads."""
+
+    def __init__(self, settings: Any) -> None:  # noqa: ANN401 the package has no types
+        from kubernetes.client.rest import RESTClientObject  # noqa: PLC0415
+
+        settings.retries = False
+        self.host: str = settings.host
+        self._settings = settings
+        self._pool = RESTClientObject(settings).pool_manager
+
+    def request(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float
+    ) -> Reply:
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+        proof = {auth["key"]: auth["value"] for auth in self._settings.auth_settings().values()}
+        try:
+            answer = self._pool.request(
+                method, self.host + path, body=body, headers={**headers, **proof},
+                timeout=timeout, retries=False,
+            )  # fmt: skip
+        except HTTPError as error:
+            raise UnreachableError(_short(error)) from None
+        return Reply(answer.status, answer.headers.get("Content-Type", ""), answer.data)
+
+
+def _short(error: Exception) -> str:
+    """The end of a chain of reasons: the only part that says something."""
+    text = " ".join(str(error).split())
+    return text.rpartition(": ")[2] or text

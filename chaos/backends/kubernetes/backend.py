@@ -1,0 +1,363 @@
+"""The Kubernetes backend: members in the pods of a release, steered through the API server.
+
+Each pod has a keeper, which starts, stops and pauses its member, and an agent, which acts on its
+network; both undo by themselves what nobody renews. What is said to them travels over the pods'
+network, too, but on ports and from addresses that no fault of a run strikes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from secrets import token_hex
+from typing import Any, Final, TypeVar
+
+from chaos.agent.agent import merged
+from chaos.backends.base import (
+    LEASE_SECONDS,
+    BackendError,
+    Bites,
+    ClusterPlan,
+    Unsupported,
+)
+from chaos.backends.kubernetes.api import Api, Door, open_door
+from chaos.backends.kubernetes.leases import Leases
+from chaos.backends.kubernetes.naming import renamed
+from chaos.backends.kubernetes.pods import MemberPod
+from chaos.backends.kubernetes.release import (
+    choose_pods,
+    find_release,
+    member_pods,
+    read_token,
+)
+from chaos.backends.kubernetes.settings import member_config
+from chaos.features import FEATURES
+from chaos.network_state import NetworkState
+from node.core.errors import NodeError
+
+RELEASE_VARIABLE: Final = "STORMCAST_RELEASE"
+NAMESPACE_VARIABLE: Final = "STORMCAST_NAMESPACE"
+POLL_SECONDS: Final = 0.05
+FREEZE_SECONDS: Final = 300.0
+"""How long frozen members stay so, while what they wrote is brought here."""
+FRESH_SECONDS: Final = 0.05
+"""For which it is taken for granted that a member that lived still does."""
+BY_ITSELF: Final = frozenset(
+    {"members", "pause", "group", "no-group", "commands", "rule-on-streams"}
+)
+"""What takes keepers and members, and no agent."""
+
+T = TypeVar("T")
+
+
+class KubernetesBackend:
+    """Members in pods."""
+
+    name = "kubernetes"
+
+    def __init__(
+        self,
+        namespace: str = "",
+        release: str = "",
+        kubeconfig: str = "",
+        door: Door | None = None,
+    ) -> None:
+        self._namespace = namespace or os.environ.get(NAMESPACE_VARIABLE, "")
+        self._release = release or os.environ.get(RELEASE_VARIABLE, "")
+        self._kubeconfig = kubeconfig
+        self._door = door
+        self._found: Api | None = None
+        self._features: Mapping[str, str | None] | None = None
+        self._plan: ClusterPlan | None = None
+        self._claim = ""
+        """The word by which keepers know this run: two may be of one scenario and seed."""
+        self._pods: dict[str, MemberPod] = {}
+        self._leases: Leases | None = None
+        self._alive: dict[str, tuple[float, bool]] = {}
+        """When it was last asked whether a member lives, and what came out."""
+        self._bites_before: Bites = {}
+        self._bites: Bites = {}
+        self._threads = ThreadPoolExecutor(max_workers=16, thread_name_prefix="pods")
+
+    # -- Where ---------------------------------------------------------------------------------
+
+    @property
+    def _api(self) -> Api:
+        """The way to the cluster, found when it is first needed."""
+        if self._found is None:
+            namespace = ""
+            if self._door is None:
+                self._door, namespace = open_door(self._kubeconfig)
+            self._found = Api(self._door, self._namespace or namespace or "default")
+        return self._found
+
+    def probe(self) -> Mapping[str, str | None]:
+        """What the agents of the release can do, by asking all of them."""
+        if self._features is None:
+            self._features = self._probe()
+        return self._features
+
+    def _probe(self) -> Mapping[str, str | None]:
+        release = find_release(self._api, self._release)
+        pods = member_pods(self._api, release)
+        first = choose_pods(pods, 1, release)[0]
+        there = [pod for pod in pods if not pod.trouble]
+        token = read_token(self._api, first)
+        asked = [MemberPod(self._api, pod, pod.name, token) for pod in there]
+        missing = "no driver of this version does it"
+        found: dict[str, str | None] = dict.fromkeys(FEATURES)
+        for answer in self._threads.map(_probe_agent, asked):
+            for feature in set(FEATURES) - BY_ITSELF:
+                found[feature] = found[feature] or answer.get(feature, answer.get("", missing))
+        return found
+
+    def open(self, plan: ClusterPlan) -> None:
+        """Have the first pods of the release for this run, and end what runs in them."""
+        if self._plan is not None:
+            raise BackendError("this backend has a cluster; make another one for another run")
+        for need in sorted(plan.needs):
+            if why := self.probe().get(need, "this version does not have it"):
+                raise Unsupported(f"kubernetes has no {need}: {why}")
+        release = find_release(self._api, self._release)
+        pods = choose_pods(member_pods(self._api, release), len(plan.members), release)
+        token = read_token(self._api, pods[0])
+        self._plan = plan
+        self._pods = {
+            name: MemberPod(self._api, pod, name, token)
+            for name, pod in zip(plan.names, pods, strict=True)
+        }
+        self._claim = f"{plan.run}-{token_hex(4)}"
+        self._each(lambda pod: pod.claim(self._claim))
+        self._leases = Leases(self._claim, tuple(self._pods.values()), self._threads)
+        self._leases.start()
+        self._each(MemberPod.kill)
+        self._each(lambda pod: pod.keep("DELETE", "/journals"))
+        if self._has_agents:
+            self._each(lambda pod: pod.agent.clear())
+            self._bites_before = self._count()
+
+    def close(self) -> None:
+        """Give the pods back: what this run did to them is undone, and their own members start."""
+        self._rescue()
+        pods = list(self._pods.values())
+        if self._leases is not None:
+            self._leases.stop()
+            self._leases = None
+        self._pods = {}
+        if not pods:
+            return
+
+        def give_back(pod: MemberPod) -> None:
+            # Whatever cannot be told now undoes itself: nobody renews it any more.
+            with suppress(NodeError):
+                if pod.pod.has_agent:
+                    pod.agent.clear()
+            with suppress(NodeError):
+                pod.keep("POST", "/give-back", {"run": self._claim})
+
+        list(self._threads.map(give_back, pods))
+        self._threads.shutdown()
+
+    def _rescue(self) -> None:
+        """Of a run that broke off, what members said may tell why."""
+        if self._leases is not None and not self._leases.is_frozen:
+            with suppress(NodeError, OSError):
+                self.collect()
+
+    # -- Time ----------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """This machine's clock; those of others are laid beside it by the time of day."""
+        return time.monotonic()
+
+    def wait(self, seconds: float, is_done: Callable[[], bool] | None = None) -> bool:
+        """Let time pass; a thread renews what must be."""
+        until = time.monotonic() + seconds
+        while True:
+            self._check()
+            if is_done is not None and is_done():
+                return True
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(POLL_SECONDS, left))
+
+    def _check(self) -> None:
+        """BackendError once something of this run is lost."""
+        if self._leases is not None:
+            self._leases.check()
+
+    # -- Members -------------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Start a member in its pod."""
+        pod = self._pod(name)
+        if self.is_alive(name):
+            raise BackendError(f"{name} runs already; restart it, or stop it before")
+        assert self._plan is not None
+        plan = next(one for one in self._plan.members if one.name == name)
+        hosts = [one.pod.addresses[0] for one in self._pods.values()]
+        pod.start(member_config(plan, pod.pod.addresses[0], hosts))
+
+    def stop(self, name: str) -> None:
+        """Have a member leave, also one that is paused."""
+        self._living(name).keep("POST", "/stop", {})
+
+    def kill(self, name: str) -> None:
+        """End a member at once."""
+        self._pod(name).kill()
+
+    def restart(self, name: str) -> None:
+        """Kill a member, if it runs, and start it anew."""
+        self.kill(name)
+        self.start(name)
+
+    def pause(self, name: str) -> None:
+        """Have its keeper stop it, for as long as that is renewed."""
+        self._living(name).pause(LEASE_SECONDS)
+
+    def resume(self, name: str) -> None:
+        """Have it go on."""
+        self._living(name).resume()
+
+    def is_alive(self, name: str) -> bool:
+        """Whether a member was started and has not ended."""
+        pod = self._known(name)
+        at, was = self._alive.get(name, (0.0, False))
+        now = time.monotonic()
+        if not was or now - at > FRESH_SECONDS:
+            self._alive[name] = now, (was := pod.is_alive())
+        return was
+
+    def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
+        """One request to a member, through its keeper."""
+        self._check()
+        return self._known(name).ask(method, target, body)
+
+    def _known(self, name: str) -> MemberPod:
+        if name not in self._pods:
+            known = ", ".join(self._pods) or "nobody: open the backend first"
+            raise BackendError(f"{name} is no member of this run; there is {known}")
+        return self._pods[name]
+
+    def _pod(self, name: str) -> MemberPod:
+        """A member's pod, to do something to it."""
+        self._check()
+        self._alive.pop(name, None)
+        return self._known(name)
+
+    def _living(self, name: str) -> MemberPod:
+        pod = self._pod(name)
+        if not self.is_alive(name):
+            raise BackendError(f"{name} does not run")
+        self._alive.pop(name, None)
+        return pod
+
+    # -- The network ---------------------------------------------------------------------------
+
+    @property
+    def _has_agents(self) -> bool:
+        return all(pod.pod.has_agent for pod in self._pods.values())
+
+    def apply(self, state: NetworkState) -> None:
+        """Make the network so, in all pods at once."""
+        assert self._leases is not None
+        self._check()
+        places = {name: pod.pod.addresses for name, pod in self._pods.items()}
+        whole = renamed(replace(state, places=places), self._sites())
+        # Before: what one agent has carried out already must go on while others do.
+        with self._leases.applying():
+            self._each(lambda pod: pod.agent.apply(whole, LEASE_SECONDS))
+
+    def renew(self) -> None:
+        """Have it go on; otherwise a thread sees to it."""
+        assert self._leases is not None
+        self._leases.renew()
+        self._check()
+
+    def clear(self) -> None:
+        """Have nothing act any more."""
+        if self._leases is None or not self._has_agents:
+            return
+        self._leases.is_applied = False
+        self._each(lambda pod: pod.agent.clear())
+
+    def release(self, fault: str | None) -> None:
+        """Let go what `hold` rules keep."""
+        self._each(lambda pod: pod.agent.release(fault))
+
+    def bites(self) -> Bites:
+        """What every fault has done, in all pods together, since this run began."""
+        if self._pods and self._has_agents:
+            self._bites = _less(self._count(), self._bites_before)
+        return self._bites
+
+    def _count(self) -> Bites:
+        names = {site: name for name, site in self._sites().items()}
+        counted = merged(self._each(lambda pod: pod.agent.bites()))
+        return {
+            fault: {
+                (names.get(source, source), names.get(dest, dest)): number
+                for (source, dest), number in pairs.items()
+            }
+            for fault, pairs in counted.items()
+        }
+
+    def _sites(self) -> dict[str, str]:
+        """What agents call the members: by the number of the pod."""
+        return {name: f"n{pod.pod.ordinal}" for name, pod in self._pods.items()}
+
+    # -- The end -------------------------------------------------------------------------------
+
+    def freeze(self) -> None:
+        """Stop everyone who runs, for long enough to collect what they wrote."""
+        living = [pod for name, pod in self._pods.items() if self.is_alive(name)]
+        self._each(lambda pod: pod.pause(FREEZE_SECONDS), living)
+        assert self._leases is not None
+        self._leases.is_frozen = True
+
+    def collect(self) -> Mapping[str, bytes]:
+        """Bring journals and logs of all incarnations here."""
+        assert self._plan is not None
+        folder = self._plan.folder
+        found = self._each(lambda pod: pod.collect(folder))
+        return {label: blocks for traces in found for label, blocks in traces.items()}
+
+    def _each(
+        self, do: Callable[[MemberPod], T], pods: Iterable[MemberPod] | None = None
+    ) -> list[T]:
+        """Do something in all pods at once; the first failure is raised when all are through."""
+        work = [
+            self._threads.submit(do, pod) for pod in (self._pods.values() if pods is None else pods)
+        ]
+        failures = [error for one in work if (error := one.exception()) is not None]
+        for error in failures:
+            if isinstance(error, NodeError) and not isinstance(error, BackendError):
+                raise BackendError(str(error)) from None
+            raise error
+        return [one.result() for one in work]
+
+
+def _probe_agent(pod: MemberPod) -> Mapping[str, str | None]:
+    """What one agent can do; under the empty word why it says nothing."""
+    try:
+        return pod.agent.probe()
+    except NodeError as error:
+        return {"": str(error)}
+
+
+def _less(now: Bites, before: Bites) -> Bites:
+    """Counts since an earlier moment. Agents count for as long as they run, and a later run may
+    have called its faults as an earlier one."""
+    return {
+        fault: {
+            pair: number - before.get(fault, {}).get(pair, 0)
+            for pair, number in pairs.items()
+            if number > before.get(fault, {}).get(pair, 0)
+        }
+        for fault, pairs in now.items()
+    }

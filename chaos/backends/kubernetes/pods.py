@@ -1,0 +1,171 @@
+"""One member's pod: its keeper, its agent, and what its run left there."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
+from chaos.backends.base import BackendError, MemberError
+from chaos.backends.kubernetes.api import Api, Reply, UnreachableError
+from chaos.backends.kubernetes.release import Pod
+from node.trace_files import read_traces
+
+KEEPER: Final = "keeper"
+AGENT: Final = "agent"
+CLAIM_SECONDS: Final = 30.0
+"""How long a keeper waits for word of a run before it ends the run's member."""
+JOURNAL_SECONDS: Final = 120.0
+"""For all journals of a run to come."""
+_BUSY: Final = 409
+
+
+class LostError(BackendError):
+    """What a run had in a pod is gone: the pod, its keeper or its agent was started anew."""
+
+
+class MemberPod:
+    """Where one member of a run lives."""
+
+    def __init__(self, api: Api, pod: Pod, name: str, token: str) -> None:
+        self.pod = pod
+        self.name = name
+        self.incarnations: list[int] = []
+        """Numbers that its keeper gave to what this run started."""
+        self.is_paused = False
+        self.agent = AgentClient(self._ask_agent)
+        self._api = api
+        self._token = token
+
+    # -- Its keeper ------------------------------------------------------------------------------
+
+    def keep(self, method: str, target: str, body: object = None, timeout: float = 10.0) -> Any:  # noqa: ANN401 as answered
+        """One request to the keeper; BackendError for any other end."""
+        reply = self._reply(method, target, body, timeout)
+        if not reply.is_ok:
+            raise BackendError(f"{self.pod.name}: {method} {target}: {_said(reply)}")
+        return reply.value()
+
+    def _reply(self, method: str, target: str, body: object, timeout: float = 10.0) -> Reply:
+        port = self.pod.ports[KEEPER]
+        try:
+            return self._api.ask(self.pod.name, port, method, target, body, self._token, timeout)
+        except UnreachableError as error:
+            raise BackendError(f"the keeper of {self.name} does not answer: {error}") from None
+
+    def claim(self, run: str) -> bool:
+        """Have the pod for a run; whether nobody had it."""
+        is_fresh: bool = self.keep("POST", "/claim", {"run": run, "lease": CLAIM_SECONDS})["fresh"]
+        return is_fresh
+
+    def start(self, config: dict[str, Any]) -> None:
+        """Start a member."""
+        self.incarnations.append(self.keep("POST", "/start", {"config": config})["incarnation"])
+        self.is_paused = False
+
+    def kill(self) -> None:
+        """End it at once, if it runs."""
+        reply = self._reply("POST", "/kill", {})
+        if not reply.is_ok and reply.status != _BUSY:
+            raise BackendError(f"{self.pod.name}: POST /kill: {_said(reply)}")
+        self.is_paused = False
+
+    def pause(self, lease: float) -> None:
+        """Have it do nothing, for a lease."""
+        self.keep("POST", "/pause", {"lease": lease})
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Have it go on."""
+        self.keep("POST", "/resume", {})
+        self.is_paused = False
+
+    def is_alive(self) -> bool:
+        """Whether what this run started last runs."""
+        state = self.keep("GET", "/state")
+        return bool(
+            state["alive"] and self.incarnations and state["incarnation"] == self.incarnations[-1]
+        )
+
+    def ask(self, method: str, target: str, body: object) -> Any:  # noqa: ANN401 whatever the member says
+        """One request to the member; MemberError for any other end."""
+        try:
+            reply = self._reply(method, f"/member{target}", body)
+        except BackendError as error:
+            raise MemberError(str(error)) from None
+        if not reply.is_ok:
+            raise MemberError(f"{self.name}: {method} {target}: {reply.status} {_said(reply)}")
+        return reply.value()
+
+    def collect(self, folder: Path) -> dict[str, bytes]:
+        """Bring its journals and logs into the folder of the run; the traces among them."""
+        reply = self._reply("GET", "/journals", None, JOURNAL_SECONDS)
+        if not reply.is_ok:
+            raise BackendError(f"the journals of {self.name} do not come: {_said(reply)}")
+        place = folder / self.name / "journal"
+        try:
+            _unpack(reply.body, place)
+        except (tarfile.TarError, OSError) as error:
+            raise BackendError(f"the journals of {self.name} are damaged: {error}") from None
+        traces: dict[str, bytes] = {}
+        for life, number in enumerate(self.incarnations, 1):
+            came = place / f"{number:06}"
+            if (log := came / "member.log").exists():
+                log.replace(folder / self.name / f"{self.name}-{life}.log")
+            if (journal := came / "journal").is_dir():
+                traces.update(read_traces(journal))
+        return traces
+
+    # -- Its agent -------------------------------------------------------------------------------
+
+    def _ask_agent(self, method: str, target: str, body: object) -> Any:  # noqa: ANN401 as answered
+        what = f"the agent of {self.name}: {method} {target}"
+        if not self.pod.has_agent:
+            raise AgentError(f"{what}: the pod has none: install with agent.enabled=true")
+        port = self.pod.ports[AGENT]
+        try:
+            reply = self._api.ask(self.pod.name, port, method, target, body, self._token)
+        except (UnreachableError, BackendError) as error:
+            raise AgentError(f"{what}: {error}") from None
+        return read_answer(what, reply.status, reply.body.decode(errors="replace"))
+
+    # -- Leases ----------------------------------------------------------------------------------
+
+    def renew(self, run: str, lease: float, *, is_paused: bool, is_applied: bool) -> None:
+        """Keep the pod, a pause, and what acts on its network; LostError where it is lost."""
+        if self.claim(run):
+            raise LostError(f"the keeper of {self.name} was started anew in the middle of the run")
+        if is_paused:
+            self.keep("POST", "/renew", {"lease": lease})
+        if is_applied:
+            try:
+                self.agent.renew(lease)
+            except LeaseLapsedError as error:
+                raise LostError(f"nothing acts on the network of {self.name}: {error}") from None
+            if self._ask_agent("GET", "/state", None)["lease"] is None:
+                raise LostError(
+                    f"the agent of {self.name} was started anew in the middle of the run, and its "
+                    "network is healed"
+                )
+
+
+def _unpack(data: bytes, place: Path) -> None:
+    """The files of a tar. By hand: whoever made it must not choose where they go, and what else
+    they are."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        for entry in tar:
+            file = tar.extractfile(entry) if entry.isreg() else None
+            path = PurePosixPath(entry.name)
+            if file is None or path.is_absolute() or ".." in path.parts:
+                raise tarfile.TarError(f"{entry.name!r} has no place there")
+            made = place / path
+            made.parent.mkdir(parents=True, exist_ok=True)
+            made.write_bytes(file.read())
+
+
+def _said(reply: Reply) -> str:
+    value = reply.value()
+    text = value.get("error", value) if isinstance(value, dict) else value
+    return " ".join(str(text).split())

@@ -1,0 +1,177 @@
+"""A release of the chart: its member pods, how they are, and the token of their keepers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from chaos.backends.base import BackendError
+from chaos.backends.kubernetes.api import Api
+
+NAME: Final = "app.kubernetes.io/name"
+INSTANCE: Final = "app.kubernetes.io/instance"
+COMPONENT: Final = "app.kubernetes.io/component"
+MEMBER: Final = "member"
+AGENT: Final = "agent"
+PORTS: Final = {"keeper": 7801, "agent": 7802}
+"""Where they listen, should a pod's ports have no names."""
+TOKEN_VOLUME: Final = "token"  # noqa: S105 the name of a volume
+TOKEN_KEY: Final = "token"  # noqa: S105 the name of a key
+_LONGEST: Final = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """One pod with a member, as the API server sees it."""
+
+    name: str
+    ordinal: int
+    addresses: tuple[str, ...]
+    ports: Mapping[str, int]
+    has_agent: bool
+    secret: str
+    """Where the token of its keeper and agent is kept."""
+    trouble: str
+    """Why its containers do not run; empty where they do."""
+
+
+def find_release(api: Api, release: str = "") -> str:
+    """The name of the release; without one, of the only one that there is."""
+    found = api.pods(_selector({NAME: "stormcast", COMPONENT: MEMBER}))
+    names = sorted({str(pod["metadata"]["labels"].get(INSTANCE, "")) for pod in found})
+    where = f"in namespace {api.namespace}"
+    if not names:
+        raise BackendError(
+            f"no member of stormcast runs {where}: helm install NAME helm/stormcast, or choose "
+            "another namespace (STORMCAST_NAMESPACE)"
+        )
+    if release and release not in names:
+        raise BackendError(f"release {release} has no members {where}; there is {', '.join(names)}")
+    if not release and len(names) > 1:
+        raise BackendError(
+            f"{len(names)} releases have members {where}: {', '.join(names)}; set "
+            "STORMCAST_RELEASE to one of them"
+        )
+    return release or names[0]
+
+
+def member_pods(api: Api, release: str) -> list[Pod]:
+    """Its member pods, in order of their numbers."""
+    found = api.pods(_selector({NAME: "stormcast", INSTANCE: release, COMPONENT: MEMBER}))
+    return sorted(map(_pod, found), key=lambda pod: pod.ordinal)
+
+
+def choose_pods(pods: Sequence[Pod], number: int, release: str) -> list[Pod]:
+    """The first so many, all of which run; BackendError with the reason where they do not."""
+    if len(pods) < number:
+        raise BackendError(
+            f"the scenario has {number} members, and release {release} {len(pods)} pods: "
+            f"helm upgrade {release} helm/stormcast --reuse-values --set replicas={number}"
+        )
+    chosen = list(pods[:number])
+    for pod in chosen:
+        if pod.trouble:
+            raise BackendError(f"pod {pod.name} does not run: {pod.trouble}")
+    return chosen
+
+
+def read_token(api: Api, pod: Pod) -> str:
+    """What keepers and agents ask for."""
+    value = api.secret(pod.secret).get(TOKEN_KEY, "")
+    try:
+        token = base64.b64decode(value, validate=True).decode("ascii").strip()
+    except (binascii.Error, UnicodeDecodeError):
+        token = ""
+    if not token:
+        raise BackendError(
+            f"Secret {pod.secret} in namespace {api.namespace} has no key {TOKEN_KEY}; keepers ask "
+            "for it"
+        )
+    return token
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return quote(",".join(f"{key}={value}" for key, value in labels.items()))
+
+
+# -- What a pod says of itself -------------------------------------------------------------------
+
+
+def _pod(found: Mapping[str, Any]) -> Pod:
+    meta, spec, status = found["metadata"], found["spec"], found.get("status", {})
+    name = str(meta["name"])
+    containers = [*spec.get("initContainers", ()), *spec.get("containers", ())]
+    named = {
+        str(port["name"]): int(port["containerPort"])
+        for container in containers
+        for port in container.get("ports", ())
+        if "name" in port
+    }
+    secrets = [
+        str(volume["secret"]["secretName"])
+        for volume in spec.get("volumes", ())
+        if volume.get("name") == TOKEN_VOLUME and "secret" in volume
+    ]
+    addresses = tuple(str(one["ip"]) for one in status.get("podIPs", ()) if "ip" in one)
+    ordinal = name.rpartition("-")[2]
+    return Pod(
+        name=name,
+        ordinal=int(ordinal) if ordinal.isdigit() else 0,
+        addresses=addresses or tuple(filter(None, (status.get("podIP"),))),
+        ports=PORTS | {key: port for key, port in named.items() if key in PORTS},
+        has_agent=any(container["name"] == AGENT for container in containers),
+        secret=secrets[0] if secrets else f"{name.rpartition('-')[0]}-token",
+        trouble=_trouble(meta, status),
+    )
+
+
+def _trouble(meta: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """Why not all of its containers run."""
+    if meta.get("deletionTimestamp"):
+        return "it is being deleted; wait for the one that replaces it"
+    containers = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+    for one in containers:
+        if "running" in one.get("state", {}):
+            continue
+        why = _why_not(one)
+        if why:
+            return f"container {one['name']}: {why}"
+    if status.get("phase") == "Running":
+        return ""
+    for condition in status.get("conditions", ()):
+        if condition.get("status") == "False" and condition.get("message"):
+            return _line(f"{condition.get('reason', '')}: {condition['message']}")
+    return f"it is {status.get('phase', 'unknown').lower()}"
+
+
+def _why_not(container: Mapping[str, Any]) -> str:
+    """What a container waits for, and how it ended before."""
+    state = container.get("state", {})
+    waiting, ended = state.get("waiting", {}), state.get("terminated", {})
+    before = container.get("lastState", {}).get("terminated", {})
+    image = container.get("image", "")
+    parts: list[str] = []
+    reason = str(waiting.get("reason") or ended.get("reason") or "it has not started")
+    if reason == "Completed":
+        return ""
+    parts.append(reason)
+    if "Image" in reason:
+        parts.append(f"image {image}")
+    message = waiting.get("message") or ended.get("message")
+    if message:
+        parts.append(str(message))
+    last = ended or before
+    if last.get("exitCode") is not None:
+        parts.append(f"it ended with {last['exitCode']} ({last.get('reason', '')})")
+        if last.get("message"):
+            parts.append(str(last["message"]))
+    return _line(", ".join(parts))
+
+
+def _line(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,235 @@
+"""What the chart makes of its default values: the copy in manifests/, and what all pods have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chaos.agent.settings import read_agent
+from chaos.scenario import load_scenario
+from node.member_settings import load_member
+from tests.helpers.chart import (
+    CHART,
+    ROOT,
+    HelmError,
+    Rendered,
+    component_of,
+    helm,
+    render,
+    template,
+)
+
+STACKS = ("udp", "mcast", "tcp", "tcp-nio2", "tcp-no-retransmit")
+KINDS = {
+    "ServiceAccount": 2,
+    "Secret": 1,
+    "ConfigMap": 2,
+    "Role": 1,
+    "RoleBinding": 1,
+    "Service": 2,
+    "Deployment": 1,
+    "StatefulSet": 1,
+    "Pod": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def chart() -> Rendered:
+    return render()
+
+
+def test_helm_finds_nothing_to_complain_of() -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", CHART)
+
+
+def test_the_copy_in_manifests_is_the_chart() -> None:
+    """`make manifests` writes it; no namespace is in it but that of the RoleBinding."""
+    text = template({"token": {"existingSecret": "demo-stormcast-token"}}, "--no-hooks")
+
+    assert (ROOT / "manifests" / "stormcast.yaml").read_text() == text
+
+
+def test_rendering_twice_is_the_same_but_for_the_token(chart: Rendered) -> None:
+    again = render()
+    for one in (chart, again):
+        assert len(one.of("Secret")[0]["data"]["token"]) > 16
+
+    assert chart.of("Secret") != again.of("Secret")
+    assert [one for one in chart.objects if one["kind"] != "Secret"] == [
+        one for one in again.objects if one["kind"] != "Secret"
+    ]
+
+
+def test_there_is_nothing_else_than_this(chart: Rendered) -> None:
+    found = [one["kind"] for one in chart.objects]
+
+    assert {kind: found.count(kind) for kind in found} == KINDS
+    assert all(one["metadata"]["name"].startswith("demo-stormcast") for one in chart.objects)
+
+
+def test_a_name_too_long_for_labels_is_refused() -> None:
+    assert helm("template", "x" * 40, CHART)
+    with pytest.raises(HelmError, match="41 characters: 40 at most"):
+        helm("template", "x" * 41, CHART)
+
+
+# -- What no pod may have, and what each must ------------------------------------------------------
+
+
+def test_only_the_agent_has_capabilities_or_is_root(chart: Rendered) -> None:
+    for one, pod in chart.containers():
+        context = pod["spec"]["securityContext"] | one["securityContext"]
+        is_agent = one["name"] == "agent"
+
+        assert context["capabilities"]["drop"] == ["ALL"]
+        added = ["NET_ADMIN", "NET_RAW"] if is_agent else []
+        assert context["capabilities"].get("add", []) == added
+        assert (context["runAsUser"] == 0) == is_agent
+        assert context["runAsNonRoot"] != is_agent
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert "privileged" not in context
+
+
+def test_no_pod_reaches_its_node(chart: Rendered) -> None:
+    for pod in chart.pods():
+        spec = pod["spec"]
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+        assert not any("hostPath" in volume for volume in spec.get("volumes", []))
+    assert "hostPort" not in template()
+
+
+def test_only_the_controller_may_ask_the_api(chart: Rendered) -> None:
+    mounted = [
+        pod["metadata"]["labels"]["app.kubernetes.io/component"]
+        for pod in chart.pods()
+        if pod["spec"]["automountServiceAccountToken"]
+    ]
+    assert mounted == ["controller"]
+    assert not any(one["automountServiceAccountToken"] for one in chart.of("ServiceAccount"))
+
+
+def test_the_controller_may_do_this_in_its_namespace_and_nothing_else(chart: Rendered) -> None:
+    rules = [
+        (rule["apiGroups"], rule["resources"], sorted(rule["verbs"]), rule.get("resourceNames"))
+        for rule in chart.one("Role", "controller")["rules"]
+    ]
+    assert rules == [
+        ([""], ["pods"], ["get", "list"], None),
+        ([""], ["pods/proxy"], ["create", "delete", "get"], None),
+        ([""], ["secrets"], ["get"], ["demo-stormcast-token"]),
+    ]
+    (subject,) = chart.one("RoleBinding", "controller")["subjects"]
+    assert subject["name"] == chart.one("ServiceAccount", "controller")["metadata"]["name"]
+    assert not {one["kind"] for one in chart.objects} & {"ClusterRole", "ClusterRoleBinding"}
+
+
+def test_every_container_says_what_it_needs_and_which_image(chart: Rendered) -> None:
+    for one, _pod in chart.containers():
+        assert one["resources"]["requests"].keys() == {"cpu", "memory"}
+        assert "memory" in one["resources"]["limits"]
+        assert one["image"].endswith(":0.1.0")
+
+
+def test_every_volume_that_is_written_to_has_a_bound(chart: Rendered) -> None:
+    for pod in chart.pods():
+        for volume in pod["spec"].get("volumes", []):
+            if "emptyDir" in volume:
+                assert volume["emptyDir"]["sizeLimit"]
+
+
+def test_an_upgrade_of_the_chart_alone_restarts_nobody(chart: Rendered) -> None:
+    for pod in chart.pods():
+        if "name" not in pod["metadata"]:
+            assert "0.1.0" not in str(pod["metadata"])
+            assert "helm.sh/chart" not in pod["metadata"]["labels"]
+
+
+def test_selectors_take_the_pods_that_they_are_meant_for(chart: Rendered) -> None:
+    for one in (*chart.of("Service"), *chart.of("StatefulSet"), *chart.of("Deployment")):
+        selector = one["spec"]["selector"]
+        selector = selector.get("matchLabels", selector)
+        taken = [
+            pod for pod in chart.pods() if selector.items() <= pod["metadata"]["labels"].items()
+        ]
+        (pod,) = taken
+        assert pod["metadata"]["labels"]["app.kubernetes.io/component"] == component_of(one)
+
+
+# -- Members -------------------------------------------------------------------------------------
+
+
+def test_members_find_each_other_before_they_are_ready(chart: Rendered) -> None:
+    service = chart.one("Service")
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    stateful = chart.one("StatefulSet")["spec"]
+    assert stateful["serviceName"] == service["metadata"]["name"]
+    assert stateful["podManagementPolicy"] == "Parallel"
+    told = chart.told("member.yaml")
+    assert told["protocols"]["DNS_PING"]["dns_query"] == service["metadata"]["name"]
+
+
+def test_the_agent_is_there_before_the_member_and_as_long(chart: Rendered) -> None:
+    (agent,) = chart.one("StatefulSet")["spec"]["template"]["spec"]["initContainers"]
+    assert agent["restartPolicy"] == "Always"
+    assert agent["startupProbe"]["httpGet"] == {"path": "/livez", "port": "agent"}
+
+
+def test_probes_ask_the_keeper_whom_no_fault_touches(chart: Rendered) -> None:
+    """A member's own answer would end with a pause, and its container with it."""
+    member = chart.container("member")
+    ports = {one["name"]: one["containerPort"] for one in member["ports"]}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert ports[member[probe]["httpGet"]["port"]] == 7801
+    assert member["livenessProbe"]["httpGet"]["path"] == "/livez"
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_members_take_what_they_are_told(stack: str, tmp_path: Path) -> None:
+    """What the ConfigMap says is what is in force, and nothing in it is unknown to a member."""
+    said = render({"member": {"stack": stack, "protocols": {"FD_ALL3": {"timeout": "3s"}}}})
+    file = tmp_path / "member.yaml"
+    file.write_text(yaml.safe_dump(said.told("member.yaml")))
+
+    effective = load_member({"--config": str(file)}, {"STORMCAST_BIND_ADDR": "198.18.0.2"})
+    told = {".".join(path): value for path, value, _origin in effective.entries}
+    transport = effective.settings.stack.layers[-1][0]
+
+    assert told["stack"] == stack
+    assert told["discovery"] == "DNS_PING"
+    assert told[f"protocols.{transport}.bind_port"] == 7800
+    assert told[f"protocols.{transport}.port_range"] == 0
+    assert told[f"protocols.{transport}.bind_addr"] == "198.18.0.2"
+    assert told["protocols.FD_ALL3.timeout"] == "3s"
+    assert told.get("protocols.UDP.ip_mcast", "never") == "never"
+
+
+def test_agents_take_what_they_are_told(chart: Rendered, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    told: dict[str, Any] = chart.told("agent.yaml") | {"token_file": str(token)}
+
+    settings = read_agent(yaml.safe_dump(told, default_flow_style=True), "agent.yaml", {})
+
+    assert (settings.control.host, settings.control.port) == ("0.0.0.0", 7802)  # noqa: S104 in a pod
+    assert settings.control.token == "0123456789abcdef"  # noqa: S105 of this test
+    assert len(settings.sites) == 1
+    assert settings.sites[0].device == "eth0"
+
+
+# -- Scenarios -----------------------------------------------------------------------------------
+
+
+def test_shipped_scenarios_fit_the_default_cluster(chart: Rendered) -> None:
+    texts = chart.one("ConfigMap", "controller")["data"]
+    files = {path.name: path for path in (CHART / "scenarios").iterdir()}
+    assert texts == {name: path.read_text() for name, path in files.items()}
+    for name, path in files.items():
+        scenario = load_scenario(path)
+        assert f"{scenario.name}.yaml" == name
+        assert len(scenario.cluster.members) <= chart.one("StatefulSet")["spec"]["replicas"]

@@ -1,0 +1,214 @@
+"""A cluster that is none: an API server in memory, whose pods are keepers on loopback."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import unquote
+
+from chaos.backends.kubernetes.api import Reply, UnreachableError
+from chaos.backends.netns.process import Process, environment, until
+from chaos.features import FEATURES
+
+TOKEN: Final = "0123456789abcdef-pods"  # noqa: S105 of a test
+_PROXY: Final = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/:]+):(\d+)/proxy(/.*)")
+_AGENT_PORT: Final = 7802
+
+
+def address_of(number: int) -> str:
+    """Where the member of a pod is: an address of loopback, so that all have one port."""
+    return f"127.0.77.{number + 1}"
+
+
+class FakeAgent:
+    """Says yes, and keeps what it was told; nothing acts."""
+
+    def __init__(self) -> None:
+        self.states: list[str] = []
+        self.until = 0.0
+        self.renewals = 0
+        self.bites: dict[str, dict[str, int]] = {}
+
+    def answer(self, target: str, asked: Mapping[str, Any]) -> tuple[int, object]:
+        if target == "/probe":
+            return 200, dict.fromkeys(FEATURES)
+        if target == "/state":
+            left = self.until - time.monotonic()
+            return 200, {"lease": left if left > 0 else None}
+        if target == "/bites":
+            return 200, self.bites
+        if target == "/apply":
+            self.states.append(asked["state"])
+        if target == "/renew":
+            self.renewals += 1
+        if target in ("/apply", "/renew"):
+            self.until = time.monotonic() + asked["lease"]
+        if target == "/clear":
+            self.until = 0.0
+        return 200, {}
+
+
+class FakeCluster:
+    """A door to the API server of a cluster with one release."""
+
+    host = "https://fake"
+
+    def __init__(self, folder: Path, number: int, release: str = "demo") -> None:
+        self.release = release
+        self.agents = [FakeAgent() for _ in range(number)]
+        self.troubles: dict[int, dict[str, Any]] = {}
+        """Statuses of pods that do not run."""
+        self.refused: dict[str, str] = {}
+        """What the API server does not allow: resource to its message."""
+        self.keepers: list[Process] = []
+        self._folder = folder
+        self._ports: list[int] = []
+        self._default = folder / "member.yaml"
+
+    def __enter__(self) -> Self:
+        self._default.write_text("stack: tcp\nprotocols: {TCP: {bind_port: 0}}\n")
+        for number in range(len(self.agents)):
+            self._keep(number)
+        for number in range(len(self.agents)):
+            until(lambda n=number: self._port(n) > 0, 20.0, self.logs)  # type: ignore[misc]
+        self._ports = [self._port(number) for number in range(len(self.agents))]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for keeper in self.keepers:
+            keeper.kill()
+
+    def _keep(self, number: int) -> None:
+        words = (
+            sys.executable, "-m", "stormcast", "keep", "--folder", f"pod-{number}",
+            "--listen", "127.0.0.1:0", "--config", str(self._default), "--start",
+        )  # fmt: skip
+        told = {"STORMCAST_CONTROL_TOKEN": TOKEN, "STORMCAST_BIND_ADDR": address_of(number)}
+        told["STORMCAST_CLUSTER"] = f"default-{self._folder.name}"
+        self.keepers.append(Process(words, self._folder, f"keeper-{number}", environment(told)))
+
+    def _port(self, number: int) -> int:
+        found = re.search(r"listens on http://127\.0\.0\.1:(\d+)", self.keepers[number].tail(1000))
+        return int(found[1]) if found else 0
+
+    def logs(self) -> str:
+        return "\n".join(keeper.tail(30) for keeper in self.keepers)
+
+    def keeper(self, number: int, target: str = "/state") -> Any:  # noqa: ANN401 as answered
+        """What a keeper says of itself."""
+        return self._to_keeper(number, "GET", target, None, TOKEN, 5.0).value()
+
+    # -- The API server --------------------------------------------------------------------------
+
+    def request(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float
+    ) -> Reply:
+        resource = next((word for word in ("proxy", "secrets", "pods") if word in path), "")
+        if resource in self.refused:
+            return _status(403, self.refused[resource])
+        if proxied := _PROXY.fullmatch(path):
+            _namespace, pod, port, target = proxied.groups()
+            return self._proxy(pod, int(port), method, target, body, headers, timeout)
+        if "/secrets/" in path:
+            name = path.rpartition("/")[2]
+            if name != f"{self.release}-stormcast-token":
+                return _status(404, f'secrets "{name}" not found')
+            return _json({"data": {"token": base64.b64encode(TOKEN.encode()).decode()}})
+        wanted = dict(pair.split("=") for pair in unquote(path.partition("=")[2]).split(","))
+        is_ours = wanted.get("app.kubernetes.io/instance", self.release) == self.release
+        pods = [self._pod(number) for number in range(len(self.agents))]
+        return _json({"kind": "PodList", "items": pods if is_ours else []})
+
+    def _pod(self, number: int) -> dict[str, Any]:
+        running = {
+            "phase": "Running",
+            "podIP": address_of(number),
+            "podIPs": [{"ip": address_of(number)}],
+            "containerStatuses": [{"name": "member", "state": {"running": {}}}],
+        }
+        port = self._ports[number] if self._ports else 7801
+        return {
+            "metadata": {
+                "name": f"{self.release}-stormcast-{number}",
+                "labels": {"app.kubernetes.io/instance": self.release},
+            },
+            "spec": {
+                "initContainers": [
+                    {"name": "agent", "ports": [{"name": "agent", "containerPort": _AGENT_PORT}]}
+                ],
+                "containers": [
+                    {"name": "member", "ports": [{"name": "keeper", "containerPort": port}]}
+                ],
+                "volumes": [
+                    {"name": "token", "secret": {"secretName": f"{self.release}-stormcast-token"}}
+                ],
+            },
+            "status": self.troubles.get(number, running),
+        }
+
+    def _proxy(
+        self,
+        pod: str,
+        port: int,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
+    ) -> Reply:
+        number = int(pod.rpartition("-")[2])
+        token = headers.get("X-Stormcast-Token", "")
+        if port == _AGENT_PORT:
+            assert token == TOKEN
+            status, value = self.agents[number].answer(target, json.loads(body or b"{}"))
+            return _json(value, status)
+        return self._to_keeper(number, method, target, body, token, timeout)
+
+    def _to_keeper(
+        self,
+        number: int,
+        method: str,
+        target: str,
+        body: bytes | None,
+        token: str,
+        timeout: float,
+    ) -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", self._ports[number], timeout=timeout)
+        try:
+            connection.request(method, target, body, {"X-Stormcast-Token": token})
+            answer = connection.getresponse()
+            return Reply(answer.status, answer.getheader("Content-Type") or "", answer.read())
+        except OSError as error:
+            return _status(503, f"error trying to reach service: {error}")
+        finally:
+            connection.close()
+
+
+class ShutDoor:
+    """A way to nobody."""
+
+    host = "https://nowhere:6443"
+
+    def request(self, *_args: object) -> Reply:
+        raise UnreachableError("connection refused")
+
+
+def _json(value: object, status: int = 200) -> Reply:
+    return Reply(status, "application/json", json.dumps(value).encode())
+
+
+def _status(code: int, message: str) -> Reply:
+    return _json({"kind": "Status", "code": code, "message": message}, code)

@@ -1,0 +1,234 @@
+"""The Kubernetes backend before an API server in memory: real keepers and members on loopback, in
+pods that are none. What real pods add is shown in tests/kubernetes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.backends.base import BackendError, ClusterPlan, MemberError, MemberPlan
+from chaos.backends.kubernetes import KubernetesBackend
+from chaos.backends.netns.process import until
+from chaos.faults import Partition
+from chaos.network_state import NetworkState, parse_state
+from chaos.oracles.verdict import Verdict
+from chaos.runner import judge_run
+from chaos.scenario import parse_scenario
+from chaos.session import play
+from tests.helpers.pods import FakeCluster, ShutDoor, address_of
+
+pytestmark = pytest.mark.slow
+
+NAMES = ("n0", "n1", "n2")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
+    with FakeCluster(tmp_path, 3) as made:
+        yield made
+
+
+def plan(folder: Path, names: tuple[str, ...] = NAMES, **config: Any) -> ClusterPlan:  # noqa: ANN401
+    told = {"cluster": f"run-{folder.name}", "stack": "udp", "timing": "fast", **config}
+    members = tuple(MemberPlan(name=name, config=told) for name in names)
+    return ClusterPlan(run=f"run-{folder.name}", members=members, folder=folder / "run")
+
+
+@pytest.fixture
+def backend(cluster: FakeCluster) -> Iterator[KubernetesBackend]:
+    made = KubernetesBackend(door=cluster)
+    yield made
+    made.close()
+
+
+def wait_for_view(backend: KubernetesBackend, *names: str) -> None:
+    def is_one() -> bool:
+        for name in names:
+            try:
+                view = backend.ask(name, "GET", "/state")["view"]
+            except MemberError:
+                return False
+            if view is None or len(view["members"]) != len(names):
+                return False
+        return True
+
+    assert backend.wait(30.0, is_one), "one view"
+
+
+def test_members_of_a_run_take_the_place_of_the_pods_own_and_go_again(
+    cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    until(lambda: all(cluster.keeper(n)["alive"] for n in range(3)), 10.0, cluster.logs)
+    backend.open(plan(tmp_path))
+    assert not any(backend.is_alive(name) for name in NAMES)
+    for name in NAMES:
+        backend.start(name)
+    wait_for_view(backend, *NAMES)
+    assert backend.ask("n1", "GET", "/state")["where"] == f"{address_of(1)}[7800]"
+
+    backend.kill("n2")
+    assert not backend.is_alive("n2")
+    with pytest.raises(MemberError, match="no member runs"):
+        backend.ask("n2", "GET", "/state")
+    backend.start("n2")
+    wait_for_view(backend, *NAMES)
+    backend.stop("n0")
+    backend.wait(10.0, lambda: not backend.is_alive("n0"))
+    wait_for_view(backend, "n1", "n2")
+    backend.restart("n1")
+    wait_for_view(backend, "n1", "n2")
+
+    backend.freeze()
+    with pytest.raises(MemberError, match="paused"):
+        backend.ask("n1", "GET", "/state")
+    traces = backend.collect()
+    assert sorted(label.rpartition("-")[0] for label in traces) == ["n0", "n1", "n1", "n2", "n2"]
+    assert "n0: left" in (tmp_path / "run" / "n0" / "n0-1.log").read_text()
+    backend.close()
+    for number in range(3):
+        until(lambda n=number: cluster.keeper(n)["alive"], 10.0, cluster.logs)  # type: ignore[misc]
+        assert cluster.keeper(number)["default"]
+        assert cluster.keeper(number)["run"] == ""
+
+
+def test_a_pause_is_renewed_by_itself_and_ends_when_nobody_does(
+    cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    backend.open(plan(tmp_path))
+    backend.start("n0")
+    wait_for_view(backend, "n0")
+    backend.pause("n0")
+    backend.wait(5.0)
+    assert cluster.keeper(0)["paused"], "longer than a lease"
+    backend.resume("n0")
+    wait_for_view(backend, "n0")
+    backend.pause("n0")
+    # As if whoever pauses it were gone.
+    cluster.refused = {"proxy": "nobody"}
+    until(lambda: not cluster.keeper(0)["paused"], 6.0, cluster.logs)
+    with pytest.raises(BackendError, match="you may not"):
+        backend.wait(10.0)
+
+
+def test_the_network_is_made_in_all_pods_renewed_and_cleared(
+    cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    cluster.agents[1].bites = {"f1": {"n0 n1": 100}}  # Of an earlier run.
+    names = ("left", "mid", "right")
+    backend.open(plan(tmp_path, names))
+    fault = Partition(groups=(("left",), ("mid", "right")))
+    backend.apply(NetworkState(members=names, faults={"f1": fault}))
+    for number, agent in enumerate(cluster.agents):
+        state = parse_state(agent.states[-1])
+        assert state.members == NAMES, "agents go by the number of their pods"
+        assert state.places[f"n{number}"] == (address_of(number),)
+        assert state.faults["f1"] == Partition(groups=(("n0",), ("n1", "n2")))
+    backend.wait(2.5)
+    assert all(agent.renewals >= 2 for agent in cluster.agents)
+    cluster.agents[1].bites = {"f1": {"n0 n1": 107}}
+    assert backend.bites() == {"f1": {("left", "mid"): 7}}
+    backend.clear()
+    assert all(agent.until == 0.0 for agent in cluster.agents)
+
+
+def test_an_agent_that_was_started_anew_ends_the_run(
+    cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    """It knows nothing of what acted, and nothing acts any more: such a run proves nothing."""
+    backend.open(plan(tmp_path))
+    backend.apply(NetworkState(members=NAMES))
+    cluster.agents[2].answer = lambda *_asked: (200, {"lease": None})  # type: ignore[method-assign]
+    with pytest.raises(BackendError, match="agent of n2 was started anew"):
+        backend.wait(10.0)
+
+
+def test_a_keeper_that_was_started_anew_ends_the_run(
+    cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    backend.open(plan(tmp_path))
+    backend.start("n0")
+    os.kill(cluster.keepers[0].pid, signal.SIGKILL)
+    began = time.monotonic()
+    with pytest.raises(BackendError, match="keeper of n0 does not answer"):
+        backend.wait(30.0)
+    assert time.monotonic() - began < 15.0
+
+
+def test_two_runs_at_once_do_not_disturb_each_other(
+    cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    backend.open(plan(tmp_path))
+    backend.start("n0")
+    other = KubernetesBackend(door=cluster)
+    with pytest.raises(BackendError, match="has this member; wait for its end"):
+        other.open(plan(tmp_path))
+    other.close()
+    assert backend.is_alive("n0")
+
+
+def test_without_a_group_a_scenario_runs_on_it_and_holds(
+    backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    text = """\
+name: in-pods
+guarantees: [G1, G2, G3, G4]
+cluster: {members: 3}
+workload:
+  - {do: unicast, count: 100, rate: 100/s}
+timeline:
+  - {at: 300ms, do: pause, member: n1, for: 500ms}
+"""
+    scenario = parse_scenario(text)
+    record = play(scenario, 1, backend, tmp_path / "run")
+    judgement = judge_run(scenario, record)
+    assert judgement.verdict is Verdict.HOLDS, judgement.findings
+    assert record.delivered == 600
+
+
+# -- What cannot work ----------------------------------------------------------------------------
+
+
+def test_no_cluster_no_release_and_no_right_are_one_line_each(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    def refused(backend: KubernetesBackend, names: tuple[str, ...] = NAMES) -> str:
+        with pytest.raises(BackendError) as caught:
+            backend.open(plan(tmp_path, names))
+        text = str(caught.value)
+        assert "\n" not in text
+        return text
+
+    assert "KUBECONFIG" in refused(KubernetesBackend(door=ShutDoor()))
+    missing = KubernetesBackend(door=cluster, release="prod")
+    assert "there is demo" in refused(missing)
+    five = ("n0", "n1", "n2", "n3", "n4")
+    assert "--set replicas=5" in refused(KubernetesBackend(door=cluster), five)
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    cluster.troubles[1] = {
+        "phase": "Pending",
+        "containerStatuses": [{"name": "member", "image": "x:1", "state": waiting}],
+    }
+    text = refused(KubernetesBackend(door=cluster))
+    assert "demo-stormcast-1" in text
+    assert "ImagePullBackOff, image x:1, no such image" in text
+    crashed = {
+        "waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"},
+    }
+    before = {"terminated": {"exitCode": 2, "reason": "Error", "message": "no stack tpc"}}
+    cluster.troubles[1]["containerStatuses"][0] |= {"state": crashed, "lastState": before}
+    text = refused(KubernetesBackend(door=cluster))
+    assert "CrashLoopBackOff" in text
+    assert "no stack tpc" in text
+    cluster.troubles.clear()
+    for resource, words in (("pods", "list pods"), ("secrets", "get secrets"),
+                            ("proxy", "create pods/proxy")):  # fmt: skip
+        cluster.refused = {resource: 'User "eve" cannot'}
+        text = refused(KubernetesBackend(door=cluster))
+        assert f"you may not {words} in namespace default" in text
+        assert "eve" in text
