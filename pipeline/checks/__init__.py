@@ -1,0 +1,1 @@
+"""The checks: of each guarantee the violations, as a DataFrame with the events that prove them."""

@@ -1,0 +1,133 @@
+"""C1, control traffic is bounded: syncs and requests are spaced, acks few, and then it is quiet."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipeline import words
+from pipeline.checks import c1_multicast, c1_requests, c1_resends
+from pipeline.promises import of_protocol, of_unicast, unhindered, with_promises
+from pipeline.ranges import with_last
+from pipeline.tables import Tables, is_multicast
+from pipeline.violations import event, plain, union, violations
+
+GUARANTEE: Final = "C1"
+TRAFFIC: Final = ("sent", "acked", "requested", "retransmitted", "sync")
+
+
+def control_traffic(tables: Tables) -> DataFrame:
+    """Control traffic beyond what the members' own settings promise."""
+    return union(
+        _hasty_syncs(tables),
+        *c1_requests.parts(tables),
+        *c1_resends.parts(tables),
+        *c1_multicast.parts(tables),
+        _not_quiet(tables),
+        _never_aged(tables),
+    )
+
+
+def _hasty_syncs(tables: Tables) -> DataFrame:
+    in_turn = Window.partitionBy("run", "short_id", "peer").orderBy("number")
+    syncs = tables.events.where((F.col("kind") == "sync") & ~is_multicast())
+    apart = F.col("time") - F.col("before.time")
+    found = with_promises(
+        syncs.withColumn("before", F.lag(F.struct("number", "time")).over(in_turn)),
+        tables,
+        "short_id",
+    ).where(apart < of_unicast("sync_spacing") - words.EPSILON)
+    return violations(
+        found,
+        GUARANTEE,
+        time="time",
+        detail=F.format_string(
+            "two syncs %.6fs apart: the spacing is %ss", apart, plain(of_unicast("sync_spacing"))
+        ),
+        witness=[event("short_id", "before.number"), event("short_id", "number")],
+    )
+
+
+def _not_quiet(tables: Tables) -> DataFrame:
+    """Traffic with a living peer after everything has had its time to settle (P-03).
+
+    A view that comes later, as a merge does after the network healed, has windows opened and filled
+    again: the time runs from there.
+    """
+    living = tables.members.where("lives").select("run", F.col("short_id").alias("peer"))
+    crowd = tables.members.groupBy("run").agg(F.sum(F.col("lives").cast("int")).alias("living"))
+    changes = tables.views.groupBy("run").agg(F.max("time").alias("changed"))
+    calm = (
+        tables.runs.join(changes, "run", how="left")
+        .join(crowd, "run", how="left")
+        .select(
+            "run", F.greatest("quiet", F.coalesce("changed", F.lit(0.0))).alias("calm"), "living"
+        )
+    )
+    late = (
+        tables.events.where(F.col("kind").isin(*TRAFFIC))
+        .join(F.broadcast(calm), "run", how="inner")
+        .where(F.col("time") > F.col("calm") + words.EPSILON)
+    )
+    promised = with_promises(late, tables, "short_id").withColumn(
+        "within", of_protocol("quiet_within")
+    )
+    loud = promised.where(F.col("time") > F.col("calm") + words.EPSILON + F.col("within"))
+    others = F.col("living") - (F.col("ended") == words.INFINITY).cast("int")
+    to_group = loud.where((F.col("peer") == words.GROUP) & (others > 0))
+    to_one = loud.join(F.broadcast(living), ["run", "peer"], how="left_semi")
+    return violations(
+        to_group.unionByName(to_one),
+        GUARANTEE,
+        time="time",
+        detail=F.format_string(
+            "not quiet %.3fs after the last fault, send and view: the bound is %ss",
+            F.col("time") - F.col("calm"),
+            plain("within"),
+        ),
+        witness=[event("short_id", "number")],
+    )
+
+
+def _never_aged(tables: Tables) -> DataFrame:
+    """Messages resent to a member that is gone, and in no view, longer than connections age."""
+    resent = tables.events.where((F.col("kind") == "retransmitted") & ~is_multicast())
+    ends = tables.members.select(
+        "run", F.col("short_id").alias("peer"), F.col("ended").alias("end")
+    )
+    # Whoever left no trace was never there.
+    gone = F.greatest(F.coalesce("end", F.lit(0.0)), F.lit(0.0))
+    allowed = of_unicast("age_within") + of_unicast("quiet_within")
+    late = (
+        with_promises(
+            resent.join(F.broadcast(ends), ["run", "peer"], how="left"), tables, "short_id"
+        )
+        .withColumn("gone", gone)
+        .where(F.col("time") > F.col("gone") + allowed)
+        .withColumn("at", F.col("number"))
+    )
+    marks = tables.events.where(F.col("kind") == "view").select(
+        "run",
+        "short_id",
+        F.col("number").alias("at"),
+        F.col("number").alias("turn"),
+        F.struct("text").alias("held"),
+    )
+    name = F.lower(F.lpad(F.hex("peer"), 8, "0"))
+    is_in_view = F.coalesce(F.contains(F.col("held.text"), name), F.lit(False))
+    alone = with_last(late, marks, ["run", "short_id"], "held").where(~is_in_view)
+    found = unhindered(alone, tables, "short_id", F.col("gone"), F.col("time"))
+    return violations(
+        found,
+        GUARANTEE,
+        time="time",
+        detail=F.format_string(
+            "a message was resent %.3fs after its receiver was gone: connections to nobody age in "
+            "%ss",
+            F.col("time") - F.col("gone"),
+            plain(of_unicast("age_within")),
+        ),
+        witness=[event("short_id", "number")],
+    )

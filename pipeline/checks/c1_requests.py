@@ -1,0 +1,233 @@
+"""C1, requests and acks: of bounded size, spaced, patient, few. Any window keeps these rules."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipeline import words
+from pipeline.promises import of_window, unhindered, with_promises
+from pipeline.tables import WINDOW, Tables
+from pipeline.violations import event, plain, violations
+
+GUARANTEE: Final = "C1"
+SPARE_ACKS: Final = 3
+"""Acks that no rate accounts for: of the opening, of the last message, at the removal."""
+_LOOKS: Final = (*WINDOW, "is_multicast", "joining")
+"""Within these, requests are spaced."""
+
+
+def parts(tables: Tables) -> list[DataFrame]:
+    """Requests and acks beyond what their receiver promises."""
+    requests = tables.keep(_requests(tables))
+    return [
+        _large(requests),
+        _asked_again(_same_ends(requests)),
+        _asked_again(_same_inside(requests)),
+        _impatient(tables, requests),
+        _many_acks(tables),
+    ]
+
+
+def _requests(tables: Tables) -> DataFrame:
+    """Requests with the bounds of their receiver, and the batch of the last seqno asked for."""
+    protocols = tables.windows.select(*WINDOW, "protocol")
+    requests = tables.placed.where(F.col("kind") == "requested").drop("protocol")
+    known = with_promises(requests, tables, "receiver").join(
+        F.broadcast(protocols), [*WINDOW], how="left"
+    )
+    is_joining = F.col("is_multicast") & (F.col("stream") == words.JOINING)
+    spacing = F.when(is_joining, of_window("join_spacing")).otherwise(of_window("request_spacing"))
+    return known.select(
+        *WINDOW,
+        "is_multicast",
+        is_joining.alias("joining"),
+        "number",
+        "time",
+        "lo",
+        "hi",
+        "count",
+        "batch",
+        "ended",
+        of_window("request_size").alias("size"),
+        spacing.alias("spacing"),
+        of_window("request_patience").alias("patience"),
+    )
+
+
+def _large(requests: DataFrame) -> DataFrame:
+    return violations(
+        requests.where(F.col("count") > F.col("size")),
+        GUARANTEE,
+        time="time",
+        detail=F.format_string("%d seqnos in one request: the limit is %.0f", "count", "size"),
+        witness=[event("receiver", "number")],
+    )
+
+
+def _same_ends(requests: DataFrame) -> DataFrame:
+    """Requests that begin or end where another did too little time before."""
+    ends = requests.withColumn("seqno", F.explode(F.array_distinct(F.array("lo", "hi"))))
+    by_seqno = Window.partitionBy(*_LOOKS, "seqno").orderBy("number")
+    before = F.lag(F.struct("number", "time")).over(by_seqno)
+    return ends.withColumn("before", before).where(_is_too_soon())
+
+
+def _same_inside(requests: DataFrame) -> DataFrame:
+    """Requests of which one, that asks for everything between its ends, holds an end of another.
+
+    Only those that are near in time meet: in buckets of one spacing, and the next ones.
+    """
+    spaced = requests.where(F.col("spacing") > 0).withColumn(
+        "bucket", F.floor(F.col("time") / F.col("spacing"))
+    )
+    is_full = (F.col("count") == F.col("hi") - F.col("lo") + 1) & (F.col("hi") > F.col("lo") + 1)
+    near = F.explode(F.array(F.col("bucket") - 1, F.col("bucket"), F.col("bucket") + 1))
+    this = F.struct("number", "time")
+    around = spaced.where(is_full).select(
+        *_LOOKS, "spacing", near.alias("bucket"), this.alias("outer"), "lo", "hi"
+    )
+    within = spaced.select(
+        *_LOOKS,
+        "bucket",
+        this.alias("inner"),
+        F.explode(F.array_distinct(F.array("lo", "hi"))).alias("seqno"),
+    )
+    is_inside = (F.col("lo") < F.col("seqno")) & (F.col("seqno") < F.col("hi"))
+    is_first = F.col("outer.number") < F.col("inner.number")
+    return (
+        around.join(within, [*_LOOKS, "bucket"], how="inner")
+        .where(is_inside & (F.col("outer.number") != F.col("inner.number")))
+        .withColumn("before", F.when(is_first, F.col("outer")).otherwise(F.col("inner")))
+        .withColumn("after", F.when(is_first, F.col("inner")).otherwise(F.col("outer")))
+        .withColumn("number", F.col("after.number"))
+        .withColumn("time", F.col("after.time"))
+        .where(_is_too_soon())
+        .dropDuplicates(["run", "receiver", "number"])
+    )
+
+
+def _is_too_soon() -> Column:
+    return F.col("time") - F.col("before.time") < F.col("spacing") - words.EPSILON
+
+
+def _asked_again(found: DataFrame) -> DataFrame:
+    return violations(
+        found,
+        GUARANTEE,
+        time="time",
+        detail=F.format_string(
+            "the same seqno was requested again after %.6fs: the spacing is %ss",
+            F.col("time") - F.col("before.time"),
+            plain("spacing"),
+        ),
+        witness=[event("receiver", "before.number"), event("receiver", "number")],
+    )
+
+
+def _impatient(tables: Tables, requests: DataFrame) -> DataFrame:
+    """Requests for what may simply be under way: the two-look rule (JGRP-1539)."""
+    after = F.col("time") - F.col("batch.time")
+    early = requests.where(
+        (F.col("patience") > 0) & ~F.col("joining") & (after < F.col("patience") - words.EPSILON)
+    )
+    # A grid tick that a pause delayed is followed by the next one sooner.
+    two_looks_ago = F.col("time") - 2 * F.col("patience")
+    return violations(
+        unhindered(early, tables, "receiver", two_looks_ago, F.col("time")),
+        GUARANTEE,
+        time="time",
+        detail=F.format_string(
+            "seqno %d was requested %.6fs after it was sent: two looks take %ss",
+            "hi",
+            after,
+            plain("patience"),
+        ),
+        witness=[event("sender", "batch.number"), event("receiver", "number")],
+    )
+
+
+def _many_acks(tables: Tables) -> DataFrame:
+    """An ack per threshold of messages, one per spacing of time, and a few at the ends."""
+    acking = with_promises(tables.windows.where(F.col("acks") > 0), tables, "receiver").join(
+        F.broadcast(tables.runs.select("run", F.col("end").alias("run_end"))), "run", how="inner"
+    )
+    bounded = (
+        acking.withColumn("threshold", of_window("ack_threshold"))
+        .withColumn("spacing", of_window("ack_spacing"))
+        .where((F.col("threshold") > 0) & (F.col("spacing") > 0))
+    )
+    removed_at = F.coalesce("removed.time", F.lit(words.INFINITY))
+    opened = F.col("opened.time")
+    start = F.when(F.col("is_multicast"), F.coalesce(opened, F.lit(0.0))).otherwise(
+        F.coalesce(F.least(opened, "first_ack"), "started")
+    )
+    start = F.when(opened.isNull() & ~F.col("is_multicast"), F.col("started")).otherwise(start)
+    lived = bounded.withColumn("life", F.least(removed_at, "ended", "run_end") - start)
+    # What was delivered is known already, and mostly enough.
+    suspicious = tables.keep(_over(lived.withColumn("messages", F.col("delivered"))))
+    many = _over(_with_received(tables, suspicious)).withColumn(
+        "rank", F.floor("allowed").cast("int") + 1
+    )
+    return _with_breaking_ack(tables, many)
+
+
+def _over(windows: DataFrame) -> DataFrame:
+    allowed = F.col("messages") / F.col("threshold") + F.col("life") / F.col("spacing") + SPARE_ACKS
+    return windows.withColumn("allowed", allowed).where(
+        F.col("acks") > F.col("allowed") + words.EPSILON
+    )
+
+
+def _with_received(tables: Tables, windows: DataFrame) -> DataFrame:
+    """With the messages that were sent to a window in its life: what waits behind a gap counts too,
+    and all that is known of it is that it was sent."""
+    sent = tables.sent.select(
+        "run",
+        "sender",
+        "lane",
+        "conn",
+        F.col("time").alias("sent_at"),
+        F.col("count").alias("messages"),
+    )
+    lane = F.when(F.col("is_multicast"), words.GROUP).otherwise(F.col("receiver"))
+    in_time = F.col("sent_at") <= F.coalesce("removed.time", F.lit(words.INFINITY))
+    received = (
+        windows.select(*WINDOW, lane.alias("lane"), "removed")
+        .join(sent, ["run", "sender", "lane", "conn"], how="inner")
+        .where(in_time)
+        .groupBy(*WINDOW)
+        .agg(F.sum("messages").alias("received"))
+    )
+    return windows.join(received, [*WINDOW], how="left").withColumn(
+        "messages", F.greatest("delivered", F.coalesce("received", F.lit(0)))
+    )
+
+
+def _with_breaking_ack(tables: Tables, many: DataFrame) -> DataFrame:
+    in_turn = Window.partitionBy(*WINDOW).orderBy("number")
+    acks = (
+        tables.receiving.where(F.col("kind") == "acked")
+        .select(*WINDOW, "number", "time")
+        .join(many.select(*WINDOW), [*WINDOW], how="left_semi")
+        .withColumn("rank", F.row_number().over(in_turn))
+        .withColumn("first_number", F.first("number").over(in_turn))
+    )
+    found = many.join(acks, [*WINDOW, "rank"], how="inner")
+    return violations(
+        found,
+        GUARANTEE,
+        time="time",
+        detail=F.format_string(
+            "%d acks for %d messages in %.3fs: one per %s messages and one per %ss allow %d",
+            "acks",
+            "delivered",
+            "life",
+            plain("threshold"),
+            plain("spacing"),
+            F.col("rank") - 1,
+        ),
+        witness=[event("receiver", "first_number"), event("receiver", "number")],
+    )

@@ -1,0 +1,259 @@
+"""C1, resends: a batch leaves again because somebody asked, or because a sender heard nothing.
+
+Requests, syncs and reports are each answered once per arrival, and a network may repeat a frame.
+What no one asked for is paced by silent looks: in a stretch of T seconds without progress there are
+at most log2(1 + T / least wait) of them while the wait doubles, and T / interval after that.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipeline import words
+from pipeline.promises import of_protocol, of_unicast, with_promises
+from pipeline.ranges import total_upto, with_last
+from pipeline.tables import LANE, Tables, is_multicast
+from pipeline.violations import event, violations
+
+GUARANTEE: Final = "C1"
+SPARE_RESENDS: Final = 2
+"""Looks that no stretch accounts for: the ones at its two ends."""
+_PAIR: Final = ("run", "sender", "receiver")
+
+
+def parts(tables: Tables) -> list[DataFrame]:
+    """Batches that were sent again more often than anything accounts for."""
+    return [_unicast(tables), _multicast(tables)]
+
+
+def _unicast(tables: Tables) -> DataFrame:
+    resent = tables.sending.where((F.col("kind") == "retransmitted") & ~F.col("is_multicast"))
+    often = (
+        resent.groupBy(*LANE, "lo")
+        .agg(F.count(F.lit(1)).alias("resends"))
+        .where(F.col("resends") > SPARE_RESENDS)
+    )
+    paced = tables.keep(_with_pace(tables, often))
+    silent = _with_silence(tables, paced)
+    pauses = (
+        tables.holds.where(F.col("do") == "pause")
+        .groupBy("run", F.col("short_id").alias("sender"))
+        .agg(F.count(F.lit(1)).alias("pauses"))
+    )
+    unasked = SPARE_RESENDS + F.coalesce("pauses", F.lit(0)) + F.col("silent")
+    suspicious = tables.keep(
+        silent.join(F.broadcast(pauses), ["run", "sender"], how="left")
+        .withColumn("allowed", unasked)
+        .where(F.col("resends") > F.col("allowed"))
+    )
+    asked = _with_asked(tables, suspicious)
+    allowed = F.col("allowed") + F.col("most_copies") * F.col("asked")
+    too_often = (
+        asked.join(tables.runs.select("run", "most_copies"), "run", how="inner")
+        .withColumn("allowed", allowed)
+        .where(F.col("resends") > F.col("allowed") + words.EPSILON)
+        .withColumn("rank", F.least(F.floor("allowed").cast("int"), F.col("resends") - 1) + 1)
+    )
+    in_turn = Window.partitionBy(*LANE, "lo").orderBy("number")
+    ranked = resent.select(
+        *LANE,
+        "lo",
+        F.col("number").alias("breaking"),
+        F.col("time").alias("broke_at"),
+        F.row_number().over(in_turn).alias("rank"),
+    )
+    found = too_often.join(ranked, [*LANE, "lo", "rank"], how="inner")
+    return violations(
+        found,
+        GUARANTEE,
+        time="broke_at",
+        detail=F.format_string(
+            "seqnos %d..%d were sent again %d times: requests and silence allow %d",
+            "lo",
+            "batch.hi",
+            "resends",
+            F.floor("allowed"),
+        ),
+        witness=[event("sender", "batch.number"), event("sender", "breaking")],
+    )
+
+
+def _with_pace(tables: Tables, often: DataFrame) -> DataFrame:
+    """With the pace that the sender promises, and until when it could send at all."""
+    removals = tables.removed_entries.select(*LANE, F.col("time").alias("removed_at"))
+    within, spacing = of_unicast("resend_within"), of_unicast("request_spacing")
+    never = F.lit(words.INFINITY)
+    return (
+        with_promises(often, tables, "sender")
+        .where(within.isNotNull() & spacing.isNotNull())
+        .join(removals, [*LANE], how="left")
+        .join(tables.runs.select("run", "end"), "run", how="inner")
+        .select(
+            *LANE,
+            "lo",
+            "resends",
+            (within / 2).alias("interval"),
+            F.least(spacing, within / 2).alias("least"),
+            F.least("end", "ended", F.coalesce("removed_at", never)).alias("last"),
+        )
+    )
+
+
+def _looks(seconds: Column) -> Column:
+    """At most so many in a stretch without progress; none where two looks do not fit."""
+    least, interval = F.col("least"), F.col("interval")
+    at_most = F.log2(1 + F.greatest(seconds, F.lit(0.0)) / least) + seconds / interval
+    return F.when(seconds < least - words.EPSILON, 0.0).otherwise(at_most)
+
+
+def _with_silence(tables: Tables, paced: DataFrame) -> DataFrame:
+    """With `batch`, and how many silent looks fit between its sending and its purge."""
+    lanes = paced.select(*LANE, "interval", "least").distinct()
+    in_turn = Window.partitionBy(*LANE).orderBy("number")
+    upto = in_turn.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    pause = F.col("time") - F.lag("time").over(in_turn)
+    progress = tables.keep(
+        tables.sending.where(F.col("kind").isin("sent", "purged") & ~F.col("is_multicast"))
+        .join(lanes, [*LANE], how="inner")
+        .withColumn("pause", F.coalesce(pause, F.lit(0.0)))
+        .withColumn("looks", F.sum(_looks(F.col("pause"))).over(upto))
+    )
+    ends = progress.groupBy(*LANE).agg(
+        F.max_by(F.struct("time", "looks"), "number").alias("final"),
+        F.min_by("protocol", "number").alias("protocol"),
+    )
+    batches = progress.where(F.col("kind") == "sent").select(
+        *LANE, "lo", F.struct("number", "time", "hi", "looks").alias("batch")
+    )
+    purges = progress.where(F.col("kind") == "purged").select(
+        *LANE,
+        (-F.col("hi")).alias("at"),
+        (-F.col("number")).alias("turn"),
+        F.struct("time", "looks").alias("purge"),
+    )
+    told = (
+        paced.join(batches, [*LANE, "lo"], how="inner")
+        .join(ends, [*LANE], how="inner")
+        .withColumn("at", -F.col("batch.hi"))
+    )
+    was_purged = F.coalesce(F.col("purge.time") <= F.col("last"), F.lit(False))
+    since_batch = F.when(was_purged, F.col("purge.looks")).otherwise(
+        F.col("final.looks") + _looks(F.col("last") - F.col("final.time"))
+    ) - F.col("batch.looks")
+    until = F.when(was_purged, F.col("purge.time")).otherwise(F.col("last"))
+    # The first generation repeats whatever is old, progress or not.
+    of_age = _looks(until - F.col("batch.time"))
+    silent = F.when(F.col("protocol") == "UNICAST", of_age).otherwise(since_batch)
+    return with_last(told, purges, LANE, "purge").withColumn("silent", silent)
+
+
+def _with_asked(tables: Tables, batches: DataFrame) -> DataFrame:
+    """With the requests for a batch, and the syncs and reports that may be answered with it."""
+    connection = [*_PAIR, "conn"]
+    of_unicast_only = tables.receiving.where(~F.col("is_multicast"))
+    requests = of_unicast_only.where(F.col("kind") == "requested").withColumn("weight", F.lit(1))
+    reports = (
+        of_unicast_only.where((F.col("kind") == "acked") & (F.col("stream_word") == "STABLE"))
+        .groupBy(*connection)
+        .agg(F.count(F.lit(1)).alias("reports"))
+    )
+    syncs = tables.events.where((F.col("kind") == "sync") & ~is_multicast()).select(
+        "run",
+        F.col("peer").alias("sender"),
+        F.col("short_id").alias("receiver"),
+        (-F.col("time")).alias("at"),
+        F.col("number").alias("turn"),
+        F.lit(1).alias("weight"),
+    )
+    found = batches.withColumn("receiver", F.col("lane"))
+    found = _with_overlaps(found, requests, connection, "batch.hi", "lo")
+    found = total_upto(
+        found.withColumn("at", words.EPSILON - F.col("batch.time")), syncs, _PAIR, "syncs"
+    )
+    asked = F.col("requests") + F.col("syncs") + F.coalesce("reports", F.lit(0))
+    return found.join(reports, connection, how="left").withColumn("asked", asked)
+
+
+def _with_overlaps(
+    batches: DataFrame, requests: DataFrame, by: list[str], hi: str, lo: str
+) -> DataFrame:
+    """With the weight of all requests for any seqno of a batch: of those that begin before its end,
+    less those that end before its begin."""
+    begun = requests.select(*by, F.col("lo").alias("at"), F.col("number").alias("turn"), "weight")
+    over = requests.select(*by, F.col("hi").alias("at"), F.col("number").alias("turn"), "weight")
+    with_begun = total_upto(batches.withColumn("at", F.col(hi)), begun, by, "begun")
+    with_over = total_upto(with_begun.withColumn("at", F.col(lo) - 1), over, by, "over")
+    return with_over.withColumn("requests", F.col("begun") - F.col("over"))
+
+
+def _multicast(tables: Tables) -> DataFrame:
+    """Nobody repeats a multicast unasked, unless its settings say how often."""
+    repeats = tables.events.where((F.col("kind") == "retransmitted") & is_multicast()).select(
+        "run",
+        # Somebody else's are named by their sender.
+        F.when(F.col("conn") != 0, F.col("conn")).otherwise(F.col("short_id")).alias("sender"),
+        F.col("short_id").alias("by"),
+        "number",
+        "time",
+        "lo",
+    )
+    batch = F.struct("number", "hi").alias("batch")
+    batches = tables.groups.multicasts.select("run", "sender", "lo", "protocol", batch)
+    counted = (
+        repeats.groupBy("run", "sender", "lo")
+        .agg(F.count(F.lit(1)).alias("resends"))
+        .join(batches, ["run", "sender", "lo"], how="inner")
+    )
+    requests = _weighted_requests(tables)
+    asked = _with_overlaps(counted, requests, ["run", "sender"], "batch.hi", "lo")
+    tail = F.coalesce(of_protocol("tail_repeats"), F.lit(0.0))
+    too_often = (
+        with_promises(asked, tables, "sender")
+        .join(tables.runs.select("run", "most_copies"), "run", how="inner")
+        .withColumn("allowed", F.floor(F.col("most_copies") * F.col("requests") + tail))
+        .where(F.col("resends") > F.col("allowed"))
+        .withColumn("rank", (F.col("allowed") + 1).cast("int"))
+    )
+    in_turn = Window.partitionBy("run", "sender", "lo").orderBy("time", "by", "number")
+    ranked = repeats.select(
+        "run",
+        "sender",
+        "lo",
+        "by",
+        F.col("number").alias("breaking"),
+        F.col("time").alias("broke_at"),
+        F.row_number().over(in_turn).alias("rank"),
+    )
+    return violations(
+        too_often.join(ranked, ["run", "sender", "lo", "rank"], how="inner"),
+        GUARANTEE,
+        time="broke_at",
+        detail=F.format_string(
+            "multicasts %d..%d were sent again %d times: %d requests allow %d",
+            "lo",
+            "batch.hi",
+            "resends",
+            "requests",
+            "allowed",
+        ),
+        witness=[event("sender", "batch.number"), event("by", "breaking")],
+    )
+
+
+def _weighted_requests(tables: Tables) -> DataFrame:
+    """Requests for multicasts, each with how many members may answer it."""
+    asks_all = F.exists(
+        F.map_values("protocols"),
+        lambda settings: F.coalesce(settings["use_mcast_xmit_req"], F.lit(False)),
+    )
+    crowd = tables.members.groupBy("run").agg(F.count(F.lit(1)).alias("members"))
+    answers = tables.members.join(crowd, "run", how="inner").select(
+        "run",
+        F.col("short_id").alias("receiver"),
+        F.when(asks_all, F.col("members")).otherwise(1).alias("weight"),
+    )
+    requests = tables.receiving.where(F.col("is_multicast") & (F.col("kind") == "requested"))
+    return requests.join(F.broadcast(answers), ["run", "receiver"], how="inner")

@@ -1,0 +1,197 @@
+"""G3, FIFO: within a window deliveries ascend, with no step back and no skip; OOB is exempt."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipeline import words
+from pipeline.ranges import before_this, first_gaps, with_last
+from pipeline.tables import WINDOW, Tables
+from pipeline.violations import event, union, violations
+
+GUARANTEE: Final = "G3"
+_HOLE: Final = (*WINDOW, "number")
+
+
+def fifo(tables: Tables) -> DataFrame:
+    """Deliveries at or behind their predecessor, or beyond a seqno that nothing accounts for."""
+    in_order = tables.keep(_odd(_in_order(tables)))
+    return union(_steps_back(in_order), _skips(tables, in_order))
+
+
+def _odd(in_order: DataFrame) -> DataFrame:
+    """Those that are not next."""
+    return in_order.where(F.col("lo") != F.col("reached") + 1)
+
+
+def _is_oob() -> Column:
+    return F.col("flags").bitwiseAND(words.OOB) != 0
+
+
+def _in_order(tables: Tables) -> DataFrame:
+    """Deliveries in order, with `before`, the one before that reached highest, and `reached`: null
+    where a window of unicast begins, which is for G1 to judge. One on multicasts says where."""
+    windows = tables.windows.select(*WINDOW, "opened")
+    offset = F.coalesce("opened.lo", F.lit(0))
+    is_early = _is_oob() & (~F.col("is_multicast") | (F.col("lo") > offset))
+    upto_here = before_this(Window.partitionBy(*WINDOW).orderBy("number"))
+    # Of two that reached as high, the first did.
+    before = F.max(F.struct("hi", -F.col("number"))).over(upto_here)
+    reached = F.when(F.col("is_multicast"), F.greatest(F.coalesce("before.hi", offset), offset))
+    own_or_opened = (F.col("sender") == F.col("receiver")) | F.col("opened").isNotNull()
+    knows_start = F.col("before").isNotNull() | (F.col("is_multicast") & own_or_opened)
+    return (
+        tables.delivered.join(F.broadcast(windows), [*WINDOW], how="left")
+        .where(~is_early)
+        .withColumn("before", before)
+        .withColumn("offset", offset)
+        .withColumn("reached", F.coalesce(reached, F.col("before.hi")))
+        .withColumn("knows_start", knows_start)
+        .withColumn("previous", _previous())
+        .select(
+            *_HOLE,
+            "is_multicast",
+            "time",
+            "lo",
+            "hi",
+            "reached",
+            "offset",
+            "knows_start",
+            "previous",
+        )
+    )
+
+
+def _previous() -> Column:
+    """The number of the event before: a delivery, or the opening of the window."""
+    is_above = F.col("before.hi") > F.col("offset")
+    by_delivery = -F.col("before.col2")
+    return F.when(
+        F.col("is_multicast") & ~F.coalesce(is_above, F.lit(False)), F.col("opened.number")
+    ).otherwise(by_delivery)
+
+
+def _steps_back(in_order: DataFrame) -> DataFrame:
+    begins = F.format_string("its window begins after %d", "offset")
+    was_before = F.format_string("%d was before", "reached")
+    of_group = F.format_string(
+        "multicast %d was delivered, and %s",
+        "lo",
+        F.when(F.col("lo") <= F.col("offset"), begins).otherwise(was_before),
+    )
+    of_one = F.format_string("seqno %d was delivered after seqno %d", "lo", "reached")
+    return violations(
+        in_order.where(F.col("lo") <= F.col("reached")),
+        GUARANTEE,
+        time="time",
+        detail=F.when(F.col("is_multicast"), of_group).otherwise(of_one),
+        witness=[event("receiver", "previous"), event("receiver", "number")],
+    )
+
+
+def _skips(tables: Tables, in_order: DataFrame) -> DataFrame:
+    """Holes that nothing accounts for: neither early deliveries, nor seqnos given up aloud, nor
+    messages that were not meant for their own sender."""
+    is_hole = (F.col("lo") > F.col("reached") + 1) & F.col("knows_start")
+    holes = in_order.where(is_hole).select(
+        *_HOLE,
+        "time",
+        "is_multicast",
+        "previous",
+        "reached",
+        F.col("lo").alias("beyond"),
+        (F.col("reached") + 1).alias("first"),
+        (F.col("lo") - 1).alias("last"),
+    )
+    wanted = tables.keep(_above_what_was_given_up(tables, holes))
+    skipped = first_gaps(_within_holes(tables, wanted), wanted, _HOLE)
+    of_group = F.format_string(
+        "multicast %d was delivered after %d, and %d was not", "beyond", "reached", "gap"
+    )
+    of_one = F.format_string(
+        "seqno %d was delivered after seqno %d, and seqno %d was not", "beyond", "reached", "gap"
+    )
+    return violations(
+        skipped,
+        GUARANTEE,
+        time="time",
+        detail=F.when(F.col("is_multicast"), of_group).otherwise(of_one),
+        witness=[event("receiver", "previous"), event("receiver", "number")],
+    )
+
+
+def _above_what_was_given_up(tables: Tables, holes: DataFrame) -> DataFrame:
+    """Of each hole what was not given up aloud before: a skip gives up everything below it."""
+    by_time = (
+        Window.partitionBy(*WINDOW)
+        .orderBy("time", "number")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    skips = tables.receiving.where(F.col("kind") == "skipped").select(
+        *WINDOW,
+        F.col("time").alias("at"),
+        F.col("number").alias("turn"),
+        F.struct(F.max("hi").over(by_time).alias("hi")).alias("given_up"),
+    )
+    at = F.col("time") + F.when(F.col("is_multicast"), words.EPSILON).otherwise(0.0)
+    above = F.greatest(F.col("first"), F.coalesce(F.col("given_up.hi") + 1, F.col("first")))
+    return (
+        with_last(holes.withColumn("at", at), skips, WINDOW, "given_up")
+        .withColumn("first", above)
+        .where(F.col("first") <= F.col("last"))
+        .drop("given_up")
+    )
+
+
+def _within_holes(tables: Tables, holes: DataFrame) -> DataFrame:
+    """What accounts for a part of a hole, each with the first hole that it reaches into."""
+    # Nothing is early without a hole, but nearly nothing is: only windows with holes matter.
+    with_holes = holes.select(*WINDOW).distinct()
+    parts = _early(tables).unionByName(_muted(tables)).join(with_holes, [*WINDOW], how="left_semi")
+    marks = holes.select(
+        *WINDOW,
+        (-F.col("last")).alias("at"),
+        (-F.col("number")).alias("turn"),
+        F.struct("number", "first", "last").alias("hole"),
+    )
+    points = parts.withColumn("at", -F.col("lo")).withColumnRenamed("number", "part_number")
+    placed = with_last(points, marks, WINDOW, "hole")
+    is_within = F.col("hole.first") <= F.col("hi")
+    is_before = F.col("part_number") < F.col("hole.number")
+    return placed.where(is_within & is_before).select(
+        *WINDOW, F.col("hole.number").alias("number"), "lo", "hi"
+    )
+
+
+def _early(tables: Tables) -> DataFrame:
+    """What a window delivered out of band; of multicasts earlier windows of the receiver too, in
+    which a message keeps its place."""
+    oob = tables.delivered.where(_is_oob())
+    here = oob.select(*WINDOW, "number", "lo", "hi")
+    later = tables.windows.where("is_multicast").select(
+        "run", "sender", "receiver", F.col("epoch").alias("later")
+    )
+    before = (
+        oob.where(F.col("is_multicast") & F.col("is_genuine"))
+        .join(F.broadcast(later), ["run", "sender", "receiver"], how="inner")
+        .where(F.col("later") > F.col("epoch"))
+        .withColumn("epoch", F.col("later"))
+        .select(*WINDOW, "number", "lo", "hi")
+    )
+    return here.unionByName(before)
+
+
+def _muted(tables: Tables) -> DataFrame:
+    """What a member sent and did not want back, in its windows on itself."""
+    is_muted = F.col("flags").bitwiseAND(words.DONT_LOOPBACK) != 0
+    is_to_self = F.col("is_multicast") | (F.col("sender") == F.col("lane"))
+    own = tables.windows.where(F.col("sender") == F.col("receiver")).select(*WINDOW, "is_multicast")
+    return (
+        tables.sent.where(is_muted & is_to_self)
+        .select("run", "sender", "conn", "is_multicast", "lo", "hi")
+        .join(F.broadcast(own), ["run", "sender", "conn", "is_multicast"], how="inner")
+        .select(*WINDOW, F.lit(-1).cast("bigint").alias("number"), "lo", "hi")
+    )

@@ -1,0 +1,163 @@
+"""`stormcast verify`: questions in, verdicts, tables and reports out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from pipeline import session
+from pipeline.questions import CannotError, Question, VerifyError
+from pipeline.report.writing import write_report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.load import TraceFile
+    from pipeline.tables import Tables
+    from pipeline.verdict import Judgement
+
+VERIFY: Final = "verify"
+"""Where in a run's directory the verdict of Spark lies: the run's own is not touched."""
+VERDICT: Final = "verdict.json"
+METRICS: Final = "metrics.json"
+VIOLATIONS: Final = "violations"
+"""A directory of Parquet, all violations of a run."""
+
+
+class Exit(IntEnum):
+    """What the exit codes mean."""
+
+    HOLDS = 0
+    VIOLATED = 1
+    USAGE = 2
+    UNKNOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One run to verify."""
+
+    question: Question
+    directory: Path
+    """Of the run."""
+    apart: Path | None = None
+    """Where what is found is written, when not in the run's directory."""
+
+    @property
+    def out(self) -> Path:
+        return self.apart or self.directory / VERIFY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Some runs to verify, and how."""
+
+    tasks: Sequence[Task]
+    master: str = "local[*]"
+    as_json: bool = False
+    is_brief: bool = False
+    """Of runs that hold nothing is told."""
+
+    @property
+    def questions(self) -> list[Question]:
+        return [task.question for task in self.tasks]
+
+
+def say(text: str) -> None:
+    """Progress and refusals: results alone go to standard output."""
+    print(f"stormcast verify: {text}", file=sys.stderr, flush=True)
+
+
+def verify(order: Order) -> int:
+    """Verify some runs in one go; the exit code of the worst."""
+    try:
+        return _verify(order)
+    except CannotError as error:
+        say(str(error))
+        return Exit.UNKNOWN
+    except VerifyError as error:
+        say(str(error))
+        return Exit.USAGE
+
+
+def _verify(order: Order) -> int:
+    session.check_pyspark()
+    from pipeline import load  # noqa: PLC0415 it needs PySpark
+
+    # PySpark logs each exception that it raises, with the stack of the JVM.
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    files = {question.run: load.find(question.traces) for question in order.questions}
+    load.check_names(files)
+    rows = sum(trace.rows for traces in files.values() for trace in traces)
+    started = monotonic()
+    say(f"{len(files)} run{'s' * (len(files) > 1)}, {rows:,} events, Spark on {order.master}")
+    with session.spark_session(order.master, rows=rows) as spark:
+        judgements = _judge(spark, order, files)
+    say(f"done in {monotonic() - started:.0f}s")
+    _tell(order, judgements)
+    return exit_code(judgements)
+
+
+def _judge(spark: SparkSession, order: Order, files: dict[str, list[TraceFile]]) -> list[Judgement]:
+    from pipeline import load  # noqa: PLC0415 they need PySpark
+    from pipeline.tables import Tables  # noqa: PLC0415
+    from pipeline.verdict import Verifier  # noqa: PLC0415
+
+    say("reading the traces")
+    traces = [trace for some in files.values() for trace in some]
+    tables = Tables(load.read(spark, traces))
+    verifier = Verifier(tables, order.questions, say)
+    judgements = verifier.judge(load.defects(tables, files))
+    for task, judgement in zip(order.tasks, judgements, strict=True):
+        task.out.mkdir(parents=True, exist_ok=True)
+        (task.out / VERDICT).write_text(json.dumps(judgement.as_json(), indent=2) + "\n")
+        verifier.write_violations(judgement, task.out / VIOLATIONS)
+    _report(order, tables)
+    return judgements
+
+
+def _report(order: Order, tables: Tables) -> None:
+    """Measurements and report.html."""
+    from pipeline.measure import measure_runs  # noqa: PLC0415 it needs PySpark
+
+    say("measuring")
+    runs = [question.run for question in order.questions]
+    for run, metrics in measure_runs(tables.events, runs).items():
+        task = order.tasks[runs.index(run)]
+        metrics.write(task.out / METRICS)
+        write_report(task.directory, task.apart)
+
+
+def exit_code(judgements: Sequence[Judgement]) -> Exit:
+    """The code that says the worst of some verdicts."""
+    worst = max((judgement.verdict for judgement in judgements), default=None)
+    by_name = {"holds": Exit.HOLDS, "unknown": Exit.UNKNOWN, "violated": Exit.VIOLATED}
+    return by_name[str(worst)] if worst is not None else Exit.UNKNOWN
+
+
+def _tell(order: Order, judgements: Sequence[Judgement]) -> None:
+    """The results, one JSON object per run and line, or in words."""
+    for task, judgement in zip(order.tasks, judgements, strict=True):
+        if order.as_json:
+            print(json.dumps(judgement.as_json()))
+        elif not order.is_brief or str(judgement.verdict) != "holds":
+            print(_in_words(judgement, task.out))
+
+
+def _in_words(judgement: Judgement, out: Path) -> str:
+    lines = [f"{judgement.question.run}: {judgement.verdict}"]
+    for finding in judgement.findings:
+        by = "" if finding.by == "spark" else "  (when it ran)"
+        lines.append(f"{finding.guarantee:<4}{finding.verdict!s:<9} {finding.detail}{by}")
+        lines += (f"      {event}" for event in finding.witness)
+    if judgement.not_judged:
+        lines.append(f"not judged here: {' '.join(judgement.not_judged)}")
+    lines.append(f"written to {out}")
+    return "\n".join(lines)

@@ -1,0 +1,353 @@
+"""All metrics of some runs, out of Spark and into one object each: what leaves is aggregated or
+thinned, and every question is asked once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame
+
+from pipeline import gather, metrics
+from pipeline.report import model
+from pipeline.report.model import Grid, Life, Mark, Metrics, Pair, Phase, Track, View, ViewSpan
+from pipeline.resync import one_view_at, resync_of
+from pipeline.rows import (
+    WHOLE,
+    BlockedRow,
+    Fault,
+    LatencyRow,
+    LifeRow,
+    Noted,
+    OfferRow,
+    PairRow,
+    PhaseRow,
+    ReturnRow,
+    Span,
+    TrafficRow,
+    ViewRow,
+)
+
+BINS: Final = 120
+"""Of the charts over time, about."""
+SEQUENCE_BINS: Final = 240
+SEQUENCES: Final = 12
+"""Sequence charts, of the pairs with most to tell."""
+FAULTS: Final = 48
+"""Faults that are measured one by one."""
+VIEWS: Final = 2_000
+"""Installations of views that are shown."""
+TELL_APART: Final = 16
+"""Members up to which each one's deliveries are counted by sender."""
+SHOWN_AFTER: Final = 1.03
+"""How much longer than to the last thing that happened is shown."""
+
+Rows = Mapping[str, Sequence[tuple[Any, ...]]]
+"""Rows of aggregates by run."""
+
+
+class _Extent(NamedTuple):
+    """How far a run reaches, by its own clock."""
+
+    events: int
+    begin: float | None
+    first: float | None
+    last: float | None
+    busy: float | None
+
+    @property
+    def origin(self) -> float:
+        """When it began."""
+        return self.first or 0.0 if self.begin is None else self.begin
+
+    @property
+    def seconds(self) -> float:
+        return max(0.0, (self.last or 0.0) - self.origin)
+
+    @property
+    def shown(self) -> float:
+        """Seconds that charts show."""
+        busy = self.seconds if self.busy is None else self.busy - self.origin
+        return min(self.seconds, max(0.0, busy) * SHOWN_AFTER)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What is known of a run before anything around its faults is measured."""
+
+    run: str
+    extent: _Extent
+    marks: Mapping[str, float]
+    """When its phases began."""
+    faults: list[Fault]
+    names: dict[str, str]
+    """Of members, by label."""
+    shorts: dict[int, str]
+    """Labels by short id."""
+    lives: list[Life]
+    views: list[View]
+    view_spans: list[ViewSpan]
+    pairs: tuple[Pair, ...]
+
+    @property
+    def grid(self) -> Grid:
+        return gather.grid_of(self.extent.shown, BINS)
+
+    @property
+    def fine(self) -> Grid:
+        return gather.grid_of(self.extent.shown, SEQUENCE_BINS)
+
+    @property
+    def measured(self) -> list[Fault]:
+        """The faults that are measured one by one."""
+        return self.faults[:FAULTS]
+
+    @property
+    def spans(self) -> list[Span]:
+        return gather.spans_of(self.measured, self.extent.seconds)
+
+
+def measure(events: DataFrame, run: str) -> Metrics:
+    """Measure one run; of several it is cheaper to measure them together."""
+    return measure_runs(events, [run])[run]
+
+
+def measure_runs(events: DataFrame, runs: Sequence[str]) -> dict[str, Metrics]:
+    """Measure runs: rows of docs/trace-format.md, on one clock (`tables.on_one_clock`)."""
+    extents = dict.fromkeys(runs, _Extent(0, None, None, None, None))
+    for row in metrics.extents(events).collect():
+        extents[row["run"]] = _Extent(*row[1:])
+    timed = metrics.since(events, _grids(events, extents)).persist()
+    delivered = metrics.deliveries(timed).persist()
+    try:
+        return _measured(timed, delivered, extents)
+    finally:
+        delivered.unpersist()
+        timed.unpersist()
+
+
+def chosen(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs whose sequence charts have most to tell: of each protocol in turn, those with most
+    repairs, then those with most traffic."""
+    by_protocol: dict[str, list[Pair]] = {}
+    for pair in sorted(pairs, key=lambda pair: (-pair.repaired, -pair.delivered)):
+        if pair.sender != pair.receiver and pair.delivered:
+            by_protocol.setdefault(pair.protocol, []).append(pair)
+    in_turn = zip_longest(*by_protocol.values())
+    return [pair for each in in_turn for pair in each if pair is not None][:SEQUENCES]
+
+
+def _grids(events: DataFrame, extents: Mapping[str, _Extent]) -> DataFrame:
+    """When each run began, and its bins."""
+    rows = [
+        (
+            run,
+            extent.origin,
+            gather.grid_of(extent.shown, BINS).width,
+            gather.grid_of(extent.shown, SEQUENCE_BINS).width,
+        )
+        for run, extent in extents.items()
+    ]
+    return _small(events, rows, "run string, origin double, width double, fine_width double")
+
+
+def _measured(
+    events: DataFrame, delivered: DataFrame, extents: Mapping[str, _Extent]
+) -> dict[str, Metrics]:
+    told = list(_tell(events, extents))
+    traffic = _collect(metrics.traffic(events))
+    latencies = _collect(metrics.latencies(delivered))
+    phases = _phases(events, told)
+    resyncs = _resyncs(events, delivered, told)
+    sequences = _sequences(events, told)
+    return {
+        each.run: _assembled(
+            each,
+            [TrafficRow._make(row) for row in traffic.get(each.run, ())],
+            [LatencyRow._make(row) for row in latencies.get(each.run, ())],
+            phases[each.run],
+            resyncs[each.run],
+            sequences[each.run],
+        )
+        for each in told
+    }
+
+
+def _assembled(
+    told: _Told,
+    cube: list[TrafficRow],
+    latencies: list[LatencyRow],
+    phases: Mapping[tuple[str, str], Phase],
+    resyncs: Mapping[str, model.Resync],
+    sequences: tuple[model.Sequence, ...],
+) -> Metrics:
+    names, grid, seconds = told.names, told.grid, told.extent.seconds
+    latency, latency_whole, untimed = gather.latency_bins(latencies)
+    by_sender = len(set(names.values())) <= TELL_APART
+    return Metrics(
+        schema=model.SCHEMA,
+        run=told.run,
+        seconds=seconds,
+        events=told.extent.events,
+        quiet=told.marks.get("quiet"),
+        grid=grid,
+        sequence_grid=told.fine,
+        lives=tuple(told.lives),
+        whole=replace(phases[WHOLE, "during"], seconds=seconds),
+        faults=tuple(
+            gather.window_of(fault, told.shorts, names, phases, resyncs.get(fault.key))
+            for fault in told.faults
+        ),
+        sent=gather.flows_of(cube, "sent", names, grid, (True, False)),
+        heard=gather.flows_of(cube, "delivered", names, grid, (by_sender, True)),
+        resent=_total(gather.flows_of(cube, "retransmitted", names, grid, (False, False))),
+        requested=_total(gather.flows_of(cube, "requested", names, grid, (False, False))),
+        latency=tuple(latency),
+        latency_whole=latency_whole,
+        untimed=untimed,
+        views=tuple(told.views),
+        view_spans=tuple(told.view_spans),
+        pairs=told.pairs,
+        sequences=sequences,
+    )
+
+
+def _tell(events: DataFrame, extents: Mapping[str, _Extent]) -> Iterator[_Told]:
+    """Who took part, what was done, which views there were, who talked to whom."""
+    rig = _collect(metrics.noted(events))
+    people = _collect(metrics.lives(events))
+    installed = _collect(metrics.installed(events, VIEWS))
+    pairs = _collect(metrics.pairs(events))
+    for run, extent in extents.items():
+        noted = [Noted._make(row) for row in rig.get(run, ())]
+        lives = [LifeRow._make(row) for row in people.get(run, ())]
+        names = {row.label: row.name for row in lives}
+        shorts = {row.short: row.label for row in lives}
+        faults = gather.faults_of(noted)
+        view_rows = [ViewRow._make(row) for row in installed.get(run, ())]
+        views, view_spans = gather.views_of(view_rows, names, shorts)
+        yield _Told(
+            run=run,
+            extent=extent,
+            marks={each.text: each.at for each in noted if each.kind == "phase"},
+            faults=faults,
+            names=names,
+            shorts=shorts,
+            lives=gather.lives_of(lives, faults),
+            views=views,
+            view_spans=view_spans,
+            pairs=gather.pairs_of([PairRow._make(row) for row in pairs.get(run, ())], names),
+        )
+
+
+def _phases(events: DataFrame, told: Sequence[_Told]) -> dict[str, dict[tuple[str, str], Phase]]:
+    """What happened in each run, and before, during and after each of its faults."""
+    spans = _small(
+        events,
+        [(each.run, *span) for each in told for span in each.spans],
+        "run string, fault string, span string, start double, end double",
+    )
+    counted = _collect(metrics.phases(events, spans))
+    waited = _collect(metrics.blocked_within(metrics.blocked(events), spans))
+    return {
+        each.run: gather.phases_of(
+            each.spans,
+            [PhaseRow._make(row) for row in counted.get(each.run, ())],
+            [BlockedRow._make(row) for row in waited.get(each.run, ())],
+        )
+        for each in told
+    }
+
+
+def _resyncs(
+    events: DataFrame, delivered: DataFrame, told: Sequence[_Told]
+) -> dict[str, dict[str, model.Resync]]:
+    """Of each fault that ended: how the pairs and the group came back."""
+    healed = [
+        (each.run, fault.key, fault.end)
+        for each in told
+        for fault in each.measured
+        if fault.end is not None
+    ]
+    found: dict[str, dict[str, model.Resync]] = {each.run: {} for each in told}
+    if not healed:
+        return found
+    heals = _small(events, healed, "run string, fault string, healed double")
+    returns, offers = (
+        _collect(metrics.returns(delivered, heals)),
+        _collect(metrics.offers(events, heals)),
+    )
+    of_run = {each.run: each for each in told}
+    for run, key, at in healed:
+        each = of_run[run]
+        found[run][key] = resync_of(
+            at,
+            [row for row in map(ReturnRow._make, returns.get(run, ())) if row.fault == key],
+            [row for row in map(OfferRow._make, offers.get(run, ())) if row.fault == key],
+            each.names,
+            one_view_at(at, each.lives, each.views, each.view_spans),
+        )
+    return found
+
+
+def _sequences(events: DataFrame, told: Sequence[_Told]) -> dict[str, tuple[model.Sequence, ...]]:
+    """The sequence charts of some pairs of each run."""
+    pairs = {each.run: chosen(each.pairs) for each in told}
+    wanted = [(each.run, *pair) for each in told for pair in _by_label(each, pairs[each.run])]
+    if not wanted:
+        return {each.run: () for each in told}
+    frame = _small(events, wanted, "run string, protocol string, sender string, receiver string")
+    rows = _collect(metrics.sequences(events, frame))
+    return {
+        each.run: tuple(
+            model.Sequence(
+                sender=pair.sender,
+                receiver=pair.receiver,
+                protocol=pair.protocol,
+                tracks=_tracks(each, pair, rows.get(each.run, ())),
+            )
+            for pair in pairs[each.run]
+        )
+        for each in told
+    }
+
+
+def _by_label(told: _Told, pairs: Sequence[Pair]) -> Iterator[tuple[str, str, str]]:
+    """All incarnations of some pairs."""
+    for pair in pairs:
+        for sender, name in told.names.items():
+            for receiver, other in told.names.items():
+                if (name, other) == (pair.sender, pair.receiver):
+                    yield pair.protocol, sender, receiver
+
+
+def _tracks(told: _Told, wanted: Pair, rows: Sequence[tuple[Any, ...]]) -> tuple[Track, ...]:
+    tracks: dict[tuple[str, int], list[Mark]] = {}
+    for protocol, sender, receiver, kind, conn, at, lo, hi in sorted(rows):
+        pair = told.names[sender], told.names[receiver], protocol
+        is_shown = 0 <= at < told.fine.count
+        if is_shown and pair == (wanted.sender, wanted.receiver, wanted.protocol):
+            tracks.setdefault((kind, conn), []).append(Mark(bin=at, lo=lo, hi=hi))
+    return tuple(
+        Track(kind=kind, conn=conn, marks=tuple(sorted(marks, key=lambda mark: mark.bin)))
+        for (kind, conn), marks in sorted(tracks.items())
+    )
+
+
+def _total(flows: Sequence[model.Flow]) -> tuple[int, ...]:
+    return flows[0].messages if flows else ()
+
+
+def _collect(frame: DataFrame) -> Rows:
+    """Aggregates by run; `run` is their first column."""
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    for row in frame.collect():
+        rows.setdefault(row[0], []).append(tuple(row)[1:])
+    return rows
+
+
+def _small(like: DataFrame, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
+    """A table of what is known already."""
+    return like.sparkSession.createDataFrame(list(rows), schema)

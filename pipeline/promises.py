@@ -1,0 +1,58 @@
+"""What members promise in their settings, beside the rows that are held against it."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline import words
+from pipeline.tables import Tables
+
+
+def with_promises(rows: DataFrame, tables: Tables, member: str) -> DataFrame:
+    """The rows with what a member promises (`promised`, `protocols`) and when it ended."""
+    promises = tables.members.select(
+        "run", F.col("short_id").alias(member), "promised", "protocols", "started", "ended"
+    )
+    return rows.join(F.broadcast(promises), ["run", member], how="inner")
+
+
+def of_unicast(bound: str) -> Column:
+    """A bound of unicast; null: nothing is promised."""
+    return F.col("promised")[bound]
+
+
+def of_protocol(bound: str) -> Column:
+    """A bound of the protocol of the row; unicast speaks for what has no bounds."""
+    protocol = F.coalesce("protocol", F.lit("NONE"))
+    has_settings = F.coalesce(F.map_contains_key("protocols", protocol), F.lit(False))
+    is_unicast = protocol.isin("NONE", *words.UNICAST)
+    return F.when(has_settings, F.col("protocols")[protocol]["bounds"][bound]).when(
+        is_unicast, of_unicast(bound)
+    )
+
+
+def of_window(bound: str) -> Column:
+    """A bound of a window: of unicast, or of its multicast protocol."""
+    return F.when(F.col("is_multicast"), of_protocol(bound)).otherwise(of_unicast(bound))
+
+
+def unhindered(
+    rows: DataFrame, tables: Tables, member: str, start: Column, end: Column
+) -> DataFrame:
+    """Rows whose member was neither paused, stalled nor gone at any time of `start..end`. They have
+    its end as `ended`, and are identified by `run`, the member and `number`."""
+    key = ["run", member, "number"]
+    lived = rows.where(F.col("ended") > end)
+    spans = tables.holds.select(
+        "run",
+        F.col("short_id").alias(member),
+        F.col("start").alias("hold_start"),
+        F.col("end").alias("hold_end"),
+    )
+    hindered = (
+        lived.join(F.broadcast(spans), ["run", member], how="inner")
+        .where((F.col("hold_start") <= end) & (F.col("hold_end") >= start))
+        .select(*key)
+    )
+    return lived.join(hindered, key, how="left_anti")

@@ -1,0 +1,58 @@
+"""What is asked of a run, and what is known of it besides its traces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class VerifyError(Exception):
+    """Why nothing can be verified; the text says what is wrong and what to do."""
+
+
+class CannotError(VerifyError):
+    """What this machine lacks to verify anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The most control traffic that a scenario accepts; None: not judged."""
+
+    acks: float | None = None
+    """Acks per message."""
+    resends: float | None = None
+    """Messages sent again per message."""
+    syncs: int | None = None
+    requests: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A finding of the run's own verdict."""
+
+    guarantee: str
+    verdict: str
+    detail: str
+    witness: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One run, and what it is asked."""
+
+    run: str
+    """Its name in the traces; no two runs have the same."""
+    traces: Path
+    """The directory of its Parquet files."""
+    guarantees: tuple[str, ...] | None = None
+    """None: all that can be judged."""
+    budget: Budget | None = None
+    min_bites: int = 1
+    """Effects that each fault must have had."""
+    is_complete: bool = True
+    """Whether the workload came to its end; else what was under way might have arrived."""
+    own: tuple[Told, ...] = ()
+    """What was found when it ran."""
+    about: dict[str, Any] = field(default_factory=dict)
+    """What its verdict is to say of where it comes from."""

@@ -1,0 +1,92 @@
+"""Ranges of seqnos: what they cover together, without ever counting them one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
+
+def before_this(ordered: WindowSpec) -> WindowSpec:
+    """The rows before this one.
+
+    Frames always look back: Spark computes them as it goes, and anew for each row where they look
+    ahead. Who wants what follows sorts the other way round.
+    """
+    return ordered.rowsBetween(Window.unboundedPreceding, -1)
+
+
+def reached_before(ordered: WindowSpec) -> Column:
+    """The highest seqno of the ranges before this one; null before the first."""
+    return F.max("hi").over(before_this(ordered))
+
+
+def gaps(parts: DataFrame, wanted: DataFrame, by: Sequence[str]) -> DataFrame:
+    """What of `first..last` no part covers: one row per gap (`gap_lo`, `gap_hi`).
+
+    `parts` has `lo..hi`, `wanted` has `first..last`; both are keyed by `by`, `wanted` uniquely, and
+    its other columns are kept.
+    """
+    keys = list(by)
+    relevant = (
+        parts.select(*keys, "lo", "hi")
+        .join(wanted.select(*keys, "first", "last"), keys, how="inner")
+        .where((F.col("hi") >= F.col("first")) & (F.col("lo") <= F.col("last")))
+    )
+    in_order = Window.partitionBy(*keys).orderBy("lo", "hi")
+    nothing_yet = F.col("first") - 1
+    # The end is a part of its own: what lies between the last part and it is a gap like others.
+    end = F.col("last") + 1
+    ends = wanted.select(*keys, end.alias("lo"), end.alias("hi"), "first", "last")
+    so_far = F.greatest(F.coalesce(reached_before(in_order), nothing_yet), nothing_yet)
+    return (
+        relevant.unionByName(ends)
+        .withColumn("so_far", so_far)
+        .where(F.col("lo") > F.col("so_far") + 1)
+        .select(*keys, (F.col("so_far") + 1).alias("gap_lo"), (F.col("lo") - 1).alias("gap_hi"))
+        .join(wanted.drop("first", "last"), keys, how="inner")
+    )
+
+
+def first_gaps(parts: DataFrame, wanted: DataFrame, by: Sequence[str]) -> DataFrame:
+    """The first seqno that no part covers (`gap`), of each key that has one."""
+    keys = list(by)
+    return (
+        gaps(parts, wanted.select(*keys, "first", "last"), by)
+        .groupBy(*keys)
+        .agg(F.min("gap_lo").alias("gap"))
+        .join(wanted.drop("first", "last"), keys, how="inner")
+    )
+
+
+def with_last(points: DataFrame, marks: DataFrame, by: Sequence[str], name: str) -> DataFrame:
+    """Each point with the last mark at or before it, as column `name`; null where there is none.
+
+    Both have `at`, and marks have `turn`, which decides between those at one place. It takes one
+    sort. Who wants the first mark at or after a point negates both places.
+    """
+    upto = (
+        Window.partitionBy(*by)
+        .orderBy("at", "is_point", "turn")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    marks = marks.select(*by, "at", "turn", name)
+    return (
+        points.withColumn("is_point", F.lit(True))
+        .unionByName(marks.withColumn("is_point", F.lit(False)), allowMissingColumns=True)
+        .withColumn(name, F.last(name, True).over(upto))
+        .where(F.col("is_point"))
+        .drop("is_point", "at", "turn")
+    )
+
+
+def total_upto(points: DataFrame, marks: DataFrame, by: Sequence[str], name: str) -> DataFrame:
+    """Each point with the sum of the `weight` of all marks at or before it, as column `name`."""
+    so_far = (
+        Window.partitionBy(*by)
+        .orderBy("at", "turn")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    summed = marks.withColumn(name, F.struct(F.sum("weight").over(so_far).alias("sum")))
+    return with_last(points, summed, by, name).withColumn(name, F.coalesce(f"{name}.sum", F.lit(0)))

@@ -1,0 +1,41 @@
+"""`stormcast report`: reports again from what runs keep, without Spark."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+from pipeline.report.run_files import NotARun
+from pipeline.report.writing import write
+
+USAGE: Final = 2
+
+
+def report(argv: list[str]) -> int:
+    """`stormcast report RUN…`: write report.html, and one page for a directory of runs."""
+    parser = argparse.ArgumentParser(
+        prog="stormcast report",
+        description="Write report.html again from what runs keep, without Spark. What stormcast "
+        "verify has measured is shown. Exit 0 written, 2 usage.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "run", type=Path, nargs="+", help="a run directory, or a directory of run directories"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON value on stdout")
+    args = parser.parse_args(argv)
+    written: list[Path] = []
+    try:
+        for directory in args.run:
+            written += write(directory)
+    except (NotARun, OSError) as error:
+        print(f"stormcast: {error}", file=sys.stderr)
+        return USAGE
+    if args.json:
+        print(json.dumps({"reports": [str(path) for path in written]}))
+    else:
+        print(written[-1] if len(args.run) == 1 else "\n".join(map(str, written)))
+    return 0

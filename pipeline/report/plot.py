@@ -1,0 +1,194 @@
+"""What all charts over time share: one width, one axis, and faults as bands behind the marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from pipeline.report import quantities, scales
+from pipeline.report.markup import Markup, join, number, tag
+from pipeline.report.model import FaultWindow, Metrics
+from pipeline.report.scales import Linear
+
+COLOURS: Final = 8
+"""Members that have a colour of their own; the ninth has the first one's again."""
+AXIS: Final = 26.0
+"""Room for the ticks of time, below a chart."""
+PIXELS_PER_TICK: Final = 85.0
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """A chart is drawn once for each of these, so that its text is never scaled."""
+
+    name: str
+    pixels: float
+    left: float
+    right: float
+
+    @property
+    def plot(self) -> float:
+        return self.pixels - self.left - self.right
+
+
+WIDTHS: Final = (Width("wide", 880.0, 76.0, 12.0), Width("narrow", 400.0, 52.0, 10.0))
+
+
+@dataclass(frozen=True)
+class Plot:
+    """The plane of one chart over time."""
+
+    name: str
+    metrics: Metrics
+    width: Width
+    top: float
+    height: float
+    """Of the part in which marks are."""
+    has_bands: bool = True
+
+    @cached_property
+    def x(self) -> Linear:
+        """Time to pixels; the same in all charts of one width."""
+        end = self.metrics.grid.end
+        return Linear(0.0, end, self.width.left, self.width.pixels - self.width.right)
+
+    @property
+    def bottom(self) -> float:
+        return self.top + self.height
+
+    def svg(self, about: str, *marks: Markup | None) -> Markup:
+        """The chart: bands, marks, and the axis of time below."""
+        height = self.bottom + AXIS
+        return tag(
+            "svg",
+            tag("title", about),
+            self.bands() if self.has_bands else None,
+            *marks,
+            self.time_axis(),
+            tag("line", class_="cross", y1=self.top, y2=self.bottom, x1=0, x2=0),
+            xmlns="http://www.w3.org/2000/svg",
+            viewBox=f"0 0 {number(self.width.pixels)} {number(height)}",
+            class_=f"chart {self.width.name}",
+            role="img",
+            data_chart=self.name,
+            data_left=self.x.start,
+            data_right=self.x.end,
+            data_end=self.metrics.grid.end,
+        )
+
+    def bands(self) -> Markup:
+        """Faults: a band as long as they last, a line where they are over at once."""
+        return tag("g", *(self._band(fault) for fault in self.metrics.faults), class_="bands")
+
+    def _band(self, fault: FaultWindow) -> Markup:
+        start = self.x(fault.start)
+        if fault.is_over_at_once:
+            return tag("line", class_="instant", x1=start, x2=start, y1=self.top, y2=self.bottom)
+        end = self.x(self.metrics.seconds if fault.end is None else fault.end)
+        return tag("rect", class_="band", x=start, y=self.top, width=max(1.0, end - start),
+                   height=self.height)  # fmt: skip
+
+    def time_axis(self) -> Markup:
+        """Ticks of time."""
+        end = self.metrics.grid.end
+        marks = [
+            tag(
+                "text",
+                scales.time_label(at, end),
+                class_="tick",
+                x=self.x(at),
+                y=self.bottom + 17,
+                text_anchor="start" if not at else "middle",
+            )
+            for at in scales.time_ticks(end, int(self.width.plot / PIXELS_PER_TICK))
+            if at < end * 0.985 or not at
+        ]
+        base = tag("line", class_="base", x1=self.x.start, x2=self.x.end, y1=self.bottom,
+                   y2=self.bottom)  # fmt: skip
+        return join(base, *marks)
+
+    def value_axis(self, y: Linear, wanted: int = 3) -> Markup:
+        """Hairlines and their values."""
+        parts = []
+        for value in scales.ticks(y.high, wanted):
+            if value:
+                parts.append(self.hairline(y(value)))
+            parts.append(self.tick(y(value), quantities.significant(value)))
+        return join(*parts)
+
+    def hairline(self, at: float) -> Markup:
+        """A line across, which the eye need not see."""
+        return tag("line", class_="hair", x1=self.x.start, x2=self.x.end, y1=at, y2=at)
+
+    def tick(self, at: float, text: str) -> Markup:
+        """A value beside the axis."""
+        return tag("text", text, class_="tick", x=self.x.start - 8, y=at + 4, text_anchor="end")
+
+    def steps(self, values: Sequence[float], y: Linear) -> str:
+        """The path of values per bin: level within a bin."""
+        width = self.metrics.grid.width
+        path, before = [f"M{number(self.x(0.0))} {number(y(0.0))}"], None
+        for at, value in enumerate(values):
+            if value != before:
+                path.append(f"H{number(self.x(at * width))}V{number(y(value))}")
+                before = value
+        return "".join([*path, f"H{number(self.x.end)}"])
+
+    def closed(self, values: Sequence[float], y: Linear) -> str:
+        """The same as an area."""
+        return f"{self.steps(values, y)}V{number(y(0.0))}Z"
+
+    def between(self, lower: Sequence[float], upper: Sequence[float], y: Linear) -> str:
+        """The area between two paths, of the bins in which they differ."""
+        width, path = self.metrics.grid.width, []
+        for first, last in _runs([low != high for low, high in zip(lower, upper, strict=True)]):
+            over = _edge(range(first, last), upper, lambda at: self.x(at * width), y)
+            under = _edge(range(last - 1, first - 1, -1), lower,
+                          lambda at: self.x((at + 1) * width), y)  # fmt: skip
+            ends = number(self.x(last * width)), number(self.x(first * width))
+            path.append(f"M{over}H{ends[0]}L{under}H{ends[1]}Z")
+        return "".join(path)
+
+
+def _runs(wanted: Iterable[bool]) -> list[tuple[int, int]]:
+    """The stretches of what is wanted: first, and one after the last."""
+    runs: list[tuple[int, int]] = []
+    for at, is_wanted in enumerate(wanted):
+        if is_wanted and runs and runs[-1][1] == at:
+            runs[-1] = runs[-1][0], at + 1
+        elif is_wanted:
+            runs.append((at, at + 1))
+    return runs
+
+
+def _edge(
+    bins: Iterable[int], values: Sequence[float], x: Callable[[float], float], y: Linear
+) -> str:
+    path: list[str] = []
+    before = None
+    for at in bins:
+        if values[at] != before:
+            here = number(x(at)), number(y(values[at]))
+            path.append(f"{here[0]} {here[1]}" if before is None else f"H{here[0]}V{here[1]}")
+            before = values[at]
+    return "".join(path)
+
+
+def colour(names: Sequence[str], name: str) -> str:
+    """The class that gives a member its colour, in every chart."""
+    return f"m{names.index(name) % COLOURS}" if name in names else "nobody"
+
+
+def legend(width: Width, *entries: tuple[str, str], top: float = 14.0) -> Markup:
+    """Marks and their words, in one line that ends at the right."""
+    sizes = [len(text) * 5.9 + 38 for _class, text in entries]
+    at = width.pixels - width.right - sum(sizes) + 18
+    parts = []
+    for (class_, text), size in zip(entries, sizes, strict=True):
+        parts.append(tag("rect", class_=f"k-{class_}", x=at, y=top - 9, width=14.0, height=9.0,
+                         rx=1.5))  # fmt: skip
+        parts.append(tag("text", text, class_="label", x=at + 20, y=top))
+        at += size
+    return join(*parts)

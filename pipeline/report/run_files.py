@@ -1,0 +1,243 @@
+"""What a run directory holds for its report: read as it is, whoever wrote it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from pipeline.report.model import BadMetrics, Metrics, read_metrics
+
+HOLDS: Final = "holds"
+UNKNOWN: Final = "unknown"
+VIOLATED: Final = "violated"
+UNSUPPORTED: Final = "unsupported"
+WORST_FIRST: Final = (VIOLATED, UNKNOWN, UNSUPPORTED, HOLDS)
+RUN: Final = "run"
+"""What a finding is about when the run as a whole proves nothing."""
+SPARK: Final = "spark"
+"""Who has found what Spark found."""
+VERIFY: Final = "verify"
+"""Where in a run directory `stormcast verify` leaves its verdict and its numbers."""
+REPORT: Final = "report.html"
+NO_GROUP: Final = "unicast-only"
+WITHOUT_GROUP: Final = (NO_GROUP, "unicast-museum")
+"""Stacks whose members know each other, and form no group."""
+
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The fast one, where there is a compiled one."""
+
+
+class NotARun(Exception):
+    """A directory without a verdict; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one guarantee, and the few events that prove it."""
+
+    guarantee: str
+    verdict: str
+    detail: str
+    witness: tuple[str, ...] = ()
+    is_of_run: bool = False
+    """Said by the run itself when it ended, and only repeated by Spark."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A verdict.json: what `stormcast run --json` and `stormcast verify --json` say."""
+
+    scenario: str
+    verdict: str
+    guarantees: Mapping[str, str]
+    findings: tuple[Finding, ...]
+    seed: int | None = None
+    fate: str = "xxh3"
+    backend: str = "sim"
+    messages: int | None = None
+    delivered: int | None = None
+    events: int | None = None
+    seconds: float | None = None
+    bites: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
+    """Why it is unsupported."""
+    notes: tuple[str, ...] = ()
+    not_judged: tuple[str, ...] = ()
+    """Guarantees that were asked for, and judged by nobody."""
+
+    def findings_worst_first(self) -> list[Finding]:
+        """What matters most comes first, and what is about the run as a whole before all else."""
+        return sorted(
+            self.findings,
+            key=lambda finding: (rank(finding.verdict), finding.guarantee != RUN),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A run directory, as far as a report needs it."""
+
+    directory: str
+    """As the user named it."""
+    verdict: Verdict
+    is_verified: bool
+    """Whether the verdict is that of Spark."""
+    second: Verdict | None
+    """What the oracles said when it ran, where Spark has judged it, too."""
+    metrics: Metrics | None
+    no_metrics: str
+    """Why there are none."""
+    scenario: str = ""
+    """The file."""
+    about: str = ""
+    """The scenario in a sentence."""
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    """What the scenario says of stack, protocol and clock."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_group(self) -> bool:
+        """Whether its members form a group."""
+        return str(self.cluster.get("stack") or NO_GROUP) not in WITHOUT_GROUP
+
+    @property
+    def protocol(self) -> str:
+        """The stack, or the generation of unicast where members form no group."""
+        stack, unicast = self.cluster.get("stack"), self.cluster.get("unicast")
+        if not self.is_group:
+            return str(unicast or "UNICAST3")
+        return f"{stack} with {unicast}" if unicast else str(stack)
+
+    @property
+    def timing(self) -> str:
+        """Its clock."""
+        return str(self.cluster.get("timing") or "compatible")
+
+
+def read_run(directory: Path, verify: Path | None = None, *, has_metrics: bool = True) -> Kept:
+    """All of a run directory, or all but its metrics; NotARun if nobody has judged it.
+
+    What Spark has found lies in `verify`, by default within the directory.
+    """
+    verify = verify or directory / VERIFY
+    ran, verified = _verdict(directory / "verdict.json"), _verdict(verify / "verdict.json")
+    verdict = verified or ran
+    if verdict is None:
+        raise NotARun(
+            f"{directory} has no verdict.json: name a run directory, or a directory of them"
+        )
+    metrics, no_metrics = _metrics(verify / "metrics.json") if has_metrics else (None, "")
+    scenario = _text(directory / "scenario.yaml")
+    told = _yaml(scenario)
+    return Kept(
+        directory=str(directory),
+        verdict=verdict,
+        is_verified=verified is not None,
+        second=ran if verified is not None else None,
+        metrics=metrics,
+        no_metrics=no_metrics,
+        scenario=scenario,
+        about=str(told.get("about") or "").strip(),
+        cluster=_mapping(told.get("cluster")),
+        versions={
+            str(name): str(value)
+            for name, value in _mapping(_json(directory / "versions.json")).items()
+        },
+    )
+
+
+def rank(verdict: str) -> int:
+    """0 is the worst; what nobody knows is as bad as unknown."""
+    known = verdict if verdict in WORST_FIRST else UNKNOWN
+    return WORST_FIRST.index(known)
+
+
+def _verdict(path: Path) -> Verdict | None:
+    said = _mapping(_json(path))
+    if "verdict" not in said:
+        return None
+    findings = said.get("findings")
+    return Verdict(
+        scenario=str(said.get("scenario") or path.parent.name),
+        verdict=str(said["verdict"]),
+        guarantees={
+            str(key): str(value) for key, value in _mapping(said.get("guarantees")).items()
+        },
+        findings=tuple(
+            Finding(
+                str(one.get("guarantee", RUN)),
+                str(one.get("verdict", UNKNOWN)),
+                str(one.get("detail", "")),
+                _texts(one.get("witness")),
+                str(one.get("by") or SPARK) != SPARK,
+            )
+            for one in (map(_mapping, findings) if isinstance(findings, list) else ())
+        ),
+        seed=_whole(said.get("seed")),
+        fate=str(said.get("fate") or "xxh3"),
+        backend=str(said.get("backend") or "sim"),
+        messages=_whole(said.get("messages")),
+        delivered=_whole(said.get("delivered")),
+        events=_whole(said.get("events")),
+        seconds=_number(said.get("virtual_seconds", said.get("seconds"))),
+        bites={
+            str(fault): value
+            for fault, value in _mapping(said.get("faults")).items()
+            if isinstance(value, int)
+        },
+        reason=str(said.get("reason") or ""),
+        notes=_texts(said.get("notes")),
+        not_judged=_texts(said.get("not_judged")),
+    )
+
+
+def _metrics(path: Path) -> tuple[Metrics | None, str]:
+    if not path.exists():
+        return None, "Nothing was measured yet. Run stormcast verify on this directory."
+    try:
+        return read_metrics(path), ""
+    except BadMetrics as bad:
+        return None, str(bad)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _json(path: Path) -> object:
+    try:
+        return json.loads(_text(path) or "null")
+    except ValueError:
+        return None
+
+
+def _yaml(text: str) -> Mapping[str, Any]:
+    try:
+        return _mapping(yaml.load(text, _LOADER))  # noqa: S506 both loaders are safe ones
+    except yaml.YAMLError:
+        return {}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

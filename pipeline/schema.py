@@ -1,0 +1,60 @@
+"""The columns of a trace as Parquet: version 1 of the contract in docs/trace-format.md."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+SCHEMA_NAME: Final = "trace-events"
+SCHEMA_VERSION: Final = "1"
+"""Another version means other columns: it is refused, not guessed at."""
+
+TYPES: Final[dict[str, DataType]] = {
+    "string": StringType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "double": DoubleType(),
+    "timestamp[us, tz=UTC]": TimestampType(),
+}
+"""Spark's types by the names that the contract has for them."""
+
+COLUMNS: Final = (
+    ("run", "string"),
+    ("member", "string"),
+    ("name", "string"),
+    ("incarnation", "string"),
+    ("short_id", "int64"),
+    ("number", "int64"),
+    ("time", "double"),
+    ("wall_time", "timestamp[us, tz=UTC]"),
+    ("kind", "string"),
+    ("protocol", "string"),
+    ("stream", "int32"),
+    ("stream_word", "string"),
+    ("peer", "int64"),
+    ("peer_member", "string"),
+    ("conn", "int64"),
+    ("epoch", "int64"),
+    ("view", "int64"),
+    ("count", "int64"),
+    ("lo", "int64"),
+    ("hi", "int64"),
+    ("bytes", "int64"),
+    ("digest", "int64"),
+    ("trim", "int64"),
+    ("flags", "int32"),
+    ("text", "string"),
+)
+
+EVENTS: Final = StructType([StructField(name, TYPES[kind]) for name, kind in COLUMNS])
+"""One row per event."""

@@ -1,0 +1,147 @@
+"""A Spark session for one command: local unless told otherwise, quiet, in UTC, and away again."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+from pipeline.questions import CannotError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA: Final = 17
+"""What Spark 4 runs on, at least."""
+ROWS_PER_TASK: Final = 200_000
+"""A sort of so many rows fits into the memory of a task on a laptop."""
+SMALL: Final = 300_000
+"""Rows up to which making faster code takes longer than the slower code."""
+_LOGGING: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
+# What a check does wrong is told by its exception, once.
+logger.executor.name = org.apache.spark.executor
+logger.executor.level = off
+logger.scheduler.name = org.apache.spark.scheduler
+logger.scheduler.level = off
+logger.hooks.name = org.apache.spark.util.ShutdownHookManager
+logger.hooks.level = off
+"""
+
+
+def check_java() -> None:
+    """CannotError if there is no Java that Spark runs on."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    remedy = f"install one (apt-get install openjdk-{JAVA}-jre-headless), or set JAVA_HOME"
+    if java is None:
+        raise CannotError(f"verify needs a Java runtime, {JAVA} or newer: {remedy}")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    version = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    if version is None or int(version[1]) < JAVA:
+        is_now = f"{java} is {version[1]}" if version else f"{java} does not run"
+        raise CannotError(f"verify needs Java {JAVA} or newer, and {is_now}: {remedy}")
+
+
+def check_pyspark() -> None:
+    """CannotError if there is no PySpark."""
+    try:
+        import pyspark  # noqa: F401, PLC0415 only to see whether it is there
+    except ImportError:
+        raise CannotError("verify needs PySpark: pip install 'stormcast[verify]'") from None
+
+
+@contextmanager
+def spark_session(master: str, *, rows: int) -> Iterator[SparkSession]:
+    """Spark for a job over so many rows."""
+    check_pyspark()
+    check_java()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 only where it is there
+
+    with TemporaryDirectory(prefix="stormcast-verify-") as scratch:
+        logging = Path(scratch) / "log4j2.properties"
+        logging.write_text(_LOGGING)
+        builder = SparkSession.builder.appName("stormcast verify").master(master)
+        for key, value in settings(master, rows, scratch, logging).items():
+            builder = builder.config(key, value)
+        said = Path(scratch) / "stderr"
+        try:
+            with _stderr_in(said):
+                session = builder.getOrCreate()
+        except Exception as error:
+            raise CannotError(
+                f"Spark does not start on {master}: {_last_line(said, error)}"
+            ) from error
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+@contextmanager
+def _stderr_in(path: Path) -> Iterator[None]:
+    """Let the JVM, which is started within, say what it says at every start into a file."""
+    ours = os.dup(2)
+    try:
+        with path.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _last_line(path: Path, error: Exception) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else str(error).partition("\n")[0]
+
+
+def settings(master: str, rows: int, scratch: str, logging: Path) -> dict[str, str]:
+    """What this job asks of Spark."""
+    cores = len(os.sched_getaffinity(0))
+    partitions = max(cores, -(-rows // ROWS_PER_TASK))
+    asked = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.adaptive.enabled": _flag(is_on=rows > SMALL),
+        "spark.sql.codegen.wholeStage": _flag(is_on=rows > SMALL),
+        "spark.sql.codegen.factoryMode": "FALLBACK" if rows > SMALL else "NO_CODEGEN",
+        # What Spark infers of a table that was computed before names columns it no longer has.
+        "spark.sql.constraintPropagation.enabled": "false",
+        # A check that fails must fail: no null where a number was too large.
+        "spark.sql.ansi.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+    }
+    if master.startswith("local"):
+        # On one machine everything happens in the driver, and nothing needs the network.
+        asked |= {
+            "spark.driver.memory": f"{_memory_mib()}m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": scratch,
+        }
+    return asked
+
+
+def _flag(*, is_on: bool) -> str:
+    return "true" if is_on else "false"
+
+
+def _memory_mib() -> int:
+    """Half of the machine, from 1 to 4 GiB."""
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return max(1024, min(4096, pages * size // 2 >> 20))

@@ -1,0 +1,406 @@
+"""From tables to verdicts: each guarantee that is asked for on its own, merged to the worst."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import total_ordering
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from pipeline.checks import (
+    a1_agreement,
+    c1_budget,
+    c1_control_traffic,
+    g1_no_loss,
+    g2_once,
+    g3_fifo,
+    g4_intact,
+    v_views,
+)
+from pipeline.questions import Question
+from pipeline.tables import Tables
+from pipeline.violations import Check, union
+from pipeline.witness import describe
+
+CHECKS: Final[dict[str, Check]] = {
+    "G1": g1_no_loss.no_loss,
+    "G2": g2_once.once,
+    "G3": g3_fifo.fifo,
+    "G4": g4_intact.intact,
+    "A1": a1_agreement.agreement,
+    "V1": v_views.one_list,
+    "V2": v_views.own_views,
+    "V3": v_views.growing_ids,
+    "V4": v_views.one_view,
+    "C1": c1_control_traffic.control_traffic,
+}
+BUDGET: Final = "budget"
+"""What the violations of a scenario's budget are called until they are told under C1."""
+RUN: Final = "run"
+"""What a finding is about when the run as a whole proves nothing."""
+NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
+"""What can only be judged of a run that came to its end."""
+MOST_DEFECTS: Final = 5
+"""Defects that a finding names one by one."""
+
+Progress = Callable[[str], None]
+
+
+@total_ordering
+class Verdict(Enum):
+    """How a guarantee fared, from best to worst."""
+
+    HOLDS = 0
+    UNKNOWN = 1
+    """The evidence proves neither."""
+    VIOLATED = 2
+
+    def __lt__(self, other: Verdict) -> bool:
+        return self.value < other.value
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst of them; nothing at all holds."""
+    return max(verdicts, default=Verdict.HOLDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one guarantee, and the few events that prove it."""
+
+    guarantee: str
+    verdict: Verdict
+    detail: str
+    witness: tuple[str, ...] = ()
+    by: str = "spark"
+    """Who found it: `run` is what was found when it ran."""
+
+    def as_json(self) -> dict[str, Any]:
+        """A part of verdict.json."""
+        return {
+            "guarantee": self.guarantee,
+            "verdict": str(self.verdict),
+            "detail": self.detail,
+            "witness": list(self.witness),
+            "by": self.by,
+        }
+
+
+class Probe(NamedTuple):
+    """What became of a fault."""
+
+    kind: str
+    bites: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """A run in a few numbers."""
+
+    messages: int = 0
+    delivered: int = 0
+    events: int = 0
+    seconds: float = 0.0
+    probes: Mapping[str, Probe]
+    """How often each fault had an effect, by its id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The findings of a run, and the worst of them."""
+
+    question: Question
+    findings: tuple[Finding, ...]
+    figures: Figures
+    violations: Mapping[str, int]
+    """How many there are of each guarantee."""
+    not_judged: tuple[str, ...]
+    """What was asked for, and neither Spark nor anybody else has judged."""
+
+    @property
+    def verdict(self) -> Verdict:
+        return worst(finding.verdict for finding in self.findings)
+
+    def verdicts(self) -> dict[str, str]:
+        """The worst that was found of each guarantee."""
+        found: dict[str, Verdict] = {}
+        for finding in self.findings:
+            if finding.guarantee != RUN:
+                before = found.get(finding.guarantee, Verdict.HOLDS)
+                found[finding.guarantee] = worst((before, finding.verdict))
+        return {guarantee: str(verdict) for guarantee, verdict in found.items()}
+
+    def as_json(self) -> dict[str, Any]:
+        """What `stormcast verify --json` prints of a run, and verdict.json holds."""
+        figures = self.figures
+        return {
+            "scenario": self.question.run,
+            "verdict": str(self.verdict),
+            "guarantees": self.verdicts(),
+            "findings": [finding.as_json() for finding in self.findings],
+            "min_bites": self.question.min_bites,
+            **self.question.about,
+            "judged_by": "spark",
+            "not_judged": list(self.not_judged),
+            "violations": dict(self.violations),
+            "messages": figures.messages,
+            "delivered": figures.delivered,
+            "events": figures.events,
+            "seconds": round(figures.seconds, 6),
+            "faults": {fault: probe.bites for fault, probe in figures.probes.items()},
+        }
+
+
+class _First(NamedTuple):
+    """The earliest violation of a guarantee in a run."""
+
+    detail: str
+    witness: tuple[str, ...]
+    number: int
+
+
+class Verifier:
+    """Judges some runs together: every check is one job over all of them."""
+
+    def __init__(self, tables: Tables, questions: Sequence[Question], progress: Progress) -> None:
+        self._tables = tables
+        self._questions = questions
+        self._progress = progress
+        self._crashed: dict[str, str] = {}
+        self._found: dict[str, DataFrame] = {}
+
+    def judge(self, defects: Mapping[str, Sequence[str]]) -> list[Judgement]:
+        """A judgement for each question, in their order."""
+        figures = self._figures()
+        # What a defective trace says may make a check crash, and that one is for all runs.
+        self._tables = self._tables.without(defects)
+        for guarantee, check in self._checks().items():
+            self._check(guarantee, check)
+        firsts = self._firsts()
+        return [
+            self._judge_one(question, defects.get(question.run, ()), firsts, figures)
+            for question in self._questions
+        ]
+
+    @property
+    def violations(self) -> DataFrame | None:
+        """All violations of all runs; None if every check crashed."""
+        return union(*self._found.values()) if self._found else None
+
+    def write_violations(self, judgement: Judgement, out: Path) -> None:
+        """All violations of one run, as Parquet: the member by its label, not its short id."""
+        shutil.rmtree(out, ignore_errors=True)
+        found, run = self.violations, judgement.question.run
+        if found is None or not judgement.violations:
+            return
+        label = F.coalesce("label", F.lower(F.hex("short_id"))).alias("member")
+        labels = self._tables.members.select("run", "short_id", "label")
+        told = found.where(F.col("run") == run).withColumnRenamed("member", "short_id")
+        under = F.when(F.col("guarantee") == BUDGET, "C1").otherwise(F.col("guarantee"))
+        (
+            told.join(F.broadcast(labels), ["run", "short_id"], how="left")
+            .select("run", under.alias("guarantee"), label, "position", "time", "detail", "witness")
+            .orderBy("time")
+            .coalesce(1)
+            .write.mode("overwrite")
+            .parquet(str(out))
+        )
+
+    # -- Checks ------------------------------------------------------------------------------
+
+    def _checks(self) -> dict[str, Check]:
+        asked = {name for question in self._questions for name in _asked(question)}
+        checks = {name: check for name, check in CHECKS.items() if name in asked}
+        budgets = {each.run: each.budget for each in self._questions if each.budget is not None}
+        if budgets:
+            checks[BUDGET] = lambda tables: c1_budget.over_budget(tables, budgets, BUDGET)
+        return checks
+
+    def _check(self, guarantee: str, check: Check) -> None:
+        self._progress(f"checking {guarantee}")
+        try:
+            self._found[guarantee] = self._tables.keep(check(self._tables))
+        # A crashed check proves nothing, whatever crashed it.
+        except (PySparkException, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            self._crashed[guarantee] = str(error).strip().partition("\n")[0][:200]
+
+    def _firsts(self) -> dict[tuple[str, str], _First]:
+        """The earliest violation by run and guarantee, with its witness in words."""
+        found = self.violations
+        if found is None:
+            return {}
+        order = F.struct("time", "member", "position", "detail", "witness")
+        firsts = self._tables.keep(
+            found.groupBy("run", "guarantee").agg(
+                F.min(order).alias("first"), F.count(F.lit(1)).alias("number")
+            )
+        )
+        events = self._witnesses(firsts)
+        return {
+            (row.run, row.guarantee): _First(
+                row.first.detail,
+                tuple(
+                    events[row.run, each.member, each.number]
+                    for each in row.first.witness
+                    if (row.run, each.member, each.number) in events
+                ),
+                row.number,
+            )
+            for row in firsts.collect()
+        }
+
+    def _witnesses(self, firsts: DataFrame) -> dict[tuple[str, int, int], str]:
+        """The few events that prove them, in words."""
+        shown = firsts.select("run", F.explode("first.witness").alias("event")).select(
+            "run", F.col("event.member").alias("short_id"), F.col("event.number").alias("number")
+        )
+        key = ["run", "short_id", "number"]
+        rows = self._tables.events.join(
+            F.broadcast(shown.dropDuplicates(key)), key, how="left_semi"
+        ).collect()
+        names = self._names()
+        return {
+            (row.run, row.short_id, row.number): describe(row, names.get(row.run, {}))
+            for row in rows
+        }
+
+    def _names(self) -> dict[str, dict[int, str]]:
+        names: dict[str, dict[int, str]] = {}
+        for row in self._tables.members.select("run", "short_id", "shown").collect():
+            names.setdefault(row.run, {})[row.short_id] = row.shown
+        return names
+
+    def _figures(self) -> dict[str, Figures]:
+        tables = self._tables
+        is_sent, is_delivered = F.col("kind") == "sent", F.col("kind") == "delivered"
+        counted = tables.events.groupBy("run").agg(
+            F.sum(F.when(is_sent, F.col("count")).otherwise(0)).alias("messages"),
+            F.sum(F.when(is_delivered, F.col("count")).otherwise(0)).alias("delivered"),
+            F.count(F.lit(1)).alias("events"),
+            F.max("time").alias("seconds"),
+        )
+        probes: dict[str, dict[str, Probe]] = {}
+        for row in tables.probes.where(F.col("id").isNotNull()).collect():
+            probes.setdefault(row.run, {})[row.id] = Probe(row.do, row.bit or 0)
+        return {row.run: _figures_of(row, probes.get(row.run, {})) for row in counted.collect()}
+
+    # -- One run -----------------------------------------------------------------------------
+
+    def _judge_one(
+        self,
+        question: Question,
+        defects: Sequence[str],
+        firsts: Mapping[tuple[str, str], _First],
+        figures: Mapping[str, Figures],
+    ) -> Judgement:
+        known = figures.get(question.run, Figures(probes={}))
+        asked = _asked(question)
+        judged = [name for name in asked if name in CHECKS]
+        if defects:
+            detail = _listed(defects)
+            findings = [Finding(name, Verdict.UNKNOWN, detail) for name in judged or [RUN]]
+        else:
+            findings = [self._finding(question, name, firsts) for name in judged]
+            findings += _doubts(question, known)
+        if not question.is_complete:
+            findings = [_without_haste(finding) for finding in findings]
+        findings += _own_findings(question, findings)
+        named = {finding.guarantee for finding in findings}
+        counts = {name: firsts[question.run, name].number for name in judged
+                  if (question.run, name) in firsts}  # fmt: skip
+        return Judgement(
+            question=question,
+            findings=tuple(findings),
+            figures=known,
+            violations=counts,
+            not_judged=tuple(name for name in asked if name not in named),
+        )
+
+    def _finding(
+        self, question: Question, guarantee: str, firsts: Mapping[tuple[str, str], _First]
+    ) -> Finding:
+        """The earliest violation of a guarantee, if there is one."""
+        names = [guarantee] if guarantee in (question.guarantees or CHECKS) else []
+        if guarantee == "C1" and question.budget is not None:
+            names.append(BUDGET)
+        found = [firsts[question.run, name] for name in names if (question.run, name) in firsts]
+        if found:
+            return Finding(guarantee, Verdict.VIOLATED, found[0].detail, found[0].witness)
+        for name in names:
+            if name in self._crashed:
+                why = f"its check crashed: {self._crashed[name]}"
+                return Finding(guarantee, Verdict.UNKNOWN, why)
+        return Finding(guarantee, Verdict.HOLDS, "no violation found")
+
+
+def _asked(question: Question) -> list[str]:
+    asked = list(question.guarantees if question.guarantees is not None else CHECKS)
+    if question.budget is not None and "C1" not in asked:
+        asked.append("C1")
+    return asked
+
+
+def _listed(defects: Sequence[str]) -> str:
+    more = len(defects) - MOST_DEFECTS
+    shown = "; ".join(defects[:MOST_DEFECTS])
+    return f"{shown}; and {more} more" if more > 0 else shown
+
+
+def _figures_of(row: Row, probes: Mapping[str, Probe]) -> Figures:
+    return Figures(
+        messages=row.messages,
+        delivered=row.delivered,
+        events=row.events,
+        seconds=row.seconds or 0.0,
+        probes=probes,
+    )
+
+
+def _doubts(question: Question, figures: Figures) -> list[Finding]:
+    """Why a run without violations would still prove nothing."""
+    found = []
+    if not figures.messages:
+        found.append(Finding(RUN, Verdict.UNKNOWN, "nothing was sent"))
+    for fault, probe in figures.probes.items():
+        if probe.bites < question.min_bites:
+            detail = f"fault {fault} ({probe.kind}) did not bite: {probe.bites} times"
+            found.append(Finding(RUN, Verdict.UNKNOWN, detail))
+    return found
+
+
+def _without_haste(finding: Finding) -> Finding:
+    """A run that was cut short proves no loss: what was under way might have arrived."""
+    if finding.guarantee in NEEDS_THE_END and finding.verdict is Verdict.VIOLATED:
+        return replace(finding, verdict=Verdict.UNKNOWN)
+    return finding
+
+
+def _own_findings(question: Question, findings: Sequence[Finding]) -> list[Finding]:
+    """What was found when it ran and Spark cannot see, and where the two disagree.
+
+    A disagreement is never passed over: one of them is wrong, and so the run is at least unknown.
+    """
+    by_guarantee = {finding.guarantee: finding.verdict for finding in findings}
+    said = {finding.detail for finding in findings}
+    own = []
+    for told in question.own:
+        verdict = Verdict[told.verdict.upper()]
+        if told.guarantee == RUN or told.guarantee not in CHECKS:
+            if told.guarantee != RUN or told.detail not in said:
+                own.append(Finding(told.guarantee, verdict, told.detail, told.witness, "run"))
+        elif verdict > by_guarantee.get(told.guarantee, Verdict.HOLDS):
+            detail = f"{told.guarantee} was {verdict} when it ran, and Spark says otherwise"
+            own.append(
+                Finding(RUN, Verdict.UNKNOWN, f"{detail}: {told.detail}", told.witness, "run")
+            )
+    return own

@@ -1,0 +1,68 @@
+"""What every check returns: one row per violation, with the events that prove it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.tables import Tables
+
+Check = Callable[[Tables], DataFrame]
+"""Of one guarantee, all violations."""
+
+
+def event(member: str | Column, number: str | Column) -> Column:
+    """One event of a member's trace, by its number."""
+    member = F.col(member) if isinstance(member, str) else member
+    number = F.col(number) if isinstance(number, str) else number
+    return F.struct(member.alias("member"), number.cast("bigint").alias("number"))
+
+
+def violations(
+    rows: DataFrame,
+    guarantee: str,
+    *,
+    time: str | Column,
+    detail: Column,
+    witness: list[Column],
+) -> DataFrame:
+    """The closing select of a check. `member` and `position` are those of the last witness; a
+    witness that is null is none."""
+    time = F.col(time) if isinstance(time, str) else time
+    shown = F.filter(F.array(*witness), lambda each: each["number"].isNotNull())
+    return (
+        rows.withColumn("witness", shown)
+        .withColumn("culprit", F.element_at("witness", -1))
+        .select(
+            "run",
+            F.lit(guarantee).alias("guarantee"),
+            F.col("culprit.member").alias("member"),
+            F.col("culprit.number").alias("position"),
+            time.alias("time"),
+            detail.alias("detail"),
+            "witness",
+        )
+    )
+
+
+def union(*parts: DataFrame) -> DataFrame:
+    """All violations of one guarantee."""
+    first, *rest = parts
+    for part in rest:
+        first = first.unionByName(part)
+    return first
+
+
+def with_name(rows: DataFrame, tables: Tables, short: str, name: str) -> DataFrame:
+    """The rows with the shown name of a member; of a stranger its short id."""
+    shown = tables.members.select("run", F.col("short_id").alias(short), F.col("shown").alias(name))
+    return rows.join(F.broadcast(shown), ["run", short], how="left").withColumn(
+        name, F.coalesce(name, F.lower(F.hex(short)))
+    )
+
+
+def plain(value: str | Column) -> Column:
+    """A number without the zeros that say nothing."""
+    return F.regexp_replace(F.format_string("%.6f", value), r"\.?0+$", "")

@@ -1,0 +1,114 @@
+"""Events in words, as the in-process oracles say them: `n1#123 t=4.500 delivered from n0 conn 1
+seqnos 26..30`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import Row
+
+from pipeline import words
+
+_VERBS: Final = {
+    "sent": "sent to",
+    "delivered": "delivered from",
+    "retransmitted": "resent to",
+    "requested": "requested from",
+    "purged": "purged for",
+    "skipped": "skipped from",
+}
+_GROUP_KINDS: Final = frozenset({*_VERBS, "acked", "conn", "sync", "alarm"})
+_PARTIAL: Final = 1
+_MERGE: Final = 1
+
+Names = Mapping[int, str]
+"""Shown names of a run's members, by short id."""
+
+
+def describe(event: Row, names: Names) -> str:
+    """One event of a member's trace, as a witness shows it."""
+    peer = _name(names, event.peer) if event.peer != words.RIG else ""
+    if event.kind == "view":
+        what = _view(event, peer, names)
+    elif event.protocol in words.MULTICAST and event.kind in _GROUP_KINDS:
+        what = _multicast(event, peer or "the group", names)
+    else:
+        what = _what(event, peer)
+    return f"{_name(names, event.short_id)}#{event.number} t={_seconds(event.time)} {what}"
+
+
+def _name(names: Names, short: int) -> str:
+    return names.get(short, f"{short:x}")
+
+
+def _seconds(time: float) -> str:
+    """To the microsecond where that says more than the millisecond."""
+    return f"{time:.6f}".removesuffix("000")
+
+
+def _view(event: Row, creator: str, names: Names) -> str:
+    by = f" of {creator}" if creator else ""
+    kind = "merged" if event.stream == _MERGE else "installed"
+    members = [_name(names, int(short, 16)) for short in (event.text or "").split(",") if short]
+    return f"{kind} view {event.lo}{by}: {', '.join(members)}"
+
+
+def _multicast(event: Row, peer: str, names: Names) -> str:
+    """What happened to multicasts, or to a window on them."""
+    kind = event.kind
+    window = f" window {event.epoch}" if event.epoch else ""
+    reason = f" ({event.text})" if event.text else ""
+    if kind == "acked":
+        return f"acked to {peer} up to multicast {event.lo}"
+    if kind == "conn":
+        return f"{event.stream_word} from {peer}{window} at multicast {event.lo}{reason}"
+    if kind == "sync":
+        if event.peer == words.GROUP:
+            return f"announced multicast {event.lo}"
+        return f"asked {peer} from which multicast on there is something"
+    if kind == "alarm":
+        return f"alarm about {peer}{window} multicasts {event.lo}..{event.hi}{reason}"
+    origin = f" of {_name(names, event.conn)}" if event.conn else ""
+    upto = f"{event.lo}..{event.hi}" if event.lo else f"up to {event.hi}"
+    return f"{_VERBS[kind]} {peer}{window} multicasts {upto}{origin}{_notes(event)}"
+
+
+def _what(event: Row, peer: str) -> str:
+    kind = event.kind
+    reason = f" ({event.text})" if event.text else ""
+    if kind in _VERBS:
+        return f"{_VERBS[kind]} {peer} conn {event.conn} {_seqnos(event)}{_notes(event)}"
+    if kind == "acked":
+        return f"acked to {peer} conn {event.conn} up to seqno {event.lo}"
+    if kind == "sync":
+        return f"asked {peer} for the first seqno of conn {event.conn}"
+    if kind == "conn":
+        to = "to" if event.stream <= words.SENDER_REMOVED else "from"
+        return f"{event.stream_word} {to} {peer} conn {event.conn}{reason}"
+    if kind == "start":
+        return "start"
+    return " ".join(word for word in (event.stream_word or kind, peer, event.text) if word)
+
+
+def _seqnos(event: Row) -> str:
+    if not event.lo:
+        return f"seqnos up to {event.hi}" if event.hi else "unnumbered"
+    return f"seqnos {event.lo}..{event.hi}"
+
+
+def _notes(event: Row) -> str:
+    notes = [_flags(event.flags)] if event.flags else []
+    if event.kind == "delivered" and event.stream == _PARTIAL:
+        notes.append("a part")
+    if event.kind == "requested" and event.stream == words.JOINING:
+        notes.append("joining")
+    # A row is a tuple, which has a method of that name.
+    asked = event["count"]
+    if event.kind == "requested" and asked != event.hi - event.lo + 1:
+        notes.append(f"{asked} of them")
+    return f" ({', '.join(notes)})" if notes else ""
+
+
+def _flags(flags: int) -> str:
+    return "|".join(name for bit, name in words.FLAGS.items() if flags & bit)

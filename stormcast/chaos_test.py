@@ -1,0 +1,40 @@
+"""`stormcast chaos-test`: runs on real packets, then Spark as a second judge, and one report.
+
+This is glue: the rig knows nothing of Spark, and the pipeline nothing of runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from chaos import cli
+from chaos.oracles.verdict import Verdict
+from pipeline import session
+from pipeline.cli import Exit
+from pipeline.questions import CannotError
+from pipeline.report.writing import write_batch, write_report
+from stormcast.verify import verify_quietly
+
+_MEANS: Final = {Exit.HOLDS: Verdict.HOLDS, Exit.VIOLATED: Verdict.VIOLATED}
+
+
+def chaos_test(argv: list[str]) -> int:
+    """Run what `chaos-test` runs; what has real packets is verified and reported."""
+    return cli.chaos_test(argv, _judge_again)
+
+
+def _judge_again(batch: Path, runs: Sequence[Path]) -> cli.Again:
+    """Spark on all runs; without it nothing is objected, for the runs' own oracles have spoken."""
+    kept = [run for run in runs if (run / "trace").is_dir()]
+    try:
+        session.check_pyspark()
+        session.check_java()
+    except CannotError as error:
+        for run in kept:
+            write_report(run)
+        return cli.Again(Verdict.HOLDS, f"no second judge: {error}", write_batch(batch, kept))
+    verdict = _MEANS.get(verify_quietly(kept), Verdict.UNKNOWN) if kept else Verdict.UNKNOWN
+    text = f"Spark, on the same {len(kept)} runs: {verdict}"
+    return cli.Again(verdict, text, write_batch(batch, kept))

@@ -1,0 +1,208 @@
+"""`stormcast verify RUN…`: runs to Parquet, Parquet to Spark, and beside it what a run says.
+
+This is glue: the pipeline knows neither members nor scenarios, and files are all that it shares
+with them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.scenario import Scenario, ScenarioError, load_scenario
+from node.core.errors import NodeError
+from node.trace_export import ExportError, export
+from node.trace_files import Source, find_sources, member_names
+from pipeline import cli, session
+from pipeline.questions import Budget, CannotError, Question, Told, VerifyError
+
+PARQUET: Final = "parquet"
+KEPT: Final = ("seed", "fate", "backend")
+"""What the run's own verdict says that is told again."""
+CUT_SHORT: Final = ("the workload did not end", "it was interrupted")
+"""How findings begin that say that a run did not come to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run directory, and its name among the others."""
+
+    path: Path
+    name: str
+
+
+def verify_quietly(paths: Sequence[Path]) -> cli.Exit:
+    """Verify run directories; of those that hold nothing is told."""
+    try:
+        runs = _named(paths)
+        tasks = [cli.Task(question=_question(run), directory=run.path) for run in runs]
+    except (VerifyError, NodeError, ScenarioError, OSError) as error:
+        cli.say(str(error))
+        return cli.Exit.UNKNOWN
+    return cli.Exit(cli.verify(cli.Order(tasks=tasks, is_brief=True)))
+
+
+def verify(argv: list[str]) -> int:
+    """`stormcast verify RUN…`: judge the traces of runs once more, on Spark."""
+    args = _parser().parse_args(argv)
+    try:
+        session.check_pyspark()
+        session.check_java()
+        runs = _named(args.runs)
+        questions = [_question(run) for run in runs]
+    except (CannotError, ExportError) as error:
+        cli.say(str(error))
+        return cli.Exit.UNKNOWN
+    except (VerifyError, NodeError, ScenarioError, OSError) as error:
+        cli.say(str(error))
+        return cli.Exit.USAGE
+    tasks = [
+        cli.Task(
+            question=question,
+            directory=run.path,
+            apart=args.out / _file_name(run) if args.out else None,
+        )
+        for run, question in zip(runs, questions, strict=True)
+    ]
+    return cli.verify(cli.Order(tasks=tasks, master=args.master, as_json=args.json))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="stormcast verify",
+        description="Judge the traces of runs on Spark, all of them together. Exit 0 all hold, "
+        "1 one is violated, 2 usage, 3 one is unknown, or something is missing here.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory")
+    parser.add_argument(
+        "--master", default="local[*]", help="where Spark runs (default local[*]: this machine)"
+    )
+    parser.add_argument("--out", type=Path, help="write to DIR/RUN, not to RUN/verify")
+    parser.add_argument("--json", action="store_true", help="one JSON object per run")
+    return parser
+
+
+def _named(paths: Sequence[Path]) -> list[_Run]:
+    """Runs by the name of their directory, or by their path where two have the same."""
+    for path in paths:
+        if not path.is_dir():
+            raise VerifyError(f"{path} is no directory: name what stormcast run has left")
+    whole = [path.resolve() for path in paths]
+    for path in whole:
+        if whole.count(path) > 1:
+            raise VerifyError(f"{path} is named twice")
+    names = [path.name for path in whole]
+    return [
+        _Run(path, name if names.count(name) == 1 else str(here))
+        for path, here, name in zip(paths, whole, names, strict=True)
+    ]
+
+
+def _file_name(run: _Run) -> str:
+    return run.name.strip("/").replace("/", "-")
+
+
+# -- Parquet ---------------------------------------------------------------------------------------
+
+
+def _exported(run: _Run) -> Path:
+    """The Parquet files of a run, made anew where they are missing or older than its traces."""
+    directory, sources = run.path / PARQUET, find_sources(run.path)
+    if not sources:
+        if any(directory.glob("*.parquet")):
+            return directory
+        raise VerifyError(f"{run.path} holds no traces: name what stormcast run has left")
+    if _is_fresh(run, directory, sources):
+        return directory
+    cli.say(f"exporting {run.path}")
+    part = run.path / f".{PARQUET}"
+    shutil.rmtree(part, ignore_errors=True)
+    for _file in export(sources, part, run.name, member_names(sources), []):
+        pass
+    shutil.rmtree(directory, ignore_errors=True)
+    part.rename(directory)
+    return directory
+
+
+def _is_fresh(run: _Run, directory: Path, sources: Sequence[Source]) -> bool:
+    """Whether all files of a directory were made after the traces, and under this name."""
+    written = {path.stem: path.stat().st_mtime for path in directory.glob("*.parquet")}
+    if written.keys() != {source.label for source in sources}:
+        return False
+    newest = max(
+        path.stat().st_mtime for source in sources for path in (source.path, *source.segments())
+    )
+    if newest >= min(written.values()):
+        return False
+    from pipeline.load import find  # noqa: PLC0415 it needs PySpark
+
+    return all(name == run.name for trace in find(directory) for name in trace.runs)
+
+
+# -- What a run says of itself ---------------------------------------------------------------------
+
+
+def _question(run: _Run) -> Question:
+    """What to ask of a run: what its scenario promises, or all that can be judged."""
+    own = _own_verdict(run.path)
+    told = tuple(_told(finding) for finding in own.get("findings", ()))
+    cut_short = any(finding.detail.startswith(CUT_SHORT) for finding in told)
+    scenario = _scenario(run.path)
+    bites = own.get("min_bites")
+    about: dict[str, Any] = {"scenario": scenario.name if scenario else run.name}
+    about["run"] = str(run.path)
+    about |= {key: value for key, value in own.items() if key in KEPT}
+    return Question(
+        run=run.name,
+        traces=_exported(run),
+        guarantees=tuple(scenario.guarantees) if scenario else None,
+        budget=_budget(scenario) if scenario else None,
+        min_bites=bites if isinstance(bites, int) else 1,
+        is_complete=not cut_short,
+        own=told,
+        about=about,
+    )
+
+
+def _scenario(directory: Path) -> Scenario | None:
+    path = directory / "scenario.yaml"
+    return load_scenario(path) if path.is_file() else None
+
+
+def _budget(scenario: Scenario) -> Budget | None:
+    budget = scenario.budget
+    if budget is None:
+        return None
+    return Budget(
+        acks=budget.acks, resends=budget.resends, syncs=budget.syncs, requests=budget.requests
+    )
+
+
+def _own_verdict(directory: Path) -> dict[str, Any]:
+    path = directory / "verdict.json"
+    if not path.is_file():
+        return {}
+    try:
+        said = json.loads(path.read_text())
+    except ValueError as error:
+        raise VerifyError(
+            f"{path} is no JSON ({error}): run it again, or remove the file"
+        ) from None
+    if not isinstance(said, dict):
+        raise VerifyError(f"{path} is no verdict: run it again, or remove the file")
+    return said
+
+
+def _told(finding: dict[str, Any]) -> Told:
+    return Told(
+        guarantee=finding["guarantee"],
+        verdict=finding["verdict"],
+        detail=finding["detail"],
+        witness=tuple(finding["witness"]),
+    )

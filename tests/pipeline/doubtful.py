@@ -1,0 +1,99 @@
+"""Runs that prove nothing, or not what they seem to, and what is asked of them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from xxhash import xxh3_64_intdigest as hash64
+
+from node import trace
+from node.trace import read_blocks_untrusted
+from pipeline.questions import Told
+from tests.oracles.story import IDS, Story
+
+Blocks = dict[str, bytes]
+
+
+def clean() -> Blocks:
+    return Story().a_clean_exchange().told()
+
+
+def truncated() -> Blocks:
+    blocks = clean()
+    event = (trace.TRUNCATED, *[0] * 7, 3, 6, 8, 0, 0, 0, 1, 2.0)
+    numbered = sum(len(block.events) for block in read_blocks_untrusted(blocks["n1"], hash64))
+    notice = trace.pack_block(IDS["n1"], numbered, 0, [event], trace.pack_text("disk full"), hash64)
+    return blocks | {"n1": blocks["n1"] + notice}
+
+
+def torn_where_it_was_killed() -> Blocks:
+    story = Story().a_clean_exchange()
+    seen = len(story.told()["n1"])
+    story.at(2.0).sends(6).at(2.1).fault("crash", member="n1").delivers(6).probe(1)
+    blocks = story.told()
+    return blocks | {"n1": blocks["n1"][: seen + 30]}
+
+
+def a_block_is_missing() -> Blocks:
+    story = Story().a_clean_exchange()
+    first = len(story.told()["n1"])
+    story.at(2.0).acks(5)
+    second = len(story.told()["n1"])
+    story.at(3.0).acks(5)
+    blocks = story.told()
+    return blocks | {"n1": blocks["n1"][:first] + blocks["n1"][second:]}
+
+
+def nonsense_of_the_rig() -> Blocks:
+    story = Story().a_clean_exchange()
+    story.rig.record(trace.FAULT, 2.0, text="{half a fau")
+    return story.told()
+
+
+def without(label: str) -> Blocks:
+    blocks = clean()
+    del blocks[label]
+    return blocks
+
+
+def a_loss() -> Blocks:
+    return Story().a_clean_exchange().at(2.0).sends(6).told()
+
+
+UNKNOWN: Final[dict[str, tuple[Blocks, str]]] = {
+    "truncated": (truncated(), "n1: truncated: disk full"),
+    "torn": (clean() | {"n1": clean()["n1"][:-40]}, "torn block"),
+    "a-block-is-missing": (a_block_is_missing(), "n1: events are missing"),
+    "empty": (clean() | {"n1": b""}, "n1: empty trace"),
+    "twice": (clean() | {"copy": clean()["n1"]}, "n1: the same member as copy"),
+    "receiver-without-trace": (without("n1"), "a1 was heard and left no trace"),
+    "sender-without-trace": (without("n0"), "a0 was heard and left no trace"),
+    "no-end": (without("rig"), "the rig recorded no end of the run"),
+    "nonsense": (nonsense_of_the_rig(), "rig: '{half a fau' does not say what it should"),
+    "nothing-sent": (Story().at(1.0).opens().listens().told(), "nothing was sent"),
+    "no-bite": (
+        Story().a_clean_exchange().at(5.0).fault("loss").probe(0).told(),
+        "fault f1 (loss) did not bite: 0 times",
+    ),
+}
+OTHERS: Final[dict[str, Blocks]] = {
+    "clean": clean(),
+    "torn-where-it-was-killed": torn_where_it_was_killed(),
+    "a-loss-and-no-bite": Story().a_clean_exchange().at(2.0).sends(6).at(5.0).fault("loss")
+    .probe(0).told(),
+    "cut-short": a_loss(),
+    "found-when-it-ran": clean(),
+    "asked-for-more": clean(),
+    "few-bites": Story().a_clean_exchange().at(5.0).fault("loss").probe(2).told(),
+}  # fmt: skip
+QUESTIONS: Final[dict[str, dict[str, Any]]] = {
+    "cut-short": {"is_complete": False},
+    "found-when-it-ran": {
+        "own": (
+            Told(guarantee="L1", verdict="holds", detail="no violation found"),
+            Told(guarantee="G4", verdict="violated", detail="3 batches were not what was sent"),
+        )
+    },
+    "asked-for-more": {"guarantees": ("G1", "L1", "T1")},
+    "few-bites": {"min_bites": 3},
+}

@@ -1,0 +1,56 @@
+"""Spark and the in-process oracles judge the same traces alike, sound ones and broken ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.verdict import Finding, Judgement
+from tests.oracles.corpus import Case
+from tests.oracles.group_corpus import CASES
+
+pytestmark = pytest.mark.slow
+
+JUDGED = ("G1", "G2", "G3", "G4", "A1", "V1", "V2", "V3", "V4", "C1")
+BROKEN = [case for case in CASES.values() if set(case.violates) & set(JUDGED)]
+
+
+def _violated(judgement: Judgement) -> dict[str, Finding]:
+    return {
+        finding.guarantee: finding
+        for finding in judgement.findings
+        if str(finding.verdict) == "violated"
+    }
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
+def test_both_find_the_same_guarantees_broken(case: Case, judgements: dict[str, Judgement]) -> None:
+    judgement = judgements[case.name]
+
+    violated = _violated(judgement)
+    assert set(violated) == set(case.violates) & set(JUDGED), violated
+    assert {finding.guarantee for finding in judgement.findings} == set(JUDGED)
+    assert all(str(finding.verdict) != "unknown" for finding in judgement.findings)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in BROKEN if case.violates[0] in JUDGED],
+    ids=lambda case: case.name,
+)
+def test_both_show_the_same_few_events(case: Case, judgements: dict[str, Judgement]) -> None:
+    assert _violated(judgements[case.name])[case.violates[0]].witness == case.witness
+
+
+def test_there_are_enough_broken_traces_for_each_check() -> None:
+    assert len(BROKEN) >= 30
+    for guarantee in JUDGED:
+        assert sum(guarantee in case.violates for case in BROKEN) >= 3, guarantee
+
+
+def test_a_violation_is_counted_and_has_a_member_and_a_position(
+    judgements: dict[str, Judgement],
+) -> None:
+    judgement = judgements["a_batch_is_lost"]
+
+    assert judgement.violations == {"G1": 1}
+    assert judgement.as_json()["guarantees"]["G1"] == "violated"

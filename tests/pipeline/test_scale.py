@@ -1,0 +1,72 @@
+"""Checks are linear: no join multiplies rows, and a large sound run is sound."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.functions import col
+
+from pipeline import load
+from pipeline.checks.g1_no_loss import no_loss
+from pipeline.checks.g3_fifo import fifo
+from pipeline.tables import Tables
+from pipeline.verdict import CHECKS
+from tests.helpers.large_run import make
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+pytestmark = pytest.mark.slow
+
+LOOKS_AHEAD = re.compile(r"specifiedwindowframe\(\w+, (?!unboundedpreceding)[^,]*, unboundedfollow")
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+
+    directory = tmp_path_factory.mktemp("large") / "run" / "parquet"
+    assert make(directory, 10_000) > 9_000
+    files = load.find(directory)
+    return Tables(load.read(spark, files))
+
+
+def test_no_plan_multiplies_rows(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    plans: dict[str, str] = {}
+    keep = tables.keep
+
+    def watched(table: DataFrame) -> DataFrame:
+        plans[f"{len(plans)}"] = table._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001
+        return keep(table)
+
+    monkeypatch.setattr(tables, "keep", watched)
+    for check in CHECKS.values():
+        watched(check(tables))
+
+    assert len(plans) > len(CHECKS)
+    for plan in plans.values():
+        assert "CartesianProduct" not in plan
+        assert "NestedLoop" not in plan
+        # Python code, or a frame that looks ahead and is computed anew for each row.
+        assert "PythonUDF" not in plan
+        assert not LOOKS_AHEAD.search(plan)
+
+
+def test_a_large_sound_run_is_sound_and_one_lost_range_is_found(
+    tables: Tables,
+) -> None:
+
+    assert no_loss(tables).count() == 0
+    assert fifo(tables).count() == 0
+
+    is_one = (col("kind") == "delivered") & (col("short_id") == 0xA1) & (
+        col("peer") == 0xA0
+    ) & (col("protocol") == "NAKACK2") & (col("lo") == 201)  # fmt: skip
+    lossy = Tables(tables.events.where(~is_one))
+    (lost,) = no_loss(lossy).collect()
+    assert lost.detail.startswith("multicast 201 was never delivered by n1")
+    (skipped,) = fifo(lossy).collect()
+    assert skipped.detail == "multicast 221 was delivered after 200, and 201 was not"

@@ -1,0 +1,64 @@
+"""A run that proves nothing is unknown, never passed."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.verdict import Judgement
+from tests.pipeline.doubtful import UNKNOWN
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_proves_nothing_is_unknown_and_says_why(
+    name: str, judgements: dict[str, Judgement]
+) -> None:
+    judgement = judgements[name]
+
+    assert str(judgement.verdict) == "unknown"
+    assert any(UNKNOWN[name][1] in finding.detail for finding in judgement.findings)
+
+
+def test_what_is_whole_holds(judgements: dict[str, Judgement]) -> None:
+    assert str(judgements["clean"].verdict) == "holds"
+    assert judgements["clean"].figures.messages == 5
+
+
+def test_the_last_block_of_a_killed_member_may_be_torn(judgements: dict[str, Judgement]) -> None:
+    assert str(judgements["torn-where-it-was-killed"].verdict) == "holds"
+
+
+def test_a_violation_counts_even_where_a_fault_did_not_bite(
+    judgements: dict[str, Judgement],
+) -> None:
+    assert str(judgements["a-loss-and-no-bite"].verdict) == "violated"
+
+
+def test_a_run_that_was_cut_short_proves_no_loss(judgements: dict[str, Judgement]) -> None:
+    judgement = judgements["cut-short"]
+
+    assert str(judgement.verdict) == "unknown"
+    assert judgement.verdicts()["G1"] == "unknown"
+
+
+def test_what_was_found_when_it_ran_is_told_and_never_passed_over(
+    judgements: dict[str, Judgement],
+) -> None:
+    judgement = judgements["found-when-it-ran"]
+
+    assert judgement.verdicts()["L1"] == "holds"
+    assert judgement.verdicts()["G4"] == "holds"
+    assert str(judgement.verdict) == "unknown"
+    assert "G4 was violated when it ran" in judgement.findings[-1].detail
+
+
+def test_what_nobody_judged_is_named(judgements: dict[str, Judgement]) -> None:
+    judgement = judgements["asked-for-more"]
+
+    assert judgement.not_judged == ("L1", "T1")
+    assert judgement.verdicts() == {"G1": "holds"}
+
+
+def test_a_fault_must_have_bitten_as_often_as_is_asked(judgements: dict[str, Judgement]) -> None:
+    assert str(judgements["few-bites"].verdict) == "unknown"

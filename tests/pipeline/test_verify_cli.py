@@ -1,0 +1,141 @@
+"""`stormcast verify` from end to end, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from subprocess import CompletedProcess, run
+
+import pytest
+from pyarrow import parquet
+
+from pipeline import cli, session
+from pipeline.questions import CannotError
+from stormcast import verify as glue
+from tests.oracles.story import Story
+from tests.pipeline.batch import write_run
+
+
+def _verify(*words: str | Path) -> CompletedProcess[str]:
+    command = [sys.executable, "-m", "stormcast", "verify", *map(str, words)]
+    return run(command, capture_output=True, text=True, check=False)  # noqa: S603 our own
+
+
+@pytest.fixture
+def nothing_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for Spark here made a mistake."""
+    monkeypatch.setattr(cli, "verify", lambda _order: pytest.fail("Spark was started"))
+
+
+@pytest.mark.usefixtures("nothing_started")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "nowhere is no directory: name what stormcast run has left"),
+        (["empty"], "empty holds no traces: name what stormcast run has left"),
+        (["run", "run"], "run is named twice"),
+        (["broken"], "verdict.json is no JSON"),
+    ],
+)
+def test_what_is_no_run_is_refused_in_one_line(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "check_java", lambda: None)
+    (tmp_path / "empty").mkdir()
+    write_run(Story().a_clean_exchange().told(), tmp_path / "run")
+    write_run(Story().a_clean_exchange().told(), tmp_path / "broken")
+    (tmp_path / "broken/verdict.json").write_text("{half")
+
+    assert glue.verify(words) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.usefixtures("nothing_started")
+def test_without_a_java_the_remedy_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    assert glue.verify(["anything"]) == 3
+    assert capsys.readouterr().err == (
+        "stormcast verify: verify needs a Java runtime, 17 or newer: "
+        "install one (apt-get install openjdk-17-jre-headless), or set JAVA_HOME\n"
+    )
+
+
+def test_an_old_java_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "bin/java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    with pytest.raises(CannotError, match=r"needs Java 17 or newer, and .*java is 11"):
+        session.check_java()
+
+
+def test_without_pyspark_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+
+    with pytest.raises(CannotError, match=r"pip install 'stormcast\[verify\]'"):
+        session.check_pyspark()
+
+
+def test_two_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [write_run(Story().told(), tmp_path / way / "run") for way in ("udp", "tcp")]
+
+    runs = glue._named(paths)  # noqa: SLF001 there is no other way to see it without Spark
+    assert [each.name for each in runs] == [str(path) for path in paths]
+
+
+def test_parquet_is_made_anew_when_a_trace_is_newer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_run(Story().a_clean_exchange().told(), tmp_path / "run")
+    (run_,) = glue._named([path])  # noqa: SLF001 as above
+
+    exported = glue._exported(run_)  # noqa: SLF001
+    assert parquet.read_table(exported / "n0.parquet")["run"][0].as_py() == "run"
+    capsys.readouterr()
+    for trace in path.glob("trace/*"):
+        os.utime(trace, (1.0, 1.0))
+    glue._exported(run_)  # noqa: SLF001
+    assert capsys.readouterr().err == ""
+
+    os.utime(path / "trace/n0.trace")
+    glue._exported(run_)  # noqa: SLF001
+    assert "exporting" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+def test_runs_are_verified_in_one_go_and_the_worst_is_the_exit_code(tmp_path: Path) -> None:
+    sound = write_run(Story().a_clean_exchange().told(), tmp_path / "sound")
+    lossy = write_run(Story().a_clean_exchange().at(2.0).sends(6).told(), tmp_path / "lossy")
+    (lossy / "verdict.json").write_text('{"verdict": "holds", "findings": [], "seed": 7}\n')
+
+    done = _verify(sound, lossy, "--json")
+    assert done.returncode == 1, done.stderr
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert (first["verdict"], second["verdict"]) == ("holds", "violated")
+    assert second["findings"][0]["witness"] == ["n0#4 t=2.000 sent to n1 conn 1 seqnos 6..6"]
+    assert (second["seed"], second["scenario"], second["messages"]) == (7, "lossy", 6)
+    # Progress and nothing else; the run's own verdict is not touched.
+    assert all(line.startswith("stormcast verify: ") for line in done.stderr.splitlines())
+    assert json.loads((lossy / "verdict.json").read_text())["verdict"] == "holds"
+
+    kept = lossy / "verify"
+    assert json.loads((kept / "verdict.json").read_text()) == second
+    (violation,) = parquet.read_table(kept / "violations").to_pylist()
+    assert (violation["guarantee"], violation["member"], violation["position"]) == ("G1", "n0", 4)
+    assert (lossy / "report.html").exists() or (kept / "report.html").exists()
