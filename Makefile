@@ -1,14 +1,16 @@
 PYTHON ?= python3
 SEEDS ?= 2000
 ARGS ?=
+BASE ?= python:3.11-slim-bookworm
+TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-live sim museum chaos-test bench fuzz clean
+.PHONY: help setup check format test test-spark test-live test-long test-kubernetes sim museum chaos-test image manifests bench fuzz clean
 
 help: ## List the targets (ARGS="..." is passed on to the tool)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make the environment in .venv, when its inputs changed
 	@:
@@ -34,14 +36,25 @@ format: setup ## Rewrite the files as `make check` wants them
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-# pytest exits with 5 where ARGS selects nothing, which one of the two halves may do.
+# pytest exits with 5 where ARGS selects nothing, which some of the three parts may do.
+ALONE := tests/integration tests/conformance tests/pipeline
+
 test: setup ## Run the tests: make test ARGS="-k window"
-	$(BIN)/pytest -n auto --dist worksteal --ignore=tests/integration $(ARGS) || [ $$? -eq 5 ]
-	@$(MAKE) --no-print-directory test-live
+	$(BIN)/pytest -n auto --dist worksteal $(ALONE:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
+	@$(MAKE) --no-print-directory test-spark test-live
+
+test-spark: setup ## Of the tests, those on Spark, which takes all cores by itself
+	$(BIN)/pytest tests/pipeline --durations=5 $(ARGS) || [ $$? -eq 5 ]
 
 # One after the other: each of them keeps both cores busy, and has bounds in seconds.
 test-live: setup ## Of the tests, those with real sockets, processes and (as root) namespaces
-	$(BIN)/pytest tests/integration $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/pytest tests/integration tests/conformance -m "not long" --durations=15 $(ARGS) || [ $$? -eq 5 ]
+
+test-long: setup ## More of the same, on more stacks: what `make test` leaves out
+	$(BIN)/pytest tests -m long $(ARGS)
+
+test-kubernetes: setup ## Install the chart where KUBECONFIG points, and run scenarios in it
+	STORMCAST_KUBERNETES=$${STORMCAST_KUBERNETES:-1} $(BIN)/pytest tests/kubernetes -rs $(ARGS)
 
 sim: setup ## Look for violations in SEEDS random simulations
 	$(BIN)/stormcast search --seeds $(SEEDS) $(ARGS)
@@ -49,8 +62,17 @@ sim: setup ## Look for violations in SEEDS random simulations
 museum: setup ## Show each known flaw on the protocol that has it, and gone on its successor
 	$(BIN)/stormcast museum $(ARGS)
 
-chaos-test: setup ## Run every scenario file in the simulator and print the verdict
+chaos-test: setup ## As root, break every protocol on real packets; else run all scenarios in the simulator
 	$(BIN)/stormcast chaos-test $(ARGS)
+
+image: ## Build the images of members and of the chaos rig: make image TAG=1 ARGS="--network host"
+	docker build --build-arg BASE=$(BASE) -f docker/Dockerfile.node -t stormcast-node:$(TAG) $(ARGS) .
+	docker build --build-arg BASE=$(BASE) -f docker/Dockerfile.chaos -t stormcast-chaos:$(TAG) $(ARGS) .
+
+# Without a token: nobody shall run with one that everybody knows.
+manifests: setup ## Render the chart into manifests/stormcast.yaml
+	$(BIN)/helm template demo helm/stormcast --namespace stormcast --no-hooks \
+		--set token.existingSecret=demo-stormcast-token > manifests/stormcast.yaml
 
 bench: setup ## Measure members against their peers, in one run: the table of docs/performance.md
 	$(BIN)/stormcast bench table $(ARGS)

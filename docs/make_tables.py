@@ -13,6 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from chaos import faults
+from chaos.backends.sim.backend import SimBackend
+from chaos.drivers.base import driver_of
+from chaos.features import FEATURES
 from chaos.museum import EXHIBITS
 from node import trace
 from node.core import wire
@@ -141,7 +145,45 @@ def _setting(setting: Mapping[str, object]) -> str:
     return " ".join([*runs, *(f"{key}={str(value).lower()}" for key, value in rest.items())])
 
 
+_LINKS: Final = {"sources": ("n0",), "dests": ("n1",)}
+STRIKING: Final[Mapping[str, faults.NetworkFault]] = {
+    "partition": faults.Partition(groups=(("n0",), ("n1",))),
+    "loss": faults.Loss(rate=0.1, **_LINKS),
+    "loss-model": faults.NthLoss(nth=2, **_LINKS),
+    "delay": faults.Delay(delay=0.1, **_LINKS),
+    "duplicate": faults.Duplicate(rate=0.1, **_LINKS),
+    "reorder": faults.Reorder(rate=0.1, by=0.1, **_LINKS),
+    "corrupt": faults.Corrupt(rate=0.1, **_LINKS),
+    "bandwidth": faults.Bandwidth(rate=1e6, **_LINKS),
+    "rule-drop": faults.Rule(),
+    "rule": faults.Rule(does="hold"),
+}
+"""Of features that are faults of the network, one such fault."""
+INSIDE: Final = {
+    "pause": ("SIGSTOP", "keeper"),
+    "members": ("process", "keeper"),
+    "rule-on-streams": ("DROP in the member", "DROP in the member"),
+}
+"""Of others, what does it where members are real; the rest members do by themselves."""
+
+
+def features() -> str:
+    """What runs may make use of, and what does it on each backend."""
+    simulated = SimBackend().probe()
+    rows = []
+    for feature, about in FEATURES.items():
+        if feature in STRIKING:
+            driver = driver_of(STRIKING[feature])
+            real = driver, f"{driver}, in the agent"
+        else:
+            real = INSIDE.get(feature, ("yes", "yes"))
+        sim = "yes" if simulated[feature] is None else "–"
+        rows.append((f"`{feature}`", about, sim, *real))
+    return table(("feature", "what it is", "sim", "netns", "kubernetes"), rows)
+
+
 TABLES: Final[dict[str, dict[str, Callable[[], str]]]] = {
+    "backends.md": {"features": features},
     "wire-format.md": {"head": head, "kinds": kinds, "protocols": protocols, "flags": flags},
     "trace-format.md": {
         "block": block_header,

@@ -34,12 +34,22 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "replay": ("run a run directory again and compare every byte", "chaos.cli:replay"),
     "shrink": ("make a failing run's scenario as small as it can be", "chaos.cli:shrink"),
     "plan": ("print the timed steps of a scenario and seed", "chaos.cli:plan"),
-    "chaos-test": ("run every scenario file and print the verdicts", "chaos.cli:chaos_test"),
+    "chaos-test": (
+        "run every scenario file and print the verdicts",
+        "stormcast.chaos_test:chaos_test",
+    ),
     "museum": ("show each known flaw, and that its fix removes it", "chaos.cli:museum"),
     "search": ("look for violations over many random seeds", "chaos.cli:search"),
     "compare": ("run one scenario on several protocols", "chaos.cli:compare"),
+    "doctor": ("say what this host can do, and how it could do more", "chaos.host_cli:doctor"),
+    "clean": ("remove what killed runs left behind", "chaos.host_cli:clean_up"),
     "node": ("run one member of a group", "node.member_cli:node"),
+    "agent": ("do to networks what is asked, for a lease", "chaos.agent.process:agent"),
+    "keep": ("run the member of a container, told over HTTP", "node.keeper_cli:keep"),
+    "serve": ("run the scenarios of a folder, and tell what came of them", "chaos.serve:serve"),
+    "verify": ("judge the traces of runs on Spark", "stormcast.verify:verify"),
     "trace": ("read the traces that members write", "node.cli:trace"),
+    "report": ("write the HTML reports of runs again", "pipeline.report.cli:report"),
     "bench": ("measure members and their peers, the core, the simulator", "bench.cli:bench"),
 }
 """Sub-command to its help and its `module:function`, called with the other words."""

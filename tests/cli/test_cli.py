@@ -272,6 +272,34 @@ def test_a_backend_that_is_not_there_is_unsupported(shell: Shell) -> None:
     assert not (shell.folder / "runs").exists()
 
 
+def test_without_root_real_members_are_unsupported_and_the_remedy_is_said(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("chaos.backends.netns", "chaos.backends.netns.backend"):
+        monkeypatch.setattr(f"{module}.what_is_missing", lambda: "network namespaces need root")
+    said = shell.run(HEALTHY, "--backend", "netns", "--out", "kept")
+    assert (said.code, said.out) == (3, "")
+    assert "network namespaces need root; or use --backend sim" in said.err
+    assert len(said.err.splitlines()) == 1
+    assert not list((shell.folder / "kept").rglob("*.trace"))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--namespace", "x"], "--namespace is of --backend kubernetes"),
+        (["--backend", "netns", "--fate", "xxh3"], "a real network throws the kernel's dice"),
+        (["--timing", "slow"], "invalid choice: 'slow'"),
+    ],
+)
+def test_words_that_another_backend_understands_are_refused(
+    shell: Shell, words: list[str], why: str
+) -> None:
+    said = shell.run(HEALTHY, *words)
+    assert (said.code, said.out) == (2, "")
+    assert why in said.err
+
+
 def test_a_workload_that_the_simulator_has_not_is_unsupported(shell: Shell) -> None:
     said = shell.run(MULTICAST, "--json", "--seed", 2)
     assert said.code == 3
@@ -487,6 +515,9 @@ def test_a_comparison_has_a_row_per_generation(shell: Shell) -> None:
     assert [line.split()[0] for line in table.out.splitlines()] == ["unicast", *GENERATIONS]
 
 
+IN_SIM = ("chaos-test", "--backend", "sim", "--timing", "fast")
+
+
 @pytest.mark.slow
 def test_the_chaos_test_prints_a_table_and_one_verdict(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
@@ -495,7 +526,7 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     from chaos.scenario import parse_scenario  # noqa: PLC0415 only here
 
     monkeypatch.setattr("chaos.cli.library", lambda: [parse_scenario(HEALTHY)])
-    said = shell("chaos-test", "--timing", "fast", "--json", "--out", "kept", "--seed", 3)
+    said = shell(*IN_SIM, "--json", "--out", "kept", "--seed", 3)
     assert said.code == 0
     assert said.json["verdict"] == "holds"
     assert said.json["seed"] == 3
@@ -505,7 +536,7 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
 
     group = parse_scenario(HEALTHY.replace("members: 2", "members: 2, stack: tcp"))
     monkeypatch.setattr("chaos.cli.library", lambda: [parse_scenario(HEALTHY), group])
-    said = shell("chaos-test", "--timing", "fast", "--out", "kept", "--workers", 2)
+    said = shell(*IN_SIM, "--out", "kept", "--workers", 2)
     assert said.code == 0
     words = [line.split() for line in said.out.splitlines()]
     assert ["scenario", "timing", *GENERATIONS] in words
@@ -514,9 +545,27 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     assert "verdict: holds   8 runs   seed 1" in said.out
 
     monkeypatch.setattr("chaos.cli.library", lambda: [parse_scenario(TOOTHLESS)])
-    said = shell("chaos-test", "--timing", "fast", "--out", "kept")
+    said = shell(*IN_SIM, "--out", "kept")
     assert said.code == 3
     assert "verdict: unknown   5 runs   seed 1" in said.out
+
+
+def test_the_chaos_test_needs_root_for_real_packets_and_says_what_it_does_without(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from chaos.scenario import parse_scenario  # noqa: PLC0415 only here
+
+    monkeypatch.setattr("chaos.backends.netns.probe", lambda: "network namespaces need root")
+    monkeypatch.setattr("chaos.cli.library", lambda: [parse_scenario(HEALTHY)])
+    monkeypatch.setattr("chaos.cli.tour", list)
+
+    said = shell("chaos-test", "--timing", "fast", "--json", "--out", "kept")
+    assert (said.code, said.json["verdict"]) == (0, "holds")
+    assert "network namespaces need root: so the simulator runs instead of real packets" in said.err
+
+    said = shell("chaos-test", "--backend", "netns", "--json")
+    assert (said.code, said.json["verdict"]) == (3, "unsupported")
+    assert said.json["reason"] == "network namespaces need root"
 
 
 # -- bench -----------------------------------------------------------------------------------------
