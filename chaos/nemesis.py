@@ -11,6 +11,7 @@ from chaos.backends.base import Backend, MemberError
 from chaos.network_state import NetworkState
 from chaos.plans import probe_in_member
 from chaos.rig_trace import RigTrace
+from chaos.roles import Roles
 from chaos.roster import Roster
 from chaos.schedule import End, TimedStep
 from chaos.traffic import Traffic
@@ -47,8 +48,7 @@ class Nemesis:
         """Of what was done to members."""
         self._held: dict[tuple[str, str], str] = {}
         """Pauses and stalls, by what they are and whom they hold: the fault."""
-        self._struck: dict[str, str] = {}
-        """Which member a fault that names a role has struck, by its id."""
+        self._roles = Roles(roster.members, roster.coordinator, roster.participant)
         self._probes: dict[str, tuple[faults.Rule, dict[str, int]]] = {}
         """Rules that act inside members: in whom, and how often each had an effect so far."""
         self._views = 0
@@ -86,7 +86,7 @@ class Nemesis:
             self._install_view(step.fault, action)
         else:
             assert not isinstance(action, faults.Churn)
-            name = self._name_of(step.fault, action)
+            name = self._roles.name_of(step.fault, action)
             if name is not None:
                 self._command(step, name)
 
@@ -130,16 +130,7 @@ class Nemesis:
         if self._is_stream and isinstance(action, faults.Rule):
             self._begin_in_members(step.fault, action)
             return
-        self._set({**self.state.faults, step.fault: self._aimed(action)})
-
-    def _aimed(self, action: faults.NetworkFault) -> faults.NetworkFault:
-        """A partition around the coordinator, now that it matters who that is."""
-        if not isinstance(action, faults.Partition) or action.shape != "isolate-coordinator":
-            return action
-        names = self._roster.members
-        alone = self._roster.coordinator() or names[0]
-        rest = tuple(name for name in names if name != alone)
-        return faults.Partition(groups=((alone,), rest), shape=action.shape)
+        self._set({**self.state.faults, step.fault: self._roles.aimed(action)})
 
     def _set(self, active: dict[str, faults.NetworkFault]) -> None:
         self.state = replace(self.state, faults=active)
@@ -216,22 +207,6 @@ class Nemesis:
         self.last_heal = self._now()
 
     # -- Members ---------------------------------------------------------------------------------
-
-    def _name_of(self, fault: str, action: Any) -> str | None:  # noqa: ANN401 whatever has a member
-        """The member that a step means; roles are decided when a fault begins, and kept to its
-        end."""
-        name: str = action.member
-        if name not in faults.ROLES:
-            return name
-        if isinstance(action, faults.Resume | faults.Join) or (
-            isinstance(action, faults.Restart) and fault in self._struck
-        ):
-            return self._struck.get(fault)
-        roster = self._roster
-        found = roster.coordinator() if name == faults.COORDINATOR else roster.participant(fault)
-        if found is not None:
-            self._struck[fault] = found
-        return found
 
     def _command(self, step: TimedStep, name: str) -> None:
         action = step.action

@@ -114,6 +114,7 @@ class Outcome:
             "delivered": self.run.delivered,
             "events": self.run.events,
             "virtual_seconds": round(self.run.seconds, 6),
+            "complete": self.run.complete and not self.run.is_cut_short,
             "faults": self.run.bites,
             "faults_by_pair": {
                 fault: {f"{source} {dest}": number for (source, dest), number in pairs.items()}

@@ -24,8 +24,6 @@ from pipeline.questions import Budget, CannotError, Question, Told, VerifyError
 PARQUET: Final = "parquet"
 KEPT: Final = ("seed", "fate", "backend")
 """What the run's own verdict says that is told again."""
-CUT_SHORT: Final = ("the workload did not end", "it was interrupted")
-"""How findings begin that say that a run did not come to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +150,6 @@ def _question(run: _Run) -> Question:
     """What to ask of a run: what its scenario promises, or all that can be judged."""
     own = _own_verdict(run.path)
     told = tuple(_told(finding) for finding in own.get("findings", ()))
-    cut_short = any(finding.detail.startswith(CUT_SHORT) for finding in told)
     scenario = _scenario(run.path)
     bites = own.get("min_bites")
     about: dict[str, Any] = {"scenario": scenario.name if scenario else run.name}
@@ -164,7 +161,7 @@ def _question(run: _Run) -> Question:
         guarantees=tuple(scenario.guarantees) if scenario else None,
         budget=_budget(scenario) if scenario else None,
         min_bites=bites if isinstance(bites, int) else 1,
-        is_complete=not cut_short,
+        is_complete=own.get("complete") is not False,
         own=told,
         about=about,
     )

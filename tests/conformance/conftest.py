@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends.netns import clean, probe, what_is_missing
-from chaos.backends.netns.leftovers import leftovers
-from chaos.backends.netns.names import RunId
+from chaos.backends.netns import probe
 from tests.conformance.lab import KINDS, Lab
+from tests.helpers.leaving_nothing import nothing_is_left
 
 MARKS = {
     "netns": (pytest.mark.root, pytest.mark.slow),
@@ -61,17 +60,4 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
         lab.backend.close()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _nothing_is_left() -> Iterator[None]:
-    """Whatever ran, and however it ended: no namespace, mount or process of it remains."""
-    if what_is_missing():
-        yield
-        return
-    clean()
-    yield
-    mine = RunId.next()
-
-    def is_ours(run: RunId) -> bool:
-        return (run.pid, run.started) == (mine.pid, mine.started)
-
-    assert leftovers(is_left=is_ours) == ([], [])
+_nothing_is_left = pytest.fixture(scope="session", autouse=True)(nothing_is_left)

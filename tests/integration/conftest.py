@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from chaos.backends.netns import clean, probe, what_is_missing
-from chaos.backends.netns.leftovers import leftovers
-from chaos.backends.netns.names import RunId
+from chaos.backends.netns import probe
+from tests.helpers.leaving_nothing import nothing_is_left
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -20,18 +17,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=why))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _nothing_is_left() -> Iterator[None]:
-    """Whatever ran, and however it ended: no namespace, mount or process of it remains."""
-    if what_is_missing():
-        yield
-        return
-    clean()
-    yield
-    mine = RunId.next()
-
-    def is_ours(run: RunId) -> bool:
-        return (run.pid, run.started) == (mine.pid, mine.started)
-
-    # A namespace goes with its last process, so this speaks of processes too.
-    assert leftovers(is_left=is_ours) == ([], [])
+_nothing_is_left = pytest.fixture(scope="session", autouse=True)(nothing_is_left)

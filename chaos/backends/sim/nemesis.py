@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from chaos import faults
 from chaos.backends.sim.network import Dice, Path
 from chaos.message_rules import RuleState
+from chaos.rig_trace import fault_text
+from chaos.roles import Roles
 from chaos.schedule import End, TimedStep
 from node import trace
 from node.core import wire
@@ -36,6 +38,10 @@ FLAG_BITS: Final = {name: bit for bit, name in FLAG_NAMES.items()}
 Roll = Callable[..., Dice]
 
 
+def _name(host: Host | None) -> str | None:
+    return None if host is None else host.name
+
+
 class Nemesis:
     """Holds what is wrong at the moment, and makes it so."""
 
@@ -48,8 +54,11 @@ class Nemesis:
         self._rules: dict[str, RuleState] = {}
         self._stalled: dict[str, str] = {}
         self._paused: dict[str, str] = {}
-        self._struck: dict[str, str] = {}
-        """Which member a fault that names a role has struck, by its id."""
+        self._roles = Roles(
+            world.scenario.cluster.members,
+            lambda: _name(world.coordinator()),
+            lambda fault: _name(world.participant(fault)),
+        )
         self._views = 0
 
     # -- Steps -------------------------------------------------------------------------------
@@ -65,7 +74,7 @@ class Nemesis:
             self.release(action.name)
         elif isinstance(action, LINK_FAULTS):
             self._note(step, "on")
-            self._links[step.fault] = self._aimed(action)
+            self._links[step.fault] = self._roles.aimed(action)
             self.rebuild_paths()
         elif isinstance(action, faults.Rule):
             self._note(step, "on")
@@ -76,46 +85,13 @@ class Nemesis:
             self._install_view(step.fault, action)
         else:
             assert not isinstance(action, faults.Churn)
-            name = self._name_of(step.fault, action)
+            name = self._roles.name_of(step.fault, action)
             if name is not None:
                 self._command(step, name)
 
-    def _aimed(self, action: faults.NetworkFault) -> faults.NetworkFault:
-        """A partition around the coordinator, now that it matters who that is."""
-        if not isinstance(action, faults.Partition) or action.shape != "isolate-coordinator":
-            return action
-        first = self._world.coordinator()
-        names = self._world.scenario.cluster.members
-        alone = first.name if first is not None else names[0]
-        rest = tuple(name for name in names if name != alone)
-        return faults.Partition(groups=((alone,), rest), shape=action.shape)
-
-    def _name_of(self, fault: str, action: Any) -> str | None:  # noqa: ANN401 whatever has a member
-        """The member that a step means; roles are decided when a fault begins, and kept to its
-        end."""
-        name: str = action.member
-        if name not in faults.ROLES:
-            return name
-        if isinstance(action, faults.Resume | faults.Join) or (
-            isinstance(action, faults.Restart) and fault in self._struck
-        ):
-            return self._struck.get(fault)
-        world = self._world
-        host = world.coordinator() if name == faults.COORDINATOR else world.participant(fault)
-        if host is None:
-            return None
-        self._struck[fault] = host.name
-        return host.name
-
     def _note(self, step: TimedStep, phase: str, host: Host | None = None) -> None:
         """Write a fault into the rig's trace; checkers need to know when and whom."""
-        text: dict[str, Any] = {"id": step.fault, "do": step.do, "phase": phase}
-        if host is not None:
-            text["member"] = host.short
-        if isinstance(step.action, faults.SetAttribute):
-            text |= {"attribute": step.action.attribute, "value": step.action.value}
-        if isinstance(step.action, faults.Rule) and step.action.does == "duplicate":
-            text["copies"] = step.action.copies
+        text = fault_text(step, phase, None if host is None else host.short)
         if phase == "on" and not isinstance(step.action, faults.Resume | faults.Consume):
             self.kinds.setdefault(step.fault, step.do)
         self._world.rig.record(trace.FAULT, self._world.engine.now, text=json.dumps(text))
