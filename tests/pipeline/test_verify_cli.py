@@ -11,11 +11,24 @@ from subprocess import CompletedProcess, run
 import pytest
 from pyarrow import parquet
 
+from chaos.runner import run_scenario
+from chaos.scenario import parse_scenario
 from pipeline import cli, session
 from pipeline.questions import CannotError
 from stormcast import verify as glue
 from tests.oracles.story import Story
 from tests.pipeline.batch import write_run
+
+SLOW = """
+name: slow
+guarantees: [G1]
+cluster: {members: 2, settings: {window_messages: 10}}
+workload:
+  - {do: unicast, from: n0, to: n1, count: 100, rate: 100/s, size: 16B}
+timeline:
+  - {at: 100ms, do: cut, from: n0, to: n1, for: 1800ms}
+limits: {run: LIMIT, settle: 5s}
+"""
 
 
 def _verify(*words: str | Path) -> CompletedProcess[str]:
@@ -96,6 +109,18 @@ def test_two_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
     runs = glue._named(paths)  # noqa: SLF001 there is no other way to see it without Spark
     assert [each.name for each in runs] == [str(path) for path in paths]
+
+
+@pytest.mark.parametrize(("limit", "is_complete"), [("20s", True), ("2s", False)])
+def test_a_run_that_was_too_short_for_its_load_is_known_for_it(
+    limit: str, *, is_complete: bool, tmp_path: Path
+) -> None:
+    """As the runner leaves it: what was held up until 1.9 s has not arrived at 2 s."""
+    scenario = parse_scenario(SLOW.replace("LIMIT", limit))
+    run_scenario(scenario, 1, out=tmp_path / "run")
+
+    (run_,) = glue._named([tmp_path / "run"])  # noqa: SLF001 as above
+    assert glue._question(run_).is_complete is is_complete  # noqa: SLF001
 
 
 def test_parquet_is_made_anew_when_a_trace_is_newer(
