@@ -1,13 +1,13 @@
-"""Faults as data: what a scenario may do to links, members and connections, and how faults add up.
+"""Faults as data: what a scenario may do to links, members and connections.
 
 Members go by name here; a backend knows where they live. A network fault lasts until its step's
-duration is over or a `Heal` ends it. Several may act on one link: `desired_links` merges them.
+duration is over or a `Heal` ends it. Several may act on one link; all that act at one moment are a
+`NetworkState`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import permutations
 from typing import Final
@@ -54,23 +54,11 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkState(Link):
-    """What a backend makes of a link while faults act on it."""
-
-    blocked: bool = False
-    """Nothing passes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkFault:
     """What `heal` ends; when, and by which name, stands in the step."""
 
     def strikes(self, source: str, dest: str) -> bool:
         """Whether it acts on the link from `source` to `dest`."""
-        raise NotImplementedError
-
-    def applied(self, state: LinkState) -> LinkState:
-        """The state of a struck link with this fault on top."""
         raise NotImplementedError
 
 
@@ -84,9 +72,6 @@ class Partition(NetworkFault):
 
     def strikes(self, source: str, dest: str) -> bool:
         return (source, dest) not in _together(self.groups)
-
-    def applied(self, state: LinkState) -> LinkState:
-        return replace(state, blocked=True)
 
 
 @lru_cache(maxsize=64)
@@ -110,9 +95,6 @@ class LinkFault(NetworkFault):
 class Cut(LinkFault):
     """Nothing passes, in one direction."""
 
-    def applied(self, state: LinkState) -> LinkState:
-        return replace(state, blocked=True)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss(LinkFault):
@@ -120,16 +102,10 @@ class Loss(LinkFault):
 
     rate: float
 
-    def applied(self, state: LinkState) -> LinkState:
-        return replace(state, loss=either(state.loss, self.rate))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossModel(LinkFault):
-    """A loss with a memory, which the state of a link cannot say: backends carry it out apart."""
-
-    def applied(self, state: LinkState) -> LinkState:
-        return state
+    """A loss with a memory, of each path by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,18 +136,12 @@ class Delay(LinkFault):
     delay: float
     jitter: float = 0.0
 
-    def applied(self, state: LinkState) -> LinkState:
-        return replace(state, delay=state.delay + self.delay, jitter=state.jitter + self.jitter)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duplicate(LinkFault):
     """A share of the frames arrives twice."""
 
     rate: float
-
-    def applied(self, state: LinkState) -> LinkState:
-        return replace(state, duplicate=either(state.duplicate, self.rate))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,14 +151,6 @@ class Reorder(LinkFault):
     rate: float
     by: float
 
-    def applied(self, state: LinkState) -> LinkState:
-        return replace(
-            state,
-            reorder=either(state.reorder, self.rate),
-            # Not the sum: one frame is held back once, and the longer hold contains the shorter.
-            reorder_by=max(state.reorder_by, self.by),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corrupt(LinkFault):
@@ -196,19 +158,12 @@ class Corrupt(LinkFault):
 
     rate: float
 
-    def applied(self, state: LinkState) -> LinkState:
-        return replace(state, corrupt=either(state.corrupt, self.rate))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth(LinkFault):
     """Bytes per second that pass, queueing the rest for a moment."""
 
     rate: float
-
-    def applied(self, state: LinkState) -> LinkState:
-        limit = self.rate if state.bandwidth is None else min(state.bandwidth, self.rate)
-        return replace(state, bandwidth=limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,10 +212,6 @@ class Rule(NetworkFault):
         return (not match.sources or source in match.sources) and (
             not match.dests or dest in match.dests
         )
-
-    def applied(self, state: LinkState) -> LinkState:
-        # A rule selects frames, which a link's state cannot say: backends carry rules out apart.
-        return state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,27 +356,3 @@ MemberAction = (
 Cure = Heal | Release | Resume | Consume
 """What ends faults, and is none."""
 Action = NetworkAction | MemberAction | Cure
-
-
-def either(one: float, other: float) -> float:
-    """The chance that at least one of two independent chances strikes."""
-    # Exact where there is nothing to merge: a rate that is alone must come out as written.
-    if one == 0.0 or other == 0.0:
-        return one + other
-    return 1.0 - (1.0 - one) * (1.0 - other)
-
-
-def desired_links(
-    base: Link, active: Iterable[NetworkFault], members: Names
-) -> dict[tuple[str, str], LinkState]:
-    """The state of every directed link, the faults acting on it merged into one."""
-    faults = tuple(active)
-    plain = LinkState(**{entry.name: getattr(base, entry.name) for entry in fields(Link)})
-    links = {}
-    for source, dest in permutations(members, 2):
-        state = plain
-        for fault in faults:
-            if fault.strikes(source, dest):
-                state = fault.applied(state)
-        links[source, dest] = state
-    return links

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.cluster import CLUSTER, GENERATIONS, Cluster
-from chaos.faults import Link, LinkState, Names
+from chaos.faults import Link, Names
 from chaos.shapes import (
     TEXT,
     Codec,
@@ -52,7 +52,6 @@ __all__ = [
     "ExpectView",
     "Limits",
     "Link",
-    "LinkState",
     "Load",
     "Scenario",
     "ScenarioError",

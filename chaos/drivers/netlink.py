@@ -45,7 +45,6 @@ CFG_MASK: Final = 4
 CFG_FLAGS: Final = 5
 FAIL_OPEN: Final = 1
 CMD_BIND: Final = 1
-CMD_UNBIND: Final = 2
 COPY_PACKET: Final = 2
 ATTR_PACKET_HDR: Final = 1
 ATTR_VERDICT_HDR: Final = 2
@@ -118,11 +117,6 @@ def message(kind: int, queue: int, attributes: bytes, *, flags: int = NLM_F_REQU
 def bind_message(queue: int) -> bytes:
     """Have the kernel hand the packets of a queue to this socket."""
     return _config(queue, attribute(CFG_CMD, struct.pack(">BxH", CMD_BIND, 0)))
-
-
-def unbind_message(queue: int) -> bytes:
-    """Have it do so no more; it drops what was not decided."""
-    return _config(queue, attribute(CFG_CMD, struct.pack(">BxH", CMD_UNBIND, 0)))
 
 
 def settings_message(queue: int, max_waiting: int) -> bytes:

@@ -21,7 +21,6 @@ from chaos.drivers.netlink import (
     inside,
     parse_packet,
     settings_message,
-    unbind_message,
     verdict_message,
 )
 
@@ -30,7 +29,6 @@ def test_binding_names_the_queue_in_network_order() -> None:
     assert bind_message(0x5C00).hex(" ", 4) == (
         "1c000000 02030500 00000000 00000000 00005c00 08000100 01000000"
     )
-    assert unbind_message(0x5C00)[-4:].hex() == "02000000"
 
 
 def test_whole_packets_are_asked_for_and_a_bound_is_set() -> None:
