@@ -1,5 +1,5 @@
 """What a run may make use of, and which of it a scenario does: the words of the feature × backend
-matrix."""
+matrix. No scenario asks for `netem`: a delay means the same without it, and is dearer."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ FEATURES: Final[dict[str, str]] = {
     "loss": "lose a share of the frames, chosen by the seed",
     "loss-model": "lose frames in bursts, or each n-th",
     "delay": "have frames arrive later, with jitter",
+    "netem": "have the kernel do those delays that have no jitter, with no program in the way",
     "duplicate": "have frames arrive twice",
     "reorder": "have frames overtake each other",
     "corrupt": "have frames arrive with a bit flipped",

@@ -90,17 +90,11 @@ def _scapy(_site: Site) -> None:
         raise DriverError("there is no scapy: pip install scapy") from None
 
 
-def _htb(site: Site) -> None:
-    _raise(asyncio.run(TcDriver([site], "doctor", run_beside).probe())["bandwidth"])
+def _tc(feature: str) -> Trial:
+    def attempt(site: Site) -> None:
+        _raise(asyncio.run(TcDriver([site], "doctor", run_beside).probe())[feature])
 
-
-def _netem(site: Site) -> None:
-    words = ("tc", "qdisc", "add", "dev", site.device, "root", "netem", "delay", "1ms")
-    try:
-        _in_namespace(site, words)
-    except DriverError:
-        raise DriverError("the kernel has no sch_netem; nfqueue does all delaying") from None
-    _in_namespace(site, ("tc", "qdisc", "del", "dev", site.device, "root"))
+    return attempt
 
 
 def _raise(why: str | None) -> None:
@@ -137,8 +131,8 @@ TRIALS: Final[tuple[tuple[str, str, str, Trial], ...]] = (
     ("nfqueue", "packets decided by a program", "delay, reorder, hold", _queue),
     ("raw", "raw sockets, to put copies in", "duplicates", _raw),
     ("scapy", "scapy, for surgery on packets", "corruption", _scapy),
-    ("htb", "queues by mark (htb, cls_bpf)", "bandwidth", _htb),
-    ("netem", "the kernel's own delays", "", _netem),
+    ("htb", "queues by mark (htb, cls_bpf)", "bandwidth", _tc("bandwidth")),
+    ("netem", "the kernel's own delays", "", _tc("netem")),
 )
 
 

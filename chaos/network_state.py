@@ -35,6 +35,8 @@ class NetworkState:
     """By id, in the order in which they began."""
     seed: int = 1
     """Of the dice (chaos/fate.py: the key of a fault's dice at a receiver)."""
+    netem: bool = False
+    """Whether every member's kernel can delay packets by itself, and is to."""
 
     def struck(self, dest: str) -> Iterator[tuple[str, str, NetworkFault]]:
         """What acts on frames to one member: id, who sends, the fault."""
@@ -60,6 +62,7 @@ class NetworkState:
             "network": NETWORK.write(self.base),
             "faults": listed,
             "seed": self.seed,
+            "netem": self.netem,
         }
         return "".join(f"{key}: {flow(value)}\n" for key, value in whole.items())
 
@@ -67,7 +70,7 @@ class NetworkState:
 def parse_state(text: str) -> NetworkState:
     """A state from its text; raises nothing but ScenarioError."""
     root = compose(text, "state")
-    found = root.entries(("members", "places", "network", "faults", "seed"), ())
+    found = root.entries(("members", "places", "network", "faults", "seed", "netem"), ())
     members = tuple(item.text() for item in found["members"].items())
     shapes = actions(members)
     faults: dict[str, NetworkFault] = {}
@@ -80,6 +83,7 @@ def parse_state(text: str) -> NetworkState:
         base=NETWORK.read(found["network"]),
         faults=faults,
         seed=found["seed"].whole(0, (1 << 63) - 1),
+        netem=found["netem"].flag(),
     )
 
 

@@ -106,7 +106,12 @@ class Session:
         has_group = "group" in self.plan.needs
         self.roster = Roster(backend, members, seed, has_group=has_group)
         self.traffic = Traffic(scenario, self.roster, self.now)
-        state = NetworkState(members=members, base=scenario.network, seed=seed)
+        state = NetworkState(
+            members=members,
+            base=scenario.network,
+            seed=seed,
+            netem=backend.probe()["netem"] is None,
+        )
         self.nemesis = Nemesis(
             backend, self.roster, self.traffic, self.rig, state, is_stream=is_stream(scenario)
         )

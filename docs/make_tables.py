@@ -151,6 +151,7 @@ STRIKING: Final[Mapping[str, faults.NetworkFault]] = {
     "loss": faults.Loss(rate=0.1, **_LINKS),
     "loss-model": faults.NthLoss(nth=2, **_LINKS),
     "delay": faults.Delay(delay=0.1, **_LINKS),
+    "netem": faults.Delay(delay=0.1, **_LINKS),
     "duplicate": faults.Duplicate(rate=0.1, **_LINKS),
     "reorder": faults.Reorder(rate=0.1, by=0.1, **_LINKS),
     "corrupt": faults.Corrupt(rate=0.1, **_LINKS),
@@ -173,7 +174,7 @@ def features() -> str:
     rows = []
     for feature, about in FEATURES.items():
         if feature in STRIKING:
-            driver = driver_of(STRIKING[feature])
+            driver = driver_of(STRIKING[feature], netem=feature == "netem")
             real = driver, f"{driver}, in the agent"
         else:
             real = INSIDE.get(feature, ("yes", "yes"))

@@ -2,7 +2,7 @@
 
 Which driver does what is written here, once (`driver_of`), and so is what they say to each other:
 marks on packets. Everything acts where a packet comes in, after IP has put its fragments together,
-except bandwidth, which acts where it goes out. The order is that of docs/scenarios.md: what is
+except what tc does, which acts where it goes out. The order is that of docs/scenarios.md: what is
 cut off, then rules in the order in which they began, then losses, then all other chances.
 
 1. nft sets the mark ALIVE on packets from members that something strikes: from a map whose
@@ -10,9 +10,9 @@ cut off, then rules in the order in which they began, then losses, then all othe
    so all of it ends with the lease, whoever has died.
 2. nft drops what it can decide alone. What it cannot decide gets a mark that asks nfqueue: DECIDE
    or CHANCES, below. Where nobody listens to the queue, the packet passes.
-3. nft, where a packet goes out, gives those to a narrow link a CLASS (`classes` below says which,
-   by the same kind of map), and tc keeps a queue for each. A multicast that some links are too
-   narrow for, and others not, leaves once and at full speed: nfqueue slows it down at those.
+3. nft, where a packet goes out, gives those to a slow link a CLASS (`classes` below says which,
+   by the same kind of map), and tc keeps a queue for each. A multicast that is slow on some links,
+   and on others not, leaves once and at full speed: nfqueue slows it down at those.
 
 One driver serves all sites of an agent. Its verbs are never called while another one runs.
 """
@@ -151,8 +151,8 @@ NFQUEUE: Final = "nfqueue"
 TC: Final = "tc"
 
 
-def driver_of(fault: NetworkFault) -> str:
-    """Which driver carries out a fault, and counts what it does.
+def driver_of(fault: NetworkFault, *, netem: bool = False) -> str:
+    """Which driver carries out a fault, and counts what it does, where kernels have netem or not.
 
     nfqueue does also, for a packet marked DECIDE, the losses and rules of nft: first of all rules,
     that of nfqueue which may take the packet comes, and what follows depends on whether it does.
@@ -164,60 +164,90 @@ def driver_of(fault: NetworkFault) -> str:
             return NFT
         case faults.Bandwidth():
             return TC
-        case faults.LossModel() | faults.Delay() | faults.Duplicate() | faults.Reorder():
+        case faults.Delay():
+            # netem has dice of its own, and a frame is to meet the same fate everywhere: so it
+            # does what needs none.
+            return TC if netem and not fault.jitter else NFQUEUE
+        case faults.LossModel() | faults.Duplicate() | faults.Reorder() | faults.Corrupt():
             # The counters of nftables begin anew with every new set of rules, so a loss that
             # remembers how many frames passed is not for it.
-            return NFQUEUE
-        case faults.Corrupt():
             return NFQUEUE
     raise DriverError(f"no driver does a {type(fault).__name__}")
 
 
-# -- Narrow links ----------------------------------------------------------------------------------
+def is_base_delayed_by(state: NetworkState, driver: str) -> bool:
+    """Whether a driver makes packets as late as the network itself is to have them.
+
+    The default delay says that nothing is asked for: real networks have one of their own.
+    """
+    base = state.base
+    wanted = TC if state.netem and not base.jitter else NFQUEUE
+    return base.delay > faults.Link().delay and driver == wanted
+
+
+# -- Slow links ------------------------------------------------------------------------------------
 
 MULTICAST: Final = ""
 """In place of a name: whatever goes to all at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NarrowLink:
-    """What one member sends to another, or to all at once, and is to pass slowly."""
+class SlowLink:
+    """What one member sends to another, or to all at once, and is to pass slowly, late, or both."""
 
     dest: str
-    """MULTICAST is what goes to all; only there where every single link is narrow, too."""
+    """MULTICAST is what goes to all; only there where every single link is slow in one way."""
     number: int
     """Its packets go out with the mark CLASS plus this."""
-    rate: float
+    rate: float | None = None
     """Bytes per second: the narrowest of all faults."""
-    fault: str
+    narrowed_by: str = ""
     """Whose rate that is; `chaos.network_state.BASE` is the network's own."""
+    delay: float = 0.0
+    """Seconds: of all faults together that the kernel does."""
+    delayed_by: tuple[str, ...] = ()
 
 
-def classes(state: NetworkState, source: str) -> tuple[NarrowLink, ...]:
-    """The narrow links of one member: none for most."""
-    found: list[NarrowLink] = []
+def classes(state: NetworkState, source: str) -> tuple[SlowLink, ...]:
+    """The slow links of one member: none for most."""
     others = [name for name in state.members if name != source]
-    for dest in others:
-        limits = [
-            (fault.rate, fault_id)
-            for fault_id, fault in state.faults.items()
-            if isinstance(fault, faults.Bandwidth) and fault.strikes(source, dest)
-        ]
-        if state.base.bandwidth is not None:
-            limits.append((state.base.bandwidth, BASE))
-        if limits:
-            rate, fault_id = min(limits)
-            number = 2 + state.members.index(dest)
-            found.append(NarrowLink(dest=dest, number=number, rate=rate, fault=fault_id))
-    if found and len(found) == len(others):
-        least = min(found, key=lambda link: link.rate)
+    links = [_link(state, source, dest) for dest in others]
+    found = [link for link in links if link.rate is not None or link.delayed_by]
+    ways = {(link.rate is None, link.delay) for link in found}
+    if len(ways) == 1 and len(found) == len(others):
+        least = min(found, key=lambda link: link.rate or 0.0)
         found.append(replace(least, dest=MULTICAST, number=1))
     return tuple(found)
 
 
-def narrow_for_multicasts(state: NetworkState, source: str, dest: str) -> NarrowLink | None:
+def _link(state: NetworkState, source: str, dest: str) -> SlowLink:
+    limits: list[tuple[float, str]] = []
+    delays: list[tuple[float, str]] = []
+    for fault_id, fault in state.faults.items():
+        if driver_of(fault, netem=state.netem) == TC and fault.strikes(source, dest):
+            match fault:
+                case faults.Bandwidth():
+                    limits.append((fault.rate, fault_id))
+                case faults.Delay():
+                    delays.append((fault.delay, fault_id))
+    if state.base.bandwidth is not None:
+        limits.append((state.base.bandwidth, BASE))
+    if is_base_delayed_by(state, TC):
+        delays.append((state.base.delay, BASE))
+    rate, narrowed_by = min(limits, default=(None, ""))
+    return SlowLink(
+        dest=dest,
+        number=2 + state.members.index(dest),
+        rate=rate,
+        narrowed_by=narrowed_by,
+        delay=sum(delay for delay, _fault in delays),
+        delayed_by=tuple(fault for _delay, fault in delays),
+    )
+
+
+def slow_for_multicasts(state: NetworkState, source: str, dest: str) -> SlowLink | None:
     """The link, if what goes to all at once has to be slowed down where it comes in: where it goes
-    out, it cannot be told from what goes to those whose links are not narrow."""
+    out, it cannot be told from what goes to those whose links are not slow, or in another way."""
     links = classes(state, source)
     if any(link.dest == MULTICAST for link in links):
         return None

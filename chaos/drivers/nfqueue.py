@@ -293,9 +293,9 @@ class NfqueueDriver:
             if paths.is_lost(path, frame, self._bite):
                 return paths.LOST
         outcome = paths.by_chances(path, frame, self._bite)
-        if path.narrow is None or not place.is_multicast or outcome.does == DROP:
+        if path.slow is None or not place.is_multicast or outcome.does == DROP:
             return outcome
-        waits = paths.squeezed(path, len(view), self._now, self._bite)
+        waits = paths.slowed(path, len(view), self._now, self._bite)
         if waits is None:
             return paths.LOST
         copies = tuple(delay + waits for delay in outcome.copies)

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from chaos import faults
-from chaos.drivers.base import Bites, NarrowLink, narrow_for_multicasts
+from chaos.drivers.base import (
+    NFQUEUE,
+    Bites,
+    SlowLink,
+    driver_of,
+    is_base_delayed_by,
+    slow_for_multicasts,
+)
 from chaos.drivers.selection import statements
 from chaos.fate import fate_key, jhash_fate, threshold, unit
 from chaos.loss_models import LossModel, make_model
@@ -78,10 +85,10 @@ class Path:
     models: tuple[LossModel, ...] = ()
     delay: float = 0.0
     delayed_by: tuple[str, ...] = ()
-    narrow: NarrowLink | None = None
+    slow: SlowLink | None = None
     """Of multicasts alone; all else waits where it goes out (tc)."""
     busy: dict[Pair, float] = field(default_factory=dict)
-    """Until when the narrow one is taken."""
+    """Until when it is taken, if it is narrow."""
     jitters: tuple[Dice, ...] = ()
     reorders: tuple[Dice, ...] = ()
     duplicates: tuple[Dice, ...] = ()
@@ -164,7 +171,7 @@ Bite = Callable[[str, Pair], None]
 def make_path(state: NetworkState, source: str, dest: str, memory: Memory) -> Path:
     """A path as the network's own faults and those that strike it say, together."""
     path = Path(ends=(source, dest), busy=memory.busy)
-    path.narrow = narrow_for_multicasts(state, source, dest)
+    path.slow = slow_for_multicasts(state, source, dest)
 
     def dice(fault: str, kind: str, share: float, amount: float = 0.0) -> tuple[Dice, ...]:
         key = fate_key(state.seed, f"{fault}/{kind}", dest)
@@ -176,8 +183,7 @@ def make_path(state: NetworkState, source: str, dest: str, memory: Memory) -> Pa
     path.reorders = dice(BASE, "reorder", base.reorder, base.reorder_by)
     path.duplicates = dice(BASE, "duplicate", base.duplicate)
     path.corrupts = dice(BASE, "corrupt", base.corrupt)
-    if base.delay > faults.Link().delay:
-        # The default one says that nothing is asked for: real networks have a delay of their own.
+    if is_base_delayed_by(state, NFQUEUE):
         path.delay, path.delayed_by = base.delay, (BASE,)
     for fault, action in state.faults.items():
         if not action.strikes(source, dest):
@@ -191,7 +197,7 @@ def make_path(state: NetworkState, source: str, dest: str, memory: Memory) -> Pa
                 path.models += (memory.model(state, fault, path.ends),)
             case faults.Loss():
                 path.losses += dice(fault, "loss", action.rate)
-            case faults.Delay():
+            case faults.Delay() if driver_of(action, netem=state.netem) == NFQUEUE:
                 path.delay += action.delay
                 path.delayed_by += (fault,)
                 path.jitters += dice(fault, "jitter", float(action.jitter > 0), action.jitter)
@@ -250,17 +256,21 @@ def is_lost(path: Path, frame: bytes, bite: Bite) -> bool:
     return False
 
 
-def squeezed(path: Path, size: int, now: float, bite: Bite) -> float | None:
-    """Seconds that a multicast of so many bytes waits for a narrow link; None: there is no room."""
-    link = path.narrow
+def slowed(path: Path, size: int, now: float, bite: Bite) -> float | None:
+    """Seconds that a multicast of so many bytes waits for a slow link; None: there is no room."""
+    link = path.slow
     if link is None:
         return 0.0
+    for fault in link.delayed_by:
+        bite(fault, path.ends)
+    if link.rate is None:
+        return link.delay
     start = max(now, path.busy.get(path.ends, 0.0))
-    bite(link.fault, path.ends)
+    bite(link.narrowed_by, path.ends)
     if start - now > QUEUE_SECONDS:
         return None
     end = path.busy[path.ends] = start + size / link.rate
-    return end - now
+    return end - now + link.delay
 
 
 def by_chances(path: Path, frame: bytes | None, bite: Bite) -> Outcome:

@@ -19,7 +19,8 @@ from chaos.drivers.base import (
     NFQUEUE,
     DriverError,
     driver_of,
-    narrow_for_multicasts,
+    is_base_delayed_by,
+    slow_for_multicasts,
 )
 from chaos.fate import fate_key, threshold
 from chaos.faults import Match, Rule
@@ -96,7 +97,7 @@ def statements(state: NetworkState, dest: str, source: str) -> list[Statement]:
     if _has_chances(state, [fault for _id, fault in struck]):
         # What comes in pieces, which only IPv6 still is here, has its ports in the first one.
         found.append(Statement("meta l4proto { tcp, udp } @th,0,16 != 0x0", _marked(CHANCES)))
-    elif narrow_for_multicasts(state, source, dest) is not None:
+    elif slow_for_multicasts(state, source, dest) is not None:
         found.append(Statement("meta l4proto udp meta pkttype multicast", _marked(CHANCES)))
     return found
 
@@ -118,12 +119,13 @@ def _are_connections_told(state: NetworkState, source: str, dest: str) -> bool:
 
 def _has_chances(state: NetworkState, struck: list[faults.NetworkFault]) -> bool:
     """Whether something is left to nfqueue for every packet."""
-    base, plain = state.base, faults.Link()
-    by_base = base.delay > plain.delay or any(
+    base = state.base
+    by_base = is_base_delayed_by(state, NFQUEUE) or any(
         getattr(base, field) for field in ("jitter", "reorder", "duplicate", "corrupt")
     )
     return by_base or any(
-        not isinstance(fault, Rule) and driver_of(fault) == NFQUEUE for fault in struck
+        not isinstance(fault, Rule) and driver_of(fault, netem=state.netem) == NFQUEUE
+        for fault in struck
     )
 
 

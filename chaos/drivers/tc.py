@@ -1,17 +1,20 @@
-"""Narrow links: where packets go out, those to a narrow link wait in a class of its own.
+"""Slow links: where packets go out, those to a slow link wait in a class of its own.
 
 nft marks them, for as long as the lease lasts, with CLASS and a number; a filter takes a class by
 that mark, and what has none passes as if nothing were there. So the queues need no lease of their
-own: without marks they are empty. Delays are nfqueue's business, even where the kernel has netem:
-its dice are its own, and a frame must meet the same fate everywhere.
+own: without marks they are empty.
+
+A class is htb, for the rate. Where the kernel has netem, that makes packets late in it, and then a
+queue of so many bytes stands behind netem; elsewhere it stands in the class itself.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,9 +24,9 @@ from chaos.drivers.base import (
     TC,
     Bites,
     DriverError,
-    NarrowLink,
     Run,
     Site,
+    SlowLink,
     classes,
     inside,
 )
@@ -32,12 +35,22 @@ from chaos.network_state import NetworkState
 
 HANDLE: Final = 0x5C
 """Of our qdisc: by it we know it again."""
+_LATE: Final = 0x100
+"""Plus the number of a class: the handle of its netem."""
 QUEUE_SECONDS: Final = 0.25
 """What would wait longer is dropped: as in the simulator."""
 MIN_QUEUE: Final = 4096
 """Bytes that wait at least: room for two packets, or nothing would ever pass a very narrow link."""
 PLAIN_QDISCS: Final = frozenset(("noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "pfifo"))
 """What a device has by itself: it comes back when ours goes."""
+LATE_PACKETS: Final = 16384
+"""That netem holds, as many as nfqueue does: what comes then is dropped."""
+LINE_RATE: Final = 4_000_000_000
+"""Bytes per second of a class that is but late: htb wants a rate, and its oldest form takes no more
+than 32 bits of it."""
+DRAIN_SECONDS: Final = 1.0
+"""How long queues are given to run empty before they are removed with what is in them."""
+DRAIN_POLL: Final = 0.02
 _QUANTUM: Final = 1514
 """Classes do not share anything, so this matters not; left out, the kernel's log complains."""
 
@@ -72,34 +85,65 @@ def root_lines(device: str) -> list[str]:
     ]
 
 
-def class_lines(device: str, link: NarrowLink) -> list[str]:
-    """The class of one link, whatever it was before."""
+def class_lines(device: str, link: SlowLink, *, netem: bool = False) -> list[str]:
+    """The class of one link, whatever it was before. What waits in it goes on waiting."""
     name = f"{HANDLE:x}:{link.number:x}"
-    limit = max(MIN_QUEUE, round(link.rate * QUEUE_SECONDS))
-    rate = max(8, round(link.rate * 8))
-    return [
+    rate = LINE_RATE if link.rate is None else link.rate
+    bits = max(8, round(rate * 8))
+    lines = [
         f"class replace dev {device} parent {HANDLE:x}: classid {name} "
-        f"htb rate {rate}bit quantum {_QUANTUM}",
-        f"qdisc replace dev {device} parent {name} bfifo limit {limit}",
+        f"htb rate {bits}bit quantum {_QUANTUM}"
     ]
+    if netem:
+        # Always there, late or not: to put it there later would throw away what waits.
+        handle = f"{_LATE + link.number:x}:"
+        lines.append(
+            f"qdisc replace dev {device} parent {name} handle {handle} "
+            f"netem delay {round(link.delay * 1e6)}us limit {LATE_PACKETS}"
+        )
+        name = f"{handle}1"
+    limit = max(MIN_QUEUE, round(rate * QUEUE_SECONDS))
+    lines.append(f"qdisc replace dev {device} parent {name} bfifo limit {limit}")
+    return lines
 
 
 _CLASS: Final = re.compile(
     rf"^class htb {HANDLE:x}:(?P<number>[0-9a-f]+) .*?"
+    r"Sent \d+ bytes (?P<sent>\d+) pkt "
     r"\(dropped (?P<dropped>\d+), overlimits (?P<waited>\d+) ",
     re.MULTILINE | re.DOTALL,
 )
 
 
-def read_counts(text: str) -> dict[int, int]:
-    """Packets that waited or were dropped, by class, of `tc -s class show`.
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Packets of one class."""
+
+    passed: int = 0
+    waited: int = 0
+    """Those that the rate made wait, or found no room to."""
+
+    def since(self, before: Count) -> Count:
+        """What came to it."""
+        return Count(self.passed - before.passed, self.waited - before.waited)
+
+
+def read_counts(text: str) -> dict[int, Count]:
+    """Counts by class, of `tc -s class show`.
 
     Of text, because it has no JSON for classes in the versions that are about.
     """
     return {
-        int(found["number"], 16): int(found["dropped"]) + int(found["waited"])
+        int(found["number"], 16): Count(
+            int(found["sent"]) + int(found["dropped"]), int(found["dropped"]) + int(found["waited"])
+        )
         for found in _CLASS.finditer(text)
     }
+
+
+def waiting(text: str) -> int:
+    """Packets in the queues of a device, of `tc -s -j qdisc show`."""
+    return sum(qdisc.get("qlen", 0) for qdisc in json.loads(text or "[]") if qdisc.get("root"))
 
 
 def root_qdisc(text: str) -> str:
@@ -113,14 +157,20 @@ def root_qdisc(text: str) -> str:
 
 @dataclass(slots=True)
 class Shaped:
-    """One site with narrow links."""
+    """One site with slow links."""
 
     site: Site
-    links: dict[int, NarrowLink] = field(default_factory=dict)
+    links: dict[int, SlowLink] = field(default_factory=dict)
     """By class number; those that are over keep their class, in which nothing comes any more."""
     others: tuple[str, ...] = ()
-    seen: dict[int, int] = field(default_factory=dict)
+    seen: dict[int, Count] = field(default_factory=dict)
     """What was counted when last asked."""
+
+    def to(self, link: SlowLink) -> list[SlowLink]:
+        """A link by itself, or all those that a multicast passes."""
+        if link.dest != MULTICAST:
+            return [link]
+        return [each for each in self.links.values() if each.dest in self.others]
 
 
 class TcDriver:
@@ -136,21 +186,32 @@ class TcDriver:
         self._counts: defaultdict[str, dict[tuple[str, str], int]] = defaultdict(dict)
 
     async def probe(self) -> Mapping[str, str | None]:
-        """Whether there is htb, and a filter by mark."""
+        """Whether there is htb and a filter by mark, and netem."""
         site = self._sites[0]
-        link = NarrowLink(dest="", number=1, rate=1e6, fault="probe")
+        narrow = SlowLink(dest="", number=1, rate=1e6, delay=0.001)
+        found: dict[str, str | None] = {}
         try:
             await self._make_root(site)
             try:
-                await self._batch(site, class_lines(site.device, link))
+                await self._batch(site, class_lines(site.device, narrow))
+                found["bandwidth"] = None
+                found["netem"] = await self._refusal(site, narrow)
             finally:
                 await self._remove_root(site)
         except DriverError as error:
-            return {"bandwidth": f"{error} (what it takes is sch_htb and cls_bpf: try modprobe)"}
-        return {"bandwidth": None}
+            why = f"{error} (what it takes is sch_htb and cls_bpf: try modprobe)"
+            return {"bandwidth": why, "netem": why}
+        return found
+
+    async def _refusal(self, site: Site, link: SlowLink) -> str | None:
+        try:
+            await self._batch(site, class_lines(site.device, link, netem=True))
+        except DriverError as error:
+            return f"{error} (try modprobe sch_netem; without it nfqueue does all delaying)"
+        return None
 
     async def apply(self, state: NetworkState, lease: float) -> None:
-        """Have a class for each narrow link; the marks that lead there are nft's."""
+        """Have a class for each slow link; the marks that lead there are nft's."""
         await self._collect()
         for site in self._sites:
             if site.name not in state.members:
@@ -164,17 +225,17 @@ class TcDriver:
                 shaped = self._shaped[site.name] = Shaped(site)
             changed = [link for link in links if shaped.links.get(link.number) != link]
             shaped.others = tuple(name for name in state.members if name != site.name)
-            await self._batch(
-                site, [line for link in changed for line in class_lines(site.device, link)]
-            )
+            lines = (class_lines(site.device, link, netem=state.netem) for link in changed)
+            await self._batch(site, [line for each in lines for line in each])
             shaped.links |= {link.number: link for link in changed}
 
     async def renew(self, lease: float) -> None:
         """What has a lease is the marks."""
 
     async def clear(self) -> None:
-        """Remove all queues, with what is in them: no more than a quarter of a second's."""
+        """Remove all queues, when they are empty: nothing comes into them any more."""
         await self._collect()
+        await self._drain()
         for name in list(self._shaped):
             shaped = self._shaped.pop(name)
             await self._remove_root(shaped.site)
@@ -183,7 +244,7 @@ class TcDriver:
         """Nothing is held here."""
 
     async def bites(self) -> Bites:
-        """Packets that had to wait, or found no room to."""
+        """Packets that were late, had to wait, or found no room to."""
         await self._collect()
         return {fault: dict(counts) for fault, counts in self._counts.items()}
 
@@ -196,19 +257,41 @@ class TcDriver:
                 continue
             text = await self._tc(site, "-s", "class", "show", "dev", site.device)
             for number, count in read_counts(text).items():
-                fresh = count - shaped.seen.get(number, 0)
+                fresh = count.since(shaped.seen.get(number, Count()))
                 shaped.seen[number] = count
                 link = shaped.links.get(number)
-                if link is not None and fresh:
-                    dests = shaped.others if link.dest == MULTICAST else (link.dest,)
-                    self._bite(link.fault, [(site.name, dest) for dest in dests], fresh)
+                if link is None:
+                    continue
+                for each in shaped.to(link):
+                    pair = site.name, each.dest
+                    # The narrowest link has a multicast wait for all.
+                    self._bite(link.narrowed_by, pair, fresh.waited)
+                    for fault in each.delayed_by:
+                        self._bite(fault, pair, fresh.passed)
 
-    def _bite(self, fault: str, pairs: Iterable[tuple[str, str]], count: int) -> None:
-        counts = self._counts[fault]
-        for pair in pairs:
+    def _bite(self, fault: str, pair: tuple[str, str], count: int) -> None:
+        if fault and count:
+            counts = self._counts[fault]
             counts[pair] = counts.get(pair, 0) + count
 
     # -- Commands ----------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Wait until nothing waits, within bounds."""
+        late = [link.delay for shaped in self._shaped.values() for link in shaped.links.values()]
+        left = min(max(late, default=0.0) + QUEUE_SECONDS, DRAIN_SECONDS)
+        while left > 0 and await self._is_any_waiting():
+            await asyncio.sleep(DRAIN_POLL)
+            left -= DRAIN_POLL
+
+    async def _is_any_waiting(self) -> bool:
+        for shaped in self._shaped.values():
+            site = shaped.site
+            if is_there(site.netns) and waiting(
+                await self._tc(site, "-s", "-j", "qdisc", "show", "dev", site.device)
+            ):
+                return True
+        return False
 
     async def _make_root(self, site: Site) -> None:
         found = root_qdisc(await self._tc(site, "-j", "qdisc", "show", "dev", site.device))

@@ -202,7 +202,8 @@ class Lab:
 
     def apply(self, **faults: NetworkFault) -> None:
         """These faults, and no others, by id."""
-        self.backend.apply(NetworkState(members=self.names, faults=faults, seed=7))
+        netem = self.backend.probe()["netem"] is None
+        self.backend.apply(NetworkState(members=self.names, faults=faults, seed=7, netem=netem))
 
     def bites(self, fault: str) -> Mapping[tuple[str, str], int]:
         found: Bites = self.backend.bites()

@@ -441,6 +441,7 @@ KINDS_OF_FAULT: dict[str, NetworkFault] = {
     "loss": Loss(rate=0.2, **LINKS),
     "loss-model": faults.NthLoss(nth=5, **LINKS),
     "delay": faults.Delay(delay=0.02, jitter=0.02, **LINKS),
+    "netem": faults.Delay(delay=0.03, **LINKS),
     "duplicate": faults.Duplicate(rate=0.3, **LINKS),
     "reorder": faults.Reorder(rate=0.3, by=0.03, **LINKS),
     "corrupt": faults.Corrupt(rate=0.2, **LINKS),

@@ -18,6 +18,7 @@ STATE = NetworkState(
         "first": faults.Rule(match=faults.Match(kinds=("DATA",), seqno=(1, 1)), times=1),
     },
     seed=7,
+    netem=True,
 )
 
 
@@ -32,7 +33,13 @@ def test_what_strikes_a_member_is_listed_per_sender_in_the_order_of_the_faults()
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("do: loss", "do: crash"), ("seed: 7", "seed: x"), ("members: ", "people: "), ("5%", "105%")],
+    [
+        ("do: loss", "do: crash"),
+        ("seed: 7", "seed: x"),
+        ("members: ", "people: "),
+        ("5%", "105%"),
+        ("netem: true", "netem: yes"),
+    ],
 )
 def test_a_text_that_is_no_state_is_refused(old: str, new: str) -> None:
     with pytest.raises(ScenarioError):

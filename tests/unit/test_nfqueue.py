@@ -179,8 +179,10 @@ class Rig:
         self.injectors[site.name] = Injector(self.clock)
         return self.injectors[site.name]
 
-    def apply(self, base: Link | None = None, **faults: NetworkFault) -> None:
-        do(self.driver.apply(state(base, **faults), LEASE))
+    def apply(
+        self, base: Link | None = None, *, netem: bool = False, **faults: NetworkFault
+    ) -> None:
+        do(self.driver.apply(state(base, netem=netem, **faults), LEASE))
 
     def come(self, data: bytes, *, source: str = "n0", dest: str = "n1", mark: int = CHANCES,
              to: str = "") -> int:  # fmt: skip
@@ -207,13 +209,14 @@ def do(verb: Coroutine[Any, Any, Made]) -> Made:
     return asyncio.run(verb)
 
 
-def state(base: Link | None = None, **faults: NetworkFault) -> NetworkState:
+def state(base: Link | None = None, *, netem: bool = False, **faults: NetworkFault) -> NetworkState:
     return NetworkState(
         members=NAMES,
         places={name: (address,) for name, address in ADDRESSES.items()},
         base=base or Link(),
         faults=faults,
         seed=7,
+        netem=netem,
     )
 
 
@@ -332,6 +335,46 @@ def test_a_multicast_waits_for_a_narrow_link_where_it_comes_in() -> None:
 def test_where_all_links_are_narrow_multicasts_wait_where_they_go_out() -> None:
     rig = Rig()
     rig.apply(f1=Bandwidth(sources=("n0",), dests=("n1", "n2"), rate=1000.0))
+    assert rig.queues == {}
+
+
+# -- Where the kernel delays by itself -------------------------------------------------------------
+
+
+def test_of_delays_only_those_with_dice_are_left() -> None:
+    rig = Rig()
+    rig.apply(Link(delay=0.5), netem=True, f1=Delay(delay=0.1, **ENDS),
+              f2=Delay(delay=0.2, jitter=1e-9, **ENDS))  # fmt: skip
+    packet = rig.come(frame(1))
+    rig.clock.advance(1.0)
+    assert rig.said() == [(0.2, "accept", packet)]
+    assert set(rig.bites) == {"f2"}
+
+
+def test_a_network_with_jitter_is_late_by_its_dice_alone() -> None:
+    rig = Rig()
+    rig.apply(Link(delay=0.5, jitter=1e-9), netem=True)
+    packet = rig.come(frame(1))
+    rig.clock.advance(1.0)
+    assert rig.said() == [(0.5, "accept", packet)]
+
+
+def test_a_multicast_that_is_late_for_some_is_so_where_it_comes_in() -> None:
+    rig = Rig()
+    rig.apply(netem=True, f1=Delay(delay=0.1, **ENDS), f2=NARROW)
+    sent = [rig.come(frame(lo)[:72], to=GROUP) for lo in (1, 2)]
+    unicast = rig.come(frame(3))
+    rig.clock.advance(1.0)
+    assert rig.said() == [
+        (0.0, "accept", unicast), (0.2, "accept", sent[0]), (0.3, "accept", sent[1]),
+    ]  # fmt: skip
+    assert rig.bites == {"f1": {("n0", "n1"): 2}, "f2": {("n0", "n1"): 2}}
+
+
+def test_what_all_links_delay_equally_is_not_asked_for() -> None:
+    rig = Rig()
+    rig.apply(Link(delay=0.5), netem=True)
+    rig.apply(netem=True, f1=Delay(sources=("n0",), dests=("n1", "n2"), delay=0.1))
     assert rig.queues == {}
 
 

@@ -6,6 +6,8 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from chaos.drivers.base import (
     classes,
     driver_of,
     inside,
+    slow_for_multicasts,
 )
 from chaos.drivers.nft import NftDriver, Plan, plan, read_counters, renewal_file, table_file
 from chaos.drivers.selection import IDENTITY, statements
@@ -235,11 +238,25 @@ def test_multicasts_are_narrow_where_every_link_is() -> None:
     narrow = faults.Bandwidth(sources=("n1",), dests=NAMES, rate=1e5)
     narrower = faults.Bandwidth(sources=("n1",), dests=("n2",), rate=5e4)
     found = classes(state(f1=narrow, f2=narrower), "n1")
-    assert [(link.dest, link.number, link.rate, link.fault) for link in found] == [
+    assert [(link.dest, link.number, link.rate, link.narrowed_by) for link in found] == [
         ("n0", 2, 1e5, "f1"), ("n2", 4, 5e4, "f2"), (MULTICAST, 1, 5e4, "f2"),
     ]  # fmt: skip
     assert plan(state(f1=narrow), site()).marks["224.0.0.0"] == CLASS + 1
     assert classes(state(f1=narrower), "n0") == ()
+
+
+def test_multicasts_are_late_where_they_go_out_if_they_are_equally_late_for_all() -> None:
+    late = faults.Delay(sources=("n1",), dests=NAMES, delay=0.1)
+    later = faults.Delay(sources=("n1",), dests=("n2",), delay=0.1)
+    narrow = faults.Bandwidth(sources=("n1",), dests=("n2",), rate=1e5)
+    with_netem = partial(replace, netem=True)
+    assert classes(state(f1=late), "n1") == ()
+    equal = classes(with_netem(state(f1=late)), "n1")
+    assert [(link.dest, link.delay) for link in equal] == [("n0", 0.1), ("n2", 0.1), ("", 0.1)]
+    for other in (later, narrow):
+        uneven = with_netem(state(f1=late, f2=other))
+        assert [link.dest for link in classes(uneven, "n1")] == ["n0", "n2"]
+        assert slow_for_multicasts(uneven, "n1", "n0") == classes(uneven, "n1")[0]
 
 
 def test_a_member_whose_place_nobody_named_is_an_error_with_the_remedy() -> None:

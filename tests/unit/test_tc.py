@@ -8,9 +8,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from chaos.drivers.base import CLASS, DriverError, NarrowLink, Site
-from chaos.drivers.tc import HANDLE, TcDriver, class_lines, read_counts, root_lines, root_qdisc
-from chaos.faults import Bandwidth, Link
+from chaos.drivers.base import CLASS, DriverError, Site, SlowLink
+from chaos.drivers.tc import (
+    DRAIN_SECONDS,
+    HANDLE,
+    Count,
+    TcDriver,
+    class_lines,
+    read_counts,
+    root_lines,
+    root_qdisc,
+    waiting,
+)
+from chaos.faults import Bandwidth, Delay, Link, NetworkFault
 from chaos.network_state import NetworkState
 
 NAMES = ("n0", "n1", "n2")
@@ -34,12 +44,16 @@ class Machine:
         self.roots = list(roots) or [{"kind": "noqueue", "handle": "0:", "root": True}]
         self.told: list[str] = []
         self.counts = ""
+        self.lacks = ""
+        """No qdisc of this kind."""
 
     async def __call__(self, argv: Sequence[str], stdin: str) -> str:
         if "class" in argv:
             return self.counts
         if "show" in argv:
             return json.dumps(self.roots)
+        if self.lacks and self.lacks in stdin:
+            raise DriverError("tc: Error: Specified qdisc kind is unknown.")
         self.told += stdin.splitlines() or [" ".join(argv)]
         return ""
 
@@ -48,16 +62,21 @@ def driver(machine: Machine, name: str = "n0") -> TcDriver:
     return TcDriver([Site(name=name, addresses=("198.18.0.2",))], "run", machine)
 
 
-def state(*narrow: Bandwidth, base: Link | None = None) -> NetworkState:
+def state(*slow: NetworkFault, base: Link | None = None, netem: bool = False) -> NetworkState:
     return NetworkState(
         members=NAMES,
         base=base or Link(),
-        faults={f"f{number}": fault for number, fault in enumerate(narrow, 1)},
+        faults={f"f{number}": fault for number, fault in enumerate(slow, 1)},
+        netem=netem,
     )
 
 
 def narrow(rate: float, *dests: str) -> Bandwidth:
     return Bandwidth(sources=("n0",), dests=dests or ("n1",), rate=rate)
+
+
+def late(delay: float, *dests: str, jitter: float = 0.0) -> Delay:
+    return Delay(sources=("n0",), dests=dests or ("n1",), delay=delay, jitter=jitter)
 
 
 def classify(mark: int) -> int:
@@ -102,27 +121,47 @@ def test_no_other_mark_leads_anywhere(mark: int) -> None:
 
 
 def test_a_class_has_the_rate_in_bits_and_a_quarter_of_a_second_of_room() -> None:
-    link = NarrowLink(dest="n1", number=11, rate=100_000, fault="f1")
+    link = SlowLink(dest="n1", number=11, rate=100_000)
     made, queue = class_lines("eth0", link)
     assert "classid 5c:b htb rate 800000bit" in made
     assert queue.endswith("parent 5c:b bfifo limit 25000")
 
 
 def test_the_narrowest_link_still_has_room_for_a_packet() -> None:
-    link = NarrowLink(dest="n1", number=2, rate=0.1, fault="f1")
+    link = SlowLink(dest="n1", number=2, rate=0.1)
     assert "rate 8bit" in class_lines("eth0", link)[0]
     assert class_lines("eth0", link)[1].endswith("limit 4096")
 
 
+def test_what_is_late_waits_in_netem_and_then_for_its_rate() -> None:
+    link = SlowLink(dest="n1", number=3, rate=100_000, delay=0.0204)
+    made, delayed, queue = class_lines("eth0", link, netem=True)
+    assert "classid 5c:3 htb rate 800000bit" in made
+    assert delayed.endswith("parent 5c:3 handle 103: netem delay 20400us limit 16384")
+    assert queue.endswith("parent 103:1 bfifo limit 25000")
+
+
+def test_what_is_but_late_has_all_the_rate_that_there_is() -> None:
+    made, _delayed, queue = class_lines("eth0", SlowLink(dest="n1", number=3, delay=1), netem=True)
+    assert "rate 32000000000bit" in made
+    assert queue.endswith("limit 1000000000")
+
+
 def test_counts_are_read_of_our_classes_alone() -> None:
     text = showing(c2=(72, 45), cb=(0, 3)) + "class htb 1:2 root (dropped 9, overlimits 9 \n"
-    assert read_counts(text) == {2: 117, 11: 3}
+    assert read_counts(text) == {2: Count(140, 117), 11: Count(68, 3)}
 
 
 def test_a_device_says_what_stands_at_its_root() -> None:
     assert root_qdisc("") == "noqueue"
     assert root_qdisc(json.dumps([{"kind": "bfifo", "handle": "8001:"}, OURS])) == "ours"
     assert root_qdisc(json.dumps([OURS | {"handle": "1:"}])) == "htb"
+
+
+def test_all_that_waits_stands_at_the_root() -> None:
+    queues = [OURS | {"qlen": 7}, {"kind": "netem", "handle": "103:", "qlen": 7}]
+    assert waiting(json.dumps(queues)) == 7
+    assert waiting("") == 0
 
 
 def test_a_device_is_left_alone_while_nothing_is_narrow() -> None:
@@ -157,6 +196,82 @@ def test_only_what_changed_is_made_anew() -> None:
     machine = Machine()
     assert [line.split(" classid ")[1].split()[0] for line in asyncio.run(twice())
             if " classid " in line] == ["5c:4", "5c:1"]  # fmt: skip
+
+
+def test_without_netem_delays_are_not_its_business() -> None:
+    machine = Machine()
+    asyncio.run(driver(machine).apply(state(late(0.1)), 3.0))
+    assert machine.told == []
+
+
+def test_with_netem_those_are_that_take_no_dice() -> None:
+    machine = Machine()
+    wanted = state(late(0.1), late(0.02), late(0.3, jitter=0.1), narrow(1e5), netem=True)
+    asyncio.run(driver(machine).apply(wanted, 3.0))
+    assert [line for line in machine.told if "netem" in line] == [
+        "qdisc replace dev eth0 parent 5c:3 handle 103: netem delay 120000us limit 16384"
+    ]
+
+
+def test_packets_are_counted_for_every_fault_that_makes_them_late() -> None:
+    async def script() -> None:
+        one = driver(machine)
+        faults = late(0.1, "n1", "n2"), late(0.02), narrow(1e5), late(0.02, "n2")
+        await one.apply(state(*faults, netem=True), 3.0)
+        # Equally late, but not equally narrow: what goes to all at once has no class.
+        machine.counts = showing(c3=(0, 2), c4=(1, 0), c1=(0, 0))
+        assert await one.bites() == {
+            "f1": {("n0", "n1"): 68, ("n0", "n2"): 69},
+            "f2": {("n0", "n1"): 68},
+            "f3": {("n0", "n1"): 2},
+            "f4": {("n0", "n2"): 69},
+        }
+
+    machine = Machine()
+    asyncio.run(script())
+    assert not any("5c:1 " in line for line in machine.told)
+
+
+def test_multicasts_are_late_for_the_faults_of_each_receiver() -> None:
+    async def script() -> None:
+        one = driver(machine)
+        await one.apply(state(late(0.1, "n1"), late(0.1, "n2"), netem=True), 3.0)
+        machine.counts = showing(c1=(0, 0))
+        assert await one.bites() == {"f1": {("n0", "n1"): 68}, "f2": {("n0", "n2"): 68}}
+
+    machine = Machine()
+    asyncio.run(script())
+
+
+def test_queues_run_empty_before_they_are_removed_but_not_for_ever() -> None:
+    async def script() -> float:
+        one = driver(machine)
+        await one.apply(state(late(60.0), netem=True), 3.0)
+        machine.roots = [OURS | {"qlen": 1}]
+        before = asyncio.get_running_loop().time()
+        await one.clear()
+        return asyncio.get_running_loop().time() - before
+
+    machine = Machine()
+    assert asyncio.run(script()) > DRAIN_SECONDS / 2
+    assert machine.told[-1] == "tc qdisc del dev eth0 root handle 5c:"
+
+
+def test_a_kernel_may_have_queues_by_mark_and_no_netem() -> None:
+    machine = Machine()
+    machine.lacks = "netem"
+    found = asyncio.run(driver(machine).probe())
+    assert found["bandwidth"] is None
+    assert "modprobe sch_netem" in str(found["netem"])
+    assert machine.told[-1] == "tc qdisc del dev eth0 root handle 5c:"
+
+
+def test_a_kernel_without_queues_by_mark_has_no_use_for_netem() -> None:
+    machine = Machine()
+    machine.lacks = "htb"
+    found = asyncio.run(driver(machine).probe())
+    assert "cls_bpf" in str(found["bandwidth"])
+    assert "cls_bpf" in str(found["netem"])
 
 
 def test_what_waited_is_counted_for_the_fault_and_pair_of_its_class() -> None:
