@@ -85,6 +85,17 @@ def what_was_sent_before_a_join_is_not_owed(s: Story) -> None:
     s.at(3.0).casts(6, 7).at(3.1).takes(6, 7).takes(6, 7, "n2")
 
 
+@sound()
+def what_was_sent_in_the_view_before_a_join_is_not_owed(s: Story) -> None:
+    """The digest is older than 6, which n0 sent when it did not know of the joiner yet."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(1.9).casts(6).at(1.95).takes(6)
+    s.at(2.0).installs(2, "n0", "n1", "n2", who="n0").installs(2, "n0", "n1", "n2", who="n1")
+    s.watches("n0", "n2", epoch=9).watches("n1", "n2", epoch=9)
+    s.at(2.1).watches("n2", "n0", after=5, why="digest").watches("n2", "n1", epoch=2, why="digest")
+    s.installs(2, "n0", "n1", "n2", who="n2", by="n0")
+
+
 @broken("G1", "A1", witness=("n0#6 t=2.100 sent to the group multicasts 6..6",))
 def what_was_sent_after_a_join_is_owed(s: Story) -> None:
     """6 was sent in the view with the joiner, before the joiner had it: the digest was older."""
