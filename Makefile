@@ -58,8 +58,11 @@ test-netem: setup ## Test delays by the kernel, on one that has netem (root, qem
 	tests/guest/boot $(BIN)/pytest -p no:cacheprovider -rs tests/integration/test_netem.py $(ARGS) || \
 		[ $$? -eq 3 ] # it cannot be had here, and said why
 
-test-kubernetes: setup ## Install the chart where KUBECONFIG points, and run scenarios in it
-	STORMCAST_KUBERNETES=$${STORMCAST_KUBERNETES:-1} $(BIN)/pytest tests/kubernetes -rs $(ARGS)
+IN_CLUSTER := STORMCAST_KUBERNETES=$${STORMCAST_KUBERNETES:-1} $(BIN)/pytest
+
+test-kubernetes: setup ## Install the chart where KUBECONFIG points: scenarios, and each verb of the backend
+	$(IN_CLUSTER) tests/kubernetes -rs $(ARGS) || [ $$? -eq 5 ]
+	$(IN_CLUSTER) tests/conformance -m k8s -rs --durations=5 $(ARGS) || [ $$? -eq 5 ]
 
 sim: setup ## Look for violations in SEEDS random simulations
 	$(BIN)/stormcast search --seeds $(SEEDS) $(ARGS)
