@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from bench.rounds import Rounds
 from chaos.backends.sim import simulate
-from chaos.scenario import parse_scenario
+from chaos.language.scenario import parse_scenario
 
 SCENARIO: Final = """
 name: bench

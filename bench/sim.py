@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 from bench.rounds import Rounds
 from chaos.backends.sim.engine import Engine, Host
 from chaos.backends.sim.network import Network, Path
-from chaos.fate import xxh3_fate
+from chaos.faults.fate import xxh3_fate
 from node.core.model import Address, Delivery
 from node.settings import load_settings
 from node.stack import Stack

@@ -15,9 +15,9 @@ from typing import Final
 
 from chaos import faults
 from chaos.backends.sim.backend import SimBackend
+from chaos.campaigns.museum import EXHIBITS
 from chaos.drivers.base import driver_of
-from chaos.features import FEATURES
-from chaos.museum import EXHIBITS
+from chaos.language.features import FEATURES
 from node import trace
 from node.core import wire
 from node.core.model import FLAG_NAMES, MESSAGE_FLAGS

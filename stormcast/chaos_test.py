@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from chaos import cli
+from chaos.commands import chaos_test as command
 from chaos.oracles.verdict import Verdict
 from pipeline import session
 from pipeline.cli import Exit
@@ -22,10 +22,10 @@ _MEANS: Final = {Exit.HOLDS: Verdict.HOLDS, Exit.VIOLATED: Verdict.VIOLATED}
 
 def chaos_test(argv: list[str]) -> int:
     """Run what `chaos-test` runs; what has real packets is verified and reported."""
-    return cli.chaos_test(argv, _judge_again)
+    return command.chaos_test(argv, _judge_again)
 
 
-def _judge_again(batch: Path, runs: Sequence[Path]) -> cli.Again:
+def _judge_again(batch: Path, runs: Sequence[Path]) -> command.Again:
     """Spark on all runs; without it nothing is objected, for the runs' own oracles have spoken."""
     kept = [run for run in runs if (run / "trace").is_dir()]
     try:
@@ -34,7 +34,7 @@ def _judge_again(batch: Path, runs: Sequence[Path]) -> cli.Again:
     except CannotError as error:
         for run in kept:
             write_report(run)
-        return cli.Again(Verdict.HOLDS, f"no second judge: {error}", write_batch(batch, kept))
+        return command.Again(Verdict.HOLDS, f"no second judge: {error}", write_batch(batch, kept))
     verdict = _MEANS.get(verify_quietly(kept), Verdict.UNKNOWN) if kept else Verdict.UNKNOWN
     text = f"Spark, on the same {len(kept)} runs: {verdict}"
-    return cli.Again(verdict, text, write_batch(batch, kept))
+    return command.Again(verdict, text, write_batch(batch, kept))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.scenario import Scenario, ScenarioError, load_scenario
+from chaos.language.scenario import Scenario, ScenarioError, load_scenario
 from node.core.errors import NodeError
 from node.trace_export import ExportError, export
 from node.trace_files import Source, find_sources, member_names

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from chaos.drivers.base import Bites, Driver, DriverError, driver_of
-from chaos.network_state import NetworkState
+from chaos.language.network_state import NetworkState
 from node.core.errors import NodeError
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.agent.endpoints import read_bites
+from chaos.agent.unix_http import UnixConnection
 from chaos.drivers.base import Bites
-from chaos.network_state import NetworkState
-from chaos.unix_http import UnixConnection
+from chaos.language.network_state import NetworkState
 from node.core.errors import NodeError
 
 TIMEOUT_SECONDS: Final = 15.0
@@ -39,7 +39,7 @@ class AgentClient:
         self._ask = ask
 
     def probe(self) -> dict[str, str | None]:
-        """Features of `chaos.features.FEATURES`: None, or why not."""
+        """Features of `chaos.language.features.FEATURES`: None, or why not."""
         found: dict[str, str | None] = self._ask("GET", "/probe", None)
         return found
 

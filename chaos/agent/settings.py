@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.drivers.base import Site
-from chaos.yaml_nodes import Item, compose
+from chaos.language.yaml_nodes import Item, compose
 from node.control_settings import TOKEN_VARIABLE, ControlSettings, read_control
 from node.core.errors import ConfigError, require
 

@@ -2,8 +2,8 @@
 
 A backend is where members live. It starts and ends them, makes the network between them what a
 `NetworkState` says, passes questions to them, and hands over what they wrote. When what happens,
-and what it means, is `chaos/session.py`'s business: so a backend is small, and all of them are held
-to one suite (tests/conformance).
+and what it means, is the business of `chaos/session`: so a backend is small, and all of them are
+held to one suite (tests/conformance).
 
 The verbs are plain calls. Time passes only in `wait`, and in what a verb itself takes.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from chaos.faults import Names
-from chaos.network_state import NetworkState
+from chaos.language.network_state import NetworkState
 from node.core.errors import NodeError
 
 LEASE_SECONDS: Final = 3.0
@@ -52,7 +52,7 @@ class ClusterPlan:
     """Where the backend may keep logs and journals."""
     seed: int = 1
     needs: frozenset[str] = frozenset()
-    """Words of `chaos.features.FEATURES` that the run makes use of."""
+    """Words of `chaos.language.features.FEATURES` that the run makes use of."""
 
     @property
     def names(self) -> Names:
@@ -69,8 +69,8 @@ class Backend(Protocol):
     name: str
 
     def probe(self) -> Mapping[str, str | None]:
-        """Every feature of `chaos.features.FEATURES`: None where this backend has it here, else
-        why not and what to do, in one line. Found by trying, without leaving anything behind."""
+        """Every feature of `chaos.language.features.FEATURES`: None where this backend has it here,
+        else why not and what to do, in one line. Found by trying, and leaves nothing behind."""
         ...
 
     def open(self, plan: ClusterPlan) -> None:

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 
 from chaos import faults
 from chaos.faults import Names, NetworkFault
-from chaos.network_state import BASE, NetworkState
+from chaos.language.network_state import BASE, NetworkState
 from node.core.errors import NodeError
 
 # -- Marks -----------------------------------------------------------------------------------------
@@ -117,8 +117,8 @@ class Driver(Protocol):
     name: str
 
     async def probe(self) -> Mapping[str, str | None]:
-        """Features of `chaos.features.FEATURES` that this driver gives its sites: None, or why not
-        and what to do, in one line. Found by trying, without leaving anything behind."""
+        """Features of `chaos.language.features.FEATURES` that this driver gives its sites: None, or
+        why not and what to do, in one line. Found by trying, and leaves nothing behind."""
         ...
 
     async def apply(self, state: NetworkState, lease: float) -> None:
@@ -202,7 +202,7 @@ class SlowLink:
     rate: float | None = None
     """Bytes per second: the narrowest of all faults."""
     narrowed_by: str = ""
-    """Whose rate that is; `chaos.network_state.BASE` is the network's own."""
+    """Whose rate that is; `chaos.language.network_state.BASE` is the network's own."""
     delay: float = 0.0
     """Seconds: of all faults together that the kernel does."""
     delayed_by: tuple[str, ...] = ()

@@ -21,8 +21,8 @@ from chaos.drivers.netlink import NetlinkError, Take
 from chaos.drivers.packets import Place
 from chaos.drivers.paths import DROP, HOLD, Counts, Memory, Outcome, Path
 from chaos.drivers.queue_rule import QUEUE, QueueRule
-from chaos.message_rules import RuleState
-from chaos.network_state import NetworkState
+from chaos.faults.message_rules import RuleState
+from chaos.language.network_state import NetworkState
 from node.core.errors import NodeError
 
 BURST: Final = 128
@@ -30,7 +30,7 @@ BURST: Final = 128
 EARLY: Final = 0.0002
 """Seconds by which a packet may go before its time, so as not to wake up twice for two."""
 FEATURES: Final = ("loss-model", "delay", "duplicate", "reorder", "corrupt", "rule")
-"""Of chaos.features, those that take a queue."""
+"""Of chaos.language.features, those that take a queue."""
 
 
 class Queued(Protocol):

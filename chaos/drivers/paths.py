@@ -22,10 +22,10 @@ from chaos.drivers.base import (
     slow_for_multicasts,
 )
 from chaos.drivers.selection import statements
-from chaos.fate import fate_key, jhash_fate, threshold, unit
-from chaos.loss_models import LossModel, make_model
-from chaos.message_rules import RuleState
-from chaos.network_state import BASE, NetworkState
+from chaos.faults.fate import fate_key, jhash_fate, threshold, unit
+from chaos.faults.loss_models import LossModel, make_model
+from chaos.faults.message_rules import RuleState
+from chaos.language.network_state import BASE, NetworkState
 from node.core import wire
 from node.core.model import FLAG_NAMES
 

@@ -2,7 +2,8 @@
 
 A datagram of a member begins with the preamble of a frame, whose fields stand where
 `node.core.wire` says. So the kernel can tell frames apart, and throw the very dice for them that a
-simulation throws (chaos/fate.py). Nothing here says whom a packet is from: `nft` asks that first.
+simulation throws (chaos/faults/fate.py). Nothing here says whom a packet is from: `nft` asks that
+first.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from chaos.drivers.base import (
     is_base_delayed_by,
     slow_for_multicasts,
 )
-from chaos.fate import fate_key, threshold
 from chaos.faults import Match, Rule
-from chaos.network_state import BASE, NetworkState
+from chaos.faults.fate import fate_key, threshold
+from chaos.language.network_state import BASE, NetworkState
 from node.core import wire
 from node.core.model import FLAG_NAMES
 
@@ -58,7 +59,7 @@ def _raw(first: str, last: str = "") -> str:
 
 
 IDENTITY: Final = " . ".join((_raw("kind", "flags"), _raw("source"), _raw("conn", "lo")))
-"""What makes a frame the same frame: the key of its dice, as `chaos.fate.identity` has it."""
+"""What makes a frame the same frame: the key of its dice, that of `chaos.faults.fate.identity`."""
 _OURS: Final = f"meta l4proto udp {_raw('magic')} {wire.MAGIC:#x}"
 
 _SEGMENTS: Final = (

@@ -31,7 +31,7 @@ from chaos.drivers.base import (
     inside,
 )
 from chaos.drivers.netlink import is_there
-from chaos.network_state import NetworkState
+from chaos.language.network_state import NetworkState
 
 HANDLE: Final = 0x5C
 """Of our qdisc: by it we know it again."""

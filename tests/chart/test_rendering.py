@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from chaos.agent.settings import read_agent
-from chaos.scenario import load_scenario
+from chaos.language.scenario import load_scenario
 from node.member_settings import load_member
 from tests.helpers.chart import (
     CHART,

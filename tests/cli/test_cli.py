@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from bench.micro import __main__ as micro
-from chaos.cluster import GENERATIONS
-from chaos.library import GROUP_STACKS
-from chaos.museum import EXHIBITS
+from chaos.campaigns.library import GROUP_STACKS
+from chaos.campaigns.museum import EXHIBITS
+from chaos.language.cluster import GENERATIONS
 from node.core.errors import NodeError
 from stormcast.cli import COMMANDS, Exit
 from tests.helpers.shell import Shell
@@ -117,7 +117,7 @@ def test_a_crash_is_not_taken_for_a_verdict(shell: Shell, monkeypatch: pytest.Mo
     def crash(*_arguments: object, **_values: object) -> None:
         raise AssertionError("our own bug")
 
-    monkeypatch.setattr("chaos.cli.run_scenario", crash)
+    monkeypatch.setattr("chaos.commands.run.run_scenario", crash)
     said = shell.run(HEALTHY)
     assert (said.code, said.out) == (Exit.UNKNOWN, "")
     assert "AssertionError: our own bug" in said.err
@@ -255,7 +255,7 @@ def test_a_run_that_breaks_off_is_unknown_and_names_its_seed(
     def runaway(*_arguments: object, **_values: object) -> None:
         raise NodeError("200001 events at t=1.0: timers that are always due")
 
-    monkeypatch.setattr("chaos.cli.run_scenario", runaway)
+    monkeypatch.setattr("chaos.commands.run.run_scenario", runaway)
     said = shell.run(HEALTHY, "--seed", 9)
     assert (said.code, said.out) == (3, "")
     assert said.err == (
@@ -523,9 +523,9 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a library of one file or two: five generations or three stacks, and the museum."""
-    from chaos.scenario import parse_scenario  # noqa: PLC0415 only here
+    from chaos.language.scenario import parse_scenario  # noqa: PLC0415 only here
 
-    monkeypatch.setattr("chaos.cli.library", lambda: [parse_scenario(HEALTHY)])
+    monkeypatch.setattr("chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY)])
     said = shell(*IN_SIM, "--json", "--out", "kept", "--seed", 3)
     assert said.code == 0
     assert said.json["verdict"] == "holds"
@@ -535,7 +535,7 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     assert len(said.json["museum"]) == len(EXHIBITS)
 
     group = parse_scenario(HEALTHY.replace("members: 2", "members: 2, stack: tcp"))
-    monkeypatch.setattr("chaos.cli.library", lambda: [parse_scenario(HEALTHY), group])
+    monkeypatch.setattr("chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY), group])
     said = shell(*IN_SIM, "--out", "kept", "--workers", 2)
     assert said.code == 0
     words = [line.split() for line in said.out.splitlines()]
@@ -544,7 +544,7 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     assert ["healthy", "fast", "-", "-", "holds", "holds", "holds"] in words
     assert "verdict: holds   8 runs   seed 1" in said.out
 
-    monkeypatch.setattr("chaos.cli.library", lambda: [parse_scenario(TOOTHLESS)])
+    monkeypatch.setattr("chaos.commands.chaos_test.library", lambda: [parse_scenario(TOOTHLESS)])
     said = shell(*IN_SIM, "--out", "kept")
     assert said.code == 3
     assert "verdict: unknown   5 runs   seed 1" in said.out
@@ -553,11 +553,11 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
 def test_the_chaos_test_needs_root_for_real_packets_and_says_what_it_does_without(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from chaos.scenario import parse_scenario  # noqa: PLC0415 only here
+    from chaos.language.scenario import parse_scenario  # noqa: PLC0415 only here
 
     monkeypatch.setattr("chaos.backends.netns.probe", lambda: "network namespaces need root")
-    monkeypatch.setattr("chaos.cli.library", lambda: [parse_scenario(HEALTHY)])
-    monkeypatch.setattr("chaos.cli.tour", list)
+    monkeypatch.setattr("chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY)])
+    monkeypatch.setattr("chaos.commands.chaos_test.tour", list)
 
     said = shell("chaos-test", "--timing", "fast", "--json", "--out", "kept")
     assert (said.code, said.json["verdict"]) == (0, "holds")

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from chaos import doctor, host_checks, host_cli
 from chaos.backends.base import BackendError
 from chaos.backends.netns import RunId, run_command, what_is_missing
 from chaos.backends.netns.leftovers import leftovers
 from chaos.backends.netns.names import start_of
-from chaos.doctor import Health, examine
-from chaos.features import FEATURES
-from chaos.host_checks import Check
+from chaos.commands import health as doctor
+from chaos.commands import host as host_cli
+from chaos.commands import host_checks
+from chaos.commands.health import Health, examine
+from chaos.commands.host_checks import Check
+from chaos.language.features import FEATURES
 from tests.helpers.shell import Shell
 
 needs_root = pytest.mark.skipif(what_is_missing() is not None, reason=str(what_is_missing()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.pytest_cluster import Chaos, LiveCluster
+from chaos.plugin.live_cluster import Chaos, LiveCluster
 
 pytest_plugins = ("pytester",)
 pytestmark = pytest.mark.slow
@@ -60,7 +60,7 @@ def project(
     for name in ("CI", "BUILD_NUMBER"):  # with one of them, pytest's summary repeats each failure
         monkeypatch.delenv(name, raising=False)
     is_installed = pytestconfig.pluginmanager.has_plugin("stormcast")
-    return Project(pytester, () if is_installed else ("-p", "chaos.pytest_plugin"))
+    return Project(pytester, () if is_installed else ("-p", "chaos.plugin.fixtures"))
 
 
 def text_of(result: pytest.RunResult) -> str:
@@ -220,7 +220,7 @@ import sys
 
 def test_it():
     assert not [name for name in sys.modules if name.startswith(("node", "chaos.")) and
-                name != "chaos.pytest_plugin"]
+                not "chaos.plugin.fixtures".startswith(name)]
 """)
     result.assert_outcomes(passed=1)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.runner import run_scenario
-from chaos.scenario import parse_scenario
+from chaos.language.scenario import parse_scenario
+from chaos.session.runner import run_scenario
 from node.trace import HEADER
 from tests.helpers.shell import Shell
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.museum import EXHIBITS, exhibit_scenario
-from chaos.replay import KeptRun
-from chaos.runner import Outcome, run_scenario
-from chaos.scenario import Scenario, load_scenario, parse_scenario
+from chaos.campaigns.museum import EXHIBITS, exhibit_scenario
+from chaos.campaigns.replay import KeptRun
+from chaos.language.scenario import Scenario, load_scenario, parse_scenario
+from chaos.session.runner import Outcome, run_scenario
 from node.core.errors import NodeError
 from stormcast.cli import Exit
 from tests.helpers.shell import Shell

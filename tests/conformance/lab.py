@@ -15,8 +15,8 @@ from xxhash import xxh3_64_intdigest
 from chaos.backends.base import Backend, Bites, ClusterPlan, MemberPlan
 from chaos.backends.sim.backend import SimBackend
 from chaos.faults import NetworkFault
-from chaos.features import FEATURES
-from chaos.network_state import NetworkState
+from chaos.language.features import FEATURES
+from chaos.language.network_state import NetworkState
 from chaos.oracles.evidence import Evidence
 from node import trace
 from node.trace import Event, Tracer, read_blocks_untrusted

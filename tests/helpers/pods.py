@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from chaos.backends.kubernetes.api import Reply, UnreachableError
 from chaos.backends.netns.process import Process, environment, until
-from chaos.features import FEATURES
+from chaos.language.features import FEATURES
 
 TOKEN: Final = "0123456789abcdef-pods"  # noqa: S105 of a test
 _PROXY: Final = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/:]+):(\d+)/proxy(/.*)")

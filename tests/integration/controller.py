@@ -17,7 +17,7 @@ from chaos import faults
 from chaos.agent.client import LeaseLapsedError
 from chaos.backends.netns import Network, RunId
 from chaos.backends.netns import agent as rig_agent
-from chaos.network_state import NetworkState
+from chaos.language.network_state import NetworkState
 
 NAMES = ("n0", "n1")
 LATE = 0.5

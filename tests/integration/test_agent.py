@@ -19,8 +19,8 @@ from chaos.agent.client import AgentClient, AgentError, over_tcp, over_unix
 from chaos.backends.netns import Rig, RigError
 from chaos.backends.netns.names import start_of
 from chaos.backends.netns.process import environment, until
-from chaos.features import FEATURES
-from chaos.network_state import NetworkState
+from chaos.language.features import FEATURES
+from chaos.language.network_state import NetworkState
 from node.control_settings import TOKEN_VARIABLE
 from tests.integration.wire_pair import END, GROUP, Pair, drained, frames
 

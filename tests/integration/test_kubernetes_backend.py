@@ -16,11 +16,11 @@ from chaos.backends.base import BackendError, ClusterPlan, MemberError, MemberPl
 from chaos.backends.kubernetes import KubernetesBackend
 from chaos.backends.netns.process import until
 from chaos.faults import Partition
-from chaos.network_state import NetworkState, parse_state
+from chaos.language.network_state import NetworkState, parse_state
+from chaos.language.scenario import parse_scenario
 from chaos.oracles.verdict import Verdict
-from chaos.runner import judge_run
-from chaos.scenario import parse_scenario
-from chaos.session import play
+from chaos.session.runner import judge_run
+from chaos.session.session import play
 from tests.helpers.pods import FakeCluster, ShutDoor, address_of
 
 pytestmark = pytest.mark.slow

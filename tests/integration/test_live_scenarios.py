@@ -17,11 +17,11 @@ from chaos.backends.base import Unsupported
 from chaos.backends.netns.backend import NetnsBackend, probe
 from chaos.backends.netns.leftovers import leftovers
 from chaos.backends.netns.names import RunId, start_of
-from chaos.features import FEATURES
-from chaos.live import KINDS, LiveResult, live_runs, run_one
+from chaos.campaigns.live import KINDS, LiveResult, live_runs, run_one
+from chaos.language.features import FEATURES
+from chaos.language.scenario import parse_scenario
 from chaos.oracles.verdict import Verdict
-from chaos.runner import run_on
-from chaos.scenario import parse_scenario
+from chaos.session.runner import run_on
 from stormcast.cli import main
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

@@ -20,7 +20,7 @@ from chaos.drivers.nft import NftDriver
 from chaos.drivers.running import run_command
 from chaos.drivers.tc import TcDriver
 from chaos.faults import Bandwidth, Delay, NetworkFault
-from chaos.network_state import NetworkState
+from chaos.language.network_state import NetworkState
 from tests.integration.wire_pair import GROUP, Pair, drained
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

@@ -25,7 +25,6 @@ from chaos.drivers.nfqueue import NfqueueDriver, open_queue
 from chaos.drivers.nft import NftDriver
 from chaos.drivers.paths import GOLDEN
 from chaos.drivers.running import run_command
-from chaos.fate import fate_key, jhash_fate, threshold
 from chaos.faults import (
     Corrupt,
     Delay,
@@ -37,7 +36,8 @@ from chaos.faults import (
     Reorder,
     Rule,
 )
-from chaos.network_state import NetworkState
+from chaos.faults.fate import fate_key, jhash_fate, threshold
+from chaos.language.network_state import NetworkState
 from tests.integration.members import (
     SHORT_QUIET,
     assert_holds,
@@ -408,7 +408,7 @@ from chaos.drivers.base import Site
 from chaos.drivers.nfqueue import NfqueueDriver, open_queue
 from chaos.drivers.nft import NftDriver
 from chaos.drivers.running import run_command
-from chaos.network_state import parse_state
+from chaos.language.network_state import parse_state
 
 async def main():
     netns, address, table, state = sys.argv[1:]

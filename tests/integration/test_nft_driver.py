@@ -20,10 +20,10 @@ from chaos.drivers.base import CHANCES, DECIDE, NFT, driver_of, inside
 from chaos.drivers.netlink import inside as within
 from chaos.drivers.nft import NftDriver
 from chaos.drivers.running import run_command
-from chaos.fate import fate_key, jhash_fate, threshold
 from chaos.faults import Link, Match, NetworkFault, Rule
-from chaos.message_rules import RuleState
-from chaos.network_state import NetworkState
+from chaos.faults.fate import fate_key, jhash_fate, threshold
+from chaos.faults.message_rules import RuleState
+from chaos.language.network_state import NetworkState
 from node.core import wire
 from node.core.model import FLAG_NAMES
 from tests.integration.wire_pair import GROUP, Pair, frames

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from chaos.faults import Partition
-from chaos.network_state import NetworkState
+from chaos.language.network_state import NetworkState
 from node.core.errors import NodeError
 from tests.helpers.kube import AGENT_PORT, MEMBER_PORT, NAME, Cluster, until
 

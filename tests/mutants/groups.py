@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from chaos.generate import cell_of, is_group
-from chaos.generate.groups import STACKS
+from chaos.campaigns.generate import cell_of, is_group
+from chaos.campaigns.generate.groups import STACKS
 from node.core import gaps, wire
 from node.core.ack_table import AckTable
 from node.core.digest import Digest

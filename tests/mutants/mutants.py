@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, TypeVar
 
-from chaos.cluster import GENERATIONS
-from chaos.generate import cell_of
+from chaos.campaigns.generate import cell_of
+from chaos.language.cluster import GENERATIONS
 from node.core import wire
 from node.core.gaps import Asked
 from node.core.model import FIRST, Payload

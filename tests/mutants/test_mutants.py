@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from chaos.campaigns.search import run_seed
 from chaos.oracles.verdict import CHECKS, Verdict
-from chaos.search import run_seed
 from tests.mutants.groups import GroupMutant, Patches
 from tests.mutants.hunt import ALL_BLIND, ALL_MUTANTS, CRASH, AnyMutant, hunt
 

@@ -11,8 +11,8 @@ from subprocess import CompletedProcess, run
 import pytest
 from pyarrow import parquet
 
-from chaos.runner import run_scenario
-from chaos.scenario import parse_scenario
+from chaos.language.scenario import parse_scenario
+from chaos.session.runner import run_scenario
 from pipeline import cli, session
 from pipeline.questions import CannotError
 from stormcast import verify as glue

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos import faults
-from chaos.generate import generate
-from chaos.scenario import (
+from chaos.campaigns.generate import generate
+from chaos.language.scenario import (
     GENERATIONS,
     GUARANTEES,
     NEEDS,
@@ -25,8 +25,8 @@ from chaos.scenario import (
     dump,
     parse_scenario,
 )
-from chaos.schedule import format_plan, schedule
-from chaos.workload import FLAGS
+from chaos.language.schedule import format_plan, schedule
+from chaos.language.workload import FLAGS
 from node.core import wire
 from node.core.model import FLAG_NAMES
 

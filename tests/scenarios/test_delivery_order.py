@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from chaos.pytest_cluster import Chaos, Clusters, Fault
+from chaos.plugin.live_cluster import Chaos, Clusters, Fault
 from tests.scenarios.stories import every_generation, every_stack
 
 pytestmark = pytest.mark.slow

@@ -10,15 +10,15 @@ from xxhash import xxh3_64_intdigest as hash64
 from chaos.backends.sim import SimulatedRun, simulate
 from chaos.backends.sim.streams import StreamNetwork
 from chaos.backends.sim.world import World
+from chaos.language.scenario import Scenario, parse_scenario
 from chaos.oracles.verdict import Finding, Verdict
-from chaos.runner import (
+from chaos.session.runner import (
     Unsupported,
     check_supported,
     expectation_findings,
     living_at,
     one_group_finding,
 )
-from chaos.scenario import Scenario, parse_scenario
 from node import trace
 from node.trace import read_blocks_untrusted
 

@@ -11,11 +11,11 @@ from math import inf
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.cluster import GENERATIONS
-from chaos.museum import EXHIBITS, WINGS, Exhibit, Shown, exhibit_scenario, tour
+from chaos.campaigns.museum import EXHIBITS, WINGS, Exhibit, Shown, exhibit_scenario, tour
+from chaos.language.cluster import GENERATIONS
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.verdict import Verdict
-from chaos.runner import Outcome, run_scenario
+from chaos.session.runner import Outcome, run_scenario
 from node import trace
 from node.protocols.multicast import HistoricalMulticast
 from node.protocols.unicast import Historical

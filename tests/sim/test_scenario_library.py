@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from chaos import faults
-from chaos.cluster import GENERATIONS, TIMINGS
-from chaos.faults import SHAPES
-from chaos.library import (
+from chaos.campaigns.library import (
     BY_HAND,
     DATAGRAMS,
     GROUP_STACKS,
@@ -26,11 +24,13 @@ from chaos.library import (
     sides_of,
     timings_of,
 )
+from chaos.faults import SHAPES
+from chaos.language.cluster import GENERATIONS, TIMINGS
+from chaos.language.scenario import Scenario, dump, load_scenario, parse_scenario
+from chaos.language.schedule import format_plan, schedule
+from chaos.language.workload import Expect, ExpectView
 from chaos.oracles.verdict import Verdict
-from chaos.runner import run_scenario
-from chaos.scenario import Scenario, dump, load_scenario, parse_scenario
-from chaos.schedule import format_plan, schedule
-from chaos.workload import Expect, ExpectView
+from chaos.session.runner import run_scenario
 
 FOLDER = files("chaos").joinpath("scenarios")
 FILES = {

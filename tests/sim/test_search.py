@@ -13,14 +13,14 @@ import pytest
 
 from chaos import faults
 from chaos.backends.sim import simulate
-from chaos.cluster import GENERATIONS, TIMINGS
-from chaos.compare import compare
-from chaos.generate import CELLS, cell_of, generate, is_group, least_of
-from chaos.generate.unicast import LASTING, MIN_BITES, MIN_MESSAGES, TRAFFIC_SECONDS
+from chaos.campaigns.compare import compare
+from chaos.campaigns.generate import CELLS, cell_of, generate, is_group, least_of
+from chaos.campaigns.generate.unicast import LASTING, MIN_BITES, MIN_MESSAGES, TRAFFIC_SECONDS
+from chaos.campaigns.search import SearchResult, SeedResult, empty_cells, run_seed, search
+from chaos.language.cluster import GENERATIONS, TIMINGS
+from chaos.language.scenario import dump, load_scenario, parse_scenario
+from chaos.language.timeline import Step
 from chaos.oracles.verdict import Verdict
-from chaos.scenario import dump, load_scenario, parse_scenario
-from chaos.search import SearchResult, SeedResult, empty_cells, run_seed, search
-from chaos.timeline import Step
 from node.protocols.unicast import Unicast3
 from node.protocols.unicast.entries import SenderEntry
 
@@ -224,7 +224,7 @@ def test_a_seed_that_crashes_is_a_finding_not_the_end(monkeypatch: pytest.Monkey
             raise AssertionError("our own bug")
         return a_result(seed)
 
-    monkeypatch.setattr("chaos.search.run_seed", crash)
+    monkeypatch.setattr("chaos.campaigns.search.run_seed", crash)
     total = search(range(6), lambda _total: None, workers=1)
     assert total.seeds == 6
     (found,) = [*total.violations, *total.unknown]

@@ -10,8 +10,8 @@ import pytest
 
 from chaos import faults
 from chaos.backends.sim.world import settings_of
-from chaos.generate import cell_of, generate, is_group, least_of
-from chaos.generate.groups import (
+from chaos.campaigns.generate import cell_of, generate, is_group, least_of
+from chaos.campaigns.generate.groups import (
     END_SECONDS,
     KINDS,
     MIN_BITES,
@@ -20,9 +20,9 @@ from chaos.generate.groups import (
     SPARSE,
     STACKS,
 )
-from chaos.runner import run_scenario
-from chaos.scenario import GUARANTEES, Scenario
-from chaos.timeline import WORDS, Step
+from chaos.language.scenario import GUARANTEES, Scenario
+from chaos.language.timeline import WORDS, Step
+from chaos.session.runner import run_scenario
 from node.core import wire
 from node.settings import StackSettings
 

@@ -10,13 +10,13 @@ import pytest
 
 from chaos.backends.base import BackendError, ClusterPlan, MemberPlan, Unsupported
 from chaos.backends.sim.backend import SimBackend
+from chaos.campaigns.museum import EXHIBITS, Exhibit, exhibit_scenario
 from chaos.faults import Match, Rule
-from chaos.museum import EXHIBITS, Exhibit, exhibit_scenario
-from chaos.network_state import NetworkState
+from chaos.language.network_state import NetworkState
+from chaos.language.scenario import Scenario, load_scenario
 from chaos.oracles.verdict import Judgement, Verdict
-from chaos.runner import judge_run
-from chaos.scenario import Scenario, load_scenario
-from chaos.session import play
+from chaos.session.runner import judge_run
+from chaos.session.session import play
 
 LIBRARY = Path(str(files("chaos").joinpath("scenarios")))
 STORIES = (

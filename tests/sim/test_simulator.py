@@ -20,10 +20,10 @@ from xxhash import xxh3_64_intdigest as hash64
 
 from chaos.backends.sim import SimulatedRun, simulate
 from chaos.backends.sim.engine import RunawayError
-from chaos.cluster import GENERATIONS, TIMINGS
+from chaos.language.cluster import GENERATIONS, TIMINGS
+from chaos.language.scenario import Scenario, load_scenario, parse_scenario
 from chaos.oracles.verdict import Verdict
-from chaos.runner import Unsupported, check_supported, run_scenario
-from chaos.scenario import Scenario, load_scenario, parse_scenario
+from chaos.session.runner import Unsupported, check_supported, run_scenario
 from node import trace
 from node.core.errors import ConfigError
 from node.protocols.unicast import Unicast3

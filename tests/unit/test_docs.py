@@ -17,12 +17,12 @@ import yaml
 from xxhash import xxh3_64_intdigest
 
 from chaos.backends.sim import simulate
-from chaos.cluster import CLUSTER, GENERATIONS
-from chaos.library import library
+from chaos.campaigns.library import library
+from chaos.language.cluster import CLUSTER, GENERATIONS
+from chaos.language.scenario import BUDGET, GUARANTEES, LIMITS, NETWORK, Scenario, parse_scenario
+from chaos.language.timeline import WORDS, actions
+from chaos.language.workload import LOADS, load_shapes
 from chaos.oracles.verdict import CHECKS
-from chaos.scenario import BUDGET, GUARANTEES, LIMITS, NETWORK, Scenario, parse_scenario
-from chaos.timeline import WORDS, actions
-from chaos.workload import LOADS, load_shapes
 from docs.make_tables import TABLES, filled
 from node import settings as settings_files
 from node.core.errors import ConfigError

@@ -9,11 +9,11 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from chaos.backends.sim import simulate
-from chaos.facts import facts_of, resync_of
+from chaos.language.scenario import Scenario, parse_scenario
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.history import Member
-from chaos.record import Resync
-from chaos.scenario import Scenario, parse_scenario
+from chaos.records.run import Resync
+from chaos.session.facts import facts_of, resync_of
 from node.trace import pack_block, pack_text, read_blocks_untrusted
 
 GROUP = """

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.fate import FATES, Fate, fate_key, identity, jhash, jhash_fate, threshold, unit
+from chaos.faults.fate import FATES, Fate, fate_key, identity, jhash, jhash_fate, threshold, unit
 from node.core import wire
 from node.core.codec import Codec, pack_body
 

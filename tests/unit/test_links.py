@@ -8,7 +8,7 @@ from typing import Any
 from chaos.backends.sim.engine import Engine, Host
 from chaos.backends.sim.links import Links, Notices
 from chaos.backends.sim.network import Network, Path
-from chaos.fate import FATES
+from chaos.faults.fate import FATES
 
 DELAY = 0.01
 A, B = 1, 2

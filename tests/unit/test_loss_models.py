@@ -7,7 +7,7 @@ from itertools import groupby
 import pytest
 
 from chaos.faults import Cut, GilbertElliott, Names, NthLoss
-from chaos.loss_models import make_model
+from chaos.faults.loss_models import make_model
 from node.core.errors import NodeError
 
 FRAMES = 20_000

@@ -12,9 +12,9 @@ from chaos.backends.sim.network import (
     Path,
     corrupted,
 )
-from chaos.fate import FATES
 from chaos.faults import Match, Rule
-from chaos.message_rules import RuleState
+from chaos.faults.fate import FATES
+from chaos.faults.message_rules import RuleState
 from node.core import wire
 from node.core.codec import Codec, pack_body
 

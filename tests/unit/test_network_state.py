@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chaos import faults
-from chaos.network_state import NetworkState, parse_state
-from chaos.yaml_nodes import ScenarioError
+from chaos.language.network_state import NetworkState, parse_state
+from chaos.language.yaml_nodes import ScenarioError
 
 STATE = NetworkState(
     members=("n0", "n1", "n2"),

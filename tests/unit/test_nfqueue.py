@@ -17,7 +17,6 @@ from chaos.backends.sim.network import Path as SimPath
 from chaos.drivers.base import CHANCES, DECIDE, DriverError, Site
 from chaos.drivers.nfqueue import NfqueueDriver
 from chaos.drivers.packets import layers
-from chaos.fate import jhash_fate
 from chaos.faults import (
     Bandwidth,
     Corrupt,
@@ -33,7 +32,8 @@ from chaos.faults import (
     Reorder,
     Rule,
 )
-from chaos.network_state import NetworkState
+from chaos.faults.fate import jhash_fate
+from chaos.language.network_state import NetworkState
 from node.core import wire
 from node.core.codec import Codec, pack_body
 

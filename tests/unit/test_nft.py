@@ -30,9 +30,9 @@ from chaos.drivers.base import (
 )
 from chaos.drivers.nft import NftDriver, Plan, plan, read_counters, renewal_file, table_file
 from chaos.drivers.selection import IDENTITY, statements
-from chaos.fate import fate_key
 from chaos.faults import Link, Match, NetworkFault, Rule
-from chaos.network_state import NetworkState
+from chaos.faults.fate import fate_key
+from chaos.language.network_state import NetworkState
 from node.core import wire
 
 NAMES = ("n0", "n1", "n2")

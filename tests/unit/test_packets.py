@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest as hash64
 from chaos.backends.sim.network import corrupted as flipped_in_the_simulator
 from chaos.drivers import packets
 from chaos.drivers.packets import Place, corrupted, for_member, layers, locate, preamble
-from chaos.fate import identity
+from chaos.faults.fate import identity
 from node.core import wire
 from node.core.codec import Codec, pack_body
 from node.core.wire import Head

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from xxhash import xxh3_64_intdigest as hash64
 
 from chaos.faults import Match, Rule
-from chaos.message_rules import RuleState
+from chaos.faults.message_rules import RuleState
 from node.core import wire
 from node.core.codec import Codec, pack_body
 from node.core.model import FIRST, OOB

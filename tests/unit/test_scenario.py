@@ -7,7 +7,7 @@ import pytest
 
 from chaos import faults
 from chaos.faults import Link
-from chaos.scenario import (
+from chaos.language.scenario import (
     GUARANTEES,
     Budget,
     Cluster,
@@ -22,7 +22,7 @@ from chaos.scenario import (
     load_scenario,
     parse_scenario,
 )
-from chaos.yaml_nodes import MAX_BYTES, MAX_DEPTH
+from chaos.language.yaml_nodes import MAX_BYTES, MAX_DEPTH
 from node.core.errors import NodeError
 
 ALL = ("n0", "n1", "n2")

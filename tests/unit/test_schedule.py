@@ -3,8 +3,8 @@
 import pytest
 
 from chaos import faults
-from chaos.scenario import Scenario, parse_scenario
-from chaos.schedule import End, TimedStep, format_plan, schedule
+from chaos.language.scenario import Scenario, parse_scenario
+from chaos.language.schedule import End, TimedStep, format_plan, schedule
 
 ALL = ("n0", "n1", "n2", "n3", "n4")
 

@@ -15,14 +15,14 @@ from chaos.backends.sim import simulate
 from chaos.backends.sim.backend import SimBackend
 from chaos.backends.sim.world import WALL_NS
 from chaos.faults import Cut
-from chaos.features import FEATURES
-from chaos.network_state import NetworkState
+from chaos.language.features import FEATURES
+from chaos.language.network_state import NetworkState
+from chaos.language.scenario import Scenario, parse_scenario
 from chaos.oracles.verdict import Verdict
-from chaos.plans import cluster_plan, probe_in_member
-from chaos.record import RunRecord
-from chaos.runner import judge_run
-from chaos.scenario import Scenario, parse_scenario
-from chaos.session import play
+from chaos.records.run import RunRecord
+from chaos.session.plans import cluster_plan, probe_in_member
+from chaos.session.runner import judge_run
+from chaos.session.session import play
 from node.trace import FAULT, PHASE, read_blocks_untrusted
 
 PAIR = """
@@ -210,7 +210,7 @@ def test_both_clocks_are_read_at_one_moment(
         read.append(now)
         return WALL_NS
 
-    monkeypatch.setattr("chaos.session.wall_at_zero", wall_at_zero)
+    monkeypatch.setattr("chaos.session.session.wall_at_zero", wall_at_zero)
     run = play_it(scenario_of(PAIR), tmp_path, backend)
 
     assert len(read) == 1

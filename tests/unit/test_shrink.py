@@ -10,11 +10,11 @@ import pytest
 
 from chaos import faults
 from chaos.backends.sim import SimulatedRun
+from chaos.campaigns.shrink import NothingToShrink, Over, Shrinker, kind_of, regression
+from chaos.language.scenario import Budget, Scenario, dump, load_scenario, parse_scenario
+from chaos.language.schedule import schedule
 from chaos.oracles.verdict import Finding, Judgement, Verdict, worst
-from chaos.runner import Outcome, Unsupported
-from chaos.scenario import Budget, Scenario, dump, load_scenario, parse_scenario
-from chaos.schedule import schedule
-from chaos.shrink import NothingToShrink, Over, Shrinker, kind_of, regression
+from chaos.session.runner import Outcome, Unsupported
 from node.core.errors import ConfigError, NodeError
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,9 @@ from xxhash import xxh3_64_intdigest as hash64
 
 from chaos.backends.sim.network import Path
 from chaos.backends.sim.streams import MAX_RTO, RTO, STREAM_TIMEOUT, StreamNetwork
-from chaos.fate import FATES
 from chaos.faults import Match, NthLoss, Rule
-from chaos.message_rules import RuleState
+from chaos.faults.fate import FATES
+from chaos.faults.message_rules import RuleState
 from node.core import wire
 from node.core.codec import Codec, pack_body
 

@@ -21,7 +21,7 @@ from chaos.drivers.tc import (
     waiting,
 )
 from chaos.faults import Bandwidth, Delay, Link, NetworkFault
-from chaos.network_state import NetworkState
+from chaos.language.network_state import NetworkState
 
 NAMES = ("n0", "n1", "n2")
 OURS = {"kind": "htb", "handle": "5c:", "root": True}

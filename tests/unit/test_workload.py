@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chaos.scenario import parse_scenario
-from chaos.workload import Load as ScenarioLoad
+from chaos.language.scenario import parse_scenario
+from chaos.language.workload import Load as ScenarioLoad
 from node.core.errors import ConfigError
 from node.core.model import DONT_BUNDLE, NO_FC, OOB
 from node.loads import FLAGS, Load, duration_text, plain, read_load, read_loads, write_load

@@ -35,8 +35,8 @@ from chaos.backends.kubernetes.release import (
     read_token,
 )
 from chaos.backends.kubernetes.settings import member_config
-from chaos.features import FEATURES
-from chaos.network_state import NetworkState
+from chaos.language.features import FEATURES
+from chaos.language.network_state import NetworkState
 from node.core.errors import NodeError
 
 RELEASE_VARIABLE: Final = "STORMCAST_RELEASE"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from chaos.faults import LinkFault, Names, NetworkFault, Partition, Rule
-from chaos.network_state import NetworkState
+from chaos.language.network_state import NetworkState
 
 
 def renamed(state: NetworkState, names: Mapping[str, str]) -> NetworkState:

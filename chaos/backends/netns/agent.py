@@ -14,7 +14,7 @@ from chaos.agent.client import AgentClient, AgentError, over_unix
 from chaos.backends.netns.commands import bound_to_me
 from chaos.backends.netns.process import Process, environment, until
 from chaos.drivers.base import Bites, Site
-from chaos.network_state import NetworkState
+from chaos.language.network_state import NetworkState
 
 SOCKET: Final = "agent.sock"
 """Relative to the agent's folder."""

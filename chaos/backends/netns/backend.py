@@ -19,8 +19,8 @@ from chaos.backends.netns.commands import CONTROL, MemberSpec
 from chaos.backends.netns.process import Process
 from chaos.backends.netns.rig import Rig, RigError
 from chaos.backends.netns.running import CommandError, what_is_missing
-from chaos.features import FEATURES
-from chaos.network_state import NetworkState
+from chaos.language.features import FEATURES
+from chaos.language.network_state import NetworkState
 from node.settings import list_layers
 
 POLL_SECONDS: Final = 0.02

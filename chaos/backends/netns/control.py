@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.unix_http import UnixConnection
+from chaos.agent.unix_http import UnixConnection
 from node.core.errors import NodeError
 
 TIMEOUT_SECONDS: Final = 5.0

@@ -33,7 +33,7 @@ from chaos.backends.netns.process import STOP_SECONDS, Process, environment, unt
 from chaos.backends.netns.running import Run, run_command
 from chaos.backends.netns.watch import Watch
 from chaos.drivers.base import Bites
-from chaos.network_state import NetworkState
+from chaos.language.network_state import NetworkState
 from node import trace
 from node.core.errors import NodeError
 from node.trace import Tracer

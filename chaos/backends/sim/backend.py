@@ -23,10 +23,10 @@ from chaos.backends.base import (
 from chaos.backends.sim.members import MemberWorld, SimMember
 from chaos.backends.sim.network import NOWHERE
 from chaos.backends.sim.world import WALL_NS
-from chaos.cluster import Cluster
-from chaos.features import FEATURES
-from chaos.network_state import NetworkState
-from chaos.scenario import Scenario
+from chaos.language.cluster import Cluster
+from chaos.language.features import FEATURES
+from chaos.language.network_state import NetworkState
+from chaos.language.scenario import Scenario
 from node.core.errors import NodeError
 from node.member_settings import MemberSettings, load_member
 

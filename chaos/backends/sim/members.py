@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chaos.backends.sim.engine import Engine, Host
-    from chaos.scenario import Scenario
+    from chaos.language.scenario import Scenario
     from node.core.model import Delivery, View
     from node.loads import Load
     from node.member import Member

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from chaos import faults
 from chaos.backends.sim.network import Dice, Path
-from chaos.message_rules import RuleState
-from chaos.rig_trace import fault_text
-from chaos.roles import Roles
-from chaos.schedule import End, TimedStep
+from chaos.faults.message_rules import RuleState
+from chaos.language.roles import Roles
+from chaos.language.schedule import End, TimedStep
+from chaos.records.rig_trace import fault_text
 from node import trace
 from node.core import wire
 from node.core.model import FLAG_NAMES, View, ViewId
@@ -19,7 +19,7 @@ from node.core.model import FLAG_NAMES, View, ViewId
 if TYPE_CHECKING:
     from chaos.backends.sim.engine import Host
     from chaos.backends.sim.world import World
-    from chaos.network_state import NetworkState
+    from chaos.language.network_state import NetworkState
 
 LINK_FAULTS: Final = (
     faults.Partition,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from chaos.fate import Fate, fate_key, threshold, unit
-from chaos.loss_models import LossModel, make_model
-from chaos.message_rules import RuleState
+from chaos.faults.fate import Fate, fate_key, threshold, unit
+from chaos.faults.loss_models import LossModel, make_model
+from chaos.faults.message_rules import RuleState
 
 QUEUE_SECONDS: Final = 0.25
 """A bandwidth limit queues this much, and drops what would wait longer."""

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from chaos.backends.sim.network import Arrive, Network, Path, corrupted
-from chaos.fate import Fate, unit
-from chaos.message_rules import RuleState
+from chaos.faults.fate import Fate, unit
+from chaos.faults.message_rules import RuleState
 
 RTO: Final = 0.2
 """Seconds until the first retransmission of a kernel; it doubles with each one in vain."""

@@ -19,12 +19,12 @@ from chaos.backends.sim.links import Links, Notices
 from chaos.backends.sim.nemesis import FLAG_BITS, Nemesis
 from chaos.backends.sim.network import Network
 from chaos.backends.sim.streams import StreamNetwork
-from chaos.fate import FATES, Fate
-from chaos.record import Life, Pair, RunRecord, ViewSeen
-from chaos.scenario import Scenario
-from chaos.schedule import schedule
-from chaos.stacks import STREAM_TRANSPORTS, settings_of
-from chaos.workload import Load
+from chaos.faults.fate import FATES, Fate
+from chaos.language.scenario import Scenario
+from chaos.language.schedule import schedule
+from chaos.language.stacks import STREAM_TRANSPORTS, settings_of
+from chaos.language.workload import Load
+from chaos.records.run import Life, Pair, RunRecord, ViewSeen
 from node import trace
 from node.core import wire
 from node.core.errors import NodeError

@@ -1,0 +1,130 @@
+"""The generations on the same storm, in figures: what each pays in acks, resends and memory, and
+how fast it is back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from importlib.resources import files
+from typing import Any
+
+from xxhash import xxh3_64_intdigest
+
+from chaos.backends.sim import SimulatedRun
+from chaos.language.cluster import GENERATIONS
+from chaos.language.scenario import Scenario, parse_scenario
+from chaos.session.runner import run_scenario
+from node import trace
+from node.trace import Event, read_blocks_untrusted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One generation."""
+
+    unicast: str
+    timing: str
+    verdict: str
+    messages: int
+    data_frames: int
+    acks: int
+    """ACK and STABLE frames."""
+    requests: int
+    resent: int
+    """Messages sent again."""
+    syncs: int
+    unacked_peak: int
+    """Most messages that the sender held at once."""
+    unacked_peak_bytes: int
+    resync_ms: float
+    """From the moment the receiver lost its window to its next delivery."""
+    repaired_ms: float
+    """From the end of the partition until everything sent before had been delivered."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def storm_scenario() -> Scenario:
+    """The scenario that generations are compared on."""
+    text = files("chaos").joinpath("scenarios", "storm.yaml").read_text()
+    return parse_scenario(text, "storm.yaml")
+
+
+def compare(seed: int, timing: str) -> Iterator[Row]:
+    """Run the storm on every generation."""
+    storm = storm_scenario()
+    for generation in GENERATIONS:
+        cluster = replace(storm.cluster, unicast=generation, timing=timing)
+        outcome = run_scenario(replace(storm, cluster=cluster, text=""), seed)
+        yield _row(generation, timing, str(outcome.verdict), outcome.run)
+
+
+def _row(generation: str, timing: str, verdict: str, run: SimulatedRun) -> Row:
+    events = sorted(_events(run), key=lambda event: event.time)
+    peak, peak_bytes = _unacked_peaks(events)
+    lost_at = next(
+        e.time for e in events if e.kind == trace.CONN and e.stream == trace.RECEIVER_REMOVED
+    )
+    healed_at = _healed_at(run)
+    return Row(
+        unicast=generation,
+        timing=timing,
+        verdict=verdict,
+        messages=run.sent,
+        data_frames=sum(1 for e in events if e.kind == trace.SENT),
+        acks=sum(1 for e in events if e.kind == trace.ACKED),
+        requests=sum(1 for e in events if e.kind == trace.REQUESTED),
+        resent=sum(e.count for e in events if e.kind == trace.RETRANSMITTED),
+        syncs=sum(1 for e in events if e.kind == trace.SYNC),
+        unacked_peak=peak,
+        unacked_peak_bytes=peak_bytes,
+        resync_ms=1000
+        * (
+            next(e.time for e in events if e.kind == trace.DELIVERED and e.time > lost_at) - lost_at
+        ),
+        repaired_ms=1000 * (_repaired_at(events, healed_at) - healed_at),
+    )
+
+
+def _events(run: SimulatedRun) -> Iterator[Event]:
+    for label, data in run.traces.items():
+        if label != "rig":
+            for block in read_blocks_untrusted(data, xxh3_64_intdigest):
+                yield from block.events
+
+
+def _healed_at(run: SimulatedRun) -> float:
+    """When the last network fault ended."""
+    ends = [
+        event.time
+        for block in read_blocks_untrusted(run.traces["rig"], xxh3_64_intdigest)
+        for event in block.events
+        if event.kind == trace.FAULT and '"off"' in block.text(event)
+    ]
+    return max(ends)
+
+
+def _unacked_peaks(events: list[Event]) -> tuple[int, int]:
+    sizes: dict[int, int] = {}
+    held = held_bytes = peak = peak_bytes = 0
+    for event in events:
+        if event.kind == trace.SENT:
+            held += event.count
+            held_bytes += event.bytes
+            sizes |= dict.fromkeys(range(event.lo, event.hi + 1), event.bytes // event.count)
+        elif event.kind == trace.PURGED:
+            held -= event.count
+            held_bytes -= sum(sizes.pop(seqno) for seqno in range(event.lo, event.hi + 1))
+        peak, peak_bytes = max(peak, held), max(peak_bytes, held_bytes)
+    return peak, peak_bytes
+
+
+def _repaired_at(events: list[Event], healed_at: float) -> float:
+    """When the highest seqno sent before the heal, and all below it, had been delivered."""
+    highest = max(e.hi for e in events if e.kind == trace.SENT and e.time <= healed_at)
+    return next(
+        e.time
+        for e in events
+        if e.kind == trace.DELIVERED and e.time > healed_at and e.hi >= highest
+    )

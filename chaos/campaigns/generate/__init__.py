@@ -1,0 +1,64 @@
+"""A seed to a scenario: every stack meets every kind of fault, mixed with others.
+
+There are two grids, generation × fault for unicast alone and stack × fault for whole groups. One
+seed in three is of the first, the others of the second, and each grid is walked by its seeds, so
+no cell stays empty for long. Everything else is drawn.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Final, NamedTuple
+
+from chaos.campaigns.generate import groups, unicast
+from chaos.campaigns.generate.groups import STACKS
+from chaos.language.cluster import GENERATIONS
+from chaos.language.scenario import Scenario
+
+Cell = tuple[str, str]
+"""Generation or stack, and the leading fault."""
+
+UNICAST_EVERY: Final = 3
+"""Each so-many-th seed (2, 5, 8 …) is of unicast alone. No divisor of that grid's size: all of it
+is met."""
+CELLS: Final[tuple[Cell, ...]] = (
+    *product(GENERATIONS, unicast.KINDS),
+    *product(STACKS, groups.KINDS),
+)
+
+
+class Least(NamedTuple):
+    """What a run must have met to be worth its time."""
+
+    messages: int
+    """Accepted from the workload."""
+    bites: int
+    """Faults that had an effect."""
+
+
+def is_group(seed: int) -> bool:
+    """Whether a seed is of a whole group."""
+    return (seed + 1) % UNICAST_EVERY != 0
+
+
+def cell_of(seed: int) -> Cell:
+    """The generation or the stack of a seed, and its leading fault."""
+    if is_group(seed):
+        place = seed // UNICAST_EVERY * (UNICAST_EVERY - 1) + seed % UNICAST_EVERY
+        rows, kinds = STACKS, tuple(groups.KINDS)
+    else:
+        place = seed
+        rows, kinds = GENERATIONS, tuple(unicast.KINDS)
+    return rows[place % len(rows)], kinds[place // len(rows) % len(kinds)]
+
+
+def generate(seed: int, attempt: int = 0) -> Scenario:
+    """The scenario of a seed; `attempt` draws another one for the same cell."""
+    draw = groups.generate if is_group(seed) else unicast.generate
+    return draw(seed, attempt, *cell_of(seed))
+
+
+def least_of(seed: int) -> Least:
+    """What the run of a seed must have met."""
+    of = groups if is_group(seed) else unicast
+    return Least(of.MIN_MESSAGES, of.MIN_BITES)

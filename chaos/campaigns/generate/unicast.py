@@ -1,0 +1,311 @@
+"""Scenarios of unicast alone: two to four members, one generation, every kind of fault.
+
+Times are chosen so that faults fall into traffic, and so that no frame is under way longer than a
+closed connection is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from chaos import faults
+from chaos.campaigns.generate import draw as draws
+from chaos.campaigns.generate.draw import Draw
+from chaos.faults import Link
+from chaos.language.cluster import Cluster
+from chaos.language.scenario import Limits, Scenario
+from chaos.language.timeline import Step
+from chaos.language.workload import Load
+
+GUARANTEES: Final = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "C1", "L1")
+TRAFFIC_SECONDS: Final = 8.0
+MIN_MESSAGES: Final = 1000
+MIN_BITES: Final = 3
+CONTROL_KINDS: Final = ("ACK", "XMIT_REQ", "SFS", "STABLE", "CLOSE")
+FROM_RECEIVER: Final = frozenset({"ACK", "XMIT_REQ", "SFS", "STABLE"})
+
+
+def _rule(draw: Draw) -> faults.Action:
+    """Something aimed: control frames, first or last transmissions, a stretch of seqnos."""
+    source, dest = draw.pair()
+    random = draw.random
+    kind = random.choice(("DATA", "DATA", *CONTROL_KINDS))
+    if kind in FROM_RECEIVER:
+        source, dest = dest, source
+    aim = random.randrange(4)
+    match = faults.Match(
+        kinds=(kind,),
+        sources=(source,),
+        dests=(dest,),
+        seqno=(1, random.randint(1, 60)) if aim == 1 and kind == "DATA" else None,
+        occurrence=(1, random.randint(1, 40)) if aim == 2 else None,
+        transmission=(0, 0) if aim == 3 and kind == "DATA" else None,
+    )
+    does = random.choice(("drop", "delay", "hold", "duplicate", "corrupt"))
+    return faults.Rule(
+        does=does, match=match, delay=draw.seconds(0.01, 2.0) if does == "delay" else 0.0
+    )
+
+
+def _restart(draw: Draw) -> faults.Action:
+    return faults.Restart(member=draw.random.choice(draw.members))
+
+
+def _pause(draw: Draw) -> faults.Action:
+    return faults.Pause(member=draw.random.choice(draw.members))
+
+
+def _stall(draw: Draw) -> faults.Action:
+    return faults.Stall(member=draw.pair()[1])
+
+
+def _forget(draw: Draw) -> faults.Action:
+    return _lose(*draw.pair(), draw.random.choice(("receiver", "receiver", "sender", "both")))
+
+
+def _lose(source: str, dest: str, half: str) -> faults.Action:
+    """A half of the connection from `source` to `dest` is forgotten; `both`: all at the source."""
+    if half == "receiver":
+        return faults.Forget(member=dest, peer=source, half="receiver")
+    return faults.Forget(member=source, peer=dest, half=half)
+
+
+def _late_first(draw: Draw) -> list[Step]:
+    """A first frame is overtaken by its repeat, and arrives when its window is gone (R-3)."""
+    random = draw.random
+    source, dest = draw.pair()
+    steps = []
+    at = 0.0
+    if random.random() < 0.5:
+        # A connection begins when the one before it was lost.
+        at = draw.seconds(0.3, TRAFFIC_SECONDS - 3.5)
+        steps.append(Step(at=at, action=_lose(source, dest, "sender")))
+    end = at + draw.seconds(0.1, 3.0)
+    first = faults.Match(kinds=("DATA",), sources=(source,), dests=(dest,), seqno=(1, 1))
+    hold = faults.Rule(does="hold", match=first, times=1)
+    steps.append(Step(at=at, action=hold, duration=end - at))
+    lost = max(at, end - draw.seconds(0.0, 0.3))
+    steps.append(Step(at=lost, action=_lose(source, dest, "receiver")))
+    if random.random() < 0.6:
+        # The first seqno is asked for in vain: an answer is awaited when the old frame comes.
+        deaf = faults.Cut(sources=(dest,), dests=(source,))
+        steps.append(Step(at=lost, action=deaf, duration=draw.seconds(0.3, 1.0)))
+    return steps
+
+
+def _stale_acks(draw: Draw) -> list[Step]:
+    """Acks arrive after the window or the connection that they speak of is gone (JGRP-1873)."""
+    random = draw.random
+    source, dest = draw.pair()
+    at, length = draw.seconds(0.0, TRAFFIC_SECONDS - 2.0), draw.seconds(0.1, 2.0)
+    acks = faults.Match(kinds=("ACK", "STABLE"), sources=(dest,), dests=(source,))
+    does = random.choice(("hold", "delay"))
+    rule = faults.Rule(does=does, match=acks, delay=length if does == "delay" else 0.0)
+    steps = [Step(at=at, action=rule, duration=length)]
+    for _ in range(random.randint(1, 2)):
+        half = random.choice(("receiver", "sender"))
+        steps.append(Step(at=draw.seconds(at, at + length), action=_lose(source, dest, half)))
+    return steps
+
+
+def _churn(draw: Draw) -> list[Step]:
+    """Connections follow each other so fast that frames of several are under way (D-4, D-6)."""
+    random = draw.random
+    source, dest = draw.pair()
+    at, length = draw.seconds(0.0, TRAFFIC_SECONDS - 2.0), draw.seconds(0.05, 1.0)
+    early = faults.Match(
+        kinds=("DATA",), sources=(source,), dests=(dest,), seqno=(1, random.randint(1, 5))
+    )
+    rule = faults.Rule(does="hold", match=early, times=random.choice((1, 2, None)))
+    steps = [Step(at=at, action=rule, duration=length)]
+    for _ in range(random.randint(2, 4)):
+        half = random.choice(("receiver", "sender", "sender"))
+        steps.append(Step(at=draw.seconds(at, at + length), action=_lose(source, dest, half)))
+    return steps
+
+
+def _full_and_lost(draw: Draw) -> list[Step]:
+    """A full window is lost, and with it the place within a batch that it had reached."""
+    source, dest = draw.pair()
+    at, length = draw.seconds(0.3, TRAFFIC_SECONDS - 3.5), draw.seconds(1.0, 3.0)
+    lost = _lose(source, dest, "receiver")
+    return [
+        Step(at=at, action=faults.Stall(member=dest), duration=length),
+        Step(at=draw.seconds(at + length / 2, at + length), action=lost),
+    ]
+
+
+PLOTS: Final = (_late_first, _stale_acks, _churn, _full_and_lost)
+"""Several steps that only together reach what one fault hardly ever does."""
+
+
+def _close(draw: Draw) -> faults.Action:
+    member, peer = draw.pair()
+    return faults.Close(member=member, peer=peer)
+
+
+def _view(draw: Draw) -> faults.Action:
+    """One member believes in a view that lacks another: the asymmetric split."""
+    member, peer = draw.pair()
+    return faults.InstallView(
+        at_members=(member,), members=tuple(name for name in draw.members if name != peer)
+    )
+
+
+def _set(draw: Draw) -> faults.Action:
+    attribute, value = draw.random.choice(
+        (
+            ("xmit_interval", 0.25),
+            ("xmit_interval", 0.1),
+            ("conn_expiry_timeout", 1.5),
+            ("sync_min_interval", 1.0),
+        )
+    )
+    return faults.SetAttribute(
+        member=draw.random.choice(draw.members), attribute=attribute, value=value
+    )
+
+
+KINDS: Final[dict[str, Callable[[Draw], faults.Action]]] = {
+    "loss": draws.loss,
+    "delay": draws.delay,
+    "duplicate": draws.duplicate,
+    "reorder": draws.reorder,
+    "corrupt": draws.corrupt,
+    "cut": draws.cut,
+    "partition": draws.partition,
+    "bandwidth": draws.bandwidth,
+    "rule": _rule,
+    "restart": _restart,
+    "pause": _pause,
+    "stall": _stall,
+    "forget": _forget,
+    "close": _close,
+    "install-view": _view,
+    "set-attribute": _set,
+}
+LASTING: Final = frozenset(
+    {
+        "loss",
+        "delay",
+        "duplicate",
+        "reorder",
+        "corrupt",
+        "cut",
+        "partition",
+        "bandwidth",
+        "rule",
+        "pause",
+        "stall",
+    }
+)
+
+
+def generate(seed: int, attempt: int, generation: str, leading: str) -> Scenario:
+    """The scenario of a seed in a cell of the grid; `attempt` draws another one for it."""
+    random = Random(f"stormcast/{seed}/{attempt}")
+    members = tuple(f"n{number}" for number in range(random.choice((2, 2, 2, 3, 3, 4))))
+    draw = Draw(random, members)
+    workload = _workload(draw)
+    draw.busy = tuple(
+        (load.sources[0], load.dests[0]) for load in workload if load.sources != load.dests
+    )
+    timeline = _timeline(draw, leading)
+    return Scenario(
+        name=f"generated-{seed}",
+        about=f"{generation} under {leading} and more, drawn from seed {seed}.",
+        guarantees=GUARANTEES,
+        cluster=_cluster(draw, generation, timeline),
+        network=Link(delay=draw.seconds(0.0002, 0.02), jitter=random.choice((0.0, 0.0, 0.002))),
+        workload=workload,
+        timeline=timeline,
+        limits=Limits(run=300.0),
+    )
+
+
+def _cluster(draw: Draw, generation: str, timeline: tuple[Step, ...]) -> Cluster:
+    random = draw.random
+    is_stalled = any(isinstance(step.action, faults.Stall) for step in timeline)
+    settings: dict[str, object] = {}
+    if random.random() < 0.5:
+        settings["conn_close_timeout"] = random.choice((6.0, 10.0))
+    if random.random() < 0.4:
+        settings["conn_expiry_timeout"] = random.choice((2.0, 4.0))
+    if random.random() < (0.8 if is_stalled else 0.4):
+        # A stalled receiver has to meet its bound, else nothing is seen of it.
+        window = random.choice((16, 64, 300))
+        settings["window_messages"] = window
+        if generation.startswith("UNICAST3"):
+            settings["ack_threshold"] = window // 4
+    if random.random() < 0.2:
+        settings["window_bytes"] = random.choice((4096, 32768))
+    if random.random() < 0.2:
+        settings["max_xmit_req_size"] = random.choice((1, 8, 64))
+    if random.random() < 0.2:
+        settings["max_cached_frames"] = random.choice((0, 3, 10))
+    if random.random() < 0.2:
+        settings["max_retransmit_time"] = random.choice((3.0, 5.0))
+    if generation == "UNICAST2" and random.random() < 0.5:
+        settings["stable_interval"] = 5.0
+    return Cluster(
+        members=draw.members,
+        unicast=generation,
+        timing=random.choice(("compatible", "fast")),
+        settings=tuple(sorted(settings.items())),
+        max_batch=random.choice((None, None, 1, 3, 20)),
+        unicast_first_conn=random.choice((None, None, 0xFFFFFFFE)),
+    )
+
+
+def _workload(draw: Draw) -> tuple[Load, ...]:
+    """At least a thousand messages over the time in which faults happen."""
+    random = draw.random
+    loads = []
+    pairs = [draw.pair() for _ in range(random.randint(1, 3))]
+    if random.random() < 0.2:
+        pairs.append((draw.members[0], draw.members[0]))
+    total = 0
+    for source, dest in pairs:
+        count = random.randint(400, 900)
+        total += count if source != dest else 0
+        loads.append(_load(draw, source, dest, count))
+    if total < MIN_MESSAGES:
+        source, dest = draw.pair()
+        loads.append(_load(draw, source, dest, MIN_MESSAGES - total))
+    return tuple(loads)
+
+
+def _load(draw: Draw, source: str, dest: str, count: int) -> Load:
+    random = draw.random
+    low = random.choice((16, 16, 100))
+    return Load(
+        sources=(source,),
+        dests=(dest,),
+        excludes_self=False,
+        count=count,
+        rate=round(count / TRAFFIC_SECONDS, 3),
+        size=(low, random.choice((low, low, 500))),
+        burst=random.choice((1, 2, 5, 20)),
+        oob_every=random.choice((0, 0, 0, 7, 2)),
+        flags=random.choice(((), (), (), ("DONT_BUNDLE",))),
+    )
+
+
+def _timeline(draw: Draw, leading: str) -> tuple[Step, ...]:
+    random = draw.random
+    kinds = [leading, *random.choices(tuple(KINDS), k=random.randint(3, 6))]
+    steps = random.choice(PLOTS)(draw) if random.random() < 0.5 else []
+    for kind in kinds:
+        # From the first frame on, now and then: connections are made then.
+        at = random.choice((0.0, *(draw.seconds(0.3, TRAFFIC_SECONDS - 2.0) for _ in range(4))))
+        duration = draw.seconds(0.3, 4.0) if kind in LASTING else None
+        action = KINDS[kind](draw)
+        steps.append(Step(at=at, action=action, duration=duration))
+        if kind == "install-view":
+            # The split is noticed, and mended, by views too.
+            assert isinstance(action, faults.InstallView)
+            back = faults.InstallView(at_members=action.at_members, members=draw.members)
+            steps.append(Step(at=draw.seconds(at, TRAFFIC_SECONDS), action=back))
+    return tuple(sorted(steps, key=lambda step: step.at))

@@ -1,0 +1,328 @@
+"""`chaos-test` on real packets: scenarios on every protocol that they are meant for, as processes
+in network namespaces.
+
+Each run is on its own: networks are isolated by name, and so several lanes go on side by side. What
+does not fit into the time is left out and said to be.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.backends.base import BackendError, Unsupported
+from chaos.backends.netns.backend import NetnsBackend
+from chaos.language.cluster import GENERATIONS
+from chaos.language.features import features_of
+from chaos.language.scenario import Scenario, parse_scenario
+from chaos.language.stacks import is_stream
+from chaos.oracles.verdict import Verdict
+from chaos.records.run import Resync
+from chaos.session.plans import cluster_plan
+from chaos.session.runner import LATE_SECONDS, run_on
+from node.core.errors import NodeError
+
+BUDGET_SECONDS: Final = 540.0
+"""In which all of it is to be done; what has not begun by then is left out."""
+LANES: Final = 3
+"""Runs at a time: members mostly wait, and what judges them does not."""
+LOSSLESS: Final = (("drop_when_full", False), ("user_timeout", "45s"))
+"""As in tcp-no-retransmit: a connection that is all there is must not lose anything."""
+SHOWN_SECONDS: Final = 0.0005
+"""Whatever was well again sooner was never ill."""
+UNICASTS: Final = "unicasts"
+MULTICASTS: Final = "multicasts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A protocol under test, and what runs it."""
+
+    name: str
+    family: str
+    """Which scenarios are meant for it."""
+    stack: str
+    unicast: str | None = None
+    repairs: bool = True
+    """Whether it asks for what is missing."""
+
+
+KINDS: Final = (
+    *(Kind(name=name, family=UNICASTS, stack="udp", unicast=name) for name in GENERATIONS),
+    Kind(name="NAKACK2 on UDP", family=MULTICASTS, stack="udp"),
+    Kind(name="NAKACK2 on TCP", family=MULTICASTS, stack="tcp"),
+    Kind(name="NAKACK2 on TCP, no retransmission", family=MULTICASTS, stack="tcp", repairs=False),
+    Kind(
+        name="NAKACK2 on TCP_NIO2, no retransmission",
+        family=MULTICASTS,
+        stack="tcp-no-retransmit",
+        repairs=False,
+    ),
+    Kind(name="MCAST", family=MULTICASTS, stack="mcast"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """What is tried of every protocol, and the file that tries it for each family."""
+
+    name: str
+    unicasts: str
+    multicasts: str
+    loses_frames: bool = False
+    """Whether a frame is lost inside of a member where frames travel in connections: then only
+    retransmission brings it back."""
+    holds_frames: bool = False
+    """Whether frames are held back, which nobody can do to those of a connection."""
+
+
+ACTS: Final = (
+    Act(
+        name="order",
+        unicasts="live/order-of-unicasts",
+        multicasts="live/order-of-multicasts",
+    ),
+    Act(
+        name="resync",
+        unicasts="live/resync-of-connections",
+        multicasts="live/resync-of-a-group",
+    ),
+    Act(
+        name="restart",
+        unicasts="live/restart-with-unicasts",
+        multicasts="live/restart-of-a-member",
+    ),
+    Act(
+        name="first lost",
+        unicasts="first-message-lost",
+        multicasts="live/first-multicast-lost",
+        loses_frames=True,
+    ),
+    Act(
+        name="last lost",
+        unicasts="last-message-lost",
+        multicasts="live/last-multicast-lost",
+        loses_frames=True,
+    ),
+    Act(
+        name="delayed ack",
+        unicasts="delayed-acks",
+        multicasts="live/acks-of-multicasts-delayed",
+        holds_frames=True,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """One scenario on one protocol."""
+
+    act: str
+    kind: str
+    scenario: Scenario
+
+    @property
+    def directory(self) -> str:
+        """Of its run."""
+        words = self.kind.lower().replace(",", "").replace(" ", "-")
+        return f"{words}-{self.scenario.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveResult:
+    """What came of one."""
+
+    run: LiveRun
+    verdict: Verdict | None
+    """None: it is not for this backend, or did not come to its turn."""
+    detail: str
+    """The worst finding, or why there is none."""
+    seconds: float
+    """It took so long."""
+    directory: str
+    resync: Resync | None = None
+    notes: tuple[str, ...] = ()
+    is_late: bool = False
+    """Whether the machine had so much to do that the run was not what the scenario says."""
+
+    @property
+    def cell(self) -> str:
+        """As the table shows it."""
+        if self.verdict is None:
+            return "-"
+        seconds = self.resync.seconds if self.resync is not None else None
+        shown = f" {seconds:.3f}s" if seconds is not None and seconds >= SHOWN_SECONDS else ""
+        return f"{self.verdict}{shown}{'*' if self.notes else ''}"
+
+    def as_json(self) -> dict[str, Any]:
+        """A row of `stormcast chaos-test --json`."""
+        return {
+            "scenario": self.run.scenario.name,
+            "protocol": self.run.kind,
+            "what": self.run.act,
+            "verdict": "unsupported" if self.verdict is None else str(self.verdict),
+            "detail": self.detail,
+            "resync": self.resync.as_json() if self.resync is not None else None,
+            "notes": list(self.notes),
+            "seconds": round(self.seconds, 3),
+            "run": self.directory,
+        }
+
+
+def live_runs(kinds: Iterable[Kind] = KINDS, acts: Iterable[Act] = ACTS) -> Iterator[LiveRun]:
+    """Every scenario on every protocol for which it means something."""
+    chosen = tuple(kinds)
+    for act in acts:
+        for kind in chosen:
+            is_unicast = kind.family == UNICASTS
+            scenario = read_scenario(act.unicasts if is_unicast else act.multicasts)
+            run = LiveRun(act.name, kind.name, on_kind(scenario, kind))
+            is_in_vain = (act.loses_frames and not kind.repairs) or (
+                act.holds_frames and is_stream(run.scenario)
+            )
+            if not is_in_vain:
+                yield run
+
+
+def read_scenario(name: str) -> Scenario:
+    """A shipped scenario, by the path of its file in `scenarios`."""
+    path = f"{name}.yaml"
+    return parse_scenario(files("chaos").joinpath("scenarios", path).read_text(), path)
+
+
+def on_kind(scenario: Scenario, kind: Kind) -> Scenario:
+    """A scenario as a protocol is put through it: in fast timing, on its stack."""
+    cluster = replace(scenario.cluster, timing="fast", unicast=kind.unicast)
+    if scenario.cluster.stack != "unicast-only":
+        cluster = replace(cluster, stack=kind.stack)
+        if not kind.repairs and kind.stack == "tcp":
+            # The stack that goes without has the other transport.
+            cluster = replace(
+                cluster,
+                multicast_settings=(("xmit_interval", 0),),
+                protocols=(*cluster.protocols, ("TCP", LOSSLESS)),
+            )
+    # The text is what the file says; this is not what the file says.
+    return replace(scenario, cluster=cluster, text="")
+
+
+def lacks(run: LiveRun, features: Mapping[str, str | None]) -> str | None:
+    """Why a scenario cannot be run here; None: it can."""
+    scenario = run.scenario
+    try:
+        cluster_plan(scenario, 1, "x", Path())
+    except Unsupported as refusal:
+        return str(refusal)
+    is_group = scenario.cluster.stack != "unicast-only"
+    needs = features_of(scenario, is_stream=is_stream(scenario), is_group=is_group)
+    for need in sorted(needs):
+        if why := features.get(need, "this version does not have it"):
+            return f"{need}: {why}"
+    return None
+
+
+def run_live(
+    runs: Iterable[LiveRun],
+    seed: int,
+    out: Path,
+    features: Mapping[str, str | None],
+    *,
+    lanes: int = LANES,
+    budget: float = BUDGET_SECONDS,
+    stopped: Callable[[], None] = lambda: None,
+) -> Iterator[LiveResult]:
+    """Run them side by side; results come as they are ready."""
+    waiting = list(runs)
+    again: set[str] = set()
+    deadline = time.monotonic() + budget
+    begun: dict[Future[LiveResult], LiveRun] = {}
+    with ProcessPoolExecutor(lanes, initializer=_begin_lane) as pool:
+        try:
+            while waiting or begun:
+                while waiting and len(begun) < lanes and time.monotonic() < deadline:
+                    run = waiting.pop(0)
+                    begun[pool.submit(run_one, run, seed, out / run.directory, features)] = run
+                if not begun:
+                    break
+                done, _rest = wait(begun, return_when=FIRST_COMPLETED)
+                for future in done:
+                    run, result = begun.pop(future), future.result()
+                    if result.is_late and run.directory not in again:
+                        # Once more, at the end, when others may have less to do.
+                        again.add(run.directory)
+                        waiting.append(run)
+                    else:
+                        yield result
+        except KeyboardInterrupt:
+            # The lanes were told by the terminal, too: each heals, and keeps what it has.
+            stopped()
+            waiting.clear()
+            for future in begun:
+                yield future.result()
+            raise
+    for run in waiting:
+        yield LiveResult(run, Verdict.UNKNOWN, f"not begun within {budget:g}s", 0.0, "")
+
+
+class _Lane:
+    """Whether a lane has a run: only that is to be interrupted."""
+
+    has_run = False
+
+
+def _begin_lane() -> None:
+    def on_interrupt(_number: int, _frame: object) -> None:
+        if _Lane.has_run:
+            _Lane.has_run = False
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, on_interrupt)
+
+
+def run_one(run: LiveRun, seed: int, out: Path, features: Mapping[str, str | None]) -> LiveResult:
+    """Run one, and keep what it left."""
+    began = time.monotonic()
+
+    def result(verdict: Verdict | None, detail: str, **more: Any) -> LiveResult:  # noqa: ANN401 fields of it
+        return LiveResult(run, verdict, detail, time.monotonic() - began, str(out), **more)
+
+    _Lane.has_run = True
+    try:
+        why = lacks(run, features)
+        if why:
+            return result(None, why)
+        word = f"{run.directory}-{os.getpid()}"
+        outcome = run_on(NetnsBackend(features), run.scenario, seed, out=out, run=word)
+    except KeyboardInterrupt:
+        return result(Verdict.UNKNOWN, "interrupted before it had begun")
+    except (BackendError, NodeError) as error:
+        return result(Verdict.UNKNOWN, f"it broke off: {error}")
+    finally:
+        _Lane.has_run = False
+    findings = outcome.judgement.findings
+    worst = max(findings, key=lambda finding: finding.verdict)
+    detail = "" if worst.verdict is Verdict.HOLDS else f"{worst.guarantee}: {worst.detail}"
+    return result(
+        outcome.verdict,
+        detail,
+        resync=outcome.run.resync,
+        notes=outcome.run.notes,
+        is_late=outcome.run.late > LATE_SECONDS,
+    )
+
+
+def table_of(results: Iterable[LiveResult]) -> list[tuple[str, ...]]:
+    """Protocols down, scenarios across: verdicts, with how long a resync took."""
+    cells = {(one.run.kind, one.run.act): one.cell for one in results}
+    kinds = [kind.name for kind in KINDS if any(row == kind.name for row, _act in cells)]
+    acts = [act.name for act in ACTS if any(column == act.name for _kind, column in cells)]
+    rows = [("protocol", *acts)]
+    rows += [(kind, *(cells.get((kind, act), "-") for act in acts)) for kind in kinds]
+    return rows

@@ -1,0 +1,294 @@
+"""The flaw museum: each flaw of the design notes, shown on the version that has it and gone on the
+one that fixes it.
+
+An exhibit is one scenario, run twice. The flawed run must be violated, in the guarantee and with
+the
+witness that the note describes; the fixed run must hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any, Final
+
+from chaos.language.scenario import Scenario, parse_scenario
+from chaos.oracles.verdict import Verdict
+from chaos.session.runner import Outcome, run_scenario
+
+SEED: Final = 1
+
+WINGS: Final = ("unicast", "multicast")
+
+Setting = Mapping[str, object]
+"""First what runs: a generation (`unicast`) or a stack. Then flaws, and settings of protocols."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exhibit:
+    """One flaw."""
+
+    name: str
+    """Of its scenario file in `scenarios/museum/`."""
+    note: str
+    """Where the flaw is described."""
+    guarantee: str
+    """What it breaks."""
+    witness: str
+    """What the evidence must say."""
+    flawed: Setting
+    """With the historical settings that bring the flaw back, or with settings (by their protocol
+    and name) that were allowed once."""
+    fixed: Setting
+
+    @property
+    def wing(self) -> str:
+        """In which part of the museum it stands."""
+        return "unicast" if "unicast" in self.flawed else "multicast"
+
+
+EXHIBITS: Final = (
+    Exhibit(
+        name="stored-for-ever",
+        note="UNICAST2, motivation",
+        guarantee="G1",
+        witness="seqno 25",
+        flawed={"unicast": "UNICAST", "conn_ids": "none"},
+        fixed={"unicast": "UNICAST2"},
+    ),
+    Exhibit(
+        name="first-six-discarded",
+        note="UNICAST2, motivation",
+        guarantee="G1",
+        witness="seqno 1",
+        flawed={"unicast": "UNICAST", "conn_ids": "none"},
+        fixed={"unicast": "UNICAST2"},
+    ),
+    Exhibit(
+        name="second-message-acked-and-lost",
+        note="UNICAST2, scenario #6 (JGRP-968)",
+        guarantee="G1",
+        witness="seqno 2",
+        flawed={"unicast": "UNICAST", "conn_ids": "first"},
+        fixed={"unicast": "UNICAST"},
+    ),
+    Exhibit(
+        name="first-message-dropped",
+        note="UNICAST3, JGRP-1563",
+        guarantee="G1",
+        witness="seqno 1",
+        flawed={"unicast": "UNICAST2", "repair_ends": False},
+        fixed={"unicast": "UNICAST3"},
+    ),
+    Exhibit(
+        name="last-message-dropped",
+        note="UNICAST3, JGRP-1548",
+        guarantee="G1",
+        witness="seqno 5",
+        flawed={"unicast": "UNICAST2", "repair_ends": False},
+        fixed={"unicast": "UNICAST3"},
+    ),
+    Exhibit(
+        name="old-ack-purges-new-connection",
+        note="UNICAST3, JGRP-1577",
+        guarantee="G7",
+        witness="purged",
+        flawed={"unicast": "UNICAST", "conn_check": False},
+        fixed={"unicast": "UNICAST3"},
+    ),
+    Exhibit(
+        name="closed-without-flush",
+        note="UNICAST3, JGRP-1586",
+        guarantee="G1",
+        witness="removed",
+        flawed={"unicast": "UNICAST2", "flush_on_close": False},
+        fixed={"unicast": "UNICAST3"},
+    ),
+    Exhibit(
+        name="first-seqno-storm",
+        note="UNICAST3 sync, JGRP-1874",
+        guarantee="C1",
+        witness="sync",
+        flawed={"unicast": "UNICAST3", "sync_spacing": False},
+        fixed={"unicast": "UNICAST3-SYNC"},
+    ),
+    Exhibit(
+        name="delayed-ack-purges-unseen",
+        note="UNICAST3 sync, JGRP-1873, JGRP-1875",
+        guarantee="G1",
+        witness="seqno 26",
+        flawed={"unicast": "UNICAST3-SYNC", "stamps": False},
+        fixed={"unicast": "UNICAST3-SYNC"},
+    ),
+    Exhibit(
+        name="ack-traffic",
+        note="UNICAST3, characteristics of UNICAST",
+        guarantee="C1",
+        witness="acks",
+        flawed={"unicast": "UNICAST"},
+        fixed={"unicast": "UNICAST3"},
+    ),
+    Exhibit(
+        name="needless-resends",
+        note="UNICAST3, characteristics of UNICAST",
+        guarantee="C1",
+        witness="resen",
+        flawed={"unicast": "UNICAST"},
+        fixed={"unicast": "UNICAST3"},
+    ),
+    Exhibit(
+        name="heal-before-close-timeout",
+        note="UNICAST3, connection establishment",
+        guarantee="G1",
+        witness="n0",
+        flawed={"unicast": "UNICAST", "conn_ids": "none"},
+        fixed={"unicast": "UNICAST3"},
+    ),
+    Exhibit(
+        name="heal-after-close-timeout",
+        note="UNICAST3 sync, issue",
+        guarantee="G1",
+        witness="n0",
+        flawed={"unicast": "UNICAST", "conn_ids": "none"},
+        fixed={"unicast": "UNICAST3-SYNC"},
+    ),
+    Exhibit(
+        name="joiner-queue-drops-oldest",
+        note="NAKACK2 without retransmission, become-server queue",
+        guarantee="G8",
+        witness="c had 0 of 70 from b",
+        flawed={"stack": "group-museum", "queue_overflow": "drop-oldest"},
+        fixed={"stack": "group-museum"},
+    ),
+    Exhibit(
+        name="joiner-queue-refuses-newest",
+        note="NAKACK2 without retransmission, become-server queue",
+        guarantee="G8",
+        witness="c had 50 of 70 from b",
+        flawed={"stack": "group-museum", "queue_overflow": "refuse-newest"},
+        fixed={"stack": "group-museum"},
+    ),
+    Exhibit(
+        name="receive-queue-drops",
+        note="NAKACK2 without retransmission, thread pool",
+        guarantee="G8",
+        witness="of 400 from b",
+        flawed={"stack": "group-museum", "TCP_NIO2.receive_queue": 20},
+        fixed={"stack": "group-museum"},
+    ),
+    Exhibit(
+        name="send-buffers-drop",
+        note="NAKACK2 without retransmission, NIO2 buffers",
+        guarantee="G8",
+        witness="of 400 from b",
+        flawed={"stack": "group-museum", "TCP_NIO2.max_send_buffers": 10},
+        fixed={"stack": "group-museum"},
+    ),
+    Exhibit(
+        name="disordered-sending",
+        note="MCAST, sending",
+        guarantee="C1",
+        witness="request",
+        flawed={"stack": "mcast-museum", "split_send": True},
+        fixed={"stack": "mcast-museum"},
+    ),
+    Exhibit(
+        name="storm-over-a-stream",
+        note="NAKACK2 without retransmission, goal",
+        guarantee="C1",
+        witness="resen",
+        flawed={"stack": "group-museum", "NAKACK2.xmit_interval": 1.0},
+        fixed={"stack": "group-museum"},
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An exhibit after both its runs."""
+
+    exhibit: Exhibit
+    flawed: Outcome
+    fixed: Outcome
+
+    @property
+    def is_as_described(self) -> bool:
+        """Whether the flaw showed itself where it is said to, and only on the flawed side."""
+        return self.flaw_is_shown and self.fixed.verdict is Verdict.HOLDS
+
+    @property
+    def flaw_is_shown(self) -> bool:
+        finding = next(
+            (
+                found
+                for found in self.flawed.judgement.findings
+                if found.guarantee == self.exhibit.guarantee
+            ),
+            None,
+        )
+        if finding is None or finding.verdict is not Verdict.VIOLATED:
+            return False
+        return self.exhibit.witness in " ".join((finding.detail, *finding.witness))
+
+    @property
+    def shown_witness(self) -> str:
+        """What proves the flaw in one line: an event, or of traffic how much it was."""
+        finding = self.flawed.judgement.of(self.exhibit.guarantee)
+        if self.exhibit.guarantee == "C1" or not finding.witness:
+            return finding.detail
+        return finding.witness[0]
+
+    def as_json(self) -> dict[str, Any]:
+        """A row of `stormcast museum --json`."""
+        return {
+            "exhibit": self.exhibit.name,
+            "note": self.exhibit.note,
+            "guarantee": self.exhibit.guarantee,
+            "flawed": dict(self.exhibit.flawed),
+            "fixed": dict(self.exhibit.fixed),
+            "flawed_verdict": str(self.flawed.verdict),
+            "fixed_verdict": str(self.fixed.verdict),
+            "as_described": self.is_as_described,
+            "witness": [
+                line
+                for finding in self.flawed.judgement.findings
+                if finding.guarantee == self.exhibit.guarantee
+                for line in finding.witness
+            ],
+        }
+
+
+def exhibit_scenario(exhibit: Exhibit, setting: Setting) -> Scenario:
+    """The exhibit's scenario, on one of its two sides."""
+    name = f"{exhibit.name}.yaml"
+    text = files("chaos").joinpath("scenarios", "museum", name).read_text()
+    scenario = parse_scenario(text, name)
+    protocols = {name: dict(values) for name, values in scenario.cluster.protocols}
+    historical: dict[str, object] = {}
+    for key, value in setting.items():
+        protocol, dot, attribute = key.partition(".")
+        if dot:
+            protocols.setdefault(protocol, {})[attribute] = value
+        elif key not in ("unicast", "stack"):
+            historical[key] = value
+    cluster = scenario.cluster
+    cluster = replace(
+        cluster,
+        stack=str(setting.get("stack", cluster.stack)),
+        unicast=str(setting["unicast"]) if "unicast" in setting else cluster.unicast,
+        historical=tuple(historical.items()),
+        protocols=tuple((name, tuple(values.items())) for name, values in protocols.items()),
+    )
+    # The text is what the file says; this side is not what the file says.
+    return replace(scenario, cluster=cluster, text="")
+
+
+def tour(exhibits: tuple[Exhibit, ...] = EXHIBITS, seed: int = SEED) -> Iterator[Shown]:
+    """Run every exhibit, both sides."""
+    for exhibit in exhibits:
+        yield Shown(
+            exhibit,
+            run_scenario(exhibit_scenario(exhibit, exhibit.flawed), seed),
+            run_scenario(exhibit_scenario(exhibit, exhibit.fixed), seed),
+        )

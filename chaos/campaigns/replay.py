@@ -1,0 +1,357 @@
+"""A run directory, run again: the same scenario, seed and dice must give the same bytes.
+
+Where they do not, the first event that differs says where to look; where the versions differ, a
+difference proves nothing, and that is said instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from chaos.faults.fate import FATES
+from chaos.language.scenario import Scenario, load_scenario
+from chaos.session.runner import Outcome, run_scenario, versions
+from node.cli import describe
+from node.core.errors import BadTrace, NodeError
+from node.trace import Event, read_blocks_untrusted
+
+FILES: Final = ("scenario.yaml", "seed", "versions.json", "verdict.json")
+"""What a run directory holds besides its traces."""
+NO_PART_OF_IT: Final = frozenset({"run"})
+"""What `verdict.json` says about the place where it lies."""
+_NOTHING: Final = "nothing: it ends before this"
+
+
+class NotARunError(NodeError):
+    """A directory that no run left behind, or not whole; the text says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """What a run left behind to be run again."""
+
+    directory: Path
+    seed: int
+    fate: str
+    min_bites: int | None
+    """Effects that each fault must have had; None: as many as a run asks for by itself."""
+    versions: dict[str, str]
+    verdict: dict[str, Any]
+    """What `stormcast run --json` said."""
+    traces: dict[str, bytes]
+
+    def scenario(self) -> Scenario:
+        """The scenario, as this version reads it."""
+        return load_scenario(self.directory / "scenario.yaml")
+
+    def run_again(self, scenario: Scenario) -> Outcome:
+        """Run a scenario as this run was run; nothing is written."""
+        return run_scenario(scenario, self.seed, fate=self.fate, min_bites=self.min_bites)
+
+    def other_versions(self) -> dict[str, tuple[str, str]]:
+        """What was something else when it ran: then and now."""
+        now = versions()
+        return {
+            name: (then, now.get(name, "not said"))
+            for name, then in self.versions.items()
+            if then != now.get(name)
+        }
+
+
+class Result(Enum):
+    """What a replay proves."""
+
+    IDENTICAL = "identical"
+    DIFFERENT = "different"
+    UNPROVEN = "unproven"
+    """It differs, and so do the versions."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Difference(NamedTuple):
+    """The first event in which two traces differ; None: this one ends before it."""
+
+    time: float
+    member: str
+    number: int
+    recorded: str | None
+    now: str | None
+    fields: dict[str, tuple[object, object]]
+    """What of the event differs, where both have one: recorded, and now."""
+
+    def as_json(self) -> dict[str, Any]:
+        """A part of what `stormcast replay --json` prints."""
+        return {**self._asdict(), "fields": _sides(self.fields)}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        lines = [
+            f"first difference: {self.member}#{self.number}",
+            f"  recorded  {self.recorded or _NOTHING}",
+            f"  now       {self.now or _NOTHING}",
+        ]
+        changed = [f"{name} {then}, now {now}" for name, (then, now) in self.fields.items()]
+        return [*lines, *([f"  differs in  {'; '.join(changed)}"] if changed else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A run and its repetition, compared."""
+
+    kept: KeptRun
+    outcome: Outcome
+    traces: dict[str, str]
+    """Each trace: `identical`, `different`, `missing` now, or `new`."""
+    first: Difference | None
+    verdict: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    """What of the verdict differs: recorded, and now."""
+
+    @property
+    def result(self) -> Result:
+        if not self.verdict and set(self.traces.values()) <= {"identical"}:
+            return Result.IDENTICAL
+        return Result.UNPROVEN if self.kept.other_versions() else Result.DIFFERENT
+
+    def as_json(self) -> dict[str, Any]:
+        """What `stormcast replay --json` prints."""
+        return {
+            "scenario": self.outcome.scenario.name,
+            "run": str(self.kept.directory),
+            "seed": self.kept.seed,
+            "fate": self.kept.fate,
+            "result": str(self.result),
+            "verdict": {
+                "recorded": self.kept.verdict["verdict"],
+                "now": str(self.outcome.verdict),
+            },
+            "traces": self.traces,
+            "first": self.first.as_json() if self.first else None,
+            "differs": _sides(self.verdict),
+            "versions": _sides(self.kept.other_versions()),
+        }
+
+    def report(self) -> str:
+        """What `stormcast replay` prints."""
+        lines = [f"{self.outcome.scenario.name}: {self.result}   seed {self.kept.seed}"]
+        if self.first:
+            lines += self.first.lines()
+        same = sum(state == "identical" for state in self.traces.values())
+        others = [
+            f"{label} {state}" for label, state in self.traces.items() if state != "identical"
+        ]
+        size = sum(map(len, self.outcome.run.traces.values()))
+        lines.append(
+            f"traces: {same} of {len(self.traces)} identical, {size} bytes"
+            + (f"; {', '.join(others)}" if others else "")
+        )
+        lines.append(f"verdict: {self._verdict_words()}")
+        for name, (recorded, now) in self.verdict.items():
+            if name != "verdict":
+                lines.append(f"  {name}: {_apart(recorded, now)}")
+        for name, (then, now) in self.kept.other_versions().items():
+            lines.append(f"version of {name}: {then}, now {now}")
+        if self.result is Result.UNPROVEN:
+            lines.append("a difference between versions is no fault: replay it with those it had")
+        return "\n".join(lines)
+
+    def _verdict_words(self) -> str:
+        recorded, now = self.kept.verdict["verdict"], str(self.outcome.verdict)
+        return f"{now}, as recorded" if recorded == now else f"{recorded}, now {now}"
+
+
+def read_run(directory: Path) -> KeptRun:
+    """What a run directory says; NotARunError names what it lacks."""
+    if not directory.is_dir():
+        raise NotARunError(f"{directory} is no directory: give one that a run left, such as runs/…")
+    missing = [name for name in FILES if not (directory / name).is_file()]
+    traces = sorted(directory.glob("trace/*.trace"))
+    if not traces:
+        missing.append("trace/*.trace")
+    if missing:
+        raise NotARunError(
+            f"{directory} is no run directory: it lacks {', '.join(missing)}; "
+            "stormcast run FILE --out DIRECTORY makes one"
+        )
+    verdict = _read_record(directory / "verdict.json", "verdict", "findings")
+    return KeptRun(
+        directory,
+        _read_seed(directory / "seed"),
+        _read_fate(directory, verdict),
+        _read_min_bites(directory, verdict),
+        {name: str(what) for name, what in _read_record(directory / "versions.json").items()},
+        verdict,
+        {path.stem: path.read_bytes() for path in traces},
+    )
+
+
+def _read_record(path: Path, *needed: str) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise NotARunError(f"{path} is damaged: {error}") from None
+    if not isinstance(record, dict) or not record.keys() >= set(needed):
+        what = f" with {' and '.join(needed)}" if needed else ""
+        raise NotARunError(f"{path} is damaged: it is no JSON object{what}")
+    return record
+
+
+def _read_seed(path: Path) -> int:
+    text = path.read_text(errors="replace").strip()
+    if not (text.isascii() and text.isdecimal()):
+        raise NotARunError(f"{path} is damaged: {text[:20]!r} is no seed")
+    return int(text)
+
+
+def _read_fate(directory: Path, verdict: dict[str, Any]) -> str:
+    fate = verdict.get("fate", "xxh3")
+    if fate not in FATES:
+        raise NotARunError(
+            f"{directory}/verdict.json: there are no dice {fate!r}; known: {', '.join(FATES)}"
+        )
+    return str(fate)
+
+
+def _read_min_bites(directory: Path, verdict: dict[str, Any]) -> int | None:
+    bites = verdict.get("min_bites")
+    if bites is not None and type(bites) is not int:
+        raise NotARunError(f"{directory}/verdict.json: min_bites is {bites!r}, which is no number")
+    return bites
+
+
+def replay(kept: KeptRun) -> Replay:
+    """Run it again, and compare."""
+    outcome = kept.run_again(kept.scenario())
+    now = outcome.run.traces
+    states = {
+        label: _state(kept.traces.get(label), now.get(label))
+        for label in sorted(kept.traces.keys() | now.keys())
+    }
+    names = _names(kept.traces) | _names(now)
+    differences = [
+        _first_difference(label, kept.traces.get(label, b""), now.get(label, b""), names)
+        for label, state in states.items()
+        if state != "identical"
+    ]
+    first = min(differences, key=lambda one: (one.time, one.member), default=None)
+    return Replay(kept, outcome, states, first, _verdict_differences(kept.verdict, outcome))
+
+
+def _state(recorded: bytes | None, now: bytes | None) -> str:
+    if recorded is None:
+        return "new"
+    if now is None:
+        return "missing"
+    return "identical" if recorded == now else "different"
+
+
+def _verdict_differences(recorded: dict[str, Any], outcome: Outcome) -> dict[str, tuple[Any, Any]]:
+    """What both verdicts speak of, and say otherwise."""
+    now = json.loads(json.dumps(outcome.as_json()))
+    return {
+        name: (recorded[name], now[name])
+        for name in recorded
+        if name in now and name not in NO_PART_OF_IT and recorded[name] != now[name]
+    }
+
+
+def _names(traces: Mapping[str, bytes]) -> dict[int, str]:
+    """Short ids to the names of the traces, as far as they can be read."""
+    names = {}
+    for label, data in traces.items():
+        try:
+            block = next(read_blocks_untrusted(data, xxh3_64_intdigest), None)
+        except BadTrace:
+            continue
+        if block is not None:
+            names[block.member] = label
+    return names
+
+
+class _Told(NamedTuple):
+    """An event and its text; or why there are no more."""
+
+    event: Event | None
+    text: str
+
+
+def _events(data: bytes) -> list[_Told]:
+    """The events of a trace, and at the end why it could be read no further."""
+    told = []
+    try:
+        for block in read_blocks_untrusted(data, xxh3_64_intdigest):
+            # A text is known by its number within a block: what it says is what counts.
+            told += [_Told(event._replace(text=0), block.text(event)) for event in block.events]
+    except BadTrace as bad:
+        told.append(_Told(None, f"no event: {bad.reason}"))
+    return told
+
+
+def _first_difference(
+    member: str, recorded: bytes, now: bytes, names: dict[int, str]
+) -> Difference:
+    pairs = zip_longest(_events(recorded), _events(now))
+    for number, (then, again) in enumerate(pairs):
+        if then != again:
+            times = [one.event.time for one in (then, again) if one and one.event]
+            return Difference(
+                min(times, default=0.0),
+                member,
+                number,
+                _words(then, names),
+                _words(again, names),
+                _fields(then, again),
+            )
+    # The events are the same, and their blocks are not.
+    last = [told.event.time for told in _events(now) if told.event]
+    how = f"the same events in other bytes, from byte {_first_byte(recorded, now)} on"
+    return Difference(max(last, default=0.0), member, len(last), how, how, {})
+
+
+def _first_byte(recorded: bytes, now: bytes) -> int:
+    pairs = enumerate(zip_longest(recorded, now))
+    return next(at for at, (one, two) in pairs if one != two)
+
+
+def _words(told: _Told | None, names: dict[int, str]) -> str | None:
+    if told is None:
+        return None
+    if told.event is None:
+        return told.text
+    return f"{told.event.time:.6f} {describe(told.event, told.text, names)}"
+
+
+def _fields(then: _Told | None, again: _Told | None) -> dict[str, tuple[object, object]]:
+    """The fields that differ, where two events stand at one place."""
+    if then is None or again is None or then.event is None or again.event is None:
+        return {}
+    pairs = zip(Event._fields, then.event, again.event, strict=True)
+    changed: dict[str, tuple[object, object]] = {
+        name: (one, two) for name, one, two in pairs if one != two
+    }
+    return changed | ({"text": (then.text, again.text)} if then.text != again.text else {})
+
+
+def _sides(pairs: Mapping[str, tuple[object, object]]) -> dict[str, Any]:
+    """As JSON: what was recorded, and what is now."""
+    return {name: {"recorded": then, "now": now} for name, (then, now) in pairs.items()}
+
+
+def _apart(recorded: object, now: object) -> str:
+    """Two values of a verdict, down to where they part."""
+    if isinstance(recorded, dict) and isinstance(now, dict):
+        keys = [key for key in recorded | now if recorded.get(key) != now.get(key)]
+        return "; ".join(f"{key} {_apart(recorded.get(key), now.get(key))}" for key in keys)
+    if isinstance(recorded, list) and isinstance(now, list):
+        one, two = next(pair for pair in zip_longest(recorded, now) if pair[0] != pair[1])
+        return _apart(one, two)
+    return f"{json.dumps(recorded)}, now {json.dumps(now)}"

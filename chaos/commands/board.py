@@ -1,0 +1,165 @@
+"""What a controller tells others of its runs: metrics, and whether it lives. Read by anybody, told
+nothing by anybody; so it wants no token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from chaos.session.runner import Outcome
+from node.control import Answer, Control, Table, as_json
+from node.control_settings import ControlSettings
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+ERROR: Final = "error"
+"""In place of a verdict: the run broke off, or never began."""
+VERDICTS: Final = ("holds", "unknown", "violated", "unsupported", ERROR)
+_OUTCOMES: Final = "`holds`, `unknown`, `violated`, `unsupported` or `error`"
+HANG_SECONDS: Final = 3600.0
+"""A controller of which nothing was heard for so long hangs; no run lasts that long."""
+_START_SECONDS: Final = 10.0
+_NOT_READY: Final = 503
+_HUNG: Final = 500
+
+
+class Board:
+    """The figures of a controller."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.registry = CollectorRegistry()
+        self.is_ready = False
+        """Whether runs can be made: the backend was there."""
+        self._faults: dict[str, tuple[str, ...]] = {}
+        """Of which faults there are figures, by scenario."""
+        self._heard = time.monotonic()
+        self._tell = tell
+        self._runs = Counter(
+            "stormcast_runs", f"Runs that ended, by what came out: {_OUTCOMES}.",
+            ("scenario", "verdict"),
+            registry=self.registry,
+        )  # fmt: skip
+        self._messages = Counter(
+            "stormcast_run_messages", "Messages that members accepted in all runs.", ("scenario",),
+            registry=self.registry,
+        )  # fmt: skip
+        self._running = self._gauge("stormcast_run_active", "1 while it runs.", "scenario")
+        self._ended = self._gauge(
+            "stormcast_run_last_end_timestamp_seconds", "When its last run ended.", "scenario"
+        )
+        self._lasted = self._gauge(
+            "stormcast_run_last_duration_seconds", "How long its last run lasted.", "scenario"
+        )
+        self._resync = self._gauge(
+            "stormcast_run_last_resync_seconds",
+            "From the last heal until all was well again, in its last run.",
+            "scenario",
+        )
+        self._bites = self._gauge(
+            "stormcast_run_last_bites",
+            "Frames or members on which a fault had an effect, in its last run.",
+            "scenario",
+            "fault",
+        )
+        self._rounds = Counter(
+            "stormcast_rounds", "Rounds over all scenarios so far.", registry=self.registry
+        )
+
+    def _gauge(self, name: str, about: str, *labels: str) -> Gauge:
+        return Gauge(name, about, labels, registry=self.registry)
+
+    # -- What is told to it ----------------------------------------------------------------------
+
+    def hear(self) -> None:
+        """The controller is there."""
+        self._heard = time.monotonic()
+
+    def know(self, scenarios: Iterable[str]) -> None:
+        """Have figures of these, be they zero: what is missing could mean anything."""
+        for scenario in scenarios:
+            self._running.labels(scenario)
+            for verdict in VERDICTS:
+                self._runs.labels(scenario, verdict)
+
+    def begin(self, scenario: str) -> None:
+        """It runs now."""
+        self._running.labels(scenario).set(1)
+
+    def end(self, scenario: str, verdict: str, outcome: Outcome | None) -> None:
+        """It has come to an end."""
+        self._running.labels(scenario).set(0)
+        self._runs.labels(scenario, verdict).inc()
+        self._ended.labels(scenario).set(time.time())
+        self._forget(scenario)
+        if outcome is None:
+            return
+        run = outcome.run
+        self._messages.labels(scenario).inc(run.sent)
+        self._lasted.labels(scenario).set(run.seconds)
+        if run.resync is not None and run.resync.seconds is not None:
+            self._resync.labels(scenario).set(run.resync.seconds)
+        for fault, number in run.bites.items():
+            self._bites.labels(scenario, fault).set(number)
+        self._faults[scenario] = tuple(run.bites)
+
+    def _forget(self, scenario: str) -> None:
+        """What the run before had come to is not what the last one has."""
+        for figure in (self._lasted, self._resync):
+            with suppress(KeyError):
+                figure.remove(scenario)
+        for fault in self._faults.pop(scenario, ()):
+            self._bites.remove(scenario, fault)
+
+    def count_round(self) -> None:
+        """All scenarios were run once more."""
+        self._rounds.inc()
+
+    # -- What it tells ---------------------------------------------------------------------------
+
+    def table(self) -> Table:
+        """Every path, its methods, and what answers."""
+        return {
+            "/livez": {"GET": lambda _: self._live()},
+            "/readyz": {
+                "GET": lambda _: as_json(
+                    {"ready": self.is_ready}, 200 if self.is_ready else _NOT_READY
+                )
+            },
+            "/metrics": {
+                "GET": lambda _: Answer(generate_latest(self.registry), content_type=CONTENT_TYPE)
+            },
+        }
+
+    def _live(self) -> Answer:
+        silence = time.monotonic() - self._heard
+        is_live = silence < HANG_SECONDS
+        return as_json({"live": is_live}, 200 if is_live else _HUNG)
+
+    def serve(self, settings: ControlSettings) -> str:
+        """Answer from now on, in a thread: runs take the main one. Returns where."""
+        opened: list[str | BaseException] = []
+        is_open = threading.Event()
+
+        async def work() -> None:
+            control = Control(settings, self.table(), lambda error: self._tell(f"{error!r}"))
+            try:
+                opened.append(await control.open())
+            except BaseException as error:  # noqa: BLE001 whoever waits is told
+                opened.append(error)
+                return
+            finally:
+                is_open.set()
+            await asyncio.Event().wait()
+
+        threading.Thread(target=lambda: asyncio.run(work()), name="board", daemon=True).start()
+        is_open.wait(_START_SECONDS)
+        (found,) = opened or [TimeoutError("nothing listens")]
+        if isinstance(found, BaseException):
+            raise found
+        return found

@@ -1,0 +1,265 @@
+"""`stormcast chaos-test`: every protocol, on real packets or in the simulator."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from chaos.campaigns.library import GROUP_STACKS, SideResult, library, run_sides, sides_of
+from chaos.campaigns.museum import tour
+from chaos.language.cluster import GENERATIONS, TIMINGS
+from chaos.language.yaml_nodes import ScenarioError
+from chaos.oracles.verdict import Verdict, worst
+from chaos.session.runner import (
+    SIM,
+    Unsupported,
+)
+from node.core.errors import ConfigError, NodeError
+
+if TYPE_CHECKING:
+    from chaos.campaigns.live import LiveResult
+
+from chaos.commands.arguments import add_json, parser_of, read_count, read_seed
+from chaos.commands.talk import (
+    EXIT,
+    RUNS,
+    UNSUPPORTED,
+    end_progress,
+    give_up,
+    in_columns,
+    progress,
+    refuse,
+    say,
+    say_leftovers,
+    unsupported,
+)
+
+AUTO: Final = "auto"
+
+
+REPORT: Final = "chaos-test.json"
+"""What chaos-test leaves in its directory besides its runs."""
+
+
+class Again(NamedTuple):
+    """What a second judge says of a batch of runs."""
+
+    verdict: Verdict
+    text: str
+    report: Path
+
+
+JudgeAgain = Callable[[Path, Sequence[Path]], Again]
+"""From the directory of a batch of runs, and those of the runs."""
+
+
+def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
+    """`stormcast chaos-test`: on real packets where this machine can, else in the simulator.
+
+    What was run on real packets is handed to a second judge, if there is one."""
+    parser = parser_of(
+        "chaos-test",
+        "As root: scenarios on every protocol, as processes in network namespaces, in ten minutes. "
+        "Without root, or with --backend sim: every scenario on every unicast generation or group "
+        "stack that it is meant for, then the museum. A table, one verdict.",
+    )
+    parser.add_argument(
+        "--backend",
+        default=AUTO,
+        help=f"where members live: {SIM}, netns, or {AUTO}: netns if possible (default {AUTO})",
+    )
+    parser.add_argument("--seed", type=read_seed, default=1)
+    parser.add_argument(
+        "--timing", choices=(*TIMINGS, "all"), default="all", help="in the simulator (default all)"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], help="on netns, what has this in its name"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=RUNS / "chaos-test", help="where the runs are kept"
+    )
+    parser.add_argument(
+        "--workers", type=read_count, help="processes (default: one per core; on netns 3)"
+    )
+    add_json(parser)
+    args = parser.parse_args(argv)
+    if args.backend not in (AUTO, SIM, "netns"):
+        say(f"unsupported: backend {args.backend!r}: chaos-test has {AUTO}, {SIM}, netns")
+        return UNSUPPORTED
+    if args.backend == SIM:
+        return _chaos_test_in_virtual_time(args)
+    why = _why_no_namespaces()
+    if why is None:
+        return _chaos_test_on_real_packets(args, judge_again)
+    if args.backend == "netns":
+        return unsupported(Unsupported(why), as_json=args.json, seed=args.seed)
+    say(f"{why}: so the simulator runs instead of real packets")
+    return _chaos_test_in_virtual_time(args)
+
+
+def _why_no_namespaces() -> str | None:
+    """Why nothing can be run on real packets here; None: it can."""
+    from chaos.backends.netns import probe as probe_netns  # noqa: PLC0415 only where it is wanted
+
+    return probe_netns()
+
+
+def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgain | None) -> int:
+    from chaos.backends.netns.backend import probe as probe_features  # noqa: PLC0415
+    from chaos.campaigns.live import LANES, live_runs, run_live, table_of  # noqa: PLC0415
+
+    say("backend netns: processes in network namespaces of their own, real packets")
+    say_leftovers()
+    began = time.monotonic()
+    features = probe_features()
+    runs = [run for run in live_runs() if all(word in run.directory for word in args.only)]
+    if not runs:
+        return refuse(ValueError(f"no run has {' and '.join(args.only)} in its name"))
+    done: list[LiveResult] = []
+
+    def show() -> None:
+        end_progress()
+        if not args.json:
+            print(in_columns(table_of(done)))
+            print(_live_details(done))
+
+    try:
+        lanes = args.workers or LANES
+        for result in run_live(runs, args.seed, args.out, features, lanes=lanes):
+            done.append(result)
+            told = progress if sys.stderr.isatty() else say
+            told(
+                f"{len(done)}/{len(runs)} runs, {time.monotonic() - began:.0f}s, "
+                f"{result.run.scenario.name} on {result.run.kind}: {result.cell}"
+            )
+    except KeyboardInterrupt:
+        show()
+        say(f"interrupted after {len(done)} of {len(runs)} runs; what is there is in {args.out}")
+        raise
+    verdicts = [result.verdict for result in done if result.verdict is not None]
+    verdict = worst(verdicts) if verdicts else Verdict.UNKNOWN
+    whole = {
+        "verdict": str(verdict),
+        "backend": "netns",
+        "seed": args.seed,
+        "seconds": round(time.monotonic() - began, 1),
+        "runs": [result.as_json() for result in done],
+    }
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / REPORT).write_text(json.dumps(whole, indent=2) + "\n")
+    show()
+    shown = f"report: {args.out / REPORT}"
+    if judge_again is not None:
+        again = judge_again(args.out, [args.out / run.run.directory for run in done])
+        verdict = worst((verdict, again.verdict))
+        whole |= {"verdict": str(verdict), "again": again.text, "report": str(again.report)}
+        shown = f"{again.text}\nreport: {again.report}"
+    if args.json:
+        print(json.dumps(whole))
+    else:
+        print(
+            f"verdict: {verdict}   {len(verdicts)} runs on netns in {whole['seconds']:.0f}s   "
+            f"seed {args.seed}\n{shown}\n"
+            "every scenario in virtual time, and the museum of flaws: "
+            "stormcast chaos-test --backend sim"
+        )
+    return EXIT[verdict]
+
+
+def _live_details(done: Sequence[LiveResult]) -> str:
+    """What does not hold, and what a mark in the table means."""
+    lines = [
+        "seconds: from the last heal until all was well again",
+        "-: nobody can hold frames of TCP back; without retransmission what is lost is lost",
+    ]
+    if any(result.notes for result in done):
+        lines.append("*: frames were struck inside of members, for none can be taken out of TCP")
+    for result in done:
+        if result.verdict is not Verdict.HOLDS:
+            what = "unsupported" if result.verdict is None else str(result.verdict)
+            where = f"  {result.directory}" if result.directory and result.verdict else ""
+            lines.append(
+                f"{result.run.scenario.name} on {result.run.kind}: {what}: {result.detail}{where}"
+            )
+    return "\n".join(lines)
+
+
+def _chaos_test_in_virtual_time(args: argparse.Namespace) -> int:
+    say("backend sim: virtual time, no rights and no network needed")
+    timings = TIMINGS if args.timing == "all" else (args.timing,)
+    done: list[SideResult] = []
+    try:
+        sides = [side for scenario in library() for side in sides_of(scenario, timings)]
+        for result in run_sides(sides, args.seed, args.out, args.workers):
+            done.append(result)
+            progress(
+                f"{len(done)}/{len(sides)} runs, {result.side.name} on {result.side.kind} "
+                f"{result.side.timing}: {result.verdict}"
+            )
+        end_progress()
+        shown = list(tour())
+    except (ScenarioError, ConfigError, OSError) as error:
+        return refuse(error)
+    except NodeError as error:
+        return give_up(error, args.seed)
+    except KeyboardInterrupt:
+        end_progress()
+        print(_matrices(done))
+        say(f"interrupted after {len(done)} runs; their traces are in {args.out}")
+        raise
+    done.sort(key=lambda result: sides.index(result.side))
+    verdict = worst(
+        [
+            *(result.verdict for result in done),
+            *(Verdict.HOLDS if one.is_as_described else Verdict.VIOLATED for one in shown),
+        ]
+    )
+    if args.json:
+        print(
+            json.dumps(
+                {
+                    "verdict": str(verdict),
+                    "seed": args.seed,
+                    "runs": [result.as_json() for result in done],
+                    "museum": [one.as_json() for one in shown],
+                }
+            )
+        )
+    else:
+        print(_matrices(done))
+        good = sum(one.is_as_described for one in shown)
+        print(
+            f"\nflaw museum: {good} of {len(shown)} exhibits as described "
+            "(stormcast museum shows them)"
+        )
+        print(f"verdict: {verdict}   {len(done)} runs   seed {args.seed}   traces in {args.out}")
+    return EXIT[verdict]
+
+
+def _matrices(results: Sequence[SideResult]) -> str:
+    """One table for members on their own, one for groups, each without columns that are empty."""
+    tables = []
+    for is_group, columns in ((False, GENERATIONS), (True, GROUP_STACKS)):
+        rows = [result for result in results if result.side.is_group == is_group]
+        if rows:
+            tables.append(_matrix(rows, columns))
+    return "\n\n".join(tables)
+
+
+def _matrix(results: Sequence[SideResult], columns: Sequence[str]) -> str:
+    """Scenario and timing down, generation or stack across."""
+    by_line: dict[tuple[str, str], dict[str, str]] = {}
+    for result in results:
+        side = result.side
+        by_line.setdefault((side.name, side.timing), {})[side.kind] = str(result.verdict)
+    table: list[Sequence[str]] = [("scenario", "timing", *columns)]
+    table += [
+        (*line, *(cells.get(name, "-") for name in columns))
+        for line, cells in sorted(by_line.items())
+    ]
+    return in_columns(table)

@@ -1,0 +1,61 @@
+"""`stormcast compare`: what each generation of unicast pays in one storm."""
+
+from __future__ import annotations
+
+import json
+
+from chaos.campaigns.compare import compare as compare_generations
+from chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
+from chaos.commands.talk import EXIT, UNSUPPORTED, in_columns, lacks, say
+from chaos.language.cluster import TIMINGS
+from chaos.oracles.verdict import Verdict, worst
+
+
+def compare(argv: list[str]) -> int:
+    """`stormcast compare`: the generations on the same storm."""
+    parser = parser_of(
+        "compare", "Run the storm scenario on every generation and print what each pays."
+    )
+    add_backend(parser)
+    parser.add_argument("--seed", type=read_seed, default=1)
+    parser.add_argument("--timing", choices=TIMINGS, default="compatible")
+    add_json(parser)
+    args = parser.parse_args(argv)
+    if lacks(args.backend):
+        return UNSUPPORTED
+    say(f"seed {args.seed}")
+    rows = list(compare_generations(args.seed, args.timing))
+    if args.json:
+        print(json.dumps([row.as_json() for row in rows]))
+    else:
+        table = [
+            (
+                "unicast",
+                "verdict",
+                "frames",
+                "acks",
+                "requests",
+                "resent",
+                "syncs",
+                "unacked peak",
+                "resync",
+                "repaired",
+            )
+        ]
+        table += [
+            (
+                row.unicast,
+                row.verdict,
+                str(row.data_frames),
+                str(row.acks),
+                str(row.requests),
+                str(row.resent),
+                str(row.syncs),
+                f"{row.unacked_peak} ({row.unacked_peak_bytes / 1024:.0f} KiB)",
+                f"{row.resync_ms:.0f} ms",
+                f"{row.repaired_ms:.0f} ms",
+            )
+            for row in rows
+        ]
+        print(in_columns(table))
+    return EXIT[worst(Verdict[row.verdict.upper()] for row in rows)]

@@ -1,0 +1,122 @@
+"""What this host can do, and what to do about what it cannot: every backend's answer to every
+feature, and the things behind it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from chaos.backends.base import Backend
+from chaos.commands.host_checks import NOT_TRIED, Check, all_checks
+from chaos.language.features import FEATURES
+from chaos.session.runner import BACKENDS, Unsupported, make_backend
+from node.core.errors import NodeError
+
+NETNS: Final = "netns"
+SIM: Final = "sim"
+ESSENTIAL: Final = ("members", "group", "no-group", "partition")
+"""Without these a backend is of no use, whatever else it can do."""
+
+Answers = Mapping[str, str | None]
+"""By feature: None, or why not and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What was found."""
+
+    host: str
+    default: str
+    """The backend that is used unless another one is asked for."""
+    checks: tuple[Check, ...]
+    backends: Mapping[str, Answers]
+
+    @property
+    def works(self) -> bool:
+        """Whether the default backend does."""
+        return all(self.backends[self.default][feature] is None for feature in ESSENTIAL)
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "works": self.works,
+            "default": self.default,
+            "host": self.host,
+            "checks": [asdict(check) for check in self.checks],
+            "backends": {name: dict(answers) for name, answers in self.backends.items()},
+        }
+
+    def report(self) -> str:
+        """For people."""
+        return "\n".join([self.host, "", *self._things(), "", *self._matrix(), "", self._verdict()])
+
+    def _things(self) -> Iterator[str]:
+        yield "what is here"
+        width = max(len(check.about) for check in self.checks)
+        for check in self.checks:
+            if check.why is None:
+                purpose = f"for {check.needed_for}" if check.needed_for else ""
+                yield f"  ok  {check.about:<{width}}  {purpose}".rstrip()
+            elif check.why != NOT_TRIED:
+                word = "no" if check.needed_for else "- "
+                purpose = f" (for {check.needed_for})" if check.needed_for else ""
+                yield f"  {word}  {check.about:<{width}}  {check.why}{purpose}"
+        untried = [check.about for check in self.checks if check.why == NOT_TRIED]
+        if untried:
+            yield f"  ?   {NOT_TRIED}: {'; '.join(untried)}"
+
+    def _matrix(self) -> Iterator[str]:
+        names = list(self.backends)
+        width = max(map(len, FEATURES))
+        yield "what backends can do"
+        yield f"  {'':<{width}}  {'  '.join(names)}"
+        notes: dict[str, list[str]] = {}
+        for feature, about in FEATURES.items():
+            row = "  ".join(
+                f"{'ok' if self.backends[name][feature] is None else 'no':<{len(name)}}"
+                for name in names
+            )
+            yield f"  {feature:<{width}}  {row}  {about}"
+        for name, answers in self.backends.items():
+            for feature, why in answers.items():
+                if why is not None:
+                    notes.setdefault(f"{name}: {why}", []).append(feature)
+        for why, missing in notes.items():
+            # Most often one thing is missing, and with it all that builds on it.
+            yield f"  {why}" + ("" if len(missing) == len(FEATURES) else f" ({', '.join(missing)})")
+
+    def _verdict(self) -> str:
+        if not self.works:
+            return f"the default backend, {self.default}, does not work here"
+        missing = [name for name, why in self.backends[self.default].items() if why is not None]
+        rest = f", without {', '.join(missing)}" if missing else ""
+        return f"the default backend, {self.default}, works{rest}"
+
+
+def examine(
+    checks: Callable[[], Iterator[Check]] = all_checks,
+    make: Callable[[str], Backend] = make_backend,
+    names: Sequence[str] = BACKENDS,
+) -> Health:
+    """Try everything; takes a few seconds."""
+    is_root = os.geteuid() == 0
+    user = "root" if is_root else "not root"
+    return Health(
+        host=f"{platform.system()} {platform.release()}, Python {platform.python_version()}, "
+        f"{os.cpu_count()} processors, {user}",
+        default=NETNS if is_root and sys.platform == "linux" else SIM,
+        checks=tuple(checks()),
+        backends={name: _answers(make, name) for name in names},
+    )
+
+
+def _answers(make: Callable[[str], Backend], name: str) -> Answers:
+    try:
+        found = make(name).probe()
+    except (NodeError, Unsupported, OSError) as error:
+        return dict.fromkeys(FEATURES, " ".join(str(error).split()))
+    return {feature: found.get(feature, "this version does not have it") for feature in FEATURES}

@@ -1,0 +1,85 @@
+"""`stormcast doctor`, `stormcast clean`: what this host can do, and what killed runs left on it.
+Results on stdout, talk on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Final
+
+from chaos.backends.netns import CommandError, clean, what_is_missing
+from chaos.backends.netns.leftovers import leftovers
+from chaos.commands.health import examine
+
+FINE: Final = 0
+UNKNOWN: Final = 3
+
+
+def doctor(argv: list[str]) -> int:
+    """`stormcast doctor`: try everything, and tell what there is."""
+    parser = _parser(
+        "doctor",
+        "Try what this host can do, per backend and feature, and say what to do about what it "
+        "cannot. Leaves nothing behind. Exit 0 if the default backend works (namespaces for root, "
+        "else the simulator), 2 usage, 3 if not.",
+    )
+    _add_json(parser)
+    args = parser.parse_args(argv)
+    if not args.json:
+        print("this takes a few seconds", file=sys.stderr)
+    found = examine()
+    print(json.dumps(found.as_json()) if args.json else found.report())
+    return FINE if found.works else UNKNOWN
+
+
+def clean_up(argv: list[str]) -> int:
+    """`stormcast clean`: remove what killed runs left behind."""
+    parser = _parser(
+        "clean",
+        "Remove what runs left behind that were killed: their namespaces, with all processes, "
+        "rules and queues in them, and their mounts. Runs that live keep theirs. Exit 0 done, "
+        "2 usage, 3 if it cannot be done.",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    _add_json(parser)
+    args = parser.parse_args(argv)
+    why = what_is_missing()
+    if why is not None:
+        # Without namespaces there can be no leftovers either; but that is not ours to conclude.
+        return _give_up(why, as_json=args.json)
+    try:
+        if args.dry_run:
+            spaces, folders = leftovers()
+            found = [*spaces, *map(str, folders)]
+        else:
+            found = clean()
+    except CommandError as error:
+        return _give_up(" ".join(str(error).split()), as_json=args.json)
+    if args.json:
+        print(json.dumps({"removed": [] if args.dry_run else found, "found": found}))
+    else:
+        for each in found:
+            print(each)
+        what = "would be removed" if args.dry_run else "removed"
+        _say(f"{len(found)} {what}" if found else "nothing is left of killed runs")
+    return FINE
+
+
+def _give_up(why: str, *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"removed": [], "found": None, "why": why}))
+    _say(f"cannot clean: {why}")
+    return UNKNOWN
+
+
+def _parser(name: str, about: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(prog=f"stormcast {name}", description=about, allow_abbrev=False)
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON value on stdout")
+
+
+def _say(text: str) -> None:
+    print(f"stormcast: {text}", file=sys.stderr)

@@ -1,0 +1,73 @@
+"""`stormcast museum`: each known flaw, shown, and shown gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from chaos.campaigns.museum import EXHIBITS, WINGS, Exhibit, Setting, Shown, tour
+from chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
+from chaos.commands.talk import UNSUPPORTED, in_columns, lacks, refuse, say
+
+
+def museum(argv: list[str]) -> int:
+    """`stormcast museum`: each flaw shown, and shown gone."""
+    parser = parser_of(
+        "museum", "Run every exhibit on the version that has the flaw and on the one that fixed it."
+    )
+    add_backend(parser)
+    parser.add_argument("--seed", type=read_seed, default=1)
+    parser.add_argument("--exhibit", help="only this one")
+    add_json(parser)
+    args = parser.parse_args(argv)
+    if lacks(args.backend):
+        return UNSUPPORTED
+    names = [exhibit.name for exhibit in EXHIBITS]
+    if args.exhibit and args.exhibit not in names:
+        return refuse(ValueError(f"no exhibit named {args.exhibit}; there are: {', '.join(names)}"))
+    chosen: tuple[Exhibit, ...] = tuple(one for one in EXHIBITS if args.exhibit in (None, one.name))
+    say(f"seed {args.seed}")
+    shown = list(tour(chosen, args.seed))
+    if args.json:
+        print(json.dumps([one.as_json() for one in shown]))
+    else:
+        wings = [[one for one in shown if one.exhibit.wing == wing] for wing in WINGS]
+        print("\n\n".join(_wing(wing) for wing in wings if wing))
+    bad = [one.exhibit.name for one in shown if not one.is_as_described]
+    if bad:
+        say(f"not as described: {', '.join(bad)}")
+    return 1 if bad else 0
+
+
+def _wing(shown: Sequence[Shown]) -> str:
+    """The exhibits of one wing of the museum."""
+    rows: list[Sequence[str]] = [
+        (
+            f"exhibit ({shown[0].exhibit.wing})",
+            "guarantee",
+            "flawed",
+            "",
+            "fixed",
+            "",
+            "witness of the flaw",
+        )
+    ]
+    rows += [
+        (
+            one.exhibit.name,
+            one.exhibit.guarantee,
+            _setting(one.exhibit.flawed),
+            str(one.flawed.verdict),
+            _setting(one.exhibit.fixed),
+            str(one.fixed.verdict),
+            one.shown_witness,
+        )
+        for one in shown
+    ]
+    return in_columns(rows)
+
+
+def _setting(values: Setting) -> str:
+    """What runs, and what it is set to."""
+    what, *rest = values.items()
+    return " ".join([str(what[1]), *(f"{key}={str(value).lower()}" for key, value in rest)])

@@ -1,0 +1,49 @@
+"""`stormcast replay`: a run directory again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from chaos.campaigns.replay import NotARunError, Result, read_run
+from chaos.campaigns.replay import replay as replay_run
+from chaos.commands.arguments import add_json, parser_of
+from chaos.commands.talk import give_up, no_longer, refuse
+from chaos.language.yaml_nodes import ScenarioError
+from chaos.session.runner import (
+    SIM,
+    Unsupported,
+)
+from node.core.errors import ConfigError, NodeError
+
+REPLAYED: Final = {Result.IDENTICAL: 0, Result.DIFFERENT: 1, Result.UNPROVEN: 3}
+
+
+def replay(argv: list[str]) -> int:
+    """`stormcast replay RUN`: a run directory, run again and compared to the byte."""
+    parser = parser_of(
+        "replay",
+        "Run a run directory's scenario and seed again, and compare every trace byte for byte, and "
+        "the verdict. Exit 0 identical, 1 different, 2 usage, 3 different, but so are the versions "
+        "it ran with, which proves nothing.",
+    )
+    parser.add_argument("run", type=Path, help="what stormcast run, search or chaos-test has left")
+    add_json(parser)
+    args = parser.parse_args(argv)
+    try:
+        kept = read_run(args.run)
+    except (NotARunError, OSError) as error:
+        return refuse(error)
+    if (where := kept.verdict.get("backend", SIM)) != SIM:
+        # Equal fate for equal frames, but no two real runs are equal.
+        again = f"stormcast run {args.run}/scenario.yaml --seed {kept.seed} --backend {where}"
+        return refuse(ValueError(f"{args.run} ran on {where}, which nothing repeats: {again}"))
+    try:
+        found = replay_run(kept)
+    except (ScenarioError, ConfigError, Unsupported, OSError) as error:
+        return no_longer(kept, error)
+    except NodeError as error:
+        return give_up(error, kept.seed)
+    print(json.dumps(found.as_json()) if args.json else found.report())
+    return REPLAYED[found.result]

@@ -1,0 +1,164 @@
+"""`stormcast run`, `plan`: one scenario and one seed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
+from chaos.commands.talk import (
+    DICE,
+    EXIT,
+    RUNS,
+    end_progress,
+    give_up,
+    in_columns,
+    progress,
+    refuse,
+    say_leftovers,
+    unsupported,
+)
+from chaos.faults.fate import FATES
+from chaos.language.cluster import TIMINGS
+from chaos.language.scenario import Scenario, load_scenario
+from chaos.language.schedule import format_plan
+from chaos.language.yaml_nodes import ScenarioError
+from chaos.records.run import Resync
+from chaos.session.runner import (
+    SIM,
+    Outcome,
+    Unsupported,
+    check_supported,
+    make_backend,
+    run_on,
+    run_scenario,
+)
+from node.core.errors import ConfigError, NodeError
+
+
+def run(argv: list[str]) -> int:
+    """`stormcast run FILE`: one scenario, one seed, one run directory, one verdict."""
+    parser = parser_of(
+        "run",
+        "Run a scenario and judge it. Exit 0 holds, 1 violated, 2 usage, 3 unknown or unsupported.",
+    )
+    parser.add_argument("file", type=Path, help="the scenario file")
+    add_backend(parser)
+    parser.add_argument(
+        "--seed",
+        type=read_seed,
+        default=1,
+        help="chooses everything that is left to chance (default 1)",
+    )
+    parser.add_argument("--timing", choices=TIMINGS, help="in place of the one of the file")
+    parser.add_argument("--out", type=Path, help="the run directory (default runs/NAME-SEED)")
+    parser.add_argument(
+        "--fate",
+        choices=tuple(FATES),
+        help="the dice of chance faults in the simulator: xxh3 is fast, jhash is the kernel's, "
+        "which real networks throw (default xxh3)",
+    )
+    parser.add_argument("--namespace", help="of the members in Kubernetes")
+    parser.add_argument("--release", help="of the chart in Kubernetes")
+    add_json(parser)
+    args = parser.parse_args(argv)
+    try:
+        scenario = load_scenario(args.file)
+        if args.timing and args.timing != scenario.cluster.timing:
+            cluster = replace(scenario.cluster, timing=args.timing)
+            scenario = replace(scenario, cluster=cluster, text="")
+        check_supported(scenario, args.backend)
+        out = args.out or RUNS / f"{scenario.name}-{args.seed}"
+        outcome = _run(scenario, args, out)
+    except Unsupported as refusal:
+        return unsupported(refusal, as_json=args.json, seed=args.seed)
+    except (ScenarioError, ConfigError, OSError) as error:
+        return refuse(error)
+    except NodeError as error:
+        return give_up(error, args.seed)
+    if args.json:
+        print(json.dumps(outcome.as_json()))
+    else:
+        print(_report(outcome))
+    if outcome.run.is_cut_short:
+        raise KeyboardInterrupt
+    return EXIT[outcome.verdict]
+
+
+def _run(scenario: Scenario, args: argparse.Namespace, out: Path) -> Outcome:
+    """On the backend that was asked for."""
+    chosen = {name: getattr(args, name) for name in ("namespace", "release")}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    if given and args.backend != "kubernetes":
+        raise ConfigError(f"--{next(iter(given))} is of --backend kubernetes; drop it")
+    if args.backend == SIM:
+        return run_scenario(scenario, args.seed, out=out, fate=args.fate or DICE)
+    if args.fate == DICE:
+        raise ConfigError(f"--fate {DICE}: a real network throws the kernel's dice; drop it")
+    backend = make_backend(args.backend, **given)
+    if args.backend == "netns":
+        say_leftovers()
+    try:
+        return run_on(backend, scenario, args.seed, out=out, tell=progress)
+    finally:
+        end_progress()
+
+
+def plan(argv: list[str]) -> int:
+    """`stormcast plan FILE`: what would be done, and when."""
+    parser = parser_of("plan", "Print the timed steps of a scenario.")
+    parser.add_argument("file", type=Path, help="the scenario file")
+    parser.add_argument(
+        "--seed",
+        type=read_seed,
+        default=1,
+        help="decides what the file leaves to chance (default 1)",
+    )
+    args = parser.parse_args(argv)
+    try:
+        text = format_plan(load_scenario(args.file), args.seed)
+    except (ScenarioError, OSError) as error:
+        return refuse(error)
+    print(text)
+    return 0
+
+
+def _report(outcome: Outcome) -> str:
+    rows = [
+        (finding.guarantee, str(finding.verdict), finding.detail)
+        for finding in outcome.judgement.findings
+    ]
+    run = outcome.run
+    lines = [
+        f"{outcome.scenario.name}: {outcome.verdict}   seed {outcome.seed}   "
+        f"{run.delivered} delivered of {run.sent} sent, {run.events} events, "
+        f"{run.seconds:.1f} {'virtual ' if run.backend == SIM else ''}seconds"
+        f"{'' if run.backend == SIM else f' on {run.backend}'}",
+        in_columns(rows),
+    ]
+    for finding in outcome.judgement.findings:
+        lines += [f"  {finding.guarantee} witness: {line}" for line in finding.witness]
+    bitten = ", ".join(f"{fault} {count}" for fault, count in run.bites.items())
+    lines.append(f"faults, and how often each had an effect: {bitten or 'none'}")
+    if run.resync is not None:
+        lines.append(_resync(run.resync))
+    lines += run.notes
+    if run.control:
+        control = ", ".join(
+            f"{what} {total / len(run.lives):.0f} (most {run.control_most[what]})"
+            for what, total in run.control.items()
+        )
+        lines.append(f"control frames per member of the group: {control}")
+    lines.append(f"run: {outcome.directory}")
+    return "\n".join(lines)
+
+
+def _resync(resync: Resync) -> str:
+    """How long it took to be well again."""
+    first = "some pair never" if resync.first_delivery is None else f"{resync.first_delivery:.3f}s"
+    parts = [f"first delivery {first}", f"full repair {resync.repaired:.3f}s"]
+    if resync.one_view is not None:
+        parts.append(f"last view {resync.one_view:.3f}s")
+    return f"after the last heal, t={resync.after:.3f}s: {', '.join(parts)}"

@@ -1,0 +1,321 @@
+"""`stormcast serve`: a controller, which runs the scenarios of a folder one after the other and
+tells what came of them: in lines, as metrics, and in run directories.
+
+What goes wrong with one run is said and counted, and the next one follows. Told to end it heals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from chaos.backends.base import BackendError, Unsupported
+from chaos.commands.board import ERROR, Board
+from chaos.language.scenario import ScenarioError, load_scenario
+from chaos.oracles.verdict import Verdict
+from chaos.session.runner import (
+    BACKENDS,
+    SIM,
+    Outcome,
+    check_supported,
+    make_backend,
+    run_on,
+    run_scenario,
+)
+from node.control_settings import ControlSettings, read_control
+from node.core.errors import ConfigError, NodeError, require
+from node.units import parse_duration
+
+HOLDS: Final = 0
+VIOLATED: Final = 1
+USAGE: Final = 2
+UNKNOWN: Final = 3
+UNSUPPORTED: Final = "unsupported"
+PATIENCE_SECONDS: Final = 300.0
+"""After the start, for a backend to be there: members may be starting, too."""
+AGAIN_SECONDS: Final = 3.0
+_PROG: Final = "stormcast serve"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """What a controller is told."""
+
+    backend: str
+    options: dict[str, str]
+    """Of the backend."""
+    scenarios: Path
+    runs: Path
+    listen: ControlSettings | None
+    every: float | None
+    """Seconds from the start of one round to that of the next; None: there is one only."""
+    is_once: bool
+    """Whether to end after one round, and not to stay and tell."""
+    seed: int
+    keep: int
+    """Run directories at most."""
+    is_json: bool
+
+
+class Controller:
+    """Runs scenarios until told to end."""
+
+    def __init__(self, settings: ServeSettings) -> None:
+        self.settings = settings
+        self.board = Board(self._say)
+        self.worst = HOLDS
+        """The exit code of all runs so far."""
+        self._is_told = False
+        self._has_run = False
+        """Whether a run was ever made to its end."""
+        self._patience_until = time.monotonic() + PATIENCE_SECONDS
+        self._trouble = ""
+        self._kept: list[Path] = []
+
+    # -- Life ----------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Serve; returns the exit code."""
+        settings = self.settings
+        # Before anything is heard of it, so that nothing that cannot work is served.
+        self._files()
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        try:
+            if settings.listen is not None:
+                self._say(f"listens on {self.board.serve(settings.listen)}")
+            self._rounds()
+        except KeyboardInterrupt:
+            self._say("told to end")
+        return self.worst
+
+    def _rounds(self) -> None:
+        seed, began = self.settings.seed, time.monotonic()
+        while not self._is_told:
+            self._round(seed)
+            self.board.count_round()
+            if self.settings.is_once:
+                return
+            seed += 1
+            began += self.settings.every or 0.0
+            self._rest(None if self.settings.every is None else began)
+
+    def _rest(self, until: float | None) -> None:
+        """Until the next round; without one until told to end."""
+        while not self._is_told and (until is None or time.monotonic() < until):
+            self.board.hear()
+            time.sleep(min(1.0, max(0.0, (until or time.monotonic() + 1) - time.monotonic())))
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._is_told:
+            # Healing takes too long for whoever asks; leases do it.
+            raise SystemExit(128 + number)
+        self._is_told = True
+        # The run that this interrupts heals, and keeps what there is.
+        raise KeyboardInterrupt
+
+    # -- Runs ----------------------------------------------------------------------------------
+
+    def _files(self) -> list[Path]:
+        """The scenario files, looked for anew each time: they may change meanwhile."""
+        found = sorted(self.settings.scenarios.glob("*.yaml"))
+        require(
+            bool(found),
+            f"--scenarios {self.settings.scenarios}: no *.yaml in it; name a folder of scenarios",
+        )
+        return found
+
+    def _round(self, seed: int) -> None:
+        try:
+            files = self._files()
+        except ConfigError as error:
+            # They were there before: whoever changes them may not be done yet.
+            self._say(str(error))
+            return
+        self.board.know(file.stem for file in files)
+        for file in files:
+            if self._is_told:
+                return
+            self.board.hear()
+            self._one(file, seed)
+
+    def _one(self, file: Path, seed: int) -> None:
+        """Run one file, and tell what came of it, whatever that is."""
+        name, outcome, why = file.stem, None, ""
+        self.board.begin(name)
+        began = time.monotonic()
+        try:
+            outcome = self._outcome(file, seed)
+            verdict = str(outcome.verdict)
+        except Unsupported as refusal:
+            verdict, why = UNSUPPORTED, str(refusal)
+        except (NodeError, ScenarioError, OSError) as error:
+            verdict, why = ERROR, str(error)
+        except Exception as error:  # noqa: BLE001 a bug in one run must not end all others
+            verdict, why = ERROR, f"a bug: {error!r}"
+        except BaseException:
+            self.board.end(name, ERROR, None)
+            raise
+        self.board.end(name, verdict, outcome)
+        self._count(verdict)
+        self._tell(name, seed, verdict, outcome, why, time.monotonic() - began)
+
+    def _outcome(self, file: Path, seed: int) -> Outcome:
+        scenario = load_scenario(file)
+        out = self._directory(f"{file.stem}-{seed}")
+        settings = self.settings
+        if settings.backend == SIM:
+            self.board.is_ready = True
+            return run_scenario(scenario, seed, out=out)
+        check_supported(scenario, settings.backend)
+        while True:
+            backend = make_backend(settings.backend, **settings.options)
+            try:
+                backend.probe()
+                self.board.is_ready = True
+                outcome = run_on(backend, scenario, seed, out=out)
+            except BackendError as error:
+                self._wait_for_backend(error)
+            else:
+                self._has_run = True
+                return outcome
+
+    def _wait_for_backend(self, error: BackendError) -> None:
+        """In the beginning it may not be there yet; later that is an error."""
+        if self._has_run or time.monotonic() > self._patience_until:
+            raise error
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            self._say(f"waiting: {error}")
+        self.board.hear()
+        time.sleep(AGAIN_SECONDS)
+
+    def _directory(self, name: str) -> Path:
+        """Where a run is kept; the oldest go when there are too many."""
+        out = self.settings.runs / name
+        self._kept = [*(one for one in self._kept if one != out), out]
+        for old in self._kept[: -self.settings.keep]:
+            shutil.rmtree(old, ignore_errors=True)
+        self._kept = self._kept[-self.settings.keep :]
+        return out
+
+    # -- What came of them ---------------------------------------------------------------------
+
+    def _count(self, verdict: str) -> None:
+        code = {str(Verdict.HOLDS): HOLDS, str(Verdict.VIOLATED): VIOLATED}.get(verdict, UNKNOWN)
+        # A violation is proof, and outweighs everything.
+        if self.worst != VIOLATED and code != HOLDS:
+            self.worst = code
+
+    def _tell(
+        self, name: str, seed: int, verdict: str, outcome: Outcome | None, why: str, took: float
+    ) -> None:
+        """One line of what came of a run."""
+        if self.settings.is_json:
+            told: dict[str, Any] = {"scenario": name, "seed": seed, "verdict": verdict}
+            told |= outcome.as_json() if outcome is not None else {"error": _line(why)}
+            print(json.dumps(told), flush=True)
+            return
+        parts = [f"{verdict:<11} {name} seed {seed} ({took:.1f}s)"]
+        if outcome is not None:
+            resync = outcome.run.resync
+            if resync is not None and resync.seconds is not None:
+                parts.append(f"resync {resync.seconds:.2f}s")
+            parts += [
+                f"{finding.guarantee} {finding.verdict}: {_line(finding.detail)}"
+                for finding in outcome.judgement.findings
+                if finding.verdict is not Verdict.HOLDS
+            ][:3]
+        elif why:
+            parts.append(_line(why))
+        print("; ".join(parts), flush=True)
+
+    @staticmethod
+    def _say(line: str) -> None:
+        print(f"{_PROG}: {_line(line)}", file=sys.stderr, flush=True)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# -- The command ---------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=_PROG,
+        description="Run the scenarios of a folder one after the other, and tell of them.",
+        allow_abbrev=False,
+        epilog="exit codes: 0 everything held; 1 violated; 2 usage; 3 unknown, unsupported or an "
+        "error",
+    )
+    parser.add_argument("--backend", default="kubernetes", choices=BACKENDS)
+    parser.add_argument("--namespace", help="of the members in Kubernetes")
+    parser.add_argument("--release", help="of the chart in Kubernetes")
+    parser.add_argument("--scenarios", type=Path, required=True, metavar="DIR", help="*.yaml in it")
+    parser.add_argument(
+        "--listen", metavar="ADDR", help="HOST:PORT for /livez, /readyz and /metrics (none)"
+    )
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument(
+        "--every", metavar="TIME", help="run them all again so often (one round, then stay)"
+    )
+    when.add_argument("--once", action="store_true", help="end after one round")
+    parser.add_argument("--seed", type=int, default=1, help="of the first round; then the next (1)")
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs"), metavar="DIR", help="for run directories (runs)"
+    )
+    parser.add_argument("--keep", type=int, default=50, help="run directories at most (50)")
+    parser.add_argument("--json", action="store_true", help="a JSON object per run")
+    return parser
+
+
+def serve(argv: Sequence[str]) -> int:
+    """Serve until told to end."""
+    words = _parser().parse_args(list(argv))
+    try:
+        return Controller(_settings(words)).run()
+    except (NodeError, OSError) as error:
+        print(f"{_PROG}: {_line(str(error))}", file=sys.stderr)
+        return USAGE
+
+
+def _settings(words: argparse.Namespace) -> ServeSettings:
+    chosen = {name: getattr(words, name) for name in ("namespace", "release")}
+    options = {name: value for name, value in chosen.items() if value is not None}
+    require(
+        not options or words.backend == "kubernetes",
+        f"--{next(iter(options), '')} is of --backend kubernetes; drop it",
+    )
+    require(words.seed >= 0, f"--seed is {words.seed}: it must not be negative")
+    require(words.keep > 0, f"--keep is {words.keep}: keep one at least")
+    every = parse_duration(words.every, "--every") if words.every is not None else None
+    require(every is None or every > 0, "--every is 0s: leave it out, or say how often")
+    return ServeSettings(
+        backend=words.backend,
+        options=options,
+        scenarios=words.scenarios,
+        runs=words.runs,
+        listen=_listen(words.listen) if words.listen else None,
+        every=every,
+        is_once=words.once,
+        seed=words.seed,
+        keep=words.keep,
+        is_json=words.json,
+    )
+
+
+def _listen(text: str) -> ControlSettings:
+    """Where it tells. Nothing can be told to it, so nobody has to prove anything."""
+    checked = read_control(text, "no token is asked for")
+    return ControlSettings(host=checked.host, port=checked.port, path=checked.path)

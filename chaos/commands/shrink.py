@@ -1,0 +1,188 @@
+"""`stormcast shrink`: the smallest scenario that fails as a run did."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from chaos.campaigns.replay import KeptRun, NotARunError, read_run
+from chaos.campaigns.shrink import NothingToShrink, Over, Shrinker, regression
+from chaos.commands.arguments import add_json, parser_of, read_duration
+from chaos.commands.talk import (
+    DICE,
+    EXIT,
+    USAGE,
+    end_progress,
+    give_up,
+    no_longer,
+    progress,
+    refuse,
+    say,
+)
+from chaos.language.yaml_nodes import ScenarioError
+from chaos.oracles.verdict import Verdict
+from chaos.session.runner import (
+    Unsupported,
+)
+from node.core.errors import ConfigError, NodeError
+
+MINIMAL: Final = "minimal.yaml"
+"""What a run is shrunk to, in its directory."""
+
+
+ENDS: Final = {
+    "done": "nothing smaller fails",
+    "budget": "the time is up: a larger --budget may find smaller ones",
+    "interrupted": "interrupted: this is the smallest so far",
+}
+"""Why a search for a smaller scenario ended."""
+
+
+def shrink(argv: list[str]) -> int:
+    """`stormcast shrink RUN`: the smallest scenario that fails as a run did."""
+    parser = parser_of(
+        "shrink",
+        "Look for the smallest scenario that violates the same guarantee as a failed run, with the "
+        "same seed, and write it as a scenario file. Ctrl-C ends the search and keeps the best so "
+        "far. Exit 0 written, 2 usage or nothing to shrink, 3 the run is unknown or breaks off.",
+    )
+    parser.add_argument("run", type=Path, help="what stormcast run, search or chaos-test has left")
+    parser.add_argument("--out", type=Path, help=f"the file to write (default RUN/{MINIMAL})")
+    parser.add_argument(
+        "--budget",
+        type=read_duration,
+        default=60.0,
+        help="how long to look, such as 5min (default 60s)",
+    )
+    parser.add_argument(
+        "--guarantee", help="what must still be violated (default: the first that the run violates)"
+    )
+    add_json(parser)
+    args = parser.parse_args(argv)
+    out = args.out or args.run / MINIMAL
+    began = time.monotonic()
+
+    def tell(shrinker: Shrinker) -> None:
+        spent = time.monotonic() - began
+        progress(
+            f"{spent:.0f}s of {args.budget:g}s, {shrinker.tally.runs} runs, "
+            f"{shrinker.tally.kept} smaller: {shrinker.best.size}"
+        )
+
+    try:
+        kept = read_run(args.run)
+        if not out.parent.is_dir():
+            raise NotADirectoryError(
+                f"{out.parent} is no directory: make it first, or name another"
+            )
+    except (NotARunError, OSError) as error:
+        return refuse(error)
+    try:
+        shrinker = Shrinker(
+            kept.scenario(),
+            args.guarantee,
+            kept.run_again,
+            lambda: time.monotonic() - began > args.budget,
+            tell,
+        )
+    except NothingToShrink as nothing:
+        return _nothing_to_shrink(kept, nothing)
+    except (ScenarioError, ConfigError, Unsupported, OSError) as error:
+        return no_longer(kept, error)
+    except NodeError as error:
+        return give_up(error, kept.seed)
+    end = _search_smaller(shrinker)
+    shrunk = Shrunk(shrinker, kept, out, end)
+    try:
+        out.write_text(shrunk.text)
+    except OSError as error:
+        # The search is paid for: what it found is not lost with the file.
+        print(shrunk.text)
+        return refuse(error)
+    print(json.dumps(shrunk.as_json()) if args.json else shrunk.report())
+    if end == "interrupted":
+        raise KeyboardInterrupt
+    return 0
+
+
+def _search_smaller(shrinker: Shrinker) -> str:
+    """Shrink; returns why it ended, one of ENDS. What was found until then is kept."""
+    try:
+        shrinker.shrink()
+    except Over:
+        return "budget"
+    except KeyboardInterrupt:
+        return "interrupted"
+    finally:
+        end_progress()
+    return "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """A failed run, and the smallest scenario that was found to fail like it."""
+
+    shrinker: Shrinker
+    kept: KeptRun
+    out: Path
+    end: str
+    """One of ENDS."""
+
+    @property
+    def command(self) -> str:
+        """What runs it again."""
+        dice = "" if self.kept.fate == DICE else f" --fate {self.kept.fate}"
+        return f"stormcast run {shlex.quote(str(self.out))} --seed {self.kept.seed}{dice}"
+
+    @property
+    def text(self) -> str:
+        """The file."""
+        shrinker = self.shrinker
+        return regression(shrinker.best, shrinker.first.size, self.kept.seed, self.command)
+
+    def as_json(self) -> dict[str, object]:
+        """What `stormcast shrink --json` prints."""
+        first, best, tally = self.shrinker.first, self.shrinker.best, self.shrinker.tally
+        return {
+            "scenario": first.scenario.name,
+            "run": str(self.kept.directory),
+            "seed": self.kept.seed,
+            "fate": self.kept.fate,
+            "guarantee": best.failure.guarantee,
+            "detail": best.failure.detail,
+            "witness": list(best.failure.witness),
+            "before": first.size.as_json(),
+            "after": best.size.as_json(),
+            "end": self.end,
+            "runs": tally.runs,
+            "crashes": tally.crashes,
+            "file": str(self.out),
+            "replay": self.command,
+        }
+
+    def report(self) -> str:
+        """What `stormcast shrink` prints."""
+        first, best, tally = self.shrinker.first, self.shrinker.best, self.shrinker.tally
+        lines = [
+            self.text,
+            f"before: {first.size}",
+            f"after:  {best.size}",
+            f"{best.failure.guarantee}: {best.failure.detail}",
+            *(f"  witness: {line}" for line in best.failure.witness),
+            f"{tally.runs} runs, {tally.kept} found smaller; {ENDS[self.end]}",
+        ]
+        if tally.crashes:
+            lines.append(f"{len(tally.crashes)} runs broke off, the first: {tally.crashes[0]}")
+        return "\n".join([*lines, f"written: {self.out}", f"again: {self.command}"])
+
+
+def _nothing_to_shrink(kept: KeptRun, nothing: NothingToShrink) -> int:
+    """A run that does not fail, or not any more."""
+    say(f"stormcast: nothing to shrink: {nothing}")
+    if kept.verdict["verdict"] == str(Verdict.VIOLATED) and nothing.verdict < Verdict.VIOLATED:
+        say(f"it was violated when it ran: stormcast replay {kept.directory} shows what changed")
+    return EXIT[Verdict.UNKNOWN] if nothing.verdict is Verdict.UNKNOWN else USAGE

@@ -1,0 +1,120 @@
+"""How the sub-commands of the rig answer: results on stdout, talk on stderr, one exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from chaos.campaigns.replay import KeptRun
+from chaos.oracles.verdict import Verdict
+from chaos.session.runner import (
+    BACKENDS,
+    SIM,
+    Unsupported,
+)
+from node.core.errors import NodeError
+
+EXIT: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3}
+
+
+USAGE: Final = 2
+
+
+UNSUPPORTED: Final = 3
+
+
+RUNS: Final = Path("runs")
+
+
+DICE: Final = "xxh3"
+"""The dice that are thrown unless others are asked for."""
+
+
+def unsupported(refusal: Unsupported, *, as_json: bool, seed: int) -> int:
+    """A backend cannot give a scenario its meaning: nothing was started."""
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "verdict": "unsupported",
+                    "reason": str(refusal),
+                    "guarantees": {},
+                    "seed": seed,
+                    "run": None,
+                }
+            )
+        )
+    say(f"unsupported: {refusal}")
+    return UNSUPPORTED
+
+
+def lacks(backend: str) -> bool:
+    """Whether there is no such backend for what only the simulator does, which is then said."""
+    if backend == SIM:
+        return False
+    known = "it needs the simulator" if backend in BACKENDS else "there is no such backend"
+    say(f"unsupported: backend {backend!r}: {known}; drop it, or write --backend {SIM}")
+    return True
+
+
+def give_up(error: NodeError, seed: int) -> int:
+    """The stacks broke the rig: that is our fault, no verdict and no wrong usage."""
+    say(f"stormcast: the run broke off (seed {seed}): {error}")
+    return EXIT[Verdict.UNKNOWN]
+
+
+def no_longer(kept: KeptRun, error: Exception) -> int:
+    """A kept scenario that this version refuses: which is no wonder if it is another version."""
+    say(f"stormcast: the scenario of {kept.directory} cannot be run: {error}")
+    for name, (then, now) in kept.other_versions().items():
+        say(f"version of {name}: {then}, now {now}")
+    return UNSUPPORTED if kept.other_versions() or isinstance(error, Unsupported) else USAGE
+
+
+def refuse(error: Exception) -> int:
+    """What was asked for is wrong, and can be put right."""
+    say(f"stormcast: {error}")
+    return USAGE
+
+
+def say(text: str) -> None:
+    """One line beside the results."""
+    print(text, file=sys.stderr)
+
+
+def say_leftovers() -> None:
+    """What killed runs left behind is in nobody's way; but somebody should know of it."""
+    from chaos.backends.netns import what_is_missing  # noqa: PLC0415 only where there is netns
+    from chaos.backends.netns.leftovers import leftovers  # noqa: PLC0415
+
+    if what_is_missing() is None:
+        spaces, folders = leftovers()
+        if spaces or folders:
+            say(
+                f"{len(spaces) + len(folders)} leftovers of killed runs are there: "
+                "stormcast clean removes them"
+            )
+
+
+def progress(text: str) -> None:
+    """One line that replaces itself on a terminal, and is left out elsewhere but for the last."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def end_progress() -> None:
+    """Leave the last line of progress where it is."""
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as lines, with cells below each other."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

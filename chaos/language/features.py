@@ -1,0 +1,85 @@
+"""What a run may make use of, and which of it a scenario does: the words of the feature × backend
+matrix. No scenario asks for `netem`: a delay means the same without it, and is dearer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chaos import faults
+from chaos.language.scenario import Scenario
+
+FEATURES: Final[dict[str, str]] = {
+    "members": "start, stop, kill and restart members",
+    "pause": "stop a member and have it go on",
+    "partition": "keep members from hearing others, one way or both",
+    "loss": "lose a share of the frames, chosen by the seed",
+    "loss-model": "lose frames in bursts, or each n-th",
+    "delay": "have frames arrive later, with jitter",
+    "netem": "have the kernel do those delays that have no jitter, with no program in the way",
+    "duplicate": "have frames arrive twice",
+    "reorder": "have frames overtake each other",
+    "corrupt": "have frames arrive with a bit flipped",
+    "bandwidth": "limit the bytes per second",
+    "rule-drop": "drop frames that are known by themselves",
+    "rule": "delay, hold, double or corrupt chosen frames, or drop the n-th of them",
+    "rule-on-streams": "drop, delay or double chosen frames of a TCP connection, inside the member",
+    "group": "members that find each other and form a group",
+    "no-group": "members that are told of each other, without a group",
+    "commands": "have members forget or close connections, take views and settings, stall",
+}
+"""Each with what it is."""
+
+_BY_FAULT: Final[dict[type, str]] = {
+    faults.Partition: "partition",
+    faults.Cut: "partition",
+    faults.Loss: "loss",
+    faults.GilbertElliott: "loss-model",
+    faults.NthLoss: "loss-model",
+    faults.Delay: "delay",
+    faults.Duplicate: "duplicate",
+    faults.Reorder: "reorder",
+    faults.Corrupt: "corrupt",
+    faults.Bandwidth: "bandwidth",
+    faults.Pause: "pause",
+    faults.Resume: "pause",
+}
+_COMMANDS: Final = (
+    faults.Forget,
+    faults.Close,
+    faults.InstallView,
+    faults.SetAttribute,
+    faults.Stall,
+    faults.Consume,
+)
+_BY_LINK: Final = {
+    "loss": "loss",
+    "jitter": "delay",
+    "duplicate": "duplicate",
+    "reorder": "reorder",
+    "corrupt": "corrupt",
+    "bandwidth": "bandwidth",
+}
+
+
+def features_of(scenario: Scenario, *, is_stream: bool, is_group: bool) -> frozenset[str]:
+    """What a scenario needs of a backend."""
+    found = {"members", "group" if is_group else "no-group"}
+    base, plain = scenario.network, faults.Link()
+    found |= {what for key, what in _BY_LINK.items() if getattr(base, key) != getattr(plain, key)}
+    if base.delay > plain.delay:
+        found.add("delay")
+    for step in scenario.timeline:
+        action = step.action
+        if isinstance(action, faults.Rule):
+            found.add(_of_rule(action, is_stream=is_stream))
+        elif isinstance(action, _COMMANDS):
+            found.add("commands")
+        elif (what := _BY_FAULT.get(type(action))) is not None:
+            found.add(what)
+    return frozenset(found)
+
+
+def _of_rule(rule: faults.Rule, *, is_stream: bool) -> str:
+    if is_stream:
+        return "rule-on-streams"
+    return "rule-drop" if rule.is_told_by_the_preamble() else "rule"

@@ -1,0 +1,267 @@
+"""Scenario files: what is run, what is done to it and what must hold; YAML to dataclasses and back.
+
+A file means the same on every backend, or is refused with file, line and column: unknown keys,
+missing units, names of nobody, times beyond the run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from chaos.faults import Link, Names
+from chaos.language.cluster import CLUSTER, GENERATIONS, Cluster
+from chaos.language.shapes import (
+    TEXT,
+    Codec,
+    Key,
+    Plain,
+    Shape,
+    flow,
+    list_of,
+    quantity,
+    some_of,
+    whole,
+    word,
+)
+from chaos.language.timeline import WORDS, Step, actions, check_timeline, read_step, write_step
+from chaos.language.units import BANDWIDTH, DURATION, RATIO, SHARE, SIZE
+from chaos.language.workload import (
+    LOADS,
+    Expect,
+    ExpectView,
+    Load,
+    check_expectations,
+    check_workload,
+    expect_codec,
+    load_codec,
+)
+from chaos.language.yaml_nodes import MAX_BYTES, Item, ScenarioError, compose, place
+
+__all__ = [
+    "GENERATIONS",
+    "GUARANTEES",
+    "NEEDS",
+    "Budget",
+    "Cluster",
+    "Expect",
+    "ExpectView",
+    "Limits",
+    "Link",
+    "Load",
+    "Scenario",
+    "ScenarioError",
+    "Step",
+    "dump",
+    "load_scenario",
+    "parse_scenario",
+]
+
+GUARANTEES: Final = (
+    *(f"G{n}" for n in range(1, 9)),
+    "A1",
+    *(f"V{n}" for n in range(1, 5)),
+    "C1",
+    "L1",
+    "T1",
+)
+NEEDS: Final = tuple(dict.fromkeys([*LOADS, "stream", "clock-skew", *WORDS.values()]))
+"""What a scenario may ask of a backend: kinds of load, kinds of fault, and what no key asks for."""
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The most control traffic that is acceptable; None: not judged."""
+
+    acks: float | None = None
+    """Acks per data message."""
+    resends: float | None = None
+    """Messages sent again per data message."""
+    syncs: int | None = None
+    requests: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What ends a run."""
+
+    run: float = 60.0
+    """Seconds in which workload, timeline and expectations must be over."""
+    settle: float = 20.0
+    """Seconds of a perfect network after the last of them."""
+    trace: int = 200 << 20
+    """Bytes of trace, over all members."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One scenario file."""
+
+    name: str
+    about: str = ""
+    guarantees: Names = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "C1", "L1")
+    """Ids of docs/guarantees.md."""
+    needs: Names = ()
+    cluster: Cluster
+    network: Link = field(default_factory=Link)
+    """Every directed link at the start."""
+    workload: tuple[Load, ...] = ()
+    timeline: tuple[Step, ...] = ()
+    expect: tuple[Expect | ExpectView, ...] = ()
+    budget: Budget | None = None
+    limits: Limits = field(default_factory=Limits)
+    path: str = field(default="", compare=False)
+    text: str = field(default="", compare=False)
+    """The file as it was written."""
+
+    def to_yaml(self) -> str:
+        """A file that reads as this scenario."""
+        return dump(self)
+
+
+def load_scenario(path: str | Path) -> Scenario:
+    """Read a scenario file."""
+    with Path(path).open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        if error.start >= MAX_BYTES - 3:
+            # The cut itself may split a character: the size is what is wrong.
+            text = content.decode(errors="replace")
+        else:
+            before = content[: error.start].decode()
+            line, column = place(before, len(before))
+            message = "not UTF-8: save it as UTF-8"
+            raise ScenarioError(message, path=str(path), line=line, column=column) from None
+    return parse_scenario(text, str(path))
+
+
+def parse_scenario(text: str, path: str = "<text>") -> Scenario:
+    """A scenario from the text of its file; raises nothing but ScenarioError."""
+    root = compose(text, path)
+    found = {key.node.value: value for key, value in root.pairs()}
+    # These two first: names and times are checked against them.
+    cluster = CLUSTER.read(root.peek("cluster"))
+    limits = LIMITS.read(found["limits"]) if "limits" in found else Limits()
+    scenario: Scenario = _scenario(cluster.members, limits.run).read(root)
+    return replace(scenario, needs=_needs(scenario), path=path, text=text)
+
+
+def dump(scenario: Scenario) -> str:
+    """The text of a scenario file that reads as an equal scenario."""
+    shape = _scenario(scenario.cluster.members, scenario.limits.run)
+    return "".join(chain.from_iterable(map(_lines, shape.write(scenario).items())))
+
+
+def _lines(entry: tuple[str, Plain]) -> Iterator[str]:
+    key, value = entry
+    if key in ("workload", "timeline", "expect") and isinstance(value, list):
+        yield f"{key}:\n"
+        yield from (f"  - {flow(part)}\n" for part in value)
+    else:
+        yield f"{key}: {flow(value)}\n"
+
+
+def _needs(scenario: Scenario) -> Names:
+    """What it names, and what its loads imply."""
+    implied = [load.do for load in scenario.workload if load.do == "multicast"]
+    return tuple(dict.fromkeys([*scenario.needs, *implied]))
+
+
+# -- The shapes of the file ------------------------------------------------------------------
+
+
+_SHARE: Final = quantity(SHARE)
+_TIME: Final = quantity(DURATION)
+_POSITIVE_TIME: Final = quantity(DURATION, above_zero=True)
+
+
+def _check_network(item: Item, link: Link) -> None:
+    if bool(link.reorder) != bool(link.reorder_by):
+        raise item.error(
+            "network: reorder and reorder_by need each other: a share, and how late; add the other"
+        )
+
+
+NETWORK: Final = Shape(
+    Link,
+    {
+        "delay": Key("delay", _TIME, 0.001),
+        "jitter": Key("jitter", _TIME, 0.0),
+        "loss": Key("loss", _SHARE, 0.0),
+        "duplicate": Key("duplicate", _SHARE, 0.0),
+        "reorder": Key("reorder", _SHARE, 0.0),
+        "reorder_by": Key("reorder_by", _TIME, 0.0),
+        "corrupt": Key("corrupt", _SHARE, 0.0),
+        "bandwidth": Key("bandwidth", quantity(BANDWIDTH, above_zero=True), None),
+    },
+    _check_network,
+)
+
+
+def _check_budget(item: Item, budget: Budget) -> None:
+    if budget == Budget():
+        raise item.error("budget: it judges nothing; give acks, resends, syncs or requests")
+
+
+BUDGET: Final = Shape(
+    Budget,
+    {
+        "acks": Key("acks", quantity(RATIO), None),
+        "resends": Key("resends", quantity(RATIO), None),
+        "syncs": Key("syncs", whole(0), None),
+        "requests": Key("requests", whole(0), None),
+    },
+    _check_budget,
+)
+LIMITS: Final = Shape(
+    Limits,
+    {
+        "run": Key("run", _POSITIVE_TIME, 60.0),
+        "settle": Key("settle", _TIME, 20.0),
+        "trace": Key("trace", quantity(SIZE, above_zero=True), 200 << 20),
+    },
+)
+
+
+def _scenario(members: Names, run: float) -> Shape:
+    """The whole file, once its members and its length are known."""
+    shapes = actions(members)
+    step = Codec(
+        lambda item: read_step(item, shapes),
+        lambda step: write_step(step, shapes),
+    )
+
+    def check(item: Item, scenario: Scenario) -> None:
+        found = {key.node.value: value.items() for key, value in item.pairs() if value.is_list()}
+        check_workload(zip(found.get("workload", ()), scenario.workload, strict=True), run)
+        steps = zip(found.get("timeline", ()), scenario.timeline, strict=True)
+        check_timeline(steps, run, scenario.cluster.late)
+        check_expectations(
+            zip(found.get("expect", ()), scenario.expect, strict=True), scenario.workload, run
+        )
+
+    return Shape(
+        Scenario,
+        {
+            "name": Key("name", word(_NAME, "use small letters, digits and dashes")),
+            "about": Key("about", TEXT, ""),
+            "guarantees": Key("guarantees", some_of(GUARANTEES, "guarantee", at_least=1)),
+            "needs": Key("needs", some_of(NEEDS, "need"), ()),
+            "cluster": Key("cluster", CLUSTER.codec()),
+            "network": Key("network", NETWORK.codec(), Link()),
+            "workload": Key("workload", list_of(load_codec(members)), ()),
+            "timeline": Key("timeline", list_of(step), ()),
+            "expect": Key("expect", list_of(expect_codec(members)), ()),
+            "budget": Key("budget", BUDGET.codec(), None),
+            "limits": Key("limits", LIMITS.codec(), Limits()),
+        },
+        check,
+    )

@@ -1,0 +1,328 @@
+"""Scenario and seed to timed steps: every end made explicit, every choice made. Pure.
+
+What the steps leave broken is put right at the end, so that the settling time of every run is spent
+in a healed cluster; crashed members stay down unless the scenario restarts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from math import ceil
+from random import Random
+from typing import Final
+
+from chaos import faults
+from chaos.faults import RANDOM, Action, Names
+from chaos.language.scenario import Scenario
+from chaos.language.shapes import Plain, Shape, flow
+from chaos.language.timeline import CURES, WORDS, Step, actions
+from chaos.language.units import DURATION, RATE, SIZE
+from chaos.language.workload import Load
+
+_UNDO: Final = 0
+"""At equal times what ends comes first: faults that follow each other do not overlap."""
+_DO: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The end of one network fault."""
+
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedStep:
+    """What to do, and when, seconds from the start of the run."""
+
+    at: float
+    fault: str
+    """Id of the fault that it begins or ends; empty where it ends whatever there is."""
+    do: str
+    action: Action | End
+
+
+def _random_halves(names: Names, dice: Random) -> tuple[Names, ...]:
+    half = (len(names) + 1) // 2
+    first = set(dice.sample(names, half))
+    return (
+        tuple(name for name in names if name in first),
+        tuple(name for name in names if name not in first),
+    )
+
+
+def _halves(names: Names, _dice: Random) -> tuple[Names, ...]:
+    half = (len(names) + 1) // 2
+    return names[:half], names[half:]
+
+
+def _one_alone(names: Names, dice: Random) -> tuple[Names, ...]:
+    alone = dice.choice(names)
+    return (alone,), tuple(name for name in names if name != alone)
+
+
+def _bridge(names: Names, dice: Random) -> tuple[Names, ...]:
+    bridge, *rest = dice.sample(names, len(names))
+    half = len(rest) // 2
+    return (bridge, *rest[:half]), (bridge, *rest[half:])
+
+
+def _ring(names: Names, _dice: Random) -> tuple[Names, ...]:
+    return tuple((name, names[at - 1]) for at, name in enumerate(names))
+
+
+def _majorities(names: Names, dice: Random) -> tuple[Names, ...]:
+    """Around a circle, each hears so many to its left and right that with itself they are a
+    majority; no two have the same one."""
+    around = dice.sample(names, len(names)) * 2
+    reach = (len(names) // 2 + 1) // 2
+    return tuple(tuple(around[at : at + reach + 1]) for at in range(len(names)))
+
+
+def _known_later(_names: Names, _dice: Random) -> tuple[Names, ...]:
+    return ()
+
+
+GROUPS: Final[dict[str, Callable[[Names, Random], tuple[Names, ...]]]] = {
+    RANDOM: _random_halves,
+    "halves": _halves,
+    "isolate-random": _one_alone,
+    "isolate-coordinator": _known_later,
+    "bridge": _bridge,
+    "ring": _ring,
+    "majorities": _majorities,
+}
+"""Who is together in a partition of each shape."""
+assert tuple(GROUPS) == faults.SHAPES
+
+
+def schedule(scenario: Scenario, seed: int) -> tuple[TimedStep, ...]:
+    """All steps of a run, in order; equal for equal arguments."""
+    return tuple(_Plan(scenario, seed).steps())
+
+
+class _Plan:
+    """Walks the timeline, keeping count of what is broken."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self.members = scenario.cluster.members
+        self.absent = set(scenario.cluster.late)
+        """Members that have not joined yet."""
+        self.loads_end = max((load.end for load in scenario.workload), default=0.0)
+        self.seed = seed
+        self.ahead: list[tuple[float, int, int, str, Action | End, float | None]] = []
+        self.active: dict[str, faults.NetworkFault] = {}
+        # Members by the fault that stopped them. Of one that is only known by its role, the fault
+        # stands for the member.
+        self.down: dict[str, str] = {}
+        self.paused: dict[str, str] = {}
+        self.roles: dict[str, str] = {}
+        self.stalled: dict[str, str] = {}
+        self.pushed = number = 0
+        for step in scenario.timeline:
+            if not isinstance(step.action, CURES):
+                number += 1
+            self._push_step(step, step.name or f"f{number}")
+
+    def steps(self) -> Iterator[TimedStep]:
+        now = 0.0
+        while self.ahead:
+            now, when, _order, fault, action, duration = heappop(self.ahead)
+            if when == _UNDO and not self._is_due(fault, action):
+                continue
+            action = self._chosen(fault, action)
+            yield self._step(now, self._note(fault, action), action)
+            if duration is not None:
+                self._push(now + duration, _UNDO, fault, self._undo(fault, action), None)
+        yield from self._clean(max(now, self.loads_end))
+
+    def _push_step(self, step: Step, fault: str) -> None:
+        """A step, or those that it stands for."""
+        length = step.duration
+        if isinstance(step.action, faults.Churn):
+            assert length is not None
+            self._push_churn(step.at, step.action, length, fault)
+        elif step.every is not None and step.up is not None and length is not None:
+            for number in range(ceil(length / step.every)):
+                since = number * step.every
+                lasts = min(step.every - step.up, length - since)
+                self._push(step.at + since, _DO, fault, step.action, lasts)
+        else:
+            self._push(step.at, _DO, fault, step.action, length)
+
+    def _push_churn(self, at: float, churn: faults.Churn, length: float, fault: str) -> None:
+        """By turns one of the members goes, and is back; at the end everyone is."""
+        dice = Random(f"{self.seed}:{fault}")
+        number = ceil(length / churn.every)
+        for turn in range(0, number, 2):
+            member = dice.choice(churn.members)
+            goes = dice.choice((faults.Leave, faults.Crash))(member=member)
+            self._push(at + turn * churn.every, _DO, fault, goes, None)
+            back = min(length, (turn + 1) * churn.every)
+            self._push(at + back, _DO, fault, faults.Join(member=member), None)
+
+    def _push(
+        self, at: float, when: int, fault: str, action: Action | End, duration: float | None
+    ) -> None:
+        # No two are equal in it, so actions are never compared.
+        self.pushed += 1
+        heappush(self.ahead, (at, when, self.pushed, fault, action, duration))
+
+    @staticmethod
+    def _step(at: float, fault: str, action: Action | End) -> TimedStep:
+        do = "end" if isinstance(action, End) else WORDS[type(action)]
+        return TimedStep(at=at, fault=fault, do=do, action=action)
+
+    def _is_due(self, fault: str, action: Action | End) -> bool:
+        """Whether the fault still lasts: it may have been healed, restarted or resumed before."""
+        match action:
+            case faults.Restart(member=member) | faults.Join(member=member):
+                return self.down.get(self._key(fault, member)) == fault
+            case faults.Resume(member=member):
+                return self.paused.get(self._key(fault, member)) == fault
+            case faults.Consume(member=member):
+                return self.stalled.get(member) == fault
+        return fault in self.active
+
+    def _chosen(self, fault: str, action: Action | End) -> Action | End:
+        """The action with every `random` in it decided by the seed."""
+        dice = Random(f"{self.seed}:{fault}")
+        if isinstance(action, faults.Partition) and not action.groups:
+            return replace(action, groups=GROUPS[action.shape](self.members, dice))
+        if (
+            isinstance(action, faults.Crash | faults.Pause | faults.Restart | faults.Leave)
+            and action.member == RANDOM
+        ):
+            # A dead member cannot be crashed again, and it is the dead that want a restart.
+            if isinstance(action, faults.Restart):
+                fitting = [name for name in self.members if name in self.down]
+            else:
+                stopped = {*self.down, *self.paused, *self.absent}
+                fitting = [name for name in self.members if name not in stopped]
+            return replace(action, member=dice.choice(fitting or list(self.members)))
+        return action
+
+    def _key(self, fault: str, member: str) -> str:
+        """Under what a stopped member is kept: its name, or the fault that found it by its role."""
+        return member if member in self.members else fault
+
+    def _note(self, fault: str, action: Action | End) -> str:  # noqa: PLR0912 it is one table
+        """Keep count of what an action breaks or mends; returns the fault it belongs to."""
+        match action:
+            case End():
+                del self.active[fault]
+            case faults.NetworkFault():
+                self.active[fault] = action
+            case faults.Heal(name=None):
+                self.active.clear()
+                return ""
+            case faults.Heal(name=str(name)):
+                self.active.pop(name, None)
+                return name
+            case faults.Release(name=name):
+                return name or ""
+            case faults.Leave(member=member):
+                # Not gone yet: one that is paused leaves when it goes on.
+                self.down[self._key(fault, member)] = fault
+            case faults.Crash(member=member):
+                self._gone(member)
+                self.down[self._key(fault, member)] = fault
+            case faults.Restart(member=member) | faults.Join(member=member):
+                key = self._key(fault, member)
+                # A join of one that is there does nothing, so its pause and its stall go on.
+                if isinstance(action, faults.Restart) or member in self.absent or key in self.down:
+                    self._gone(member)
+                self.down.pop(key, None)
+                self.absent.discard(member)
+            case faults.Pause(member=member):
+                self.paused[self._key(fault, member)] = fault
+                self.roles[fault] = member
+            case faults.Resume(member=member):
+                return self.paused.pop(self._key(fault, member), "")
+            case faults.Stall(member=member):
+                self.stalled[member] = fault
+            case faults.Consume(member=member):
+                return self.stalled.pop(member, "")
+        return fault
+
+    def _gone(self, member: str) -> None:
+        """A process that ends takes its pause and its stall with it."""
+        self.paused.pop(member, None)
+        self.stalled.pop(member, None)
+
+    @staticmethod
+    def _undo(fault: str, action: Action | End) -> Action | End:
+        match action:
+            case faults.Crash(member=member):
+                return faults.Restart(member=member)
+            case faults.Leave(member=member):
+                return faults.Join(member=member)
+            case faults.Pause(member=member):
+                return faults.Resume(member=member)
+            case faults.Stall(member=member):
+                return faults.Consume(member=member)
+        return End(fault=fault)
+
+    def _clean(self, at: float) -> Iterator[TimedStep]:
+        """Mend what is still broken, but for the dead."""
+        if self.active:
+            yield self._step(at, "", faults.Heal())
+        if any(isinstance(one, faults.Rule) and one.does == "hold" for one in self.active.values()):
+            yield self._step(at, "", faults.Release())
+        for fault in self.paused.values():
+            yield self._step(at, fault, faults.Resume(member=self.roles[fault]))
+        for member, fault in self.stalled.items():
+            yield self._step(at, fault, faults.Consume(member=member))
+
+
+def format_plan(scenario: Scenario, seed: int) -> str:
+    """The timed steps and the loads as a table, in order of time."""
+    shapes = actions(scenario.cluster.members)
+    rows = [(load.start, "", load.do, _load_words(load)) for load in scenario.workload]
+    rows += [
+        (step.at, step.fault, step.do, _words(step.action, shapes))
+        for step in schedule(scenario, seed)
+    ]
+    rows.sort(key=lambda row: row[0])
+    table = [("at", "fault", "do", "what")]
+    table += [(f"{at:.3f}s", fault or "-", do, what) for at, fault, do, what in rows]
+    at, fault, do = (max(len(row[column]) for row in table) for column in range(3))
+    lines = [
+        f"{row[0]:>{at}}  {row[1]:<{fault}}  {row[2]:<{do}}  {row[3]}".rstrip() for row in table
+    ]
+    cluster, limits = scenario.cluster, scenario.limits
+    head = (
+        f"{scenario.name}, seed {seed}: {len(cluster.members)} members "
+        f"({' '.join(cluster.members)}), {cluster.unicast or cluster.stack}, "
+        f"{cluster.timing} timing, at most {DURATION.write(limits.run)}, "
+        f"then {DURATION.write(limits.settle)} to settle"
+    )
+    return "\n".join([head, "", *lines, ""])
+
+
+def _words(action: Action | End, shapes: dict[str, Shape]) -> str:
+    if isinstance(action, End):
+        return ""
+    words: dict[str, Plain] = shapes[WORDS[type(action)]].write(action)
+    return ", ".join(f"{key}: {flow(value)}" for key, value in words.items())
+
+
+def _load_words(load: Load) -> str:
+    low, high = map(SIZE.write, load.size)
+    size = low if low == high else f"{low}..{high}"
+    others = (
+        " but not to themselves"
+        if load.excludes_self and set(load.dests) & set(load.sources)
+        else ""
+    )
+    text = [
+        f"{' '.join(load.sources)} to {' '.join(load.dests)}{others}: {load.count} of {size} "
+        f"at {RATE.write(load.rate)}, until {load.end:.3f}s"
+    ]
+    if load.burst > 1:
+        text.append(f"bursts of {load.burst}")
+    if load.oob_every:
+        text.append(f"each {load.oob_every}th OOB")
+    return ", ".join([*text, *load.flags])

@@ -1,0 +1,412 @@
+"""The timeline of a scenario file: each action's keys, and what no single step shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any, Final
+
+from chaos import faults
+from chaos.faults import RANDOM, ROLES, SHAPES, Action, Names
+from chaos.language.shapes import (
+    Codec,
+    Key,
+    Plain,
+    Shape,
+    list_of,
+    members_of,
+    one_of,
+    quantity,
+    setting_value,
+    some_of,
+    whole,
+    whole_range,
+    word,
+)
+from chaos.language.units import BANDWIDTH, DURATION, SHARE
+from chaos.language.yaml_nodes import Item, nearest
+from node.core import wire
+from node.core.model import FLAG_NAMES
+
+RULES: Final = ("drop", "delay", "hold", "duplicate", "corrupt")
+HALVES: Final = ("both", "sender", "receiver")
+LASTING: Final = (
+    faults.NetworkFault,
+    faults.Crash,
+    faults.Pause,
+    faults.Stall,
+    faults.Leave,
+    faults.Churn,
+)
+"""What may have a duration (`for:`)."""
+FLAPPING: Final = (faults.Partition, faults.LinkFault)
+"""What may come and go (`every:`, `up:`)."""
+FEWEST: Final = {"bridge": 3, "ring": 4, "majorities": 4}
+"""Members that a partition needs to be one."""
+CURES: Final = (faults.Heal, faults.Release, faults.Resume, faults.Consume)
+"""What ends faults, and so has no name of its own."""
+
+_FAULT_NAME: Final = re.compile(r"(?!(?:f\d+|network)$)[a-z][a-z0-9-]{0,62}")
+_ATTRIBUTE: Final = re.compile(r"([A-Z][A-Z0-9_]{0,31}\.)?[a-z][a-z0-9_]{0,63}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An action and its time, seconds from the start of the run."""
+
+    at: float
+    action: Action
+    name: str | None = None
+    """The fault's id, by which `heal` and `release` call it; None: the schedule numbers it."""
+    duration: float | None = None
+    """Seconds until the action is undone (`for:`); None: until something else undoes it."""
+    every: float | None = None
+    """Seconds from one of its beginnings to the next, while it lasts; None: it lasts in one."""
+    up: float | None = None
+    """Seconds at the end of each such period in which all is well."""
+    line: int = field(default=0, compare=False)
+    """Where it stands in the file; no part of what it says."""
+
+
+NAME: Final = word(
+    _FAULT_NAME,
+    "use small letters, digits and dashes, and not network, f1, f2 …: these are taken",
+)
+_TIME: Final = quantity(DURATION)
+_POSITIVE_TIME: Final = quantity(DURATION, above_zero=True)
+_SHARE: Final = quantity(SHARE, above_zero=True)
+_SEQNOS: Final = whole_range(0)
+
+AT: Final = {"at": Key("at", _TIME)}
+FOR: Final = {"for": Key("duration", _POSITIVE_TIME, None)}
+NAMED: Final = {"name": Key("name", NAME, None)}
+FLAPS: Final = {
+    "every": Key("every", _POSITIVE_TIME, None),
+    "up": Key("up", _POSITIVE_TIME, None),
+}
+
+
+def _groups(members: Names) -> Codec:
+    listed = list_of(list_of(one_of(members, "member"), at_least=1), at_least=1)
+
+    def read(item: Item) -> tuple[tuple[Names, ...], str]:
+        if item.is_list():
+            groups: tuple[Names, ...] = listed.read(item)
+            return groups, RANDOM
+        shape = item.one_of(SHAPES, "way to group; list the groups ([[n0], [n1]])")
+        if len(members) == 1:
+            raise item.refuse("one member cannot be parted")
+        if len(members) < FEWEST.get(shape, 0):
+            raise item.refuse(f"it takes {FEWEST[shape]} members or more; choose another")
+        return (), shape
+
+    def write(value: tuple[tuple[Names, ...], str]) -> Plain:
+        groups, shape = value
+        return listed.write(groups) if groups else shape
+
+    return Codec(read, write)
+
+
+def _match(members: Names) -> Shape:
+    anyone = members_of(members, everyone=())
+    return Shape(
+        faults.Match,
+        {
+            "protocol": Key("protocols", some_of(wire.PROTOCOL_BY_NAME, "protocol"), ()),
+            "kind": Key("kinds", some_of(wire.KIND_BY_NAME, "kind of frame"), ()),
+            "from": Key("sources", anyone, ()),
+            "to": Key("dests", anyone, ()),
+            "connection": Key("connection", whole(1), None),
+            "seqno": Key("seqno", _SEQNOS, None),
+            "occurrence": Key("occurrence", whole_range(1), None),
+            "transmission": Key("transmission", whole_range(0, 255), None),
+            "flags": Key("flags", some_of(FLAG_NAMES.values(), "flag"), ()),
+        },
+    )
+
+
+def actions(members: Names) -> dict[str, Shape]:
+    """Every word that may stand behind `do:`, and the keys that come with it."""
+    some, one = members_of(members), one_of(members, "member")
+    anyone = {"member": Key("member", one_of([*members, RANDOM, *ROLES], "member"))}
+    member, peer = {"member": Key("member", one)}, {"peer": Key("peer", one)}
+    links = {"from": Key("sources", some, members), "to": Key("dests", some, members)}
+    share = links | {"rate": Key("rate", _SHARE)}
+
+    def on_links(make: type[faults.LinkFault], keys: dict[str, Key]) -> Shape:
+        return Shape(make, keys, _checked_links(members))
+
+    return {
+        "partition": Shape(
+            faults.Partition,
+            {"groups": Key(("groups", "shape"), _groups(members))},
+            _checked_links(members),
+        ),
+        "cut": on_links(faults.Cut, links),
+        "loss": on_links(faults.Loss, share),
+        "gilbert-elliott": on_links(
+            faults.GilbertElliott,
+            links
+            | {
+                "p_bad": Key("p_bad", _SHARE),
+                "p_good": Key("p_good", _SHARE),
+                "loss_bad": Key("loss_bad", _SHARE, 1.0),
+                "loss_good": Key("loss_good", quantity(SHARE), 0.0),
+            },
+        ),
+        "nth-loss": on_links(
+            faults.NthLoss,
+            links | {"nth": Key("nth", whole(2)), "burst": Key("burst", whole(1), 1)},
+        ),
+        "delay": on_links(
+            faults.Delay,
+            links | {"delay": Key("delay", _TIME), "jitter": Key("jitter", _TIME, 0.0)},
+        ),
+        "duplicate": on_links(faults.Duplicate, share),
+        "reorder": on_links(faults.Reorder, share | {"by": Key("by", _POSITIVE_TIME)}),
+        "corrupt": on_links(faults.Corrupt, share),
+        "bandwidth": on_links(
+            faults.Bandwidth, links | {"rate": Key("rate", quantity(BANDWIDTH, above_zero=True))}
+        ),
+        "rule": Shape(
+            faults.Rule,
+            {
+                "does": Key("does", one_of(RULES, "deed")),
+                "match": Key("match", _match(members).codec(), faults.Match()),
+                "delay": Key("delay", _POSITIVE_TIME, 0.0),
+                "copies": Key("copies", whole(1, 100), 1),
+                "times": Key("times", whole(1), None),
+            },
+            _checked_rule(members),
+        ),
+        "release": Shape(faults.Release, NAMED),
+        "heal": Shape(faults.Heal, NAMED),
+        "crash": Shape(faults.Crash, anyone),
+        "pause": Shape(faults.Pause, anyone),
+        "resume": Shape(faults.Resume, member),
+        "restart": Shape(faults.Restart, anyone),
+        "leave": Shape(faults.Leave, anyone),
+        "join": Shape(faults.Join, member),
+        "churn": Shape(
+            faults.Churn,
+            {"members": Key("members", some, members), "every": Key("every", _POSITIVE_TIME)},
+        ),
+        "forget": Shape(
+            faults.Forget,
+            member | peer | {"half": Key("half", one_of(HALVES, "half"), "both")},
+            _check_peer,
+        ),
+        "close": Shape(faults.Close, member | peer, _check_peer),
+        "install-view": Shape(
+            faults.InstallView,
+            {
+                "member": Key("at_members", some),
+                "members": Key("members", members_of(members)),
+            },
+            _check_view,
+        ),
+        "set-attribute": Shape(
+            faults.SetAttribute,
+            member
+            | {
+                "attribute": Key(
+                    "attribute",
+                    word(
+                        _ATTRIBUTE, "name a setting, such as xmit_interval or NAKACK2.xmit_interval"
+                    ),
+                ),
+                "value": Key("value", setting_value("")),
+            },
+            _check_attribute,
+        ),
+        "stall": Shape(faults.Stall, member),
+        "consume": Shape(faults.Consume, member),
+    }
+
+
+def read_step(item: Item, shapes: dict[str, Shape]) -> Step:
+    """One entry of a timeline."""
+    shape = shapes[item.peek("do").one_of(shapes, "fault or action")]
+    timing = _timing(shape.make)
+    action = shape.read(item, besides=["do", *timing.keys])
+    step = Step(action=action, line=item.line, **timing.read(item, besides=["do", *shape.keys]))
+    _check_periods(item, step)
+    return step
+
+
+def _check_periods(item: Item, step: Step) -> None:
+    """What comes and goes needs a period, the good part of it, and an end."""
+    if isinstance(step.action, faults.Churn):
+        if step.duration is None:
+            raise item.error("timeline: churn needs the key 'for'; say how long it lasts")
+        return
+    if (step.every is None) != (step.up is None):
+        raise item.error(
+            "timeline: every and up need each other: a period, and how much of it is good; "
+            "add the other"
+        )
+    if step.every is None or step.up is None:
+        return
+    if step.duration is None:
+        raise item.peek("every").refuse("it needs the key 'for'; say how long it comes and goes")
+    if step.up >= step.every:
+        raise item.peek("up").refuse(
+            "it must be shorter than every, or nothing is left to go wrong"
+        )
+
+
+def write_step(step: Step, shapes: dict[str, Shape]) -> dict[str, Plain]:
+    """The mapping that `read_step` turns into an equal step."""
+    action, do = step.action, WORDS[type(step.action)]
+    words, times = shapes[do].write(action), _timing(type(action)).write(step)
+    if isinstance(action, faults.SetAttribute):
+        words["value"] = setting_value(action.attribute).write(action.value)
+    return {"at": times.pop("at"), "do": do, **words, **times}
+
+
+def _timing(kind: Callable[..., Any]) -> Shape:
+    """The keys about a step itself: some actions last, all but cures have a name."""
+    lasts = isinstance(kind, type) and issubclass(kind, LASTING)
+    flaps = isinstance(kind, type) and issubclass(kind, FLAPPING)
+    keys = AT | (FOR if lasts else {}) | (FLAPS if flaps else {})
+    return Shape(dict, keys | ({} if kind in CURES else NAMED))
+
+
+def check_timeline(
+    parsed: Iterable[tuple[Item, Step]], run: float, late: Collection[str] = ()
+) -> None:
+    """Refuse what goes beyond the run, and what is aimed at a fault that is not there."""
+    names: dict[str, Step] = {}
+    broken: set[tuple[str, str]] = {("gone", name) for name in late}
+    for item, step in sorted(parsed, key=lambda entry: entry[1].at):
+        for key, end in (("at", step.at), ("for", step.at + (step.duration or 0.0))):
+            if end > run:
+                raise item.peek(key).refuse(
+                    f"it reaches {DURATION.write(end)}, beyond limits.run ({DURATION.write(run)}); "
+                    "raise the limit or begin earlier"
+                )
+        if step.name in names:
+            raise item.peek("name").refuse("another fault has this name; choose another")
+        if step.name is not None:
+            names[step.name] = step
+        _check_cure(item, step.action, names, broken)
+        broken.update(_breaks(step.action))
+
+
+def _check_cure(
+    item: Item, action: Action, names: dict[str, Step], broken: set[tuple[str, str]]
+) -> None:
+    if isinstance(action, faults.Heal | faults.Release) and action.name is not None:
+        if action.name not in names:
+            known = nearest(action.name, names) if names else "; name one (name: …)"
+            raise item.peek("name").error(
+                f"name is {action.name!r}: no earlier fault has this name{known}"
+            )
+        if not isinstance(names[action.name].action, faults.NetworkFault):
+            raise item.peek("name").refuse("it is no network fault; restart or resume the member")
+    mends = _mends(action)
+    if mends and broken.isdisjoint(mends):
+        raise item.peek("do").refuse(_NOTHING_TO_MEND[type(action)])
+
+
+_NOTHING_TO_MEND: Final[dict[type, str]] = {
+    faults.Heal: "there is no earlier fault of the network to heal; remove it",
+    faults.Release: "there is no earlier rule that holds frames; add one (does: hold)",
+    faults.Resume: "the member is not paused before; pause it first",
+    faults.Consume: "the member is not stalled before; stall it first",
+    faults.Join: "the member is there already; list it under cluster.late, or have it leave before",
+}
+
+
+def _breaks(action: Action) -> Iterator[tuple[str, str]]:
+    """What is broken from here on: a kind of thing, and the member it belongs to."""
+    match action:
+        case faults.NetworkFault():
+            yield "network", ""
+            if isinstance(action, faults.Rule) and action.does == "hold":
+                yield "frames", ""
+        case faults.Pause(member=member):
+            yield "pause", member
+        case faults.Stall(member=member):
+            yield "stall", member
+        case faults.Crash(member=member) | faults.Leave(member=member):
+            yield "gone", member
+        case faults.Churn(members=members):
+            yield from (("gone", member) for member in members)
+
+
+def _mends(action: Action) -> set[tuple[str, str]]:
+    """Of which something must have been broken before."""
+    match action:
+        case faults.Heal():
+            return {("network", "")}
+        case faults.Release():
+            return {("frames", "")}
+        case faults.Resume(member=member):
+            return {("pause", whoever) for whoever in (member, RANDOM, *ROLES)}
+        case faults.Consume(member=member):
+            return {("stall", member)}
+        case faults.Join(member=member):
+            return {("gone", whoever) for whoever in (member, RANDOM, *ROLES)}
+    return set()
+
+
+def _checked_links(members: Names) -> Callable[[Item, faults.NetworkFault], None]:
+    def check(item: Item, fault: faults.NetworkFault) -> None:
+        if isinstance(fault, faults.Delay) and not fault.delay and not fault.jitter:
+            raise item.peek("delay").refuse("it would do nothing; give a delay or a jitter above 0")
+        if isinstance(fault, faults.Partition) and not fault.groups:
+            return
+        if not any(fault.strikes(source, dest) for source, dest in permutations(members, 2)):
+            raise item.peek("do").refuse(
+                "it is aimed at nobody: no two members are on a link it names"
+            )
+
+    return check
+
+
+def _checked_rule(members: Names) -> Callable[[Item, faults.Rule], None]:
+    links = _checked_links(members)
+
+    def check(item: Item, rule: faults.Rule) -> None:
+        if rule.does == "delay" and not rule.delay:
+            raise item.error("timeline: a rule that delays needs the key 'delay'; add it")
+        if rule.does != "delay" and rule.delay:
+            raise item.peek("delay").refuse(f"a rule that does {rule.does} has no delay; remove it")
+        if rule.does != "duplicate" and rule.copies != 1:
+            raise item.peek("copies").refuse(
+                f"a rule that does {rule.does} has no copies; remove it"
+            )
+        links(item, rule)
+
+    return check
+
+
+def _check_peer(item: Item, action: faults.Forget | faults.Close) -> None:
+    if action.member == action.peer:
+        raise item.peek("peer").refuse("a member has no connection to itself; name another")
+
+
+def _check_view(item: Item, action: faults.InstallView) -> None:
+    for name in action.at_members:
+        if name not in action.members:
+            raise item.peek("members").refuse(
+                f"{name} gets this view but is not in it; add it (V2)"
+            )
+
+
+def _check_attribute(item: Item, action: faults.SetAttribute) -> None:
+    # Read once more, now that the name says what kind of value it wants.
+    setting_value(action.attribute).read(item.peek("value"))
+
+
+WORDS: Final = {shape.make: do for do, shape in actions(("n0",)).items()}
+"""Every kind of action, and the word it goes by."""
+NETWORK_FAULTS: Final = tuple(
+    do
+    for kind, do in WORDS.items()
+    if isinstance(kind, type) and issubclass(kind, faults.NetworkFault)
+)
+"""The words of what acts on the network, and ends by `heal`."""

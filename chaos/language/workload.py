@@ -1,0 +1,275 @@
+"""The workload of a scenario, and what must have come of it: loads and expectations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
+
+from chaos.faults import Names
+from chaos.language.shapes import (
+    Codec,
+    Key,
+    Plain,
+    Shape,
+    members_of,
+    quantity,
+    size_range,
+    some_of,
+    whole,
+)
+from chaos.language.units import DURATION, RATE
+from chaos.language.yaml_nodes import Item
+from node.core import wire
+from node.core.model import FLAG_NAMES, MESSAGE_FLAGS
+
+LOADS: Final = ("unicast", "multicast")
+FLAGS: Final = {name: bit for bit, name in FLAG_NAMES.items() if bit & MESSAGE_FLAGS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Messages offered, whether or not they are taken: `count` from each source to each dest."""
+
+    do: str = "unicast"
+    sources: Names
+    dests: Names
+    excludes_self: bool = True
+    """True (`to: others`): nobody sends to itself, though it is among the dests."""
+    count: int = 1000
+    rate: float = 200.0
+    """Messages per second of one source to one dest."""
+    size: tuple[int, int] = (100, 100)
+    """Bytes: smallest and largest."""
+    start: float = 0.0
+    burst: int = 1
+    """Messages offered at once; the rate stays what it is."""
+    flags: Names = ()
+    oob_every: int = 0
+    """Each n-th message is OOB; 0 none."""
+
+    def __post_init__(self) -> None:
+        # One way to say one thing: where no source is a dest, there is nothing to leave out.
+        if set(self.sources).isdisjoint(self.dests):
+            object.__setattr__(self, "excludes_self", True)
+
+    @property
+    def end(self) -> float:
+        """When the last message is offered."""
+        return self.start + self.count / self.rate
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Every source and dest that it has send."""
+        for source in self.sources:
+            for dest in self.dests:
+                if source != dest or not self.excludes_self:
+                    yield source, dest
+
+    def flag_bits(self, bits: Mapping[str, int] = FLAGS) -> int:
+        """The flags of its messages as a number."""
+        return sum(bits[name] for name in self.flags)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expect:
+    """By a time, so many messages have arrived; without a count, all that were accepted."""
+
+    by: float
+    sources: Names
+    dests: Names
+    count: int | None = None
+
+    def wanted(self, sent: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+        """How many messages each pair of source and dest needs, given what was accepted of it."""
+        pairs = [
+            (source, dest)
+            for source in self.sources
+            for dest in self.dests
+            # A member is a dest of itself only where it sends to itself.
+            if source != dest or (source, dest) in sent
+        ]
+        if self.count is None:
+            return {pair: sent[pair] for pair in pairs if pair in sent}
+        return dict.fromkeys(pairs, self.count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectView:
+    """At a time, some members hold one view, and it has exactly these members."""
+
+    by: float
+    seen_by: Names
+    view: Names
+
+
+def _dests(members: Names) -> Codec:
+    """`others`, or those named, `all` of them or some: a source that is named sends to itself."""
+    named = members_of(members)
+
+    def read(item: Item) -> tuple[Names, bool]:
+        if not item.is_list():
+            word = item.one_of(["all", "others", *members], "member")
+            if word in ("all", "others"):
+                return members, word == "others"
+        return named.read(item), False
+
+    def write(value: tuple[Names, bool]) -> Plain:
+        dests, excludes_self = value
+        return "others" if dests == members and excludes_self else named.write(dests)
+
+    return Codec(read, write)
+
+
+def load_shapes(members: Names) -> dict[str, Shape]:
+    """The keys of a load, for each kind there is."""
+    keys = {
+        "from": Key("sources", members_of(members), members),
+        "count": Key("count", whole(1), 1000),
+        "rate": Key("rate", quantity(RATE, above_zero=True), 200.0),
+        "size": Key("size", size_range(wire.MAX_BODY), (100, 100)),
+        "start": Key("start", quantity(DURATION), 0.0),
+        "burst": Key("burst", whole(1), 1),
+        "flags": Key("flags", some_of(FLAGS, "message flag"), ()),
+        "oob_every": Key("oob_every", whole(1), 0),
+    }
+    to = {"to": Key(("dests", "excludes_self"), _dests(members), (members, True))}
+    everyone = partial(Load, do="multicast", dests=members, excludes_self=False)
+    return {
+        "unicast": Shape(partial(Load, do="unicast"), keys | to, _check_load),
+        "multicast": Shape(everyone, keys),
+    }
+
+
+def _check_load(item: Item, load: Load) -> None:
+    if not any(load.pairs()):
+        raise item.peek("do").refuse("it sends to nobody; name a dest other than the source")
+
+
+def load_codec(members: Names) -> Codec:
+    """One entry of a workload."""
+    shapes = load_shapes(members)
+
+    def read(item: Item) -> Load:
+        load: Load = shapes[item.peek("do").one_of(LOADS, "load")].read(item, besides=["do"])
+        return load
+
+    def write(load: Load) -> Plain:
+        overlap = set(load.sources) & set(load.dests)
+        assert load.dests == members or not (load.excludes_self and overlap), (
+            "a file can leave out the sender only with `to: others`"
+        )
+        return {"do": load.do, **shapes[load.do].write(load)}
+
+    return Codec(read, write)
+
+
+class _Delivered(NamedTuple):
+    """What the key `delivered` says."""
+
+    sources: Names
+    dests: Names
+    messages: int | None = None
+
+
+def expect_shape(members: Names) -> Shape:
+    """One entry of the expectations."""
+    some = members_of(members)
+    chosen = Shape(
+        _Delivered,
+        {
+            "from": Key("sources", some, members),
+            "to": Key("dests", some, members),
+            "count": Key("messages", whole(1), None),
+        },
+    )
+
+    def read(item: Item) -> _Delivered:
+        if not item.is_mapping():
+            item.one_of(["all"], "expectation; write all, or {from, to, count}")
+            return _Delivered(members, members)
+        delivered: _Delivered = chosen.read(item)
+        return delivered
+
+    def write(value: tuple[Names, Names, int | None]) -> Plain:
+        return chosen.write(_Delivered(*value)) or "all"
+
+    return Shape(
+        Expect,
+        {
+            "by": Key("by", quantity(DURATION)),
+            "delivered": Key(("sources", "dests", "count"), Codec(read, write)),
+        },
+    )
+
+
+def expect_view_shape(members: Names) -> Shape:
+    """One entry of the expectations that is about a view."""
+    some = members_of(members)
+    return Shape(
+        ExpectView,
+        {
+            "by": Key("by", quantity(DURATION)),
+            "seen_by": Key("seen_by", some),
+            "view": Key("view", some),
+        },
+        _check_view,
+    )
+
+
+def _check_view(item: Item, expect: ExpectView) -> None:
+    for name in expect.seen_by:
+        if name not in expect.view:
+            raise item.peek("view").refuse(f"{name} is to see this view but is not in it (V2)")
+
+
+def expect_codec(members: Names) -> Codec:
+    """One entry of the expectations, of either kind."""
+    delivered, viewed = expect_shape(members), expect_view_shape(members)
+
+    def read(item: Item) -> Expect | ExpectView:
+        is_view = any(key.node.value in ("view", "seen_by") for key, _value in item.pairs())
+        expect: Expect | ExpectView = (viewed if is_view else delivered).read(item)
+        return expect
+
+    def write(expect: Expect | ExpectView) -> Plain:
+        return (viewed if isinstance(expect, ExpectView) else delivered).write(expect)
+
+    return Codec(read, write)
+
+
+def check_workload(parsed: Iterable[tuple[Item, Load]], run: float) -> None:
+    """Refuse loads that cannot end within the run."""
+    for item, load in parsed:
+        if load.end > run:
+            raise item.error(
+                f"{load.do}: the last of {load.count} messages is offered at {load.end:g}s, "
+                f"beyond limits.run ({DURATION.write(run)}); send fewer, faster or earlier"
+            )
+
+
+def check_expectations(
+    parsed: Iterable[tuple[Item, Expect | ExpectView]], workload: Iterable[Load], run: float
+) -> None:
+    """Refuse expectations that come too late to fail, and those that no load can meet."""
+    offered: Counter[tuple[str, str]] = Counter()
+    for load in workload:
+        for pair in load.pairs():
+            offered[pair] += load.count
+    for item, expect in parsed:
+        if expect.by > run:
+            raise item.peek("by").refuse(
+                f"it is beyond limits.run ({DURATION.write(run)}); expect it earlier"
+            )
+        if isinstance(expect, ExpectView):
+            continue
+        wanted = expect.wanted(offered)
+        if not wanted:
+            raise item.peek("delivered").error("delivered: no load sends anything there; add one")
+        for (source, dest), count in wanted.items():
+            if count > offered[source, dest]:
+                raise item.peek("delivered").error(
+                    f"delivered: {count} messages are expected from {source} to {dest}, "
+                    f"but the workload sends {offered[source, dest]}; expect fewer or send more"
+                )

@@ -1,0 +1,306 @@
+"""YAML as we accept it: a tree in which every value knows its line, and nothing is guessed.
+
+YAML 1.1 rewrites what it thinks it knows (`on` to true, `1:30` to 90, `010` to 8), merges and
+repeats nodes by alias, and keeps the last of two equal keys. A scenario must mean what it shows, so
+all of that is refused, with the place and the remedy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+import yaml
+
+from chaos.language.units import Quantity, UnitError
+from node.core.errors import NodeError
+
+MAX_BYTES: Final = 1 << 20
+MAX_DEPTH: Final = 12
+"""A scenario needs six levels; far more would exhaust the stack of the composer."""
+_SHOWN: Final = 60
+
+_STRING: Final = "tag:yaml.org,2002:str"
+_MERGE: Final = "tag:yaml.org,2002:merge"
+SWITCHES: Final = frozenset({"on", "off", "yes", "no", "y", "n"})
+"""Words that YAML 1.1 takes for booleans."""
+_SEXAGESIMAL: Final = re.compile(r"[-+]?[0-9]+(:[0-9]+)+(\.[0-9]*)?")
+_PADDED: Final = re.compile(r"[-+]?0[0-9_]+")
+_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_NUMBER: Final = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?")
+
+
+class ScenarioError(NodeError):
+    """A scenario file that cannot be meant: says where, what, and what to write instead."""
+
+    def __init__(self, message: str, *, path: str, line: int, column: int) -> None:
+        super().__init__(f"{path}:{line}:{column}: {message}")
+        self.message = message
+        self.path = path
+        self.line = line
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One value of the file, and what it is called there."""
+
+    node: yaml.Node
+    path: str
+    key: str
+
+    @property
+    def line(self) -> int:
+        return _place_of(self.node.start_mark)[0]
+
+    def error(self, message: str) -> ScenarioError:
+        """An error at this value."""
+        line, column = _place_of(self.node.start_mark)
+        return ScenarioError(message, path=self.path, line=line, column=column)
+
+    def refuse(self, remedy: str) -> ScenarioError:
+        """An error that names key, value and remedy."""
+        return self.error(f"{self.key} is {self.shown()}: {remedy}")
+
+    def shown(self) -> str:
+        """The value as a message quotes it."""
+        if isinstance(self.node, yaml.ScalarNode):
+            return repr(_shortened(self.node.value))
+        return "a mapping" if isinstance(self.node, yaml.MappingNode) else "a list"
+
+    def is_list(self) -> bool:
+        return isinstance(self.node, yaml.SequenceNode)
+
+    def is_mapping(self) -> bool:
+        return isinstance(self.node, yaml.MappingNode)
+
+    def entries(self, required: Collection[str], optional: Collection[str]) -> dict[str, Item]:
+        """The values of a mapping by key: all of `required`, perhaps of `optional`, no others."""
+        known = [*required, *optional]
+        found: dict[str, Item] = {}
+        for key, value in self.pairs():
+            if key.node.value not in known:
+                raise key.error(
+                    f"{self.key}: unknown key {key.shown()}{nearest(key.node.value, known)}"
+                )
+            found[key.node.value] = value
+        for name in required:
+            if name not in found:
+                raise self.error(f"{self.key}: the key {name!r} is missing; add it")
+        return found
+
+    def peek(self, name: str) -> Item:
+        """The value of one key that must be there; the others are not looked at."""
+        for key, value in self.pairs():
+            if key.node.value == name:
+                return value
+        raise self.error(f"{self.key}: the key {name!r} is missing; add it")
+
+    def pairs(self) -> list[tuple[Item, Item]]:
+        """Keys and values of a mapping, no key twice."""
+        if not isinstance(self.node, yaml.MappingNode):
+            raise self.refuse("write a mapping (key: value)")
+        pairs: list[tuple[Item, Item]] = []
+        first_lines: dict[str, int] = {}
+        for key_node, value_node in self.node.value:
+            key = Item(key_node, self.path, f"a key of {self.key}")
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise key.error(f"{self.key}: a key must be a word, this one is {key.shown()}")
+            key._check_plain()
+            name = key_node.value
+            if name in first_lines:
+                raise key.error(
+                    f"{self.key}: duplicate key {key.shown()}, first on line "
+                    f"{first_lines[name]}; keep one"
+                )
+            first_lines[name] = key.line
+            pairs.append((key, Item(value_node, self.path, _shortened(name))))
+        return pairs
+
+    def items(self) -> list[Item]:
+        """The values of a list."""
+        if not isinstance(self.node, yaml.SequenceNode):
+            raise self.refuse("write a list ([a, b])")
+        return [Item(node, self.path, self.key) for node in self.node.value]
+
+    def ends(self) -> list[Item]:
+        """The two ends of a range such as 5..9, or the one value there is."""
+        value = self._scalar("write a value such as 5, or a range such as 5..9")
+        parts = value.split("..")
+        if len(parts) > 2:  # noqa: PLR2004 a range has two ends
+            raise self.refuse("write a range such as 5..9")
+        style = None if self.is_plain() else '"'
+        marks = self.node.start_mark, self.node.end_mark
+        nodes = [yaml.ScalarNode(_STRING, part, *marks, style=style) for part in parts]
+        return [Item(node, self.path, self.key) for node in nodes]
+
+    def text(self) -> str:
+        """Any words; what YAML would take for something else must be quoted."""
+        value = self._scalar("write text")
+        if self.node.tag != _STRING:
+            raise self.refuse("YAML takes it for something else than text; put it in quotes")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise self.refuse("it holds half a surrogate pair; write the whole character") from None
+        return value
+
+    def word(self, pattern: re.Pattern[str], remedy: str) -> str:
+        """Text of a given form."""
+        value = self._scalar(remedy)
+        if self.node.tag != _STRING or pattern.fullmatch(value) is None:
+            raise self.refuse(remedy)
+        return value
+
+    def one_of(self, known: Collection[str], kind: str) -> str:
+        """One of the words there are."""
+        value = self._scalar(f"choose one of {', '.join(known)}")
+        if value not in known:
+            raise self.error(
+                f"{self.key} is {self.shown()}: there is no such {kind}{nearest(value, known)}"
+            )
+        return value
+
+    def whole(self, low: int, high: int) -> int:
+        """A whole number within bounds."""
+        value = self._scalar("write a whole number")
+        if _INTEGER.fullmatch(value) is None or not self.is_plain():
+            raise self.refuse("write a whole number, without unit or quotes")
+        number = int(value)
+        if not low <= number <= high:
+            raise self.refuse(f"it must be {low}..{high}")
+        return number
+
+    def flag(self) -> bool:
+        """`true` or `false`, and no other spelling."""
+        value = self._scalar("write true or false")
+        if value not in ("true", "false") or not self.is_plain():
+            raise self.refuse("write true or false, in small letters and without quotes")
+        return value == "true"
+
+    def quantity(self, quantity: Quantity) -> float:
+        """A number with its unit."""
+        value = self._scalar(f"write {quantity.kind} such as {quantity.example}")
+        try:
+            return quantity.parse(value)
+        except UnitError as error:
+            raise self.refuse(str(error)) from None
+
+    def is_number(self) -> bool:
+        """Whether it is a bare number."""
+        return self.is_plain() and _NUMBER.fullmatch(self.node.value) is not None
+
+    def is_plain(self) -> bool:
+        """Whether it is a scalar without quotes, which YAML may reinterpret."""
+        return isinstance(self.node, yaml.ScalarNode) and self.node.style is None
+
+    def _scalar(self, remedy: str) -> str:
+        if not isinstance(self.node, yaml.ScalarNode):
+            raise self.refuse(remedy)
+        self._check_plain()
+        return str(self.node.value)
+
+    def _check_plain(self) -> None:
+        """Refuse what YAML 1.1 rewrites, wherever it stands: other readers of the file would."""
+        if not self.is_plain():
+            return
+        value = self.node.value
+        if value.lower() in SWITCHES:
+            raise self.refuse(
+                "a bare on, off, yes or no is a boolean to YAML 1.1; write true, false or quotes"
+            )
+        if _SEXAGESIMAL.fullmatch(value):
+            raise self.refuse(
+                "YAML 1.1 reads this as a number to base 60; write seconds, such as 90s"
+            )
+        if _PADDED.fullmatch(value):
+            raise self.refuse("YAML 1.1 reads a leading 0 as octal; write the number without it")
+        if self.node.tag == _MERGE:
+            raise self.refuse("merge keys hide what a scenario says; write the values out")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean X?`, or what there is."""
+    names = list(known)
+    close = get_close_matches(_shortened(name), names, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names)}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+class _Composer(yaml.SafeLoader):
+    """Composes one document, refusing what makes a file mean more than it shows."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self.path = path
+        self.depth = 0
+        super().__init__(text)
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        name = _shortened(event.anchor or "")
+        if isinstance(event, yaml.AliasEvent):
+            raise self.refuse(event, f"alias *{name} is refused: write the value out")
+        if name:
+            raise self.refuse(event, f"anchor &{name} is refused: remove it")
+        if event.tag is not None:
+            raise self.refuse(event, f"tag {_shortened(event.tag)!r} is refused: remove it")
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.refuse(
+                event, f"nested deeper than {MAX_DEPTH} levels: no scenario needs that"
+            )
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def refuse(self, event: Any, message: str) -> ScenarioError:  # noqa: ANN401 pyyaml's own are untyped
+        line, column = _place_of(event.start_mark)
+        return ScenarioError(message, path=self.path, line=line, column=column)
+
+
+def compose(text: str, path: str) -> Item:
+    """The one document of a file, as a tree of values that know their place."""
+    if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
+        raise ScenarioError(f"larger than {MAX_BYTES} bytes: split it", path=path, line=1, column=1)
+    loader = None
+    try:
+        loader = _Composer(text, path)
+        node = loader.get_single_node()
+    except yaml.reader.ReaderError as error:
+        line, column = place(text, error.position)
+        message = f"character U+{ord(text[error.position]):04X} is not allowed in YAML; remove it"
+        raise ScenarioError(message, path=path, line=line, column=column) from None
+    except yaml.MarkedYAMLError as error:
+        raise _explained(error, path) from None
+    except (ValueError, OverflowError) as error:
+        # pyyaml converts some escapes and versions without checking them first.
+        line, column = _place_of(loader.get_mark() if loader else None)
+        raise ScenarioError(f"not YAML: {error}", path=path, line=line, column=column) from None
+    if node is None:
+        raise ScenarioError("the file is empty: write a scenario", path=path, line=1, column=1)
+    return Item(node, path, "scenario")
+
+
+def _explained(error: yaml.MarkedYAMLError, path: str) -> ScenarioError:
+    line, column = _place_of(error.problem_mark or error.context_mark)
+    message = f"not YAML: {', '.join(filter(None, (error.context, error.problem)))}"
+    if error.context == "expected a single document in the stream":
+        message = "a second document begins here: write one scenario per file"
+    return ScenarioError(message, path=path, line=line, column=column)
+
+
+def _place_of(mark: Any) -> tuple[int, int]:  # noqa: ANN401 pyyaml has two kinds of marks
+    """Line and column, from 1; the beginning where there is no mark."""
+    return (mark.line + 1, mark.column + 1) if mark else (1, 1)
+
+
+def place(text: str, position: int) -> tuple[int, int]:
+    """Line and column, from 1, of a position in a text."""
+    before = text[:position]
+    return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1

@@ -1,0 +1,1 @@
+"""The pytest plugin: faults and a cluster for anybody's tests."""

@@ -1,0 +1,110 @@
+"""pytest and clusters: the fixtures `cluster` and `chaos`, on the backend that the command names.
+
+A test says what happens; when its body is through, the run is judged, and a guarantee that does not
+hold fails the test with the witness and the command that repeats it. Loaded into every pytest that
+has Stormcast installed, so what costs anything is imported by whoever uses it (pytest_cluster.py).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from chaos.plugin.live_cluster import Chaos, Clusters
+
+BACKENDS: Final = ("sim", "netns", "kubernetes")
+SECTION: Final = "stormcast"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where clusters live, by which seed, and what is kept of them."""
+    group = parser.getgroup("stormcast", "Stormcast: clusters under chaos")
+    group.addoption(
+        "--stormcast-backend",
+        choices=BACKENDS,
+        default="sim",
+        help="where members of `cluster` live: in the simulator, in network namespaces (as root), "
+        "or in Kubernetes (KUBECONFIG). Default: sim",
+    )
+    group.addoption(
+        "--stormcast-seed",
+        type=int,
+        default=1,
+        metavar="N",
+        help="decides identities, payloads and the fate of frames. Default: 1",
+    )
+    group.addoption(
+        "--stormcast-keep",
+        metavar="DIR",
+        help="keep every run directory in DIR; without it, those of failures in pytest's own",
+    )
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Clusters]:
+    """Makes a cluster: `cluster(members=3, stack="udp")` starts it and waits until it is one."""
+    from chaos.plugin.live_cluster import Clusters  # noqa: PLC0415 see above
+
+    option = request.config.getoption
+    backend, seed = option("--stormcast-backend"), option("--stormcast-seed")
+    keep = option("--stormcast-keep")
+    node = request.node.nodeid
+    clusters = Clusters(
+        backend=backend,
+        seed=seed,
+        name=_slug(node.rpartition("::")[2]),
+        folder=Path(keep) / _slug(node) if keep else tmp_path,
+        is_kept=keep is not None,
+        replay=f"pytest {shlex.quote(node)} --stormcast-backend {backend} --stormcast-seed {seed}",
+    )
+    yield clusters
+    clusters.close()
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+@pytest.fixture
+def chaos(cluster: Clusters) -> Chaos:
+    """What is done to the cluster: `with chaos.partition(["n0"], ["n1", "n2"]): …`."""
+    return cluster.chaos
+
+
+def _clusters(item: pytest.Item) -> Clusters | None:
+    """The fixture of a test that uses it."""
+    found: Clusters | None = getattr(item, "funcargs", {}).get("cluster")
+    return found if hasattr(found, "finish_all") else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """A test that did not have its cluster judged has it judged now: none holds unseen."""
+    yield
+    clusters = _clusters(item)
+    if clusters is not None:
+        try:
+            clusters.finish_all()
+        except AssertionError as error:
+            # Where this was called from says nothing: the text is all there is to say.
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure says where its run is, and how it is repeated."""
+    report = yield
+    clusters = _clusters(item)
+    if clusters is not None and report.failed and call.when == "call":
+        words = clusters.last_words()
+        if words:
+            report.sections.append((SECTION, words))
+    return report

@@ -1,0 +1,168 @@
+"""A session without a script: whoever has it says what happens next, in the words of a scenario.
+
+What is said takes effect at once, time passes only when it is asked for, and the record and its
+judges are those of any other run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from chaos.backends.base import Backend, BackendError, MemberError, Unsupported
+from chaos.faults import Release
+from chaos.language.scenario import Scenario
+from chaos.language.schedule import TimedStep, schedule
+from chaos.language.shapes import Plain, flow
+from chaos.language.stacks import settings_of
+from chaos.language.timeline import LASTING, Step, actions
+from chaos.language.workload import load_codec
+from chaos.language.yaml_nodes import compose
+from chaos.records.run import RunRecord
+from chaos.session.plans import FRAME_BY_FRAME, cluster_plan
+from chaos.session.session import POLL_SECONDS, Session
+
+OF_A_GROUP: Final = (
+    *(f"G{number}" for number in range(1, 9)),
+    "A1", "V1", "V2", "V3", "V4", "C1", "L1",
+)  # fmt: skip
+OF_CONNECTIONS: Final = (*(f"G{number}" for number in range(1, 8)), "C1", "L1")
+"""Without a group nobody promises more."""
+_MOMENT: Final = 1.0
+"""For a schedule that is asked for the end of what it begins."""
+
+
+class TooLateError(BackendError):
+    """What was waited for did not come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Something that was begun, and what ends it."""
+
+    fault: str
+    undo: TimedStep | None
+    """None: nothing does, or it is over by itself."""
+
+
+class HandsOn(Session):
+    """One cluster, told what to do by hand: `open`, `gather`, whatever comes, `settle`."""
+
+    def __init__(self, scenario: Scenario, seed: int, backend: Backend, folder: Path) -> None:
+        super().__init__(_frame_by_frame(scenario), seed, backend, folder, run=scenario.name)
+        self.seed = seed
+        # Nobody knows yet what will be done, so all is prepared for that can be done here.
+        can = {word for word, why in backend.probe().items() if why is None}
+        self.plan = replace(self.plan, needs=self.plan.needs | _by_stack(can, scenario))
+        self._number = 0
+        self._folder = folder
+
+    # -- What is done ----------------------------------------------------------------------------
+
+    def begin(self, do: str, words: Mapping[str, Plain], name: str | None = None) -> Begun:
+        """Do what a timeline would say with these words, now. Unsupported where this backend
+        cannot."""
+        self._number += 1
+        fault = name or f"f{self._number}"
+        members = self.scenario.cluster.members
+        shape = actions(members)[do]
+        action = shape.read(compose(flow({"do": do, **words}), do), besides=["do"])
+        lasts = isinstance(action, LASTING)
+        step = Step(at=0.0, action=action, name=fault, duration=_MOMENT if lasts else None)
+        scripted = replace(self.scenario, timeline=(step,))
+        self._check(scripted)
+        first, *rest = schedule(scripted, self.seed)
+        self.nemesis.do(replace(first, at=self.now()))
+        self._look_after()
+        return Begun(fault, rest[0] if lasts else None)
+
+    def end(self, begun: Begun) -> None:
+        """Undo it: a fault ends, who was paused goes on, who was killed is started."""
+        if begun.undo is not None:
+            self.nemesis.do(replace(begun.undo, at=self.now()))
+            self._look_after()
+
+    def release(self, begun: Begun) -> None:
+        """Let go what a rule holds, which stays."""
+        action = Release(name=begun.fault)
+        step = TimedStep(at=self.now(), fault=begun.fault, do="release", action=action)
+        self.nemesis.do(step)
+
+    def load(self, do: str, words: Mapping[str, Plain]) -> None:
+        """Have members send what a workload would say with these words, from now on."""
+        codec = load_codec(self.scenario.cluster.members)
+        load = codec.read(compose(flow({"do": do, **words}), do))
+        self.traffic.begin(replace(load, start=self.now() + load.start))
+
+    def _check(self, scripted: Scenario) -> None:
+        needs = cluster_plan(scripted, self.seed, self.plan.run, self._folder).needs
+        there = self.backend.probe()
+        for need in sorted(needs - self.plan.needs):
+            raise Unsupported(f"{self.backend.name} has no {need}: {there.get(need)}")
+
+    # -- What comes of it ------------------------------------------------------------------------
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.wait_until(self.now() + seconds)
+
+    def wait_for(self, is_done: Callable[[], bool], what: str, within: float) -> None:
+        """Wait for what must come; TooLateError if it does not."""
+        until = self.now() + within
+        while not is_done():
+            if self.now() >= until:
+                raise TooLateError(f"not within {within:g} s: {what}")
+            self.wait(POLL_SECONDS)
+
+    def received(self, dest: str, source: str) -> int:
+        """How many messages of another the newest incarnation of a member has been given."""
+        if dest in self.roster.paused or not self.roster.is_alive(dest):
+            return 0
+        try:
+            told = self.roster.ask(dest, "GET", "/workload")["received_from"]
+        except MemberError:
+            return 0
+        return sum(int(number) for who, number in told.items() if who.startswith(f"{source}:"))
+
+    def is_sent(self) -> bool:
+        """Whether everyone has sent all that it was told to send."""
+        states = self.roster.states()
+        return (
+            not self.roster.joining
+            and len(states) == len(self.roster.living())
+            and not any(state["workload"]["running"] for state in states.values())
+        )
+
+    # -- The end ---------------------------------------------------------------------------------
+
+    def settle(self, within: float) -> RunRecord:
+        """Heal everything, wait until all that was sent has arrived and silence has lasted, and end
+        the run."""
+        self.nemesis.heal_all()
+        until = self.now() + within
+        while not self.is_sent() and self.now() < until:
+            self.wait(POLL_SECONDS)
+        self._ending.complete = self.is_sent()
+        if not self._ending.complete:
+            self.traffic.stop()
+        self._settle()
+        return self.finish()
+
+
+def _frame_by_frame(scenario: Scenario) -> Scenario:
+    """What strikes a datagram is to strike one frame, whatever will be done."""
+    protocols = dict(scenario.cluster.protocols)
+    if settings_of(scenario).transport != "UDP":
+        return scenario
+    protocols["UDP"] = tuple((FRAME_BY_FRAME | dict(protocols.get("UDP", ()))).items())
+    cluster = replace(scenario.cluster, protocols=tuple(protocols.items()))
+    return replace(scenario, cluster=cluster)
+
+
+def _by_stack(can: set[str], scenario: Scenario) -> set[str]:
+    """Of what a backend can do, what makes sense for a stack."""
+    settings = settings_of(scenario)
+    other = "no-group" if settings.has_group else "group"
+    return can - {other}

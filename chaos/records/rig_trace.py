@@ -1,0 +1,88 @@
+"""The rig's own trace: what was done to a run and when, next to what its members write.
+
+Checkers must know when which fault began and ended and whom it struck, what effect each had, and
+from when on nothing more was done.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from operator import itemgetter
+from typing import Any, Final
+
+from xxhash import xxh3_64_intdigest
+
+from chaos import faults
+from chaos.language.schedule import TimedStep
+from node import trace
+from node.trace import Tracer
+
+RIG: Final = 0
+"""The short id under which the rig itself writes events."""
+
+
+def fault_text(step: TimedStep, phase: str, member: int | None = None) -> dict[str, Any]:
+    """What a fault's event says; `member` is the short id of whom it strikes."""
+    text: dict[str, Any] = {"id": step.fault, "do": step.do, "phase": phase}
+    if member is not None:
+        text["member"] = member
+    if isinstance(step.action, faults.SetAttribute):
+        text |= {"attribute": step.action.attribute, "value": step.action.value}
+    if isinstance(step.action, faults.Rule) and step.action.does == "duplicate":
+        text["copies"] = step.action.copies
+    return text
+
+
+class RigTrace:
+    """Events in the order of their times, whenever they were noted."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, str] = {}
+        """Every fault of the run, by id: what it is."""
+        self._events: list[tuple[float, int, str]] = []
+
+    def begin(self, at: float, step: TimedStep, member: int | None = None) -> None:
+        """A fault begins, or something is done to a member."""
+        if not isinstance(step.action, faults.Resume | faults.Consume):
+            self.kinds.setdefault(step.fault, step.do)
+        self._add(at, trace.FAULT, fault_text(step, "on", member))
+
+    def end(self, at: float, fault: str, member: int | None = None) -> None:
+        """A fault is over."""
+        text: dict[str, Any] = {"id": fault, "do": self.kinds.get(fault, "end"), "phase": "off"}
+        if member is not None:
+            text["member"] = member
+        self._add(at, trace.FAULT, text)
+
+    def stood_still(self, start: float, end: float, member: int) -> None:
+        """The machine gave a member no turn, which is a pause, whoever made it."""
+        number = sum(1 for _at, _kind, text in self._events if '"still' in text)
+        text = {"id": f"still-{number}", "do": "pause", "phase": "on", "member": member}
+        self._add(start, trace.FAULT, text)
+        self._add(end, trace.FAULT, text | {"phase": "off"})
+
+    def phase(self, at: float, what: str) -> None:
+        """`begin`, `quiet` or `end`."""
+        self._events.append((at, trace.PHASE, what))
+
+    def probe(self, at: float, fault: str, bites: int) -> None:
+        """How often a fault had an effect."""
+        self._add(at, trace.PROBE, {"id": fault, "do": self.kinds[fault], "bit": bites})
+
+    def blocks(self, wall_ns: int) -> bytes:
+        """All of it, as a trace; `wall_ns` is the wall clock when the other one showed zero."""
+        blocks: list[bytes] = []
+        tracer = Tracer(RIG, wall_ns, xxh3_64_intdigest, blocks.append)
+        for at, kind, text in sorted(self._events, key=itemgetter(0)):
+            tracer.record(kind, at, text=text)
+        tracer.seal()
+        return b"".join(blocks)
+
+    def _add(self, at: float, kind: int, text: dict[str, Any]) -> None:
+        self._events.append((at, kind, json.dumps(text)))
+
+
+def wall_at_zero(now: float) -> int:
+    """The wall clock in nanoseconds when a clock that shows `now` showed zero."""
+    return max(0, time.time_ns() - int(now * 1e9))

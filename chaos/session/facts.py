@@ -1,0 +1,227 @@
+"""What became of a run, from its traces alone: who lived, who saw which view, what was sent to whom
+and when it had arrived.
+
+The simulator knows these things because it moves every message; of real members only their journals
+do. Both count alike: a multicast is meant for the members of its sender's view that are with it,
+and what had not arrived when two members parted need not arrive any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import merge
+from math import inf
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.groups import MULTICAST, VIEW_MASK, Installed
+from chaos.oracles.history import Member
+from chaos.records.run import Life, Pair, Reached, Resync, ViewSeen
+from node.core import wire
+from node.core.model import DONT_LOOPBACK
+from node.trace import DELIVERED, SENT, VIEW, Event
+
+_TOLD: Final = frozenset({SENT, DELIVERED, VIEW})
+
+
+@dataclass(slots=True, kw_only=True)
+class Facts:
+    """What judges want to know of a run, besides the guarantees. Seconds from its start."""
+
+    lives: dict[str, Life] = field(default_factory=dict)
+    views: dict[str, list[ViewSeen]] = field(default_factory=dict)
+    sent_by_pair: dict[Pair, int] = field(default_factory=dict)
+    reached: Reached = field(default_factory=dict)
+    sent: int = 0
+    delivered: int = 0
+    events: int = 0
+
+
+class _Told(NamedTuple):
+    """One event of one member; None: its end."""
+
+    time: float
+    member: Member
+    event: Event | None
+
+
+def facts_of(evidence: Evidence, start: float = 0.0) -> Facts:
+    """The facts of a run whose clock showed `start` when its scenario began."""
+    return _Reading(evidence, start).facts
+
+
+def resync_of(evidence: Evidence, healed: float, start: float = 0.0) -> Resync:
+    """How long it took from a heal, by the clock of the traces, until all was well again."""
+    late, firsts = 0.0, _awaited(evidence, healed)
+    for pair, sent_at, arrived in _arrivals(evidence):
+        if arrived <= healed:
+            continue
+        if sent_at < healed:
+            late = max(late, arrived - healed)
+        # Where nothing was sent for a while, nothing can have arrived.
+        waited = arrived - max(healed, sent_at)
+        before = firsts.get(pair)
+        firsts[pair] = waited if before is None else min(before, waited)
+    views = [member.views[-1].time for member in evidence.members.values() if member.views]
+    waits = [waited for waited in firsts.values() if waited is not None]
+    return Resync(
+        after=healed - start,
+        first_delivery=max(waits, default=0.0) if len(waits) == len(firsts) else None,
+        repaired=late,
+        one_view=max(0.0, max(views) - healed) if views else None,
+    )
+
+
+class _Reading:
+    """Walks the events of all members in order of time."""
+
+    def __init__(self, evidence: Evidence, start: float) -> None:
+        self.facts = Facts(events=sum(len(m.events) for m in evidence.members.values()))
+        self._evidence = evidence
+        self._start = start
+        self._now: dict[int, Installed] = {}
+        """The view that each member holds, by its short id."""
+        self._gone: set[int] = set()
+        self._names = {m.short: name_of(m) for m in evidence.members.values()}
+        self._views = {
+            m.short: {view.number & VIEW_MASK: view for view in m.views}
+            for m in evidence.members.values()
+        }
+        for member in evidence.members.values():
+            self._introduce(member)
+        for told in _in_order(evidence):
+            self._take(told)
+
+    def _introduce(self, member: Member) -> None:
+        facts = self.facts
+        end = member.ended - self._start if member.ended < inf else inf
+        facts.lives[member.label] = Life(
+            self._names[member.short], member.started - self._start, end
+        )
+        if member.views:
+            facts.views[member.label] = [self._seen(view) for view in member.views]
+
+    def _seen(self, view: Installed) -> ViewSeen:
+        labels = tuple(self._evidence.find(short).label for short in view.members)
+        creator = self._evidence.find(view.creator).label
+        return ViewSeen(view.time - self._start, view.number, creator, labels)
+
+    def _take(self, told: _Told) -> None:
+        member, event = told.member, told.event
+        if event is None:
+            self._end(member)
+        elif event.kind == VIEW:
+            self._change_view(member, event)
+        elif event.kind == SENT:
+            self.facts.sent += event.count
+            self._send(member, event)
+        else:
+            self.facts.delivered += event.count
+            self._arrive(member, event)
+
+    def _send(self, member: Member, event: Event) -> None:
+        is_multicast = event.protocol in MULTICAST or event.peer == wire.GROUP
+        for short in self._audience(member, event) if is_multicast else (event.peer,):
+            if short in self._names:
+                pair = self._names[member.short], self._names[short]
+                known = self.facts.sent_by_pair.get(pair, 0)
+                self.facts.sent_by_pair[pair] = known + event.count
+
+    def _audience(self, member: Member, event: Event) -> Iterator[int]:
+        """Whom a multicast is for: members of the sender's view that are in one with it."""
+        # Within a turn the view may be written after what was sent in it.
+        view = self._views[member.short].get(event.view) or self._now.get(member.short)
+        for short in view.members if view is not None else ():
+            if short == member.short:
+                if not event.flags & DONT_LOOPBACK:
+                    yield short
+            elif short not in self._gone:
+                theirs = self._now.get(short)
+                if theirs is None or member.short in theirs.members:
+                    yield short
+
+    def _arrive(self, member: Member, event: Event) -> None:
+        source = self._names.get(event.peer)
+        if source is None:
+            return
+        reached = self.facts.reached.setdefault((source, self._names[member.short]), [])
+        before = reached[-1][1] if reached else 0
+        reached.append((event.time - self._start, before + event.count))
+
+    def _change_view(self, member: Member, event: Event) -> None:
+        views = self._views[member.short]
+        view = views.get(event.lo & VIEW_MASK)
+        if view is None or view.event is not event:
+            # Handed in, where there is no membership.
+            return
+        before = self._now.get(member.short)
+        self._now[member.short] = view
+        for short in set(before.members if before else ()).difference(view.members):
+            self._part(member.short, short)
+
+    def _end(self, member: Member) -> None:
+        self._gone.add(member.short)
+        if self._evidence.has_group:
+            for other in self._names:
+                self._part(member.short, other)
+
+    def _part(self, one: int, other: int) -> None:
+        """What has not arrived between two members that parted need not arrive any more."""
+        facts = self.facts
+        if one not in self._names or other not in self._names:
+            return
+        here, there = self._names[one], self._names[other]
+        for pair in ((here, there), (there, here)):
+            sent, reached = facts.sent_by_pair.get(pair), facts.reached.get(pair)
+            if sent is not None:
+                facts.sent_by_pair[pair] = min(sent, reached[-1][1] if reached else 0)
+
+
+def name_of(member: Member) -> str:
+    """What a member is called, whichever incarnation it is."""
+    return member.texts.get(0, member.label).split(" ", 1)[0]
+
+
+def _in_order(evidence: Evidence) -> Iterator[_Told]:
+    """What the facts follow from, of all members, by time; of one member in the order of its
+    trace."""
+    return merge(*map(_told_by, evidence.members.values()), key=attrgetter("time"))
+
+
+def _told_by(member: Member) -> Iterator[_Told]:
+    for event in member.events:
+        if event.kind in _TOLD:
+            yield _Told(event.time, member, event)
+    if member.ended < inf:
+        last = member.events[-1].time if member.events else member.ended
+        yield _Told(max(member.ended, last), member, None)
+
+
+def _arrivals(evidence: Evidence) -> Iterator[tuple[tuple[int, int], float, float]]:
+    """Who delivered whose batch, when it was sent, and when it was delivered."""
+    for entry in evidence.entries():
+        connection = entry.connection
+        pair = connection.sender.short, connection.receiver.short
+        for _epoch, event in entry.delivered:
+            batch = entry.batch_at(event.lo)
+            if batch is not None:
+                yield pair, batch.time, event.time
+    for window in evidence.groups.windows():
+        pair = window.stream.sender.short, window.receiver.short
+        for event in window.genuine:
+            batch = window.stream.batch_at(event.lo)
+            if batch is not None:
+                yield pair, batch.time, event.time
+
+
+def _awaited(evidence: Evidence, healed: float) -> dict[tuple[int, int], float | None]:
+    """Pairs of members that live on, and of which one sent to the other after a heal."""
+    return {
+        (entry.connection.sender.short, entry.connection.receiver.short): None
+        for entry in evidence.entries()
+        if entry.connection.sender.lives
+        and entry.connection.receiver.lives
+        and any(sent.time > healed for sent in entry.sent)
+    }

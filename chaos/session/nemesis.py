@@ -1,0 +1,322 @@
+"""Steps of the schedule, carried out over the verbs of any backend; the simulator has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from chaos import faults
+from chaos.backends.base import Backend, MemberError
+from chaos.language.network_state import NetworkState
+from chaos.language.roles import Roles
+from chaos.language.schedule import End, TimedStep
+from chaos.records.rig_trace import RigTrace
+from chaos.session.plans import probe_in_member
+from chaos.session.roster import Roster
+from chaos.session.traffic import Traffic
+
+ONCE: Final = 1
+"""What is done to a member that runs has an effect, and just this one."""
+
+
+class Nemesis:
+    """Holds what is wrong at the moment, and has the backend make it so."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        roster: Roster,
+        traffic: Traffic,
+        rig: RigTrace,
+        state: NetworkState,
+        *,
+        is_stream: bool,
+    ) -> None:
+        self.state = state
+        """What the network is like now."""
+        self.last_heal: float | None = None
+        """When the last fault ended that kept members from each other, or a member came back."""
+        self.in_members: set[str] = set()
+        """Rules that were done inside members."""
+        self._backend = backend
+        self._roster = roster
+        self._traffic = traffic
+        self._rig = rig
+        self._is_stream = is_stream
+        self._bites: dict[str, int] = {}
+        """Of what was done to members."""
+        self._held: dict[tuple[str, str], str] = {}
+        """Pauses and stalls, by what they are and whom they hold: the fault."""
+        self._roles = Roles(roster.members, roster.coordinator, roster.participant)
+        self._probes: dict[str, tuple[faults.Rule, dict[str, int]]] = {}
+        """Rules that act inside members: in whom, and how often each had an effect so far."""
+        self._views = 0
+        self._is_gathering = self._is_changed = False
+        self._over: list[str] = []
+        """Faults that end with the next change of the network."""
+
+    # -- Steps -----------------------------------------------------------------------------------
+
+    def do_all(self, steps: Iterable[TimedStep]) -> None:
+        """Do steps that are due: what they make of the network together is made in one go."""
+        self._is_gathering = True
+        try:
+            for step in steps:
+                self.do(step)
+        finally:
+            self._is_gathering = False
+            self._apply()
+
+    def do(self, step: TimedStep) -> None:
+        """Do one step of the schedule."""
+        action = step.action
+        if not isinstance(action, faults.NetworkFault | faults.Heal | End):
+            self._apply()
+        if isinstance(action, End):
+            self._end(action.fault)
+        elif isinstance(action, faults.Heal):
+            self._heal(action.name)
+        elif isinstance(action, faults.Release):
+            self._backend.release(action.name)
+        elif isinstance(action, faults.NetworkFault):
+            self._begin(step, action)
+        elif isinstance(action, faults.InstallView):
+            self._rig.begin(self._now(), step)
+            self._install_view(step.fault, action)
+        else:
+            assert not isinstance(action, faults.Churn)
+            name = self._roles.name_of(step.fault, action)
+            if name is not None:
+                self._command(step, name)
+
+    def bites(self) -> dict[str, int]:
+        """How often each fault had an effect so far."""
+        found = dict.fromkeys(self._rig.kinds, 0)
+        for fault, pairs in self._backend.bites().items():
+            if fault in found:
+                found[fault] = sum(pairs.values())
+        for fault, number in self._bites.items():
+            found[fault] = found.get(fault, 0) + number
+        for fault, (_rule, struck) in self._probes.items():
+            found[fault] = found.get(fault, 0) + sum(struck.values())
+        return found
+
+    def heal_all(self) -> None:
+        """Let nothing act any more, and everybody go on: a run that is ended early ends well."""
+        self._heal(None)
+        self._backend.clear()
+        for what, name in list(self._held):
+            self._undo(what, name)
+
+    def came_back(self, name: str) -> None:
+        """A member started anew: what acts inside of members acts in it, too."""
+        for rule, struck in self._probes.values():
+            if name in struck:
+                self._put_probe(name, rule)
+
+    def count_in_members(self) -> None:
+        """Ask members how often what acts inside of them had an effect."""
+        for fault in self._probes:
+            self._count_probe(fault)
+
+    def _now(self) -> float:
+        return self._backend.now()
+
+    # -- The network -----------------------------------------------------------------------------
+
+    def _begin(self, step: TimedStep, action: faults.NetworkFault) -> None:
+        self._rig.begin(self._now(), step)
+        if self._is_stream and isinstance(action, faults.Rule):
+            self._begin_in_members(step.fault, action)
+            return
+        self._set({**self.state.faults, step.fault: self._roles.aimed(action)})
+
+    def _set(self, active: dict[str, faults.NetworkFault]) -> None:
+        self.state = replace(self.state, faults=active)
+        self._is_changed = True
+        if not self._is_gathering:
+            self._apply()
+
+    def _apply(self) -> None:
+        """Make the network so; what ended by that has ended now."""
+        if self._is_changed:
+            self._is_changed = False
+            self._backend.apply(self.state)
+        over, self._over = self._over, []
+        for fault in over:
+            self._rig.end(self._now(), fault)
+
+    def _end(self, fault: str) -> None:
+        if fault in self.state.faults:
+            # What it takes to heal is part of what it takes to be well again.
+            self.last_heal = self._now()
+            self._over.append(fault)
+            self._set({key: one for key, one in self.state.faults.items() if key != fault})
+            return
+        if fault in self._probes:
+            self._end_in_members(fault)
+        for (what, name), by in list(self._held.items()):
+            if by == fault:
+                self._undo(what, name)
+                return
+        self._rig.end(self._now(), fault)
+
+    def _heal(self, name: str | None) -> None:
+        if name is not None:
+            self._end(name)
+            return
+        if self.state.faults:
+            # All at once: nobody sees some of it gone and some not.
+            self.last_heal = self._now()
+            self._over += self.state.faults
+            self._set({})
+        for fault in list(self._probes):
+            self._end_in_members(fault)
+            self._rig.end(self._now(), fault)
+
+    # -- Rules inside members --------------------------------------------------------------------
+
+    def _begin_in_members(self, fault: str, rule: faults.Rule) -> None:
+        dests = rule.match.dests or self._roster.members
+        self.in_members.add(fault)
+        self._probes[fault] = rule, dict.fromkeys(dests, 0)
+        for name in dests:
+            self._put_probe(name, rule)
+
+    def _put_probe(self, name: str, rule: faults.Rule) -> None:
+        if name in self._roster.answering():
+            self._roster.ask(name, "POST", "/probes", probe_in_member(rule))
+
+    def _count_probe(self, fault: str) -> None:
+        rule, struck = self._probes[fault]
+        (kind,) = probe_in_member(rule)
+        for name in struck:
+            if name in self._roster.answering():
+                listed = self._roster.ask(name, "GET", "/probes")
+                struck[name] = sum(one["struck"] for one in listed if one["name"] == kind)
+
+    def _end_in_members(self, fault: str) -> None:
+        self._count_probe(fault)
+        rule, struck = self._probes.pop(fault)
+        (kind,) = probe_in_member(rule)
+        self._bite(fault, sum(struck.values()))
+        for name in struck:
+            if name in self._roster.answering():
+                self._roster.ask(name, "POST", "/probes", {kind: None})
+        self.last_heal = self._now()
+
+    # -- Members ---------------------------------------------------------------------------------
+
+    def _command(self, step: TimedStep, name: str) -> None:
+        action = step.action
+        if isinstance(action, faults.Resume):
+            self._undo("pause", name)
+        elif isinstance(action, faults.Consume):
+            self._undo("stall", name)
+        elif isinstance(action, faults.Restart | faults.Join):
+            self._start(step, name)
+        else:
+            self._rig.begin(self._now(), step, self._roster.short(name))
+            if self._roster.is_alive(name):
+                self._strike(step, name)
+
+    def _start(self, step: TimedStep, name: str) -> None:
+        """Bring a member up; a restart ends the incarnation that may still run."""
+        roster = self._roster
+        if isinstance(step.action, faults.Join) and roster.is_alive(name):
+            return
+        self._traffic.note_end(name)
+        self._rig.begin(self._now(), step, roster.shorts.get(name))
+        self._bite(step.fault, ONCE)
+        self._forget_holds(name)
+        self.last_heal = self._now()
+        roster.start(name)
+
+    def _strike(self, step: TimedStep, name: str) -> None:
+        action, roster = step.action, self._roster
+        if isinstance(action, faults.Crash):
+            self._traffic.note_end(name)
+            self._forget_holds(name)
+            roster.kill(name)
+        elif isinstance(action, faults.Leave):
+            self._traffic.note_end(name)
+            roster.leaving.add(name)
+            self._backend.stop(name)
+        elif isinstance(action, faults.Pause):
+            self._held["pause", name] = step.fault
+            roster.paused.add(name)
+            self._backend.pause(name)
+        elif name in roster.paused:
+            # It is told nothing before it goes on; the simulator tells it then.
+            return
+        elif isinstance(action, faults.Stall):
+            self._held["stall", name] = step.fault
+            roster.ask(name, "POST", "/consume", {"consuming": False})
+        elif isinstance(action, faults.SetAttribute):
+            roster.ask(name, "POST", "/attributes", {action.attribute: action.value})
+        else:
+            self._lose_connection(step, name)
+            return
+        self._bite(step.fault, ONCE)
+
+    def _lose_connection(self, step: TimedStep, name: str) -> None:
+        action = step.action
+        assert isinstance(action, faults.Forget | faults.Close)
+        person = self._roster.person(action.peer)
+        if person is None:
+            # Nobody is connected to who has not come yet.
+            return
+        body: dict[str, str] = {"peer": person["identity"]}
+        target = "/close"
+        if isinstance(action, faults.Forget):
+            body["half"], target = action.half, "/forget"
+        answer = self._roster.ask(name, "POST", target, body)
+        self._bite(step.fault, int(answer["connected"]))
+
+    def _undo(self, what: str, name: str) -> None:
+        """End a pause or a stall."""
+        fault, roster = self._held.pop((what, name), None), self._roster
+        if fault is None or not roster.is_alive(name):
+            return
+        self.last_heal = self._now()
+        if what == "pause":
+            self._backend.resume(name)
+            roster.paused.discard(name)
+        elif name not in roster.paused:
+            roster.ask(name, "POST", "/consume", {"consuming": True})
+        self._rig.end(self._now(), fault, roster.shorts.get(name))
+
+    def _forget_holds(self, name: str) -> None:
+        """A process that ends takes its pause and its stall with it."""
+        for held in [held for held in self._held if held[1] == name]:
+            del self._held[held]
+
+    def _bite(self, fault: str, number: int) -> None:
+        self._bites[fault] = self._bites.get(fault, 0) + number
+
+    # -- Views by hand ---------------------------------------------------------------------------
+
+    def _install_view(self, fault: str, action: faults.InstallView) -> None:
+        roster = self._roster
+        people = [roster.person(name) for name in action.members]
+        there = [person for person in people if person is not None]
+        if not there:
+            return
+        self._views += 1
+        view: dict[str, Any] = {"number": self._views, "creator": there[0], "members": there}
+        if roster.has_group:
+            # As if a member had made it: later than all views, under an id that nobody else uses.
+            held = [state["view"]["number"] for state in roster.states().values() if state["view"]]
+            maker = roster.person(action.at_members[0])
+            view |= {"number": 1 + max(held, default=0), "creator": maker or there[0]}
+        for name in action.at_members:
+            if name not in roster.answering():
+                continue
+            try:
+                answer = roster.ask(name, "POST", "/view", view)
+            except MemberError:
+                if roster.is_alive(name):
+                    raise
+                continue
+            self._bite(fault, int(answer["connections"] > 0))

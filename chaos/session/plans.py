@@ -1,0 +1,143 @@
+"""A scenario as a backend is told of it: which members, set how, and what it must be able to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from chaos import faults
+from chaos.backends.base import ClusterPlan, MemberPlan, Unsupported
+from chaos.language.features import features_of
+from chaos.language.scenario import Scenario
+from chaos.language.stacks import STREAM_TRANSPORTS, settings_of
+from node.settings import StackSettings
+
+FRAME_BY_FRAME: Final = {"bundler": "no-bundler", "offload": "never"}
+"""Of UDP: every datagram is one frame, so what strikes a datagram strikes one frame."""
+_ON_FRAMES: Final = frozenset(
+    {
+        "loss",
+        "loss-model",
+        "delay",
+        "duplicate",
+        "reorder",
+        "corrupt",
+        "rule-drop",
+        "rule",
+    }
+)
+_IN_MEMBER: Final = {"drop": "DROP", "delay": "DELAY", "duplicate": "DUPLICATE"}
+"""What a rule does, and the test protocol that does the same inside of a member."""
+
+
+def cluster_plan(scenario: Scenario, seed: int, run: str, folder: Path) -> ClusterPlan:
+    """What is to be run. Unsupported where no real member can do what the scenario says."""
+    settings = settings_of(scenario)
+    is_stream = settings.transport in STREAM_TRANSPORTS
+    needs = features_of(scenario, is_stream=is_stream, is_group=settings.has_group)
+    _check(scenario, is_stream=is_stream)
+    config = _config(scenario, settings, seed, run)
+    if not is_stream and needs & _ON_FRAMES:
+        protocols = config["protocols"]
+        protocols["UDP"] = {**FRAME_BY_FRAME, **protocols.get("UDP", {})}
+    return ClusterPlan(
+        run=run,
+        members=tuple(MemberPlan(name=name, config=config) for name in scenario.cluster.members),
+        folder=folder,
+        seed=seed,
+        needs=needs,
+    )
+
+
+def _config(scenario: Scenario, settings: StackSettings, seed: int, run: str) -> dict[str, Any]:
+    """In the words of docs/node.md, but for what only the backend can say."""
+    cluster = scenario.cluster
+    protocols = {name: dict(values) for name, values in cluster.protocols}
+    for name, values in (
+        (settings.unicast, cluster.settings),
+        (settings.multicast or "", cluster.multicast_settings),
+    ):
+        if values:
+            protocols[name] = {**protocols.get(name, {}), **dict(values)}
+    config: dict[str, Any] = {
+        "cluster": run,
+        "stack": cluster.stack,
+        "timing": cluster.timing,
+        "seed": seed,
+        "protocols": protocols,
+    }
+    if cluster.unicast:
+        config["unicast"] = cluster.unicast
+    if cluster.max_batch:
+        config["max_batch"] = cluster.max_batch
+    if cluster.historical:
+        config["historical"] = dict(cluster.historical)
+    return config
+
+
+def _check(scenario: Scenario, *, is_stream: bool) -> None:
+    """Refuse what has no meaning outside of the simulator."""
+    if scenario.cluster.unicast_first_conn:
+        raise Unsupported(
+            f"{scenario.name} sets unicast_first_conn, which real members count from 1: "
+            "drop it, or run it with --backend sim"
+        )
+    rules = [step for step in scenario.timeline if isinstance(step.action, faults.Rule)]
+    if is_stream and rules:
+        for step in rules:
+            assert isinstance(step.action, faults.Rule)
+            _check_rule_on_streams(scenario.name, step.action)
+        if len(rules) > 1:
+            raise Unsupported(
+                f"{scenario.name} has {len(rules)} rules on stack {scenario.cluster.stack}: over "
+                "connections they are done inside the member, which takes one; keep one, or choose "
+                "a stack on UDP"
+            )
+
+
+def _check_rule_on_streams(name: str, rule: faults.Rule) -> None:
+    """No rule can take a frame out of a connection: it is done in the member that gets it."""
+    why = ""
+    if rule.does not in _IN_MEMBER:
+        why = f"{rule.does} frames"
+    elif rule.match.connection is not None:
+        why = "choose frames by connection"
+    elif rule.does == "drop" and not _is_one_place(rule):
+        why = "count frames (occurrence, times) of several members together"
+    if why:
+        raise Unsupported(
+            f"{name}: over connections a rule is done inside the member, which cannot {why}; "
+            "choose a stack on UDP"
+        )
+
+
+def _is_one_place(rule: faults.Rule) -> bool:
+    """Whether what it counts is counted in one member."""
+    counts = rule.times is not None or rule.match.occurrence is not None
+    return not counts or len(rule.match.dests) == 1
+
+
+def probe_in_member(rule: faults.Rule) -> dict[str, dict[str, Any]]:
+    """A rule as the test protocol of a member that is to be struck by it, for `POST /probes`."""
+    match = rule.match
+    wanted: dict[str, Any] = {"direction": "up"}
+    if match.protocols:
+        wanted["protocol"] = list(match.protocols)
+    if match.kinds:
+        wanted["kind"] = list(match.kinds)
+    if match.sources:
+        wanted["from"] = list(match.sources)
+    if match.flags:
+        wanted["flags"] = list(match.flags)
+    for key in ("seqno", "transmission", "occurrence"):
+        ends = getattr(match, key)
+        if ends is not None:
+            wanted[key] = list(ends)
+    if rule.times is not None:
+        wanted["times"] = rule.times
+    settings: dict[str, Any] = {"match": wanted}
+    if rule.does == "delay":
+        settings["delay"] = f"{rule.delay}s"
+    elif rule.does == "duplicate":
+        settings["copies"] = rule.copies
+    return {_IN_MEMBER[rule.does]: settings}

@@ -1,0 +1,421 @@
+"""A scenario and a seed to a run directory and a verdict."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Final
+
+from xxhash import xxh3_64, xxh3_64_intdigest
+
+from chaos.backends.base import Backend, BackendError, Unsupported
+from chaos.backends.sim import simulate
+from chaos.language.scenario import Expect, ExpectView, Scenario, dump
+from chaos.language.stacks import STREAM_TRANSPORTS, settings_of
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, judge, worst
+from chaos.records.run import RunRecord, ViewSeen
+from chaos.session.session import Tell, play
+
+CANNOT: Final[dict[str, str]] = {
+    "clock-skew": "all members share one clock, simulated or real",
+}
+"""What a scenario may need and no backend has: the need, and why."""
+NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
+"""What can only be judged of a run that came to its end."""
+STANDSTILL_SECONDS: Final = 60.0
+"""Without a delivery for so long, in a healed network, waiting messages are stuck."""
+__all__ = [
+    "BACKENDS",
+    "LATE_SECONDS",
+    "SIM",
+    "Outcome",
+    "Unsupported",
+    "check_supported",
+    "judge_run",
+    "make_backend",
+    "run_on",
+    "run_scenario",
+    "versions",
+    "write_run",
+]
+
+SIM: Final = "sim"
+BACKENDS: Final = (SIM, "netns", "kubernetes")
+MADE_BY: Final = {
+    SIM: "chaos.backends.sim.backend:SimBackend",
+    "netns": "chaos.backends.netns.backend:NetnsBackend",
+    "kubernetes": "chaos.backends.kubernetes.backend:KubernetesBackend",
+}
+KERNEL_DICE: Final = "jhash"
+"""The dice of chance faults on real networks."""
+LATE_SECONDS: Final = 1.0
+"""A step that comes so late is not what the scenario says any more."""
+LOGS: Final = "logs"
+"""Of a run directory: what real members left besides their journals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to."""
+
+    scenario: Scenario
+    seed: int
+    judgement: Judgement
+    run: RunRecord
+    directory: Path | None = None
+    fate: str = "xxh3"
+    """The dice of its chance faults."""
+    min_bites: int | None = None
+    """Effects that each fault had to have; None: as many as are asked for without a word."""
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.judgement.verdict
+
+    def verdicts(self) -> dict[str, str]:
+        """The worst that was found of each guarantee."""
+        found: dict[str, Verdict] = {}
+        for finding in self.judgement.findings:
+            if finding.guarantee != RUN:
+                before = found.get(finding.guarantee, Verdict.HOLDS)
+                found[finding.guarantee] = worst((before, finding.verdict))
+        return {guarantee: str(verdict) for guarantee, verdict in found.items()}
+
+    def as_json(self) -> dict[str, Any]:
+        """The one object that `stormcast run --json` prints."""
+        return {
+            "scenario": self.scenario.name,
+            "verdict": str(self.verdict),
+            "guarantees": self.verdicts(),
+            "findings": [
+                {
+                    "guarantee": finding.guarantee,
+                    "verdict": str(finding.verdict),
+                    "detail": finding.detail,
+                    "witness": list(finding.witness),
+                }
+                for finding in self.judgement.findings
+            ],
+            "backend": self.run.backend,
+            "seed": self.seed,
+            "fate": self.fate,
+            "min_bites": self.min_bites,
+            "run": str(self.directory) if self.directory else None,
+            "messages": self.run.sent,
+            "delivered": self.run.delivered,
+            "events": self.run.events,
+            "virtual_seconds": round(self.run.seconds, 6),
+            "complete": self.run.complete and not self.run.is_cut_short,
+            "faults": self.run.bites,
+            "faults_by_pair": {
+                fault: {f"{source} {dest}": number for (source, dest), number in pairs.items()}
+                for fault, pairs in self.run.bites_by_pair.items()
+            },
+            "resync": self.run.resync.as_json() if self.run.resync is not None else None,
+            "notes": list(self.run.notes),
+            "control": self.run.control,
+            "control_most": self.run.control_most,
+        }
+
+
+def check_supported(scenario: Scenario, backend: str = SIM) -> None:
+    """Raise Unsupported when a backend lacks what the scenario needs, before anything starts."""
+    if backend not in BACKENDS:
+        raise Unsupported(
+            f"backend {backend!r} is not there yet; this version has: {', '.join(BACKENDS)}"
+        )
+    for need in scenario.needs:
+        why = CANNOT.get(need) or _stack_lacks(scenario, need)
+        if why:
+            raise Unsupported(f"{scenario.name} needs {need}: {why}")
+
+
+def _stack_lacks(scenario: Scenario, need: str) -> str | None:
+    """Why the scenario's own stack cannot give what it needs; None: it can."""
+    if need not in ("multicast", "stream"):
+        return None
+    settings, stack = settings_of(scenario), scenario.cluster.stack
+    if need == "multicast" and settings.multicast is None:
+        return f"stack {stack} has no multicast; choose one with a group, such as udp"
+    if need == "stream" and settings.transport not in STREAM_TRANSPORTS:
+        return f"stack {stack} runs on a datagram network; choose tcp or tcp-nio2"
+    return None
+
+
+def run_scenario(
+    scenario: Scenario,
+    seed: int,
+    *,
+    out: Path | None = None,
+    make_unicast: Callable[..., Any] | None = None,
+    make_multicast: Callable[..., Any] | None = None,
+    min_bites: int | None = None,
+    fate: str = "xxh3",
+) -> Outcome:
+    """Run in the simulator and judge; with `out`, leave everything needed to look again."""
+    check_supported(scenario)
+    run = simulate(
+        scenario, seed, make_unicast=make_unicast, make_multicast=make_multicast, fate=fate
+    )
+    judgement = judge_run(scenario, run, min_bites)
+    outcome = Outcome(scenario, seed, judgement, run, out, fate, min_bites)
+    if out is not None:
+        write_run(outcome, out)
+    return outcome
+
+
+def make_backend(name: str, **options: Any) -> Backend:  # noqa: ANN401 whatever that backend takes
+    """A backend by its name; its libraries are only imported now."""
+    if name not in MADE_BY:
+        raise Unsupported(f"backend {name!r}: this version has: {', '.join(BACKENDS)}")
+    module, _, what = MADE_BY[name].partition(":")
+    try:
+        make = getattr(import_module(module), what)
+    except ImportError as error:
+        raise BackendError(
+            f"backend {name} cannot be loaded ({error}): pip install 'stormcast[chaos]'"
+        ) from None
+    backend: Backend = make(**options)
+    return backend
+
+
+def run_on(
+    backend: Backend,
+    scenario: Scenario,
+    seed: int,
+    *,
+    out: Path,
+    min_bites: int | None = None,
+    run: str = "",
+    tell: Tell | None = None,
+) -> Outcome:
+    """Run on a backend and judge; everything needed to look again is left in `out`."""
+    check_supported(scenario, backend.name)
+    logs = out / LOGS
+    if logs.is_dir():
+        # Journals of an earlier run would be taken for this one's.
+        rmtree(logs)
+    logs.mkdir(parents=True)
+    try:
+        record = play(scenario, seed, backend, logs, run=run, tell=tell)
+    finally:
+        _tidy(logs)
+    judgement = judge_run(scenario, record, min_bites)
+    outcome = Outcome(scenario, seed, judgement, record, out, KERNEL_DICE, min_bites)
+    write_run(outcome, out)
+    return outcome
+
+
+def _tidy(logs: Path) -> None:
+    """Remove what is kept elsewhere (journals, as traces), and what nobody listens at any more."""
+    for journal in logs.glob("*/journal"):
+        rmtree(journal)
+    for path in logs.rglob("*.sock"):
+        path.unlink()
+
+
+def judge_run(scenario: Scenario, run: RunRecord, min_bites: int | None = None) -> Judgement:
+    """The oracles' findings, and what the run itself can say."""
+    evidence = Evidence.from_blocks(run.traces, xxh3_64_intdigest)
+    # G8 is what the expectations say, and of a group that it is one at the end: no trace knows
+    # what was hoped for.
+    is_hoped = bool(scenario.expect or run.views)
+    asked = [name for name in scenario.guarantees if name != "G8" or not is_hoped]
+    judgement = judge(evidence, asked, budget=scenario.budget, min_bites=min_bites)
+    findings = [*judgement.findings, *content_findings(run), *expectation_findings(scenario, run)]
+    if run.views and "G8" in scenario.guarantees:
+        findings.append(one_group_finding(run))
+    if run.backend != SIM:
+        findings += floor_findings(scenario, run)
+    if run.late > LATE_SECONDS:
+        detail = f"a step came {run.late:.1f}s late: this machine has too much to do for this run"
+        findings.append(Finding(RUN, Verdict.UNKNOWN, detail))
+    if run.is_cut_short:
+        findings = [_without_haste(finding, NEEDS_THE_END | {"G8"}) for finding in findings]
+        findings.append(Finding(RUN, Verdict.UNKNOWN, "it was interrupted before its end"))
+    elif not run.complete:
+        findings = [_without_haste(finding) for finding in findings]
+        findings.append(_unfinished(scenario, run))
+    return Judgement(worst(finding.verdict for finding in findings), tuple(findings))
+
+
+def _without_haste(finding: Finding, needing: frozenset[str] = NEEDS_THE_END) -> Finding:
+    """A run that was cut short proves no loss: what was under way might have arrived."""
+    if finding.guarantee in needing and finding.verdict is Verdict.VIOLATED:
+        return replace(finding, verdict=Verdict.UNKNOWN)
+    return finding
+
+
+def _unfinished(scenario: Scenario, run: RunRecord) -> Finding:
+    """Whether the run was too short for its load, or stood still."""
+    if run.stalled_for > STANDSTILL_SECONDS:
+        return Finding(
+            "G8",
+            Verdict.VIOLATED,
+            f"messages wait, and none was delivered in the last {run.stalled_for:.1f}s",
+        )
+    return Finding(
+        RUN,
+        Verdict.UNKNOWN,
+        f"the workload did not end within {scenario.limits.run:g}s: "
+        "raise limits.run or lower the load",
+    )
+
+
+def content_findings(run: RunRecord) -> list[Finding]:
+    """What the receiving applications saw: payloads prove themselves (G4)."""
+    if not run.mismatches:
+        return []
+    return [Finding("G4", Verdict.VIOLATED, f"{len(run.mismatches)} batches were not what was sent",
+                    tuple(run.mismatches[:3]))]  # fmt: skip
+
+
+def floor_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
+    """Whether there was traffic to judge: real members may be kept from it by what no trace
+    shows."""
+    if scenario.workload and not run.delivered:
+        return [Finding(RUN, Verdict.UNKNOWN, "nothing was delivered")]
+    silent = sorted(
+        {
+            f"{source} to {dest}"
+            for load in scenario.workload
+            for source, dest in load.pairs()
+            if (source, dest) not in run.reached
+            and _lived_together(run, source, dest, load.start, load.end)
+            and not (source == dest and "DONT_LOOPBACK" in load.flags)
+        }
+    )
+    if not silent:
+        return []
+    detail = f"{len(silent)} pairs of the workload delivered nothing: traffic is below the floor"
+    return [Finding(RUN, Verdict.UNKNOWN, detail, tuple(silent[:5]))]
+
+
+def _lived_together(run: RunRecord, one: str, other: str, start: float, end: float) -> bool:
+    """Whether both lived at some time while a load lasted."""
+    lives = {
+        name: [life for life in run.lives.values() if life.name == name] for name in (one, other)
+    }
+    return any(
+        max(here.start, there.start, start) < min(here.end, there.end, end)
+        for here in lives[one]
+        for there in lives[other]
+    )
+
+
+def expectation_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
+    """Whether what the scenario expects had happened in time (G8)."""
+    return [
+        _viewed(expect, run) if isinstance(expect, ExpectView) else _delivered(expect, run)
+        for expect in scenario.expect
+    ]
+
+
+def _delivered(expect: Expect, run: RunRecord) -> Finding:
+    late = []
+    for pair, wanted in expect.wanted(run.sent_by_pair).items():
+        reached = [count for time, count in run.reached.get(pair, []) if time <= expect.by]
+        got = reached[-1] if reached else 0
+        if got < wanted:
+            late.append(f"{pair[1]} had {got} of {wanted} from {pair[0]} by t={expect.by:g}")
+    if late:
+        return Finding("G8", Verdict.VIOLATED, "not delivered in time", tuple(late[:3]))
+    return Finding("G8", Verdict.HOLDS, f"delivered by t={expect.by:g}", ())
+
+
+def _viewed(expect: ExpectView, run: RunRecord) -> Finding:
+    living = living_at(run, expect.by)
+    wanted = frozenset(living.get(name, f"{name}, which is down") for name in expect.view)
+    seen = {name: view_at(run, living.get(name), expect.by) for name in expect.seen_by}
+    return _one_view(seen, wanted, f"at t={expect.by:g}")
+
+
+def one_group_finding(run: RunRecord) -> Finding:
+    """At the end all who live are one group: they hold one view, and are its members (G8)."""
+    living = living_at(run, run.seconds)
+    seen = {name: view_at(run, label, run.seconds) for name, label in living.items()}
+    return _one_view(seen, frozenset(living.values()), "at the end")
+
+
+def living_at(run: RunRecord, time: float) -> dict[str, str]:
+    """The incarnation of each member that lives at a time."""
+    return {life.name: label for label, life in run.lives.items() if life.start <= time < life.end}
+
+
+def view_at(run: RunRecord, label: str | None, time: float) -> ViewSeen | None:
+    """The view that an incarnation holds at a time."""
+    views = [view for view in run.views.get(label or "", ()) if view.time <= time]
+    return views[-1] if views else None
+
+
+def _one_view(seen: dict[str, ViewSeen | None], wanted: frozenset[str], when: str) -> Finding:
+    """Whether all hold one view, of exactly those members."""
+    ids = {(view.number, view.creator) if view is not None else None for view in seen.values()}
+    if len(ids) <= 1 and all(
+        view is not None and frozenset(view.members) == wanted for view in seen.values()
+    ):
+        return Finding("G8", Verdict.HOLDS, f"one view {when}", ())
+    shown = sorted({_shown(view) for view in seen.values()})
+    held = [
+        f"{' '.join(name for name, view in seen.items() if _shown(view) == text)} {text}"
+        for text in shown
+    ]
+    detail = f"not one view of {' '.join(sorted(wanted))} {when}"
+    return Finding("G8", Verdict.VIOLATED, detail, tuple(held[:5]))
+
+
+def _shown(view: ViewSeen | None) -> str:
+    if view is None:
+        return "without a view"
+    return f"in view {view.number} by {view.creator} of {' '.join(view.members)}"
+
+
+def write_run(outcome: Outcome, directory: Path) -> None:
+    """The run directory: scenario, seed, versions, trace, verdict."""
+    traces = directory / "trace"
+    traces.mkdir(parents=True, exist_ok=True)
+    for old in traces.glob("*.trace"):
+        old.unlink()
+    (directory / "scenario.yaml").write_text(outcome.scenario.text or dump(outcome.scenario))
+    (directory / "seed").write_text(f"{outcome.seed}\n")
+    (directory / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
+    for label, blocks in outcome.run.traces.items():
+        (traces / f"{label}.trace").write_bytes(blocks)
+    (directory / "verdict.json").write_text(json.dumps(outcome.as_json(), indent=2) + "\n")
+
+
+def versions() -> dict[str, str]:
+    """What ran."""
+    try:
+        stormcast = version("stormcast")
+    except PackageNotFoundError:
+        stormcast = "not installed"
+    return {
+        "stormcast": stormcast,
+        "python": platform.python_version(),
+        "xxhash": version("xxhash"),
+        "code": _code(),
+    }
+
+
+@cache
+def _code() -> str:
+    """A digest of the sources: between two commits the version of the package stays what it is."""
+    digest = xxh3_64()
+    for package in ("chaos", "node"):
+        root = Path(str(files(package)))
+        for path in sorted(root.rglob("*")):
+            # What is run, and what it is set to; a scenario is kept with its run.
+            if path.suffix in (".py", ".yaml") and "scenarios" not in path.parts:
+                digest.update(path.relative_to(root.parent).as_posix().encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()

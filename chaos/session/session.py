@@ -1,0 +1,364 @@
+"""A session: one scenario, played over the verbs of a backend, and the record of it.
+
+It knows when what happens and what that means; the backend knows how it is done. The clock of a
+scenario starts when everyone who is there from the beginning is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from operator import itemgetter
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
+
+from xxhash import xxh3_64_intdigest
+
+from chaos import faults
+from chaos.backends.base import Backend, BackendError, Unsupported
+from chaos.language.network_state import NetworkState
+from chaos.language.scenario import Scenario
+from chaos.language.schedule import TimedStep, schedule
+from chaos.language.stacks import is_stream
+from chaos.language.workload import Load
+from chaos.oracles.evidence import Evidence
+from chaos.records.rig_trace import RigTrace, wall_at_zero
+from chaos.records.run import RunRecord
+from chaos.session.facts import facts_of, resync_of
+from chaos.session.nemesis import Nemesis
+from chaos.session.plans import cluster_plan
+from chaos.session.roster import Roster
+from chaos.session.settling import Settling, quiet_seconds, regroup_seconds
+from chaos.session.traffic import Traffic
+from node.trace import GAUGE, OUTBOX_BYTES
+
+POLL_SECONDS: Final = 0.1
+"""How often members are looked at while something is expected of them."""
+EPSILON: Final = 1e-6
+"""Seconds by which two times may differ and still be one."""
+GAUGE_SECONDS: Final = 0.2
+"""For what is measured at the end to be written."""
+
+Tell = Callable[[str], None]
+"""Told, in a few words, what is going on."""
+
+
+@runtime_checkable
+class StandsStill(Protocol):
+    """A backend that knows when its machine gave nobody a turn."""
+
+    def standstills(self) -> list[tuple[float, float]]:
+        """From and to, on the clock of everyone."""
+        ...
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a run came to its end."""
+
+    complete: bool = False
+    is_cut_short: bool = False
+    at: float = 0.0
+    """By the backend's clock."""
+    late: float = 0.0
+    """Seconds by which a step or a load came late at most."""
+
+
+def play(
+    scenario: Scenario,
+    seed: int,
+    backend: Backend,
+    folder: Path,
+    *,
+    run: str = "",
+    tell: Tell | None = None,
+) -> RunRecord:
+    """Run a scenario to its end. Unsupported before anything starts, BackendError if it breaks
+    off; Ctrl-C ends it early, with whatever there is."""
+    session = Session(scenario, seed, backend, folder, run=run, tell=tell)
+    try:
+        session.open()
+        return session.run()
+    finally:
+        backend.close()
+
+
+class Session:
+    """One run: `open`, then `run`; or `open`, `gather`, `nemesis.do` step by step, and `finish`."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        backend: Backend,
+        folder: Path,
+        *,
+        run: str = "",
+        tell: Tell | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.backend = backend
+        self.plan = cluster_plan(scenario, seed, run or f"{scenario.name}-{seed}", folder)
+        self.rig = RigTrace()
+        members = scenario.cluster.members
+        has_group = "group" in self.plan.needs
+        self.roster = Roster(backend, members, seed, has_group=has_group)
+        self.traffic = Traffic(scenario, self.roster, self.now)
+        state = NetworkState(
+            members=members,
+            base=scenario.network,
+            seed=seed,
+            netem=backend.probe()["netem"] is None,
+        )
+        self.nemesis = Nemesis(
+            backend, self.roster, self.traffic, self.rig, state, is_stream=is_stream(scenario)
+        )
+        self.steps = schedule(scenario, seed)
+        self._settling = Settling(self.roster)
+        self._tell = tell or (lambda _text: None)
+        self._zero = 0.0
+        self._wall_ns = 0
+        self._ending = Ending()
+        self._still_to_come: dict[str, float] = {}
+        """Members that the schedule starts, and when it does so for the last time."""
+        self._quiet_for, self._regroup_for = 0.0, 0.0
+
+    def now(self) -> float:
+        """Seconds since the scenario began."""
+        return self.backend.now() - self._zero
+
+    # -- The beginning ---------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Have a place for everyone; refuse what this backend cannot do."""
+        check_backend(self.scenario, self.backend, self.plan.needs)
+        self._tell("making the network")
+        self.backend.open(self.plan)
+        self._zero = self.backend.now()
+        # Virtual time has a wall clock of its own. Both clocks are read at one moment: what lies
+        # between would be taken for a difference between hosts.
+        wall = getattr(self.backend, "wall_ns", None)
+        self._wall_ns = wall_at_zero(self._zero) if wall is None else int(wall)
+
+    def gather(self) -> None:
+        """Start everyone who does not come later; the scenario begins when they are ready."""
+        cluster = self.scenario.cluster
+        early = [name for name in cluster.members if name not in cluster.late]
+        self._tell(f"starting {len(early)} members")
+        if cluster.joins == "one-by-one":
+            self._prepare_network()
+            self.roster.start_in_turn(early)
+        else:
+            self.roster.start_together(early, self._prepare_network)
+        begun = Evidence.from_blocks(self.backend.collect(), xxh3_64_intdigest)
+        wanted = quiet_seconds(begun, self.scenario.guarantees)
+        self._quiet_for = min(wanted, self.scenario.limits.settle)
+        self._regroup_for = regroup_seconds(begun)
+        self._zero = self.backend.now()
+        self.rig.phase(self._zero, "begin")
+
+    def _prepare_network(self) -> None:
+        """Make it what it is by itself; and whoever has to be started for that is there when the
+        first fault begins, which is not to wait for it."""
+        is_plain = self.scenario.network == faults.Link()
+        if not is_plain or any(isinstance(s.action, faults.NetworkFault) for s in self.steps):
+            self.backend.apply(self.nemesis.state)
+
+    # -- The whole of it -------------------------------------------------------------------------
+
+    def run(self) -> RunRecord:
+        """From the first start to the record."""
+        try:
+            self.gather()
+            self._play()
+            self._settle()
+        except KeyboardInterrupt:
+            self._tell("interrupted: healing, and keeping what there is")
+            self._ending.is_cut_short = True
+            with suppress(BackendError):
+                # Whoever was to heal may have been interrupted, too; then its lease ends.
+                self.nemesis.heal_all()
+        return self.finish()
+
+    def _play(self) -> None:
+        """The timeline and the loads, each at its time; then until the loads are over."""
+        limit = self.scenario.limits.run
+        agenda = self._agenda()
+        while agenda:
+            at = agenda[0].at if isinstance(agenda[0], TimedStep) else agenda[0].start
+            self._tell(f"t={self.now():.1f}s of {limit:g}s")
+            self.wait_until(at)
+            self._ending.late = max(self._ending.late, self.now() - at)
+            due = self._due_steps(agenda)
+            if due:
+                self.nemesis.do_all(due)
+            else:
+                first = agenda[0]
+                assert isinstance(first, Load)
+                self.traffic.begin(first)
+            del agenda[: len(due) or 1]
+        while not self._is_over() and self.now() < limit:
+            self._tell(f"t={self.now():.1f}s: waiting for the workload to end")
+            self._pass(POLL_SECONDS)
+        self._ending.complete = self._is_over()
+        if not self._ending.complete:
+            self.traffic.stop()
+
+    def _agenda(self) -> list[TimedStep | Load]:
+        """Steps and loads in order of time; of two at one time the step is first."""
+        agenda: list[tuple[float, TimedStep | Load]] = []
+        for step in self.steps:
+            action = step.action
+            if isinstance(action, faults.Restart | faults.Join):
+                # Whom a role stands for is not known yet: it may be anyone.
+                known = action.member in self.roster.members
+                for name in [action.member] if known else self.roster.members:
+                    self._still_to_come[name] = step.at
+            agenda.append((step.at, step))
+        agenda += [(load.start, load) for load in self.scenario.workload]
+        return [item for _at, item in sorted(agenda, key=itemgetter(0))]
+
+    def _due_steps(self, agenda: list[TimedStep | Load]) -> list[TimedStep]:
+        """The steps that come before anything else, and are due."""
+        due: list[TimedStep] = []
+        for item in agenda:
+            if not isinstance(item, TimedStep) or item.at > self.now() + EPSILON:
+                break
+            due.append(item)
+        return due
+
+    def wait_until(self, at: float) -> None:
+        """Let time pass, looking after whoever has just come."""
+        while (left := at - self.now()) > EPSILON:
+            self._pass(min(left, POLL_SECONDS) if self.roster.joining else left)
+        self._look_after()
+
+    def _pass(self, seconds: float) -> None:
+        self.backend.wait(seconds)
+        self._look_after()
+
+    def _look_after(self) -> None:
+        """Whoever is ready now is told what it is to send."""
+        now = self.now()
+        self.traffic.expect(name for name, at in self._still_to_come.items() if now <= at)
+        for name in self.roster.welcome() if self.roster.joining else ():
+            self.nemesis.came_back(name)
+        self.traffic.catch_up()
+
+    def _is_over(self) -> bool:
+        alive = {name for name in self.roster.joining if self.roster.is_alive(name)}
+        return not alive and self.traffic.is_over()
+
+    # -- The end ---------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Wait until nothing more is to come, then for as long as silence must last: at most as
+        long as the scenario gives it, for nobody makes real time pass faster."""
+        longest = max(self.scenario.limits.settle, self._regroup_for)
+        self._wait_for_rest(longest)
+        self.rig.phase(self.backend.now(), "quiet")
+        self._tell(f"t={self.now():.1f}s: quiet for {self._quiet_for:.1f}s")
+        self._pass(self._quiet_for)
+
+    def _wait_for_rest(self, longest: float) -> None:
+        begun = self.now()
+        while not self._settling.is_settled(self.now()) and self.now() - begun < longest:
+            self._tell(f"t={self.now():.1f}s: waiting until all have everything")
+            self._pass(POLL_SECONDS)
+
+    def finish(self) -> RunRecord:
+        """End everyone at one moment, and gather what is left of the run."""
+        mismatches = self._last_words()
+        self.nemesis.count_in_members()
+        ending = self._ending
+        ending.at = self.backend.now()
+        self.rig.phase(ending.at, "end")
+        self.backend.freeze()
+        self._note_standstills()
+        bites = self.nemesis.bites()
+        for fault in self.rig.kinds:
+            self.rig.probe(ending.at, fault, bites[fault])
+        traces = dict(self.backend.collect())
+        traces["rig"] = self.rig.blocks(self._wall_ns)
+        return self._record(traces, bites, mismatches)
+
+    def _last_words(self) -> list[str]:
+        """Have members write down how full everything is, and say whether they got what nobody
+        sent."""
+        mismatches = []
+        for name, state in self.roster.states().items():
+            wrong = int(state["workload"]["mismatches"])
+            if wrong:
+                mismatches.append(f"{name} got {wrong} messages that nobody sent")
+            with suppress(BackendError):
+                # Whoever cannot any more is a witness less, and its journal shows why.
+                self.roster.ask(name, "POST", "/gauge", {})
+        self.backend.wait(GAUGE_SECONDS)
+        return mismatches
+
+    def _note_standstills(self) -> None:
+        spans = self.backend.standstills() if isinstance(self.backend, StandsStill) else []
+        for start, end in spans:
+            for short in self.roster.names:
+                self.rig.stood_still(start, end, short)
+
+    def _record(
+        self, traces: dict[str, bytes], bites: dict[str, int], mismatches: list[str]
+    ) -> RunRecord:
+        evidence = Evidence.from_blocks(traces, xxh3_64_intdigest)
+        facts, ending = facts_of(evidence, self._zero), self._ending
+        healed = self.nemesis.last_heal
+        end = ending.at - self._zero
+        last = max((times[-1][0] for times in facts.reached.values()), default=0.0)
+        complete = ending.complete and not _has_backlog(evidence, ending.at - 2 * GAUGE_SECONDS)
+        return RunRecord(
+            traces=traces,
+            events=facts.events,
+            seconds=end,
+            sent=facts.sent,
+            delivered=facts.delivered,
+            bites=bites,
+            kinds=dict(self.rig.kinds),
+            mismatches=mismatches,
+            sent_by_pair=facts.sent_by_pair,
+            reached=facts.reached,
+            complete=complete,
+            stalled_for=0.0 if complete else end - last,
+            views=facts.views,
+            lives=facts.lives,
+            backend=self.backend.name,
+            bites_by_pair={
+                fault: pairs for fault, pairs in self.backend.bites().items() if fault in bites
+            },
+            resync=None if healed is None else resync_of(evidence, healed, self._zero),
+            notes=self._notes(),
+            is_cut_short=ending.is_cut_short,
+            late=ending.late,
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        rules = sorted(self.nemesis.in_members)
+        return (f"done inside the members: {', '.join(rules)}",) if rules else ()
+
+
+def _has_backlog(evidence: Evidence, since: float) -> bool:
+    """Whether a member that lived to the end still held messages that it had not sent."""
+    return any(
+        event.kind == GAUGE
+        and event.stream == OUTBOX_BYTES
+        and event.time >= since
+        and event.lo > 0
+        and member.ended == inf
+        for member, event in evidence.gauges
+    )
+
+
+def check_backend(scenario: Scenario, backend: Backend, needs: frozenset[str]) -> None:
+    """Refuse a scenario for which a backend has not what it takes."""
+    there = backend.probe()
+    for need in sorted(needs):
+        why = there.get(need, "this version does not have it")
+        if why is not None:
+            raise Unsupported(f"{scenario.name} needs {need}, and {backend.name} has not: {why}")

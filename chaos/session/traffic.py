@@ -1,0 +1,165 @@
+"""The loads of a run: who sends what, told to members by their control endpoints.
+
+A member sends by itself once it is told. One that is started anew is told the rest: what no earlier
+incarnation of it had sent, and at once what should have been sent by now, as if it had waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from chaos.backends.base import MemberError
+from chaos.faults import Names
+from chaos.language.scenario import Scenario
+from chaos.language.shapes import Plain
+from chaos.language.units import RATE, SIZE
+from chaos.language.workload import Load
+from chaos.session.roster import Roster
+
+ON_TIME_SECONDS: Final = 0.25
+"""So late a load may begin without having to make up for it."""
+
+Lane = tuple[str, str | None]
+"""Who sends to whom; None is the group."""
+
+
+class Traffic:
+    """All loads of a scenario. Times are seconds from its start."""
+
+    def __init__(self, scenario: Scenario, roster: Roster, now: Callable[[], float]) -> None:
+        self._loads = scenario.workload
+        self._late = frozenset(scenario.cluster.late)
+        self._roster = roster
+        self._now = now
+        self._begun: list[Load] = []
+        self._told: set[tuple[int, str]] = set()
+        """Which of the begun loads the present incarnation of a source was told of."""
+        self._taken: dict[Lane, int] = {}
+        """What incarnations that are gone had sent, over all loads."""
+        self._coming: frozenset[str] = frozenset()
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Members that steps will still start."""
+        self._coming = frozenset(names)
+
+    def begin(self, load: Load) -> None:
+        """A load begins: everyone who is there sends."""
+        self._begun.append(load)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Whoever is there, and was not told of all that began, is told now."""
+        roster = self._roster
+        begun = range(len(self._begun))
+        for name in roster.answering():
+            if name in roster.joining or name in roster.leaving:
+                continue
+            if any(
+                name in self._begun[one].sources and (one, name) not in self._told for one in begun
+            ):
+                self._go_on(name)
+
+    def note_end(self, name: str) -> None:
+        """A member is about to end: keep what it has sent."""
+        if name not in self._roster.paused:
+            self._note_sent(name)
+        self._told = {told for told in self._told if told[1] != name}
+
+    def _go_on(self, name: str) -> None:
+        """Tell a member what is left for it of all loads that began."""
+        taken = {lane: number for lane, number in self._taken.items() if lane[0] == name}
+        for number, load in enumerate(self._begun):
+            if name not in load.sources:
+                continue
+            left: dict[str | None, int] = {}
+            for dest in self._dests(load, name):
+                had = min(load.count, taken.get((name, dest), 0))
+                taken[name, dest] = taken.get((name, dest), 0) - had
+                left[dest] = load.count - had
+            if (number, name) not in self._told:
+                self._tell(name, number, left)
+
+    def is_over(self) -> bool:
+        """Whether everyone who is there has sent all that it is to send."""
+        if len(self._begun) < len(self._loads):
+            return False
+        sources = {name for load in self._loads for name in load.sources}
+        for name in sources & set(self._roster.living()):
+            if name in self._roster.leaving:
+                continue
+            state = None if name in self._roster.joining else self._roster.state(name)
+            if state is None or state["workload"]["running"]:
+                return False
+        return True
+
+    def stop(self) -> None:
+        """Have nobody send any more."""
+        for name in self._roster.answering():
+            if name not in self._roster.joining:
+                self._roster.ask(name, "POST", "/workload/stop", {})
+
+    # -- What members are told -------------------------------------------------------------------
+
+    def _dests(self, load: Load, source: str) -> tuple[str | None, ...]:
+        """Whom a source sends to: nobody waits for those that never come."""
+        if load.do == "multicast":
+            return (None,)
+        roster = self._roster
+        return tuple(
+            dest
+            for dest in load.dests
+            if (dest != source or not load.excludes_self)
+            and (dest in self._coming or roster.is_alive(dest))
+        )
+
+    def _tell(self, name: str, number: int, left: dict[str | None, int]) -> None:
+        """Have a member send so much to each; what is due since the load began goes first."""
+        load = self._begun[number]
+        self._told.add((number, name))
+        # A tick late is on time.
+        due = int((self._now() - load.start - ON_TIME_SECONDS) * load.rate)
+        loads: list[dict[str, Plain]] = []
+        for count in sorted(set(left.values())):
+            dests = tuple(dest for dest, wanted in left.items() if wanted == count and dest)
+            late = min(count, max(0, due - (load.count - count)))
+            if late:
+                loads.append(load_words(load, name, dests, late, late))
+            if count > late:
+                loads.append(load_words(load, name, dests, count - late, load.burst))
+        if loads:
+            self._roster.ask(name, "POST", "/workload", loads)
+
+    def _note_sent(self, name: str) -> None:
+        if name in self._roster.joining or name not in self._roster.answering():
+            return
+        try:
+            streams: dict[str, Any] = self._roster.ask(name, "GET", "/workload")["streams"]
+        except MemberError:
+            # It ended by itself, a moment ago; what it sent will be sent again.
+            return
+        for short, number in streams.items():
+            dest = self._roster.names.get(int(short, 16)) if int(short, 16) else None
+            if dest is not None or not int(short, 16):
+                self._taken[name, dest] = self._taken.get((name, dest), 0) + int(number)
+
+
+def load_words(load: Load, source: str, dests: Names, count: int, burst: int) -> dict[str, Plain]:
+    """What `POST /workload` is told of one source; no dests: the group."""
+    low, high = map(SIZE.write, load.size)
+    words: dict[str, Plain] = {
+        "do": load.do,
+        "from": [source],
+        "count": count,
+        "rate": RATE.write(load.rate),
+        "size": low if low == high else f"{low}..{high}",
+    }
+    if load.do == "unicast":
+        words["to"] = list(dests)
+    if burst > 1:
+        words["burst"] = burst
+    if load.flags:
+        words["flags"] = list(load.flags)
+    if load.oob_every:
+        words["oob_every"] = load.oob_every
+    return words
