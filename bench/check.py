@@ -19,7 +19,7 @@ from chaos.oracles.evidence import Evidence
 from chaos.oracles.history import RIG
 from chaos.oracles.verdict import Verdict, judge
 from node.trace import PHASE, Tracer
-from node.trace_files import read_traces
+from node.trace.files import read_traces
 
 GUARANTEES: Final = ("G1", "G2", "G3", "G4")
 

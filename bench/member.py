@@ -22,10 +22,10 @@ from bench.payloads import LOAD, REPLY, REQUEST, make_pool, request
 from bench.percentiles import percentiles
 from node.channel import Channel, ChannelConfig
 from node.core.model import Address, Delivery, View
-from node.journal import JournalConfig
-from node.member import tune_collector
+from node.member.member import tune_collector
 from node.protocols.probes import DelayConfig
 from node.settings import StackSettings, load_settings
+from node.trace.journal import JournalConfig
 
 BURST: Final = 2048
 BURST_BYTES: Final = 768 << 10

@@ -21,7 +21,7 @@ from chaos.language.features import FEATURES
 from node import trace
 from node.core import wire
 from node.core.model import FLAG_NAMES, MESSAGE_FLAGS
-from node.trace_export import COLUMNS
+from node.trace.export import COLUMNS
 
 DOCS: Final = Path(__file__).parent
 VIEW_STREAMS: Final = {

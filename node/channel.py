@@ -22,10 +22,10 @@ from typing import Final, Self
 from node.core.errors import ClosedError, ConfigError, NodeError
 from node.core.model import Address, Delivery, Payload, View
 from node.core.wire import GROUP
-from node.journal import JournalConfig
 from node.outbox import MESSAGE_OVERHEAD
 from node.runtime import Runtime
 from node.settings import StackSettings, load_settings
+from node.trace.journal import JournalConfig
 
 HELD_BYTES: Final = 8 << 20
 """Bytes that wait for an application that iterates, before senders are made to wait."""

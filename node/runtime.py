@@ -19,12 +19,12 @@ from xxhash import xxh3_64_intdigest
 
 from node.core.errors import ClosedError
 from node.core.model import Address, Delivery, View
-from node.journal import Journal, JournalConfig
 from node.outbox import LENGTH_COST
 from node.protocols.discovery import Discovery
 from node.settings import StackSettings
 from node.stack import Stack
 from node.trace import Tracer
+from node.trace.journal import Journal, JournalConfig
 from node.transport_settings import UdpConfig
 from node.transports.base import MAX_LEARNED, Transport
 from node.transports.hosts import HostBook

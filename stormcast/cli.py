@@ -46,15 +46,15 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "compare": ("run one scenario on several protocols", "chaos.commands.compare:compare"),
     "doctor": ("say what this host can do, and how it could do more", "chaos.commands.host:doctor"),
     "clean": ("remove what killed runs left behind", "chaos.commands.host:clean_up"),
-    "node": ("run one member of a group", "node.member_cli:node"),
+    "node": ("run one member of a group", "node.member.cli:node"),
     "agent": ("do to networks what is asked, for a lease", "chaos.agent.process:agent"),
-    "keep": ("run the member of a container, told over HTTP", "node.keeper_cli:keep"),
+    "keep": ("run the member of a container, told over HTTP", "node.keeper.cli:keep"),
     "serve": (
         "run the scenarios of a folder, and tell what came of them",
         "chaos.commands.serve:serve",
     ),
     "verify": ("judge the traces of runs on Spark", "stormcast.verify:verify"),
-    "trace": ("read the traces that members write", "node.cli:trace"),
+    "trace": ("read the traces that members write", "node.trace.cli:trace"),
     "report": ("write the HTML reports of runs again", "pipeline.report.cli:report"),
     "bench": ("measure members and their peers, the core, the simulator", "bench.cli:bench"),
 }

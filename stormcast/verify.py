@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from chaos.language.scenario import Scenario, ScenarioError, load_scenario
 from node.core.errors import NodeError
-from node.trace_export import ExportError, export
-from node.trace_files import Source, find_sources, member_names
+from node.trace.export import ExportError, export
+from node.trace.files import Source, find_sources, member_names
 from pipeline import cli, session
 from pipeline.questions import Budget, CannotError, Question, Told, VerifyError
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from chaos.agent.agent import Agent, LapsedError
 from chaos.drivers.base import Bites, DriverError
 from chaos.language.network_state import parse_state
-from node.control import Answer, RefusedError, Table, as_json, parse_body
+from node.control.server import Answer, RefusedError, Table, as_json, parse_body
 
 MAX_BODY: Final = 1 << 20
 """As many bytes as a state may have."""

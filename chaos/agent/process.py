@@ -20,7 +20,7 @@ from chaos.drivers.nfqueue import NfqueueDriver
 from chaos.drivers.nft import NftDriver
 from chaos.drivers.running import run_command
 from chaos.drivers.tc import TcDriver
-from node.control import Control
+from node.control.server import Control
 from node.core.errors import ConfigError, NodeError
 
 USAGE: Final = 2

@@ -11,7 +11,7 @@ from typing import Final
 
 from chaos.drivers.base import Site
 from chaos.language.yaml_nodes import Item, compose
-from node.control_settings import TOKEN_VARIABLE, ControlSettings, read_control
+from node.control.settings import TOKEN_VARIABLE, ControlSettings, read_control
 from node.core.errors import ConfigError, require
 
 _TABLE: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")

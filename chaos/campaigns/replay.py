@@ -19,9 +19,9 @@ from xxhash import xxh3_64_intdigest
 from chaos.faults.fate import FATES
 from chaos.language.scenario import Scenario, load_scenario
 from chaos.session.runner import Outcome, run_scenario, versions
-from node.cli import describe
 from node.core.errors import BadTrace, NodeError
 from node.trace import Event, read_blocks_untrusted
+from node.trace.cli import describe
 
 FILES: Final = ("scenario.yaml", "seed", "versions.json", "verdict.json")
 """What a run directory holds besides its traces."""

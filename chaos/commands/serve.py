@@ -31,7 +31,7 @@ from chaos.session.runner import (
     run_on,
     run_scenario,
 )
-from node.control_settings import ControlSettings, read_control
+from node.control.settings import ControlSettings, read_control
 from node.core.errors import ConfigError, NodeError, require
 from node.units import parse_duration
 

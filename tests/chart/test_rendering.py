@@ -10,7 +10,7 @@ import yaml
 
 from chaos.agent.settings import read_agent
 from chaos.language.scenario import load_scenario
-from node.member_settings import load_member
+from node.member.settings import load_member
 from tests.helpers.chart import (
     CHART,
     ROOT,

@@ -535,7 +535,9 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     assert len(said.json["museum"]) == len(EXHIBITS)
 
     group = parse_scenario(HEALTHY.replace("members: 2", "members: 2, stack: tcp"))
-    monkeypatch.setattr("chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY), group])
+    monkeypatch.setattr(
+        "chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY), group]
+    )
     said = shell(*IN_SIM, "--out", "kept", "--workers", 2)
     assert said.code == 0
     words = [line.split() for line in said.out.splitlines()]

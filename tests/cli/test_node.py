@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from node.member_options import OPTIONS, SHORTCUTS
+from node.member.options import OPTIONS, SHORTCUTS
 from stormcast.cli import Exit
 from tests.helpers.shell import Said, Shell
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from xxhash import xxh3_64_intdigest as hash64
 
 from node import trace
-from node.journal import Journal, JournalConfig
 from node.trace import Event
-from node.trace_files import Source
+from node.trace.files import Source
+from node.trace.journal import Journal, JournalConfig
 
 SHORT = 0x5C0FFEE5
 WALL_NS = 1_700_000_000_000_000_000

@@ -21,7 +21,7 @@ from chaos.backends.netns.names import start_of
 from chaos.backends.netns.process import environment, until
 from chaos.language.features import FEATURES
 from chaos.language.network_state import NetworkState
-from node.control_settings import TOKEN_VARIABLE
+from node.control.settings import TOKEN_VARIABLE
 from tests.integration.wire_pair import END, GROUP, Pair, drained, frames
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

@@ -23,7 +23,7 @@ from xxhash import xxh3_64_intdigest
 from chaos.backends.netns.control import ControlError, ask
 from chaos.backends.netns.process import Process, environment, until
 from node.trace import STOP, read_blocks_untrusted
-from node.trace_files import read_traces
+from node.trace.files import read_traces
 
 pytestmark = pytest.mark.slow
 

@@ -14,11 +14,11 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from chaos.backends.netns.control import ControlError
-from node.control_sockets import listen_unix
+from node.control.sockets import listen_unix
 from node.core.errors import ConfigError
-from node.metrics import BY_STAT, PREFIXES
+from node.member.metrics import BY_STAT, PREFIXES
 from node.trace import STOP, SUSPECT, Event, read_blocks_untrusted
-from node.trace_files import read_traces
+from node.trace.files import read_traces
 from tests.helpers.processes import Members
 
 TOKEN = "0123456789abcdef"  # noqa: S105 of a test

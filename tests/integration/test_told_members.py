@@ -21,7 +21,7 @@ from node.trace import (
     Event,
     read_blocks_untrusted,
 )
-from node.trace_files import read_traces
+from node.trace.files import read_traces
 from tests.helpers.processes import Members
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow
 from pyarrow import parquet
 
-from node.trace_export import export
-from node.trace_files import find_sources, member_names
+from node.trace.export import export
+from node.trace.files import find_sources, member_names
 
 
 def write_run(blocks: Mapping[str, bytes], directory: Path) -> Path:

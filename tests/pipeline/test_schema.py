@@ -12,8 +12,8 @@ from pyarrow import parquet
 from chaos.oracles import evidence, groups, history
 from node import trace
 from node.core import model, wire
-from node.trace_export import COLUMNS as WRITTEN
-from node.trace_export import SCHEMA_VERSION as WRITTEN_VERSION
+from node.trace.export import COLUMNS as WRITTEN
+from node.trace.export import SCHEMA_VERSION as WRITTEN_VERSION
 from pipeline import words
 from pipeline.load import find
 from pipeline.questions import VerifyError

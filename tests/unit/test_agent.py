@@ -17,7 +17,7 @@ from chaos.agent.places import located
 from chaos.agent.settings import load_agent, read_agent
 from chaos.drivers.base import Bites, DriverError, Site
 from chaos.language.network_state import NetworkState
-from node.control import Answer, RefusedError
+from node.control.server import Answer, RefusedError
 from node.core.errors import NodeError
 
 NAMES = ("n0", "n1")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from node.control import (
+from node.control.server import (
     MAX_BODY,
     MAX_CONNECTIONS,
     MAX_HEADER,
@@ -21,7 +21,7 @@ from node.control import (
     parse_body,
     parse_mapping,
 )
-from node.control_settings import ControlSettings
+from node.control.settings import ControlSettings
 from node.core.errors import ConfigError
 
 TOKEN = "0123456789abcdef"  # noqa: S105 of a test

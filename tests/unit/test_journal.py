@@ -14,9 +14,9 @@ from xxhash import xxh3_64_intdigest as hash64
 
 from node import trace
 from node.core.errors import ClosedError, ConfigError
-from node.journal import Journal, JournalConfig
 from node.trace import RECORD, pack_block, pack_text, read_blocks_untrusted
-from node.trace_files import Source
+from node.trace.files import Source
+from node.trace.journal import Journal, JournalConfig
 from tests.helpers.journals import SEGMENT, Member, files, find, size_on_disk
 
 

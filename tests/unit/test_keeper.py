@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from node.control_settings import ControlSettings
-from node.keeper import Keeper, KeeperSettings
-from node.keeper_endpoints import endpoints
-from node.tar_stream import CHUNK, tar_of
+from node.control.settings import ControlSettings
+from node.keeper.endpoints import endpoints
+from node.keeper.keeper import Keeper, KeeperSettings
+from node.keeper.tar_stream import CHUNK, tar_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from node.core.model import Address, View, ViewId
-from node.metrics import ALL, BY_STAT, COUNTER, FIGURES, MAX_PEERS, Metrics
+from node.member.metrics import ALL, BY_STAT, COUNTER, FIGURES, MAX_PEERS, Metrics
 from tests.helpers.channel import address
 
 ROOT = Path(__file__).parents[2]
@@ -141,7 +141,8 @@ def test_no_name_is_used_twice() -> None:
 def test_the_library_is_not_loaded_before_it_is_needed() -> None:
     """What a member imports until somebody scrapes it: memory that most members can spare."""
     code = (
-        "import sys, node.member, node.member_cli, node.control, node.member_endpoints\n"
+        "import sys, node.member.member, node.member.cli, node.member.endpoints\n"
+        "import node.control.server\n"
         "print([name for name in sys.modules if name.split('.')[0] in ('prometheus_client',"
         " 'uvloop', 'pyarrow', 'chaos')])"
     )

@@ -12,9 +12,9 @@ from chaos.oracles.evidence import Evidence
 from chaos.oracles.verdict import Verdict, judge
 from node import trace
 from node.core.errors import BadTrace
-from node.journal import Journal, JournalConfig
 from node.trace import read_blocks_untrusted
-from node.trace_files import Source, find_sources, journal_segments, member_names, read_traces
+from node.trace.files import Source, find_sources, journal_segments, member_names, read_traces
+from node.trace.journal import Journal, JournalConfig
 from tests.helpers.journals import SEGMENT, SHORT, Member, find
 from tests.oracles.story import Story
 

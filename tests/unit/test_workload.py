@@ -14,9 +14,9 @@ from chaos.language.scenario import parse_scenario
 from chaos.language.workload import Load as ScenarioLoad
 from node.core.errors import ConfigError
 from node.core.model import DONT_BUNDLE, NO_FC, OOB
-from node.loads import FLAGS, Load, duration_text, plain, read_load, read_loads, write_load
+from node.member.loads import FLAGS, Load, duration_text, plain, read_load, read_loads, write_load
+from node.member.workload import CATCH_UP, CHUNK_MESSAGES, MAX_LOADS, Driver, Receiver
 from node.payloads import stream_of
-from node.workload import CATCH_UP, CHUNK_MESSAGES, MAX_LOADS, Driver, Receiver
 from tests.helpers.channel import FakeChannel, address, delivery
 
 SEED = 7

@@ -11,7 +11,7 @@ from chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_a
 from chaos.backends.base import BackendError, MemberError
 from chaos.backends.kubernetes.api import Api, Reply, UnreachableError
 from chaos.backends.kubernetes.release import Pod
-from node.trace_files import read_traces
+from node.trace.files import read_traces
 
 KEEPER: Final = "keeper"
 AGENT: Final = "agent"

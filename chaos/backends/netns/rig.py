@@ -37,7 +37,7 @@ from chaos.language.network_state import NetworkState
 from node import trace
 from node.core.errors import NodeError
 from node.trace import Tracer
-from node.trace_files import read_traces
+from node.trace.files import read_traces
 
 RIG: Final = 0
 """The short id under which the rig itself writes events."""

@@ -28,7 +28,7 @@ from chaos.language.features import FEATURES
 from chaos.language.network_state import NetworkState
 from chaos.language.scenario import Scenario
 from node.core.errors import NodeError
-from node.member_settings import MemberSettings, load_member
+from node.member.settings import MemberSettings, load_member
 
 POLL_SECONDS: Final = 0.02
 """How often it is looked whether what is waited for has come."""

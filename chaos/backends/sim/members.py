@@ -1,7 +1,7 @@
 """Simulated members that are told what to do, as processes are: each with the workload and the
 control endpoint of a real one.
 
-What a member answers comes from the product's own table (node/member_endpoints.py): here is only
+What a member answers comes from the product's own table (node/member/endpoints.py): here is only
 what that table stands on where a process has a channel, a runtime and a socket.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from chaos.backends.sim.world import World
-from node.control import Answer, RefusedError
+from node.control.server import Answer, RefusedError
 from node.core.errors import ClosedError, ConfigError, require
 from node.core.model import Address
-from node.member_endpoints import endpoints
-from node.workload import TICK, WAIT_FOR_VIEW, Driver, Receiver
+from node.member.endpoints import endpoints
+from node.member.workload import TICK, WAIT_FOR_VIEW, Driver, Receiver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from chaos.backends.sim.engine import Engine, Host
     from chaos.language.scenario import Scenario
     from node.core.model import Delivery, View
-    from node.loads import Load
-    from node.member import Member
-    from node.member_settings import MemberSettings
+    from node.member.loads import Load
+    from node.member.member import Member
+    from node.member.settings import MemberSettings
     from node.stack import Stack
 
 NOT_THERE: Final = 404

@@ -13,14 +13,14 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from node.control_settings import TOKEN_VARIABLE
+from node.control.settings import TOKEN_VARIABLE
 from node.core.errors import ConfigError, require
-from node.journal import JournalConfig
-from node.loads import read_loads
+from node.member.loads import read_loads
+from node.member.workload import VERIFY
 from node.settings import GENERATIONS, StackSettings
 from node.stack_rules import CONFIGS, DISCOVERIES, suggestion
+from node.trace.journal import JournalConfig
 from node.units import parse_duration, parse_size
-from node.workload import VERIFY
 
 PREFIX: Final = "STORMCAST_"
 SET_PREFIX: Final = "STORMCAST_SET_"

@@ -38,7 +38,7 @@ from node.trace import (
     WHOLE,
     Block,
 )
-from node.trace_files import Source
+from node.trace.files import Source
 
 SCHEMA_VERSION: Final = 1
 ROW_GROUP: Final = 1 << 16

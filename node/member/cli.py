@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from node.control_settings import TOKEN_VARIABLE
+from node.control.settings import TOKEN_VARIABLE
 from node.core.errors import ConfigError, NodeError
-from node.member_options import OPTIONS, SHORTCUTS
-from node.member_settings import load_member
+from node.member.options import OPTIONS, SHORTCUTS
+from node.member.settings import load_member
 from node.stack_rules import suggestion
 
 USAGE: Final = 2
@@ -80,7 +80,7 @@ def node(argv: Sequence[str]) -> int:
     except NodeError as error:
         return _refuse(error)
     # Only now: whoever just looks at the settings does not wait for sockets to be imported.
-    from node.member import run_member  # noqa: PLC0415
+    from node.member.member import run_member  # noqa: PLC0415
 
     try:
         return run_member(effective.settings)

@@ -12,10 +12,10 @@ from pathlib import Path
 from time import sleep
 from typing import Final
 
-from node.trace_export import ExportError, export
-from node.trace_files import Source, find_sources, member_names
-from node.trace_tail import Tail
-from node.trace_words import Figures, Told, describe, tell
+from node.trace.export import ExportError, export
+from node.trace.files import Source, find_sources, member_names
+from node.trace.tail import Tail
+from node.trace.words import Figures, Told, describe, tell
 
 __all__ = ["describe", "trace"]
 

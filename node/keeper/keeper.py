@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from node.control_settings import TOKEN_VARIABLE, ControlSettings
+from node.control.settings import TOKEN_VARIABLE, ControlSettings
 from node.core.errors import ConfigError, NodeError
 
 CONTROL: Final = "control.sock"

@@ -11,9 +11,17 @@ from typing import Any, Final
 
 import h11
 
-from node.control import Answer, Pass, RefusedError, Table, as_json, parse_body, parse_mapping
-from node.keeper import CONTROL, INCARNATIONS, BusyError, Keeper
-from node.tar_stream import tar_of
+from node.control.server import (
+    Answer,
+    Pass,
+    RefusedError,
+    Table,
+    as_json,
+    parse_body,
+    parse_mapping,
+)
+from node.keeper.keeper import CONTROL, INCARNATIONS, BusyError, Keeper
+from node.keeper.tar_stream import tar_of
 
 MEMBER: Final = "/member/"
 LEASE_SECONDS: Final = 3.0

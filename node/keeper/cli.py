@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
-from node.control import Control
-from node.control_settings import TOKEN_VARIABLE, read_control, read_token
+from node.control.server import Control
+from node.control.settings import TOKEN_VARIABLE, read_control, read_token
 from node.core.errors import ConfigError, NodeError, require
-from node.keeper import Keeper, KeeperSettings
-from node.keeper_endpoints import endpoints, passes
+from node.keeper.endpoints import endpoints, passes
+from node.keeper.keeper import Keeper, KeeperSettings
 from node.units import parse_duration
 
 USAGE: Final = 2

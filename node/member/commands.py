@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from node.control import Answer, RefusedError, as_json, parse_mapping
+from node.control.server import Answer, RefusedError, as_json, parse_mapping
 from node.core.model import Address, View, ViewId
 
 if TYPE_CHECKING:
-    from node.member import Member
+    from node.member.member import Member
     from node.runtime import Runtime
 
 NOT_RUNNING: Final = 409

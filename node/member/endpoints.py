@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from node import member_commands as commands
-from node.control import Answer, Handler, RefusedError, Table, as_json, parse_body, parse_mapping
+from node.control.server import (
+    Answer,
+    Handler,
+    RefusedError,
+    Table,
+    as_json,
+    parse_body,
+    parse_mapping,
+)
 from node.core.errors import NodeError
 from node.core.model import Address
-from node.loads import read_loads
-from node.member import Member
-from node.member_commands import NOT_RUNNING, running
+from node.member import commands
+from node.member.commands import NOT_RUNNING, running
+from node.member.loads import read_loads
+from node.member.member import Member
 
 if TYPE_CHECKING:
-    from node.metrics import Metrics, Subject
+    from node.member.metrics import Metrics, Subject
 
 NOT_READY: Final = 503
 ACCEPTED: Final = 202
@@ -106,7 +114,7 @@ def metrics_handler(subject: Subject) -> Handler:
     def answer(_body: bytes) -> Answer:
         if not made:
             # Only now: its library costs memory that a member which nobody scrapes can spare.
-            from node.metrics import Metrics  # noqa: PLC0415
+            from node.member.metrics import Metrics  # noqa: PLC0415
 
             made.append(Metrics(subject))
         return Answer(made[0].text(), content_type=made[0].content_type)

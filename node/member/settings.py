@@ -15,11 +15,10 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from node.control_settings import TOKEN_VARIABLE, ControlSettings, read_control, read_token
+from node.control.settings import TOKEN_VARIABLE, ControlSettings, read_control, read_token
 from node.core.errors import require
-from node.journal import JournalConfig
-from node.loads import Load, duration_text, write_load
-from node.member_options import (
+from node.member.loads import Load, duration_text, write_load
+from node.member.options import (
     CONFIG_VARIABLE,
     DEFAULT,
     DURATION,
@@ -32,6 +31,7 @@ from node.member_options import (
 from node.protocols.probes import PROBES
 from node.settings import GENERATIONS, StackSettings, list_layers, load_settings, read_layers
 from node.stack_rules import CONFIGS, DISCOVERIES, RELIABLE_UNICAST, suggestion
+from node.trace.journal import JournalConfig
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 
 import h11
 
-from node.control_settings import ControlSettings
-from node.control_sockets import inode_of, listen_tcp, listen_unix, remove_socket
+from node.control.settings import ControlSettings
+from node.control.sockets import inode_of, listen_tcp, listen_unix, remove_socket
 from node.core.errors import NodeError
 
 MAX_HEADER: Final = 8 << 10

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from node.core.errors import ClosedError, NodeError, require
 from node.core.model import OOB, Address, Delivery, View
-from node.loads import MAX_LOADS, MOST, Load, write_load
+from node.member.loads import MAX_LOADS, MOST, Load, write_load
 from node.payloads import PROVABLE_BYTES, Stream, stream_of
 
 TICK: Final = 0.001

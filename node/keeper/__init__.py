@@ -1,0 +1,1 @@
+"""The process `stormcast keep`: the parent of a member in a container, told over HTTP."""

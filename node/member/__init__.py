@@ -1,0 +1,1 @@
+"""The process `stormcast node`: a member with settings, metrics and a workload."""
