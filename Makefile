@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-spark test-live test-long test-netem test-kubernetes sim museum chaos-test image manifests bench fuzz clean
+.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim museum chaos-test image manifests bench fuzz clean
 
 help: ## List the targets (ARGS="..." is passed on to the tool)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,9 +54,8 @@ test-long: setup ## More of the same, on more stacks: what `make test` leaves ou
 	$(BIN)/pytest tests -m long $(ARGS)
 
 # The whole machine is emulated, so these tests see a kernel that the host need not have.
-test-netem: setup ## Test delays by the kernel, on one that has netem (root, qemu-system-x86)
-	tests/guest/boot $(BIN)/pytest -p no:cacheprovider -rs tests/integration/test_netem.py $(ARGS) || \
-		[ $$? -eq 3 ] # it cannot be had here, and said why
+test-guest: setup ## Test netem and nftables' queue, on a kernel that has them (root, qemu-system-x86)
+	tests/guest/boot tests/guest/suite $(ARGS) || [ $$? -eq 3 ] # it cannot be had here, and said why
 
 IN_CLUSTER := STORMCAST_KUBERNETES=$${STORMCAST_KUBERNETES:-1} $(BIN)/pytest
 

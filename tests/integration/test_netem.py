@@ -1,6 +1,6 @@
 """Delays by the kernel itself, where it has netem: the queues of tc, and the marks that lead there.
 
-Many kernels have none; `make test-netem` runs this in a guest whose kernel has.
+Many kernels have none; `make test-guest` runs this in a guest whose kernel has.
 """
 
 from __future__ import annotations
