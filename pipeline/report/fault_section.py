@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.report import quantities, sayings, timelines
+from pipeline.report import heatmap, quantities, sayings, timelines
 from pipeline.report.markup import Markup, tag
-from pipeline.report.model import FaultWindow, Metrics, PairTime, Phase, Resync
+from pipeline.report.model import FaultWindow, Metrics, PairTime, Phase, Resync, natural
 from pipeline.report.page import figure, section, table
 from pipeline.report.plot import WIDTHS
+from pipeline.report.run_files import Kept
 
 ROWS: Final = 10
 """Faults in the table; those after them are a click away."""
+MAPS: Final = 6
+"""Faults that have a map of whom they struck: those that did so most."""
 
 
 def fault_section(metrics: Metrics) -> list[Markup]:
@@ -35,6 +38,40 @@ def fault_section(metrics: Metrics) -> list[Markup]:
             id_="faults",
         )
     ]  # fmt: skip
+
+
+def struck_section(kept: Kept) -> list[Markup]:
+    """Whom faults struck, where that was counted."""
+    struck = kept.by_the_run.struck
+    if not struck:
+        return []
+    names = {name for pairs in struck.values() for pair in pairs for name in pair}
+    members = kept.metrics.names if kept.metrics else sorted(names, key=natural)
+    total = {fault: sum(pairs.values()) for fault, pairs in struck.items()}
+    most = sorted(struck, key=lambda fault: -total[fault])[:MAPS]
+    left_out = len(struck) - len(most)
+    maps = [
+        figure(
+            heatmap.struck_map(members, fault, struck[fault]),
+            caption=f"{fault}, {quantities.counted(total[fault], 'time')}",
+        )
+        for fault in struck
+        if fault in most
+    ]
+    return [
+        section(
+            "Whom the faults struck",
+            "Frames or packets on which each fault had an effect: senders down, receivers across. "
+            "A pair without a number was not struck.",
+            tag("div", *maps, class_="maps"),
+            tag(
+                "p", f"and {quantities.counted(left_out, 'fault')} that struck less", class_="quiet"
+            )
+            if left_out
+            else None,
+            id_="struck",
+        )
+    ]
 
 
 def _more_faults(rows: list[Markup]) -> Markup | None:

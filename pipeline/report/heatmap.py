@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pipeline.report import quantities
@@ -39,7 +39,7 @@ def delivered_map(metrics: Metrics) -> Markup:
         )
         for pair, value in sums.items()
     }
-    return _map(metrics, "Messages delivered, by sender and receiver", cells)
+    return _map(metrics.names, "Messages delivered, by sender and receiver", cells)
 
 
 def repaired_map(metrics: Metrics) -> Markup | None:
@@ -61,7 +61,21 @@ def repaired_map(metrics: Metrics) -> Markup | None:
         )
         for pair, part in shares.items()
     }
-    return _map(metrics, "Share of messages said again, by sender and receiver", cells)
+    return _map(metrics.names, "Share of messages said again, by sender and receiver", cells)
+
+
+def struck_map(members: Sequence[str], fault: str, struck: Mapping[tuple[str, str], int]) -> Markup:
+    """How often a fault had an effect on what one sent to another."""
+    most = max(struck.values(), default=0) or 1
+    cells = {
+        pair: Cell(
+            value / most,
+            _brief(value),
+            f"{pair[0]} → {pair[1]}: {fault} struck {quantities.counted(value, 'time')}",
+        )
+        for pair, value in struck.items()
+    }
+    return _map(members, f"How often {fault} struck, by sender and receiver", cells)
 
 
 def _by_pair(metrics: Metrics, value: Callable[[Pair], int]) -> Mapping[tuple[str, str], int]:
@@ -79,8 +93,8 @@ def _brief(value: int) -> str:
     return str(value)
 
 
-def _map(metrics: Metrics, about: str, cells: Mapping[tuple[str, str], Cell]) -> Markup:
-    names = metrics.names[:MOST]
+def _map(members: Sequence[str], about: str, cells: Mapping[tuple[str, str], Cell]) -> Markup:
+    names = members[:MOST]
     side = min(46.0, (_SIDE - _ROOM) / max(1, len(names)))
     step = max(1, round(14 / side))
     parts: list[Markup] = []

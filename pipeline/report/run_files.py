@@ -49,6 +49,17 @@ class Finding:
     """Said by the run itself when it ended, and only repeated by Spark."""
 
 
+@dataclass(frozen=True, slots=True)
+class Return:
+    """How long it took after the last heal until all was well, as the run itself saw it."""
+
+    seconds: float
+    after: float
+    """When that heal was, in seconds of the run."""
+    first_delivery: float | None
+    one_view: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """A verdict.json: what `stormcast run --json` and `stormcast verify --json` say."""
@@ -65,6 +76,9 @@ class Verdict:
     events: int | None = None
     seconds: float | None = None
     bites: Mapping[str, int] = field(default_factory=dict)
+    struck: Mapping[str, Mapping[tuple[str, str], int]] = field(default_factory=dict)
+    """The same by sender and receiver, as far as it can be told of a pair."""
+    return_to_health: Return | None = None
     reason: str = ""
     """Why it is unsupported."""
     notes: tuple[str, ...] = ()
@@ -100,6 +114,11 @@ class Kept:
     cluster: Mapping[str, Any] = field(default_factory=dict)
     """What the scenario says of stack, protocol and clock."""
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def by_the_run(self) -> Verdict:
+        """What the run itself said when it ended: it alone counted what faults did to whom."""
+        return self.second or self.verdict
 
     @property
     def is_group(self) -> bool:
@@ -191,10 +210,31 @@ def _verdict(path: Path) -> Verdict | None:
             for fault, value in _mapping(said.get("faults")).items()
             if isinstance(value, int)
         },
+        struck=_struck(said.get("faults_by_pair")),
+        return_to_health=_return(said.get("resync")),
         reason=str(said.get("reason") or ""),
         notes=_texts(said.get("notes")),
         not_judged=_texts(said.get("not_judged")),
     )
+
+
+def _struck(value: object) -> Mapping[str, Mapping[tuple[str, str], int]]:
+    found: dict[str, dict[tuple[str, str], int]] = {}
+    for fault, pairs in _mapping(value).items():
+        for pair, count in _mapping(pairs).items():
+            sender, _space, receiver = str(pair).partition(" ")
+            if receiver and isinstance(count, int):
+                found.setdefault(str(fault), {})[sender, receiver] = count
+    return found
+
+
+def _return(value: object) -> Return | None:
+    said = _mapping(value)
+    seconds, after = _number(said.get("seconds")), _number(said.get("after"))
+    if seconds is None or after is None:
+        return None
+    first, view = _number(said.get("first_delivery")), _number(said.get("one_view"))
+    return Return(seconds, after, first, view)
 
 
 def _metrics(path: Path) -> tuple[Metrics | None, str]:

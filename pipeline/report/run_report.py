@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pipeline.report import heatmap, quantities, sayings, timelines
-from pipeline.report.fault_section import fault_section
+from pipeline.report.fault_section import fault_section, struck_section
 from pipeline.report.markup import Markup, join, tag
 from pipeline.report.model import Metrics
 from pipeline.report.page import chip, figure, headline, page, section, tone, word
@@ -28,8 +28,14 @@ def run_report(kept: Kept) -> str:
     if metrics is None:
         parts.append(section("What happened", None, tag("p", kept.no_metrics, class_="quiet"),
                              id_="none"))  # fmt: skip
+        parts += struck_section(kept)
     else:
-        parts += [*fault_section(metrics), *_timelines(metrics), *_pairs(metrics)]
+        parts += [
+            *fault_section(metrics),
+            *struck_section(kept),
+            *_timelines(metrics),
+            *_pairs(metrics),
+        ]
     parts.append(_facts(kept))
     title = f"{word(kept.verdict.verdict)}: {kept.verdict.scenario}"
     data = tooltips(metrics) if metrics is not None else None

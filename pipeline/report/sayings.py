@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from pipeline.report import quantities
-from pipeline.report.model import FaultWindow, Metrics
-from pipeline.report.run_files import HOLDS, RUN, UNSUPPORTED, VIOLATED, Finding, Kept, Verdict
+from pipeline.report.model import FaultWindow
+from pipeline.report.run_files import (
+    HOLDS,
+    RUN,
+    UNSUPPORTED,
+    VIOLATED,
+    Finding,
+    Kept,
+    Return,
+    Verdict,
+)
 
 GUARANTEES: Final = {
     "G1": ("No loss", "What was sent to a member that stays is delivered."),
@@ -81,7 +90,7 @@ def _by_faults(kept: Kept) -> str:
 
 def proofs(kept: Kept) -> list[Proof]:
     """What the verdict rests on, on both sides: that it was hard, and that it held."""
-    found = [_of_faults(kept), _of_checks(kept), _of_judges(kept), _of_return(kept.metrics)]
+    found = [_of_faults(kept), _of_checks(kept), _of_judges(kept), _of_return(kept)]
     return [proof for proof in found if proof is not None]
 
 
@@ -153,9 +162,10 @@ def disagreements(one: Verdict, other: Verdict) -> list[str]:
     return [name for name in both if one.guarantees[name] != other.guarantees[name]]
 
 
-def _of_return(metrics: Metrics | None) -> Proof | None:
+def _of_return(kept: Kept) -> Proof | None:
+    metrics = kept.metrics
     if metrics is None:
-        return None
+        return _of_own_return(kept.by_the_run.return_to_health)
     times = [
         (fault.resync.one_view, fault)
         for fault in metrics.faults
@@ -181,6 +191,22 @@ def _of_return(metrics: Metrics | None) -> Proof | None:
         "Back in step",
         f"{quantities.duration(seconds)} after the end of {fault.do} {fault.id} the last message "
         "that had waited was delivered.",
+    )
+
+
+def _of_own_return(found: Return | None) -> Proof | None:
+    if found is None:
+        return None
+    parts = []
+    if found.first_delivery is not None:
+        parts.append(f"first delivery after {quantities.duration(found.first_delivery)}")
+    if found.one_view:
+        parts.append(f"one view after {quantities.duration(found.one_view)}")
+    return Proof(
+        "Back in step",
+        f"{quantities.duration(found.seconds)} after the last heal, at "
+        f"{quantities.moment(found.after)}, all was well again"
+        f"{': ' if parts else ''}{_listed(parts)}.",
     )
 
 

@@ -254,6 +254,42 @@ def test_without_metrics_the_verdict_is_shown_and_the_way_to_them(tmp_path: Path
     assert not any(attributes.get("class") == "chart wide" for _name, attributes in page.tags)
 
 
+def test_whom_faults_struck_is_shown_by_pair_whoever_judged(tmp_path: Path) -> None:
+    """The run alone has counted it, and Spark's verdict says nothing of it."""
+    struck = {"f1": {"n0 n1": 40, "n1 n0": 2}, "f2": {}, HOSTILE: {f"{HOSTILE} n1": 9}}
+    run = a_run(tmp_path / "run", a_verdict(faults_by_pair=struck), some_metrics())
+    (run / "verify/verdict.json").write_text(json.dumps(a_verdict()))
+
+    page = Page(rendered(run))
+
+    assert "f1, 42 times" in page.text
+    assert "n0 → n1: f1 struck 40 times" in page.text
+    assert "f2, " not in page.text
+    assert not any(name == "img" for name, _attributes in page.tags)
+
+
+def test_of_many_faults_those_that_struck_most_have_a_map(tmp_path: Path) -> None:
+    struck = {f"f{number}": {"n0 n1": number} for number in range(1, 10)}
+    page = Page(rendered(a_run(tmp_path / "run", a_verdict(faults_by_pair=struck))))
+
+    assert "f4, 4 times" in page.text
+    assert "f3, 3 times" not in page.text
+    assert "and 3 faults that struck less" in page.text
+
+
+def test_the_runs_own_time_until_all_was_well_is_evidence(tmp_path: Path) -> None:
+    resync = {"after": 12.0, "seconds": 1.5, "first_delivery": 0.25, "one_view": None}
+    alone = Page(rendered(a_run(tmp_path / "alone", a_verdict(resync=resync))))
+    verified = Page(
+        rendered(a_run(tmp_path / "verified", a_verdict(resync=resync), some_metrics()))
+    )
+
+    said = "1.5 s after the last heal, at 12 s, all was well again: first delivery after 250 ms."
+    assert said in alone.text.replace("\u202f", " ")
+    # What was measured pair by pair says it better.
+    assert "after the last heal" not in verified.text
+
+
 def test_metrics_of_another_version_are_not_shown(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", metrics=replace(some_metrics(), schema=99))
 
