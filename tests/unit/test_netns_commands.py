@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -74,6 +75,21 @@ def test_two_hundred_and_fifty_six_members_have_addresses_of_their_own() -> None
     lines = [line for made in batches for line in made.stdin.splitlines() if "addr add" in line]
     assert len(set(lines)) == 512
     assert all(" 198.18." in line or " 198.19." in line or " fd00:5c::" in line for line in lines)
+
+
+def test_every_member_knows_the_others_for_ever_and_nobody_else() -> None:
+    """The neighbours that a kernel finds out itself are counted over all namespaces, and few."""
+    batches = make_network(RUN, [f"n{number}" for number in range(256)])[2:]
+    own = [
+        re.findall(r"link set eth0 addrgenmode none address (\S+)", one.stdin) for one in batches
+    ]
+    assert len({address for (address,) in own}) == 256
+    known = re.findall(r"neigh add (\S+) lladdr (\S+) dev eth0 nud permanent", batches[7].stdin)
+    assert [where for _address, where in known] == [
+        address for index, (address,) in enumerate(own) if index != 7 for _family in (4, 6)
+    ]
+    assert ("198.18.0.2", own[0][0]) in known
+    assert ("fd00:5c::101", own[255][0]) in known
 
 
 def test_what_is_gone_already_does_not_keep_the_rest_from_being_removed() -> None:

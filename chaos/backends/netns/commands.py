@@ -18,6 +18,7 @@ from chaos.backends.netns.names import (
     RunId,
     address4,
     address6,
+    link_address,
 )
 
 DEVICE: Final = "eth0"
@@ -51,7 +52,7 @@ def make_network(run: RunId, names: Sequence[str]) -> list[Command]:
     return [
         batch(f"netns add {space}" for space in spaces),
         batch(_bridge(run, names), bridge),
-        *(batch(_link(index), space) for index, space in enumerate(spaces[1:])),
+        *(batch(_link(index, len(names)), space) for index, space in enumerate(spaces[1:])),
     ]
 
 
@@ -72,15 +73,24 @@ def _bridge(run: RunId, names: Sequence[str]) -> list[str]:
     return [*lines, "link set br0 up"]
 
 
-def _link(index: int) -> list[str]:
+def _link(index: int, members: int) -> list[str]:
+    # A kernel remembers no more than some thousand neighbours, of all namespaces together, and
+    # drops what goes to any other. Those that it was told of for ever do not count.
+    neighbours = [
+        f"neigh add {address} lladdr {link_address(other)} dev {DEVICE} nud permanent"
+        for other in range(members)
+        if other != index
+        for address in (address4(other), address6(other))
+    ]
     return [
         "link set lo up",
         # No link-local address: whoever binds to an interface finds the one that we gave it.
-        f"link set {DEVICE} addrgenmode none",
+        f"link set {DEVICE} addrgenmode none address {link_address(index)}",
         f"addr add {address4(index)}/{PREFIX4} dev {DEVICE}",
         # Nobody else can have it: asking first would keep it from being used for two seconds.
         f"addr add {address6(index)}/{PREFIX6} dev {DEVICE} nodad",
         f"link set {DEVICE} up",
+        *neighbours,
     ]
 
 

@@ -97,3 +97,8 @@ def address4(index: int) -> str:
 def address6(index: int) -> str:
     """The IPv6 address of the member with this place."""
     return str(_FIRST6 + index)
+
+
+def link_address(index: int) -> str:
+    """The link layer's address of the member with this place: one that no maker of cards gives."""
+    return f"02:5c:00:00:{index >> 8:02x}:{index & 0xFF:02x}"
