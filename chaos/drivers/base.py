@@ -210,8 +210,15 @@ class SlowLink:
 
 def classes(state: NetworkState, source: str) -> tuple[SlowLink, ...]:
     """The slow links of one member: none for most."""
+    acting = [
+        (fault_id, fault)
+        for fault_id, fault in state.faults.items()
+        if driver_of(fault, netem=state.netem) == TC
+    ]
+    if not acting and state.base.bandwidth is None and not is_base_delayed_by(state, TC):
+        return ()
     others = [name for name in state.members if name != source]
-    links = [_link(state, source, dest) for dest in others]
+    links = [_link(state, acting, source, dest) for dest in others]
     found = [link for link in links if link.rate is not None or link.delayed_by]
     ways = {(link.rate is None, link.delay) for link in found}
     if len(ways) == 1 and len(found) == len(others):
@@ -220,11 +227,13 @@ def classes(state: NetworkState, source: str) -> tuple[SlowLink, ...]:
     return tuple(found)
 
 
-def _link(state: NetworkState, source: str, dest: str) -> SlowLink:
+def _link(
+    state: NetworkState, acting: Sequence[tuple[str, NetworkFault]], source: str, dest: str
+) -> SlowLink:
     limits: list[tuple[float, str]] = []
     delays: list[tuple[float, str]] = []
-    for fault_id, fault in state.faults.items():
-        if driver_of(fault, netem=state.netem) == TC and fault.strikes(source, dest):
+    for fault_id, fault in acting:
+        if fault.strikes(source, dest):
             match fault:
                 case faults.Bandwidth():
                     limits.append((fault.rate, fault_id))
