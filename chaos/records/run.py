@@ -104,5 +104,7 @@ class RunRecord:
     """What whoever reads the verdict must know of how the run was done."""
     is_cut_short: bool = False
     """Whether somebody ended it before its time."""
+    broke_off: str = ""
+    """Why it could not go on; what there is until then proves nothing."""
     late: float = 0.0
     """Seconds by which something was done later than the scenario says, at most."""

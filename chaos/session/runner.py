@@ -225,6 +225,9 @@ def _tidy(logs: Path) -> None:
 
 def judge_run(scenario: Scenario, run: RunRecord, min_bites: int | None = None) -> Judgement:
     """The oracles' findings, and what the run itself can say."""
+    if run.broke_off:
+        why = Finding(RUN, Verdict.UNKNOWN, f"it broke off: {run.broke_off}")
+        return Judgement(Verdict.UNKNOWN, (why,))
     evidence = Evidence.from_blocks(run.traces, xxh3_64_intdigest)
     # G8 is what the expectations say, and of a group that it is one at the end: no trace knows
     # what was hoped for.

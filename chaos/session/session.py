@@ -32,6 +32,7 @@ from chaos.session.plans import cluster_plan
 from chaos.session.roster import Roster
 from chaos.session.settling import Settling, quiet_seconds, regroup_seconds
 from chaos.session.traffic import Traffic
+from node.core.errors import NodeError
 from node.trace import GAUGE, OUTBOX_BYTES
 
 POLL_SECONDS: Final = 0.1
@@ -75,12 +76,15 @@ def play(
     run: str = "",
     tell: Tell | None = None,
 ) -> RunRecord:
-    """Run a scenario to its end. Unsupported before anything starts, BackendError if it breaks
-    off; Ctrl-C ends it early, with whatever there is."""
+    """Run a scenario to its end. Unsupported or BackendError before anything starts; Ctrl-C, or
+    trouble with the backend, ends it early, with whatever there is."""
     session = Session(scenario, seed, backend, folder, run=run, tell=tell)
     try:
         session.open()
-        return session.run()
+        try:
+            return session.run()
+        except NodeError as error:
+            return session.broken_off(error)
     finally:
         backend.close()
 
@@ -283,6 +287,29 @@ class Session:
         traces = dict(self.backend.collect())
         traces["rig"] = self.rig.blocks(self._wall_ns)
         return self._record(traces, bites, mismatches)
+
+    def broken_off(self, error: NodeError) -> RunRecord:
+        """What is left of a run that cannot go on: enough to see why, and no proof of anything."""
+        traces: dict[str, bytes] = {}
+        with suppress(NodeError, OSError):
+            traces |= self.backend.collect()
+        traces["rig"] = self.rig.blocks(self._wall_ns)
+        return RunRecord(
+            traces=traces,
+            events=0,
+            seconds=0.0,
+            sent=0,
+            delivered=0,
+            bites={},
+            kinds=dict(self.rig.kinds),
+            mismatches=[],
+            sent_by_pair={},
+            reached={},
+            complete=False,
+            stalled_for=0.0,
+            backend=self.backend.name,
+            broke_off=" ".join(str(error).split()),
+        )
 
     def _last_words(self) -> list[str]:
         """Have members write down how full everything is, and say whether they got what nobody

@@ -21,7 +21,7 @@ from chaos.language.scenario import Scenario, parse_scenario
 from chaos.oracles.verdict import Verdict
 from chaos.records.run import RunRecord
 from chaos.session.plans import cluster_plan, probe_in_member
-from chaos.session.runner import judge_run
+from chaos.session.runner import judge_run, run_on
 from chaos.session.session import play
 from node.trace import FAULT, PHASE, read_blocks_untrusted
 
@@ -338,6 +338,15 @@ def test_an_interrupted_run_heals_and_keeps_what_there_is(tmp_path: Path) -> Non
     assert backend.is_closed
 
 
+def assert_broken_off(scenario: Scenario, run: RunRecord, why: str) -> None:
+    """It proves nothing, says why, and keeps what members wrote until then."""
+    judgement = judge_run(scenario, run)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert [finding.detail for finding in judgement.findings] == [f"it broke off: {why}"]
+    assert {"rig", "n0-1"} <= set(run.traces)
+    assert not run.complete
+
+
 def test_a_member_that_ends_before_it_is_ready_ends_the_run(tmp_path: Path) -> None:
     class Dying(Noting):
         def start(self, name: str) -> None:
@@ -347,9 +356,11 @@ def test_a_member_that_ends_before_it_is_ready_ends_the_run(tmp_path: Path) -> N
 
     backend = Dying()
 
-    with pytest.raises(BackendError, match="n1 ended before it was ready"):
-        play_it(scenario_of(PAIR), tmp_path, backend)
+    scenario = scenario_of(PAIR)
 
+    run = play_it(scenario, tmp_path, backend)
+
+    assert_broken_off(scenario, run, "n1 ended before it was ready; its log says why")
     assert backend.is_closed
 
 
@@ -364,5 +375,38 @@ def test_a_member_that_does_not_answer_a_command_ends_the_run(tmp_path: Path) ->
         PAIR.replace("do: cut, from: n0, to: n1, for: 300ms", "do: forget, member: n1, peer: n0")
     )
 
-    with pytest.raises(BackendError, match="n1 does not answer"):
-        play_it(scenario, tmp_path, Deaf())
+    assert_broken_off(scenario, play_it(scenario, tmp_path, Deaf()), "n1 does not answer")
+
+
+def test_a_network_that_is_lost_in_the_middle_leaves_what_was_written(tmp_path: Path) -> None:
+    class Gone(Noting):
+        """What acts on the network dies, and so do the ways to ask for what there is."""
+
+        def apply(self, state: NetworkState) -> None:
+            if state.faults:
+                raise BackendError("the agent is gone\nwith its log")
+            super().apply(state)
+
+    scenario, out = scenario_of(PAIR), tmp_path / "run"
+
+    outcome = run_on(Gone(), scenario, 1, out=out)
+
+    assert_broken_off(scenario, outcome.run, "the agent is gone with its log")
+    assert {path.stem for path in (out / "trace").iterdir()} == {"rig", "n0-1", "n1-1"}
+    said = json.loads((out / "verdict.json").read_text())
+    assert (said["verdict"], said["complete"]) == ("unknown", False)
+
+
+def test_a_backend_that_cannot_be_had_leaves_an_earlier_run_as_it_is(tmp_path: Path) -> None:
+    class Closed(Noting):
+        def open(self, plan: ClusterPlan) -> None:
+            raise BackendError("no namespaces")
+
+    scenario = scenario_of(PAIR)
+    run_on(SimBackend(), scenario, 1, out=tmp_path)
+    before = (tmp_path / "verdict.json").read_text()
+
+    with pytest.raises(BackendError, match="no namespaces"):
+        run_on(Closed(), scenario, 1, out=tmp_path)
+
+    assert (tmp_path / "verdict.json").read_text() == before
