@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim museum chaos-test image manifests bench fuzz clean
+.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim museum chaos-test chaos-library image manifests bench fuzz clean
 
 help: ## List the targets (ARGS="..." is passed on to the tool)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ museum: setup ## Show each known flaw on the protocol that has it, and gone on i
 
 chaos-test: setup ## As root, break every protocol on real packets; else run all scenarios in the simulator
 	$(BIN)/stormcast chaos-test $(ARGS)
+
+chaos-library: setup ## As root, run every scenario of the library on real packets, for about an hour
+	$(BIN)/stormcast chaos-test --library --out runs/library $(ARGS)
 
 image: ## Build the images of members and of the chaos rig: make image TAG=1 ARGS="--network host"
 	docker build --build-arg BASE=$(BASE) -f docker/Dockerfile.node -t stormcast-node:$(TAG) $(ARGS) .

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -81,6 +82,11 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
         "--only", action="append", default=[], help="on netns, what has this in its name"
     )
     parser.add_argument(
+        "--library",
+        action="store_true",
+        help="on netns, every file of the library instead: about an hour",
+    )
+    parser.add_argument(
         "--out", type=Path, default=RUNS / "chaos-test", help="where the runs are kept"
     )
     parser.add_argument(
@@ -91,14 +97,15 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
     if args.backend not in (AUTO, SIM, "netns"):
         say(f"unsupported: backend {args.backend!r}: chaos-test has {AUTO}, {SIM}, netns")
         return UNSUPPORTED
-    if args.backend == SIM:
-        return _chaos_test_in_virtual_time(args)
-    why = _why_no_namespaces()
+    is_sim = args.backend == SIM
+    why = f"{SIM} has no real packets" if is_sim else _why_no_namespaces()
     if why is None:
         return _chaos_test_on_real_packets(args, judge_again)
-    if args.backend == "netns":
+    if args.backend == "netns" or args.library:
+        # The simulator runs the library anyway.
         return unsupported(Unsupported(why), as_json=args.json, seed=args.seed)
-    say(f"{why}: so the simulator runs instead of real packets")
+    if not is_sim:
+        say(f"{why}: so the simulator runs instead of real packets")
     return _chaos_test_in_virtual_time(args)
 
 
@@ -111,13 +118,21 @@ def _why_no_namespaces() -> str | None:
 
 def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgain | None) -> int:
     from chaos.backends.netns.backend import probe as probe_features  # noqa: PLC0415
-    from chaos.campaigns.live import LANES, live_runs, run_live, table_of  # noqa: PLC0415
+    from chaos.campaigns.live import (  # noqa: PLC0415
+        BUDGET_SECONDS,
+        LANES,
+        library_runs,
+        live_runs,
+        run_live,
+        table_of,
+    )
 
     say("backend netns: processes in network namespaces of their own, real packets")
     say_leftovers()
     began = time.monotonic()
     features = probe_features()
-    runs = [run for run in live_runs() if all(word in run.directory for word in args.only)]
+    known = library_runs() if args.library else live_runs()
+    runs = [run for run in known if all(word in run.directory for word in args.only)]
     if not runs:
         return refuse(ValueError(f"no run has {' and '.join(args.only)} in its name"))
     done: list[LiveResult] = []
@@ -130,7 +145,8 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
 
     try:
         lanes = args.workers or LANES
-        for result in run_live(runs, args.seed, args.out, features, lanes=lanes):
+        budget = inf if args.library else BUDGET_SECONDS
+        for result in run_live(runs, args.seed, args.out, features, lanes=lanes, budget=budget):
             done.append(result)
             told = progress if sys.stderr.isatty() else say
             told(
