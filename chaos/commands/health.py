@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from chaos.backends.base import Backend
 from chaos.commands.host_checks import NOT_TRIED, Check, all_checks
-from chaos.language.features import FEATURES
+from chaos.language.features import FEATURES, SPEED
 from chaos.session.runner import BACKENDS, Unsupported, make_backend
 from node.core.errors import NodeError
 
@@ -92,7 +92,8 @@ class Health:
     def _verdict(self) -> str:
         if not self.works:
             return f"the default backend, {self.default}, does not work here"
-        missing = [name for name, why in self.backends[self.default].items() if why is not None]
+        answers = self.backends[self.default]
+        missing = [name for name in answers if answers[name] is not None and name != SPEED]
         rest = f", without {', '.join(missing)}" if missing else ""
         return f"the default backend, {self.default}, works{rest}"
 

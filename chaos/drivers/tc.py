@@ -207,7 +207,10 @@ class TcDriver:
         try:
             await self._batch(site, class_lines(site.device, link, netem=True))
         except DriverError as error:
-            return f"{error} (try modprobe sch_netem; without it nfqueue does all delaying)"
+            # The program's own words for it speak of no module, and of much else.
+            known = "qdisc kind is unknown" in str(error)
+            why = "the kernel has no sch_netem: try modprobe sch_netem" if known else str(error)
+            return f"{why}; without it nfqueue does all delaying"
         return None
 
     async def apply(self, state: NetworkState, lease: float) -> None:

@@ -1,5 +1,5 @@
 """What a run may make use of, and which of it a scenario does: the words of the feature × backend
-matrix. No scenario asks for `netem`: a delay means the same without it, and is dearer."""
+matrix."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ FEATURES: Final[dict[str, str]] = {
     "commands": "have members forget or close connections, take views and settings, stall",
 }
 """Each with what it is."""
+SPEED: Final = "netem"
+"""What only makes a run cheaper: without it the same is done in another way."""
 
 _BY_FAULT: Final[dict[type, str]] = {
     faults.Partition: "partition",

@@ -73,6 +73,8 @@ def test_root_gets_namespaces_and_what_is_missing_there_decides() -> None:
     found = health(sim=ALL, netns=ALL | {"bandwidth": "no htb"})
     assert (found.default, found.works) == ("netns", True)
     assert found.report().endswith("the default backend, netns, works, without bandwidth")
+    slower = health(sim=ALL, netns=ALL | {"netem": "no netem"})
+    assert slower.report().endswith("the default backend, netns, works")
     broken = health(sim=ALL, netns=ALL | {"partition": "no nft"})
     assert not broken.works
     assert broken.report().endswith("the default backend, netns, does not work here")
