@@ -62,11 +62,15 @@ IDENTITY: Final = " . ".join((_raw("kind", "flags"), _raw("source"), _raw("conn"
 """What makes a frame the same frame: the key of its dice, that of `chaos.faults.fate.identity`."""
 _OURS: Final = f"meta l4proto udp {_raw('magic')} {wire.MAGIC:#x}"
 
+_ACCEPTS: Final = "@th,104,8 & 0x12"
+"""0x12 in a segment that accepts a connection: SYN and ACK."""
 _SEGMENTS: Final = (
     # A segment that is sent again is to meet another fate, or a connection would be stuck for ever.
-    # IPv4 numbers its packets; with IPv6 it is the time stamp that differs, which stands within the
-    # first twelve bytes of the options whether or not the segment opens a connection.
-    "meta nfproto ipv4 meta l4proto tcp jhash @nh,32,32 . @th,32,32",
+    # IPv4 numbers its packets, but not those that accept a connection, before there is one. With
+    # them, and with IPv6, it is the time stamp that differs, which stands within the first twelve
+    # bytes of the options whether or not the segment opens a connection.
+    f"meta nfproto ipv4 meta l4proto tcp {_ACCEPTS} != 0x12 jhash @nh,32,32 . @th,32,32",
+    f"meta nfproto ipv4 meta l4proto tcp {_ACCEPTS} == 0x12 jhash @th,32,32 . @th,160,96",
     "meta nfproto ipv6 meta l4proto tcp jhash @th,32,32 . @th,160,96",
 )
 

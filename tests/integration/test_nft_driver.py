@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -177,6 +179,41 @@ def test_a_connection_under_loss_is_late_but_whole(any_pair: Pair) -> None:
         finally:
             do(nft.clear())
     assert bites["n0", "n1"] > 0
+
+
+@pytest.mark.slow
+def test_who_accepts_a_connection_is_heard_at_another_try(any_pair: Pair) -> None:
+    """Every kernel numbers those packets in its own way, and some do not."""
+    sites = {site.name: Path(str(site.netns)) for site in any_pair.network.sites()}
+    family = socket.AF_INET6 if ":" in any_pair.addresses["n1"] else socket.AF_INET
+    nft = driver(any_pair)
+    answers = faults.Loss(sources=("n1",), dests=("n0",), rate=0.3)
+
+    def connecting() -> socket.socket:
+        client = within(sites["n0"], lambda: socket.socket(family, socket.SOCK_STREAM))
+        client.setblocking(False)
+        client.connect_ex((any_pair.addresses["n1"], 7901))
+        return client
+
+    with ExitStack() as ends:
+        listening = ends.enter_context(
+            within(sites["n1"], lambda: socket.socket(family, socket.SOCK_STREAM))
+        )
+        listening.bind(("", 7901))
+        listening.listen(32)
+        do(nft.apply(state(any_pair, f1=answers), 120.0))
+        try:
+            clients = [ends.enter_context(connecting()) for _ in range(12)]
+            waiting, until = set(clients), time.monotonic() + 60.0
+            while waiting and time.monotonic() < until:
+                _, ready, _ = select.select([], list(waiting), [], 1.0)
+                assert all(not one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) for one in ready)
+                waiting -= set(ready)
+            bites = do(nft.bites())["f1"]
+        finally:
+            do(nft.clear())
+    assert not waiting
+    assert bites["n1", "n0"] > 0
 
 
 def _passed(client: socket.socket, server: socket.socket, content: bytes) -> bytes:

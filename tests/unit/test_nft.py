@@ -117,7 +117,7 @@ def test_a_share_is_a_bound_of_the_kernels_scaled_hash(rate: float, expected: st
     seed = f"{fate_key(5, 'f1/loss', 'n1') & 0xFFFFFFFF:#x}"
     told = written(f1=faults.Loss(sources=NAMES, dests=NAMES, rate=rate))
     if expected:
-        assert len(told) == 3, "datagrams, and segments over IPv4 and IPv6"
+        assert len(told) == 4, "datagrams; segments over IPv4, of them those that accept; and IPv6"
         assert all(cond.endswith(expected.replace("SEED", seed)) for cond, _verdict in told)
     else:
         assert told == [("meta l4proto { tcp, udp }", "drop")]
@@ -143,7 +143,7 @@ def test_the_order_is_cuts_then_rules_by_age_then_losses_then_other_chances() ->
     )
     found = [(each.fault, each.verdict) for each in chain]
     decide, chances = (f"meta mark set {mark:#x} accept" for mark in (DECIDE, CHANCES))
-    lost = [("network", "drop")] * 3 + [("f2", "drop")] * 3
+    lost = [("network", "drop")] * 4 + [("f2", "drop")] * 4
     assert found == [("f3", "drop"), (None, decide), *lost, (None, chances)]
 
 
