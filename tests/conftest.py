@@ -1,5 +1,7 @@
-"""How hard hypothesis tries: `ci` for every run, `fuzz` for the long ones (`make fuzz`)."""
+"""How hard hypothesis tries (`ci` for every run, `fuzz` for the long ones: `make fuzz`), and that
+Ctrl-C means something."""
 
+import signal
 from pathlib import Path
 
 from hypothesis import settings
@@ -25,3 +27,8 @@ settings.register_profile(
     database=DirectoryBasedExampleDatabase(_FAILURES),
 )
 settings.load_profile("ci")
+
+# What a script starts in the background ignores Ctrl-C, and all that it starts in turn: then a test
+# that sends one would wait for nothing.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
