@@ -172,6 +172,7 @@ def test_what_a_killed_run_leaves_is_removed_by_the_next() -> None:
     assert name not in namespaces()
 
 
+@pytest.mark.long
 def test_the_table_is_measured_row_by_row(tmp_path: Path) -> None:
     words = ["--row", "100 B, 5 % loss", "--rounds", "1", "--seconds", "0.3", "--warm-up", "1"]
     process = bench("table", *words, "--out", str(tmp_path / "table"))

@@ -147,7 +147,7 @@ def test_a_member_survives_hostile_datagrams(tmp_path: Path) -> None:
     assert_holds(evidence)
 
 
-@pytest.mark.parametrize("stack", ["tcp", "tcp-nio2"])
+@pytest.mark.parametrize("stack", [pytest.param("tcp", marks=pytest.mark.long), "tcp-nio2"])
 def test_a_member_survives_hostile_streams(stack: str, tmp_path: Path) -> None:
     """Connections that say what no member would, or nothing, or half of it."""
     with group(tmp_path, stack, (*NAMES, STRANGER)) as rig:
