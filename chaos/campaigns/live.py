@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.backends.base import BackendError, Unsupported
+from chaos.backends.base import Unsupported
 from chaos.backends.netns.backend import NetnsBackend
 from chaos.campaigns.library import has_group, library
 from chaos.language.cluster import GENERATIONS
@@ -314,8 +314,8 @@ def run_one(run: LiveRun, seed: int, out: Path, features: Mapping[str, str | Non
         outcome = run_on(NetnsBackend(features), run.scenario, seed, out=out, run=word)
     except KeyboardInterrupt:
         return result(Verdict.UNKNOWN, "interrupted before it had begun")
-    except (BackendError, NodeError) as error:
-        return result(Verdict.UNKNOWN, f"it broke off: {error}")
+    except NodeError as error:
+        return result(Verdict.UNKNOWN, f"it did not begin: {error}")
     finally:
         _Lane.has_run = False
     findings = outcome.judgement.findings

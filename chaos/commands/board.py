@@ -19,7 +19,7 @@ from node.control.settings import ControlSettings
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 ERROR: Final = "error"
-"""In place of a verdict: the run broke off, or never began."""
+"""In place of a verdict: the run never began, or there is a bug. One that breaks off is unknown."""
 VERDICTS: Final = ("holds", "unknown", "violated", "unsupported", ERROR)
 _OUTCOMES: Final = "`holds`, `unknown`, `violated`, `unsupported` or `error`"
 HANG_SECONDS: Final = 3600.0

@@ -236,7 +236,7 @@ class TcDriver:
         """What has a lease is the marks."""
 
     async def clear(self) -> None:
-        """Remove all queues, when they are empty: nothing comes into them any more."""
+        """Remove all queues, if possible when they are empty: nothing comes into them any more."""
         await self._collect()
         await self._drain()
         for name in list(self._shaped):
