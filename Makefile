@@ -72,7 +72,7 @@ museum: setup ## Show each known flaw on the protocol that has it, and gone on i
 chaos-test: setup ## As root, break every protocol on real packets; else run all scenarios in the simulator
 	$(BIN)/stormcast chaos-test $(ARGS)
 
-chaos-library: setup ## As root, run every scenario of the library on real packets, for about an hour
+chaos-library: setup ## As root, run every scenario of the library on real packets, for half an hour
 	$(BIN)/stormcast chaos-test --library --out runs/library $(ARGS)
 
 image: ## Build the images of members and of the chaos rig: make image TAG=1 ARGS="--network host"

@@ -84,7 +84,7 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
     parser.add_argument(
         "--library",
         action="store_true",
-        help="on netns, every file of the library instead: about an hour",
+        help="on netns, every file of the library instead: half an hour",
     )
     parser.add_argument(
         "--out", type=Path, default=RUNS / "chaos-test", help="where the runs are kept"
