@@ -12,16 +12,25 @@ from node.protocols.port import Port
 from node.protocols.unicast import Unicast
 
 
-def _taken(port: Port, peer: int, delivered: int, *, is_multicast: bool) -> int:
-    """The seqno before the first one that waits for the application."""
-    return min(
-        (
-            waiting.lo - 1
-            for waiting in port.deliveries
-            if waiting.source == peer and waiting.is_multicast == is_multicast
-        ),
-        default=delivered,
-    )
+def _taken(
+    port: Port, peer: int, window: tuple[int, int] | None, *, is_multicast: bool
+) -> tuple[int, int] | None:
+    """Connection and seqno up to which the application has everything: those of the window
+    (connection, seqno delivered), less what still waits. Of a window that is gone or replaced
+    something may wait, too."""
+    waiting = [
+        delivery
+        for delivery in port.deliveries
+        if delivery.source == peer and delivery.is_multicast == is_multicast
+    ]
+    if not waiting:
+        return window
+    conn = waiting[0].conn
+    before = min(delivery.lo - 1 for delivery in waiting if delivery.conn == conn)
+    # What was delivered out of turn waits above what is missing.
+    if window is not None and window[0] == conn:
+        before = min(before, window[1])
+    return conn, before
 
 
 class UnicastPlaces:
@@ -33,17 +42,22 @@ class UnicastPlaces:
 
     def sent(self, peer: int) -> Place:
         """Where the stream to a peer ends."""
-        entry = self._unicast.send_connections().get(peer)
+        unicast = self._unicast
+        if peer == self._port.me:
+            return Place(*unicast.sent_to_self(), 0)
+        entry = unicast.send_connections().get(peer)
         if entry is None:
-            return Place(0, 0, 0)
+            return Place(unicast.coming_conn(), 0, 0)
         return Place(entry.conn, entry.window.high, len(entry.window))
 
     def taken(self, peer: int) -> tuple[int, int] | None:
         """How far a peer's stream was taken."""
-        entry = self._unicast.receive_connections().get(peer)
-        if entry is None:
-            return None
-        return entry.conn, _taken(self._port, peer, entry.window.delivered, is_multicast=False)
+        window = None
+        if peer == self._port.me:
+            window = self._unicast.sent_to_self()
+        elif (entry := self._unicast.receive_connections().get(peer)) is not None:
+            window = entry.conn, entry.window.delivered
+        return _taken(self._port, peer, window, is_multicast=False)
 
 
 class MulticastPlaces:
@@ -60,11 +74,9 @@ class MulticastPlaces:
 
     def taken(self, peer: int) -> tuple[int, int] | None:
         """How far a peer's stream was taken."""
+        window = None
         if peer == self._port.me:
-            delivered = self._multicast.own_delivered
-        else:
-            entry = self._multicast.inbound().get(peer)
-            if entry is None:
-                return None
-            delivered = entry.window.delivered
-        return 0, _taken(self._port, peer, delivered, is_multicast=True)
+            window = 0, self._multicast.own_delivered
+        elif (entry := self._multicast.inbound().get(peer)) is not None:
+            window = 0, entry.window.delivered
+        return _taken(self._port, peer, window, is_multicast=True)

@@ -546,7 +546,7 @@ class Stack:
             flow = self._flow.get(wire.MFC if delivery.is_multicast else wire.UFC)
             # What nobody numbered was not counted where it was sent, either.
             if flow is not None and not delivery.flags & (NO_FC | NO_RELIABILITY):
-                flow.delivered(delivery.source, delivery.size, now)
+                flow.delivered(delivery.source, delivery.size, delivery.conn, now)
             if delivery.flags & FRAGMENT:
                 joined = self._join(delivery, now)
                 if joined is not None:

@@ -29,16 +29,26 @@ class Place(NamedTuple):
     """Where a sender's stream to a receiver ends, as the sender knows it."""
 
     conn: int
-    """Its connection; 0 for multicasts, and where there is none."""
+    """Its connection, or where there is none, the first that may come; 0 for multicasts."""
     seqno: int
-    """The last seqno sent."""
+    """The last seqno sent; 0 where nothing was sent on the connection."""
     unacked: int
     """How many messages may still be under way."""
+
+    def as_of(self, end: Place) -> Place | None:
+        """This place, when the stream ends at `end`; None once its connection is gone."""
+        if end.conn != self.conn or end.seqno < self.seqno:
+            return None
+        acked = end.seqno - end.unacked
+        return self._replace(unacked=max(0, self.seqno - acked))
 
 
 def is_reached(place: Place, taken: tuple[int, int] | None) -> bool:
     """Whether a receiver that has taken so much (connection, seqno) of a stream has all of it up
     to `place`. None: it has no window for that sender."""
+    if not place.seqno:
+        # Connections before this one have ended, and nothing was sent on it.
+        return True
     if taken is None:
         return not place.unacked
     conn, seqno = taken
@@ -50,7 +60,7 @@ def is_reached(place: Place, taken: tuple[int, int] | None) -> bool:
 
 class Question(NamedTuple):
     """A sender asks for its limit: what it had sent in all when it began to ask, and where that
-    was in its stream."""
+    was in its stream. When the connection of the place ends, it asks anew."""
 
     total: int
     place: Place
@@ -108,8 +118,8 @@ class Intake:
     """
 
     __slots__ = (
-        "announced", "answers", "is_answer_due", "is_known", "low", "max_credits", "question",
-        "settled", "taken",
+        "announced", "answers", "is_answer_due", "is_known", "low", "max_credits", "oldest",
+        "question", "settled", "taken",
     )  # fmt: skip
 
     def __init__(self, max_credits: int, low: int) -> None:
@@ -119,6 +129,9 @@ class Intake:
         """Whether the sender's count is known; nothing is counted before."""
         self.taken = 0
         self.settled = 0
+        self.oldest = 0
+        """Connection of the place at which the count was settled. What still comes of one before
+        it is in that count."""
         self.announced = 0
         """The limit last named."""
         self.question: Question | None = None
@@ -126,17 +139,20 @@ class Intake:
         self.is_answer_due = False
         self.answers = 0
 
-    def took(self, size: int) -> bool:
-        """Count what the application took; whether the limit should be named anew."""
-        if not self.is_known:
+    def took(self, size: int, conn: int) -> bool:
+        """Count what the application took of a connection; whether the limit should be named
+        anew."""
+        if not self.is_known or (self.oldest and is_newer(self.oldest, conn)):
             return False
         self.taken += size
         return self.announced - self.taken <= self.low
 
-    def settle(self, total: int) -> None:
-        """Everything up to `total` was taken, or will never come."""
+    def settle(self, total: int, oldest: int = 0) -> None:
+        """Everything up to `total` was taken, or will never come: it ends on connection
+        `oldest`."""
         self.is_known = True
         self.taken = self.settled = total
+        self.oldest = oldest
 
     def is_stale(self, question: Question) -> bool:
         """Whether an introduction is a repeat: counting has gone on since."""

@@ -148,7 +148,8 @@ KINDS: Final[dict[int, tuple[str, str]]] = {
     CREDIT_REQ: (
         "CREDIT_REQ",
         "the sender has sent `lo` bytes in all, the last as `mark`, of which `stamp` messages are "
-        "unacked; with FIRST it does not wait yet",
+        "unacked; `mark` 0: nothing was sent on `conn` yet, and what was before it has ended; with "
+        "FIRST it does not wait yet",
     ),
     GET_MBRS_REQ: ("GET_MBRS_REQ", "who is there? with what the asker is"),
     GET_MBRS_RSP: ("GET_MBRS_RSP", "what a member is"),

@@ -14,11 +14,19 @@ taken that seqno, everything up to `lo` was taken, or will never come: that *is*
 It settles on it and names a full budget above it. So bytes that were lost with a connection,
 skipped, or taken while nobody counted cost nothing for longer than one block.
 
+A seqno belongs to a connection, and may be lost with it. So each time that a question leaves, the
+sender looks at its stream. While the connection lives the question stays as it is, but for how much
+of it is acked: a receiver that dropped its window believes that. Once it has ended, the question is
+made anew: all bytes sent so far, and where the stream stands now, or, where no connection followed,
+seqno 0 of the first that may. That is reached at once. What a receiver has settled on so holds all
+bytes of connections before, and it counts none of those that come late.
+
 Why it is never too much. The receiver's count is at most what it took (until it settles, it counts
-nothing; when it settles, all that is counted was taken; later it adds what it takes), and so no
-more than `max_credits` of one meeting are sent and not taken (P-33). Why nobody waits for ever: a
-sender that waits sends nothing more, the seqno it named is delivered or given up by the window
-below, and question and answer are repeated until one of each arrives (P-34, P-09).
+nothing; when it settles, all that is counted was taken, or ended with its connection; later it adds
+what it takes), and so no more than `max_credits` of one meeting are sent and not taken (P-33). Why
+nobody waits for ever: a sender that waits sends nothing more, the seqno it named is delivered,
+given up by the window below, or ends with its connection, and question and answer are repeated
+until one of each arrives (P-34, P-09).
 """
 
 from __future__ import annotations
@@ -94,7 +102,8 @@ class Stream(Interface):
     """What flow control asks of the windows below; the stack hands it in."""
 
     def sent(self, peer: int) -> Place:
-        """Where the stream to `peer` ends; Place(0, 0, 0) when there is none."""
+        """Where the stream to `peer` ends; where no connection is, seqno 0 of the first that may
+        come."""
 
     def taken(self, peer: int) -> tuple[int, int] | None:
         """Connection and seqno up to which `peer`'s messages were delivered, without a gap; None
@@ -153,13 +162,13 @@ class FlowControl(Layer):
 
     # -- Receiving messages -----------------------------------------------------------------------
 
-    def delivered(self, source: int, size: int, now: float) -> None:
-        """The application took `size` bytes of `source`: counted after delivery, because it is the
-        application that may be slow."""
+    def delivered(self, source: int, size: int, conn: int, now: float) -> None:
+        """The application took `size` bytes of `source`, sent on `conn`: counted after delivery,
+        because it is the application that may be slow."""
         intake = self._intakes.get(source)
         if intake is None:
             return
-        if intake.took(size):
+        if intake.took(size, conn):
             self._announce(source, intake, now)
         if intake.question is not None:
             self._answer_soon(source, now)
@@ -205,7 +214,7 @@ class FlowControl(Layer):
                 self._name_limit(source, intake, now)
                 intake.question = None
             elif is_reached(question.place, self.stream.taken(source)):
-                intake.settle(question.total)
+                intake.settle(question.total, question.place.conn)
                 self._announce(source, intake, now)
                 intake.question = None
             elif intake.is_answer_due:
@@ -216,23 +225,30 @@ class FlowControl(Layer):
     # -- Sending messages -------------------------------------------------------------------------
 
     def _ask_of(self, receiver: int, allowance: Allowance, now: float, *, is_intro: bool) -> None:
-        """Begin to ask. What is asked stays the same until it is answered: the receiver reaches a
-        place that stands still."""
-        assert self.stream is not None
+        """Begin to ask. What is asked stays the same until it is answered, or its connection ends:
+        the receiver reaches a place that stands still."""
         question = allowance.question
-        total = self._total(receiver)
         if (
             question is None
-            or question.total != total
+            or question.total != self._total(receiver)
             or (question.is_introduction and not is_intro)
+            or self._place_of(question, receiver) is None
         ):
-            allowance.question = Question(total, self.stream.sent(receiver), is_intro)
+            allowance.question = self._question_now(receiver, is_intro=is_intro)
             allowance.wait = self._first_wait()
             allowance.ask_at = now
         self._asking[receiver] = None
         if allowance.ask_at <= now:
             self._send_question(receiver, allowance, now)
         self.wake_by("ask", allowance.ask_at)
+
+    def _question_now(self, receiver: int, *, is_intro: bool) -> Question:
+        assert self.stream is not None
+        return Question(self._total(receiver), self.stream.sent(receiver), is_intro)
+
+    def _place_of(self, question: Question, receiver: int) -> Place | None:
+        assert self.stream is not None
+        return question.place.as_of(self.stream.sent(receiver))
 
     def _first_wait(self) -> float:
         most = self.config.max_block_time
@@ -241,6 +257,12 @@ class FlowControl(Layer):
     def _send_question(self, receiver: int, allowance: Allowance, now: float) -> None:
         question = allowance.question
         assert question is not None
+        place = self._place_of(question, receiver)
+        if place is None:
+            question = self._question_now(receiver, is_intro=question.is_introduction)
+        else:
+            question = question._replace(place=place)
+        allowance.question = question
         allowance.ask_at = now + allowance.wait
         allowance.wait = min(
             2 * allowance.wait, self.config.max_block_time, max(LONGEST_WAIT, allowance.wait)
@@ -443,7 +465,7 @@ class Mfc(FlowControl):
         self._sent += size
         if flags & DONT_LOOPBACK:
             # It will not come back to be counted.
-            self.delivered(self._me, size, now)
+            self.delivered(self._me, size, 0, now)
         if self._sent > self._introduce_at:
             self._introduce(now)
 

@@ -102,7 +102,7 @@ class Member:
         while stream.held and taken < count:
             seqno, size, _meeting = stream.held.popleft()
             stream.taken = seqno
-            self.layer.delivered(peer, size, self.world.now)
+            self.layer.delivered(peer, size, stream.conn, self.world.now)
             taken += 1
         return taken
 

@@ -5,24 +5,25 @@ from __future__ import annotations
 import pytest
 
 from node import trace
-from node.core.model import NO_RELIABILITY
-from node.core.wire import GROUP, UFC
-from tests.helpers.group import GroupWorld, formed
+from node.core.model import NO_RELIABILITY, OOB
+from node.core.wire import CREDIT_REQ, DATA, GROUP, UFC
+from tests.helpers.group import GroupWorld, Sent, formed
 from tests.helpers.world import TIMINGS
 
 both_timings = pytest.mark.parametrize("timing", TIMINGS)
 BUDGET = 10_000
 
 
-def lean(members: str, timing: str) -> GroupWorld:
+def lean(members: str, timing: str, stack: str = "udp") -> GroupWorld:
     """A group in which little may be under way."""
     protocols: dict[str, dict[str, object]] = {
-        "MFC": {"max_credits": BUDGET},
         "UFC": {"max_credits": BUDGET},
         "FRAG": {"frag_size": 1500},
         "MERGE3": {"min_interval": 0.5, "max_interval": 1.0, "check_interval": 3.0},
     }
-    return formed(members, "udp", timing, protocols=protocols)
+    if stack != "mcast":
+        protocols["MFC"] = {"max_credits": BUDGET}
+    return formed(members, stack, timing, protocols=protocols)
 
 
 def thousands(first: int, last: int) -> list[bytes]:
@@ -122,3 +123,107 @@ def test_what_nobody_numbers_neither_costs_nor_brings_credits(timing: str, to: s
     world.advance(10.0)
     # Whatever of the budget was left, and no more than that.
     assert world["A"].stack.pending(dest) >= 30
+
+
+@both_timings
+@pytest.mark.parametrize("stack", ["udp", "mcast", "tcp-nio2"])
+def test_a_question_about_a_connection_that_is_gone_is_asked_anew(stack: str, timing: str) -> None:
+    """A speaks until its credits are spent, into a network that loses it all, and loses the
+    connection: what was lost with it costs one question, not the peer for ever (P-33, P-34)."""
+    world = lean("AB", timing, stack)
+    world["A"].send(b"first")
+    world.settle()
+    world.cut("A", "B")
+    world["A"].send(*thousands(1, 20))
+    world.advance(1.0)
+    assert world["A"].stack.pending(world.short("B")) > 0
+    world["A"].forget("B", receiver=False)
+    world.advance(0.1)
+    world.heal()
+    world["A"].send(*thousands(21, 60))
+    world.advance(2 * world.settings.of("UFC").max_block_time)
+    assert world.got("B", "A") == [b"first", *thousands(21, 60)]
+    assert_no_lane_waits(world, "A")
+
+
+@both_timings
+def test_what_comes_late_of_a_connection_that_ended_brings_no_credits(timing: str) -> None:
+    """It is in the count that was settled since: B would allow its bytes a second time (P-33)."""
+    world = lean("AB", timing)
+    world["A"].send(b"first")
+    world.settle()
+    held = world.hold("A", DATA, dest="B")
+    world["A"].send(*thousands(1, 20))
+    world.advance(1.0)
+    world["A"].forget("B", receiver=False)
+    world.advance(1.0)
+    world["A"].stack.try_send(world.short("B"), b"again")
+    world["A"].turn()
+    world.advance(2 * world.settings.of("UFC").max_block_time)
+    world.release(held)
+    world.settle()
+    world["B"].consume(consuming=False)
+    world["A"].send(*thousands(21, 60))
+    world.advance(2 * world.settings.of("UFC").max_block_time)
+    assert world["A"].stack.pending(world.short("B")) >= 30
+
+
+@both_timings
+def test_a_receiver_that_lost_its_window_grants_what_was_acked(timing: str) -> None:
+    """A asks while its messages are under way, and no question arrives. B takes them, acks them,
+    and loses the window: A sends nothing that would open another, and must get its answer."""
+    world = lean("AB", timing)
+    world["A"].send(b"first")
+    world.settle()
+    lost = world.drop("A", CREDIT_REQ, protocol=UFC, times=1 << 30)
+    world["A"].send(*thousands(1, 20))
+    world.settle()
+    world["B"].forget("A", sender=False)
+    world.rules.remove(lost)
+    world.advance(2 * world.settings.of("UFC").max_block_time)
+    assert world.got("B", "A") == [b"first", *thousands(1, 20)]
+
+
+def taken_of_a(world: GroupWorld, *frames: Sent) -> tuple[int, int] | None:
+    """How far B's application has taken A's unicasts, after these frames and before it takes."""
+    stack = world["B"].stack
+    for frame in frames:
+        stack.receive(frame.data, world.now)
+    assert stack.group is not None
+    taken: tuple[int, int] | None = stack.group.flow[UFC].stream.taken(world.short("A"))
+    return taken
+
+
+def frames_of_a(world: GroupWorld, *payloads: bytes, flags: int = 0) -> list[Sent]:
+    """The frames in which A sends these to B, before they arrive."""
+    held = world.hold("A", DATA, dest="B")
+    before = len(world.sent("A", DATA))
+    for payload in payloads:
+        world["A"].send(payload, flags=flags)
+    world.rules.remove(held)
+    return world.sent("A", DATA)[before:]
+
+
+def test_what_waits_above_a_gap_does_not_say_that_the_gap_was_taken() -> None:
+    """An OOB message was handed up ahead of 3, and the application is slow. Asked about 3, B would
+    settle on a count that holds it, and count it again."""
+    world = lean("AB", "compatible")
+    world["A"].send(b"1", b"2")
+    world.settle()
+    frames_of_a(world, b"3")
+    (early,) = frames_of_a(world, b"4", flags=OOB)
+    assert taken_of_a(world) == (1, 2)
+    assert taken_of_a(world, early) == (1, 2)
+
+
+def test_what_waits_of_a_connection_that_was_replaced_is_not_taken() -> None:
+    """B hands up 3, then meets the next connection in the same turn: 3 is not taken yet."""
+    world = lean("AB", "compatible")
+    world["A"].send(b"1", b"2")
+    world.settle()
+    (old,) = frames_of_a(world, b"3")
+    world["A"].forget("B")
+    (new,) = frames_of_a(world, b"4")
+    assert taken_of_a(world, old, new) == (1, 2)
+    world["B"].turn()
+    assert taken_of_a(world) == (2, 1)

@@ -33,8 +33,25 @@ def test_a_receiver_without_a_window_has_everything_only_if_all_was_acked() -> N
     assert is_reached(SENT._replace(unacked=0), None)
 
 
-def test_a_sender_without_a_connection_has_nothing_under_way() -> None:
-    assert is_reached(Place(0, 0, 0), (7, 5))
+@pytest.mark.parametrize("taken", [None, (2, 5), (3, 0), (7, 5)])
+def test_before_the_first_message_of_a_connection_nothing_is_under_way(
+    taken: tuple[int, int] | None,
+) -> None:
+    """Also for a receiver that still has the connection before it, or a later one."""
+    assert is_reached(Place(3, 0, 0), taken)
+
+
+def test_a_place_stands_still_while_its_connection_lives() -> None:
+    """Only how much of it is unacked goes down, to nothing."""
+    assert SENT.as_of(Place(3, 10, 4)) == SENT
+    assert SENT.as_of(Place(3, 15, 7)) == Place(3, 10, 2)
+    assert SENT.as_of(Place(3, 15, 2)) == Place(3, 10, 0)
+
+
+@pytest.mark.parametrize("end", [Place(4, 0, 0), Place(4, 12, 1), Place(3, 9, 4)])
+def test_a_place_is_gone_with_its_connection(end: Place) -> None:
+    """The last: connections without ids, of which the next one counts from 1 again."""
+    assert SENT.as_of(end) is None
 
 
 def test_of_multicasts_only_the_seqno_counts() -> None:
@@ -44,7 +61,7 @@ def test_of_multicasts_only_the_seqno_counts() -> None:
 
 def test_nothing_is_counted_before_the_count_is_known() -> None:
     intake = Intake(max_credits=1000, low=200)
-    assert not intake.took(5000)
+    assert not intake.took(5000, 1)
     intake.settle(300)
     assert intake.announce() == 1300
 
@@ -54,8 +71,8 @@ def test_the_limit_is_named_anew_when_little_is_left_of_it() -> None:
     intake = Intake(max_credits=1000, low=200)
     intake.settle(0)
     intake.announce()
-    assert not intake.took(799)
-    assert intake.took(1)
+    assert not intake.took(799, 1)
+    assert intake.took(1, 1)
     assert intake.announce() == 1800
 
 
@@ -64,6 +81,23 @@ def test_settling_corrects_a_count_in_both_directions() -> None:
     for total in (500, 300, 900):
         intake.settle(total)
         assert intake.announce() == total + 1000
+
+
+def test_what_comes_late_of_an_ended_connection_is_not_counted_twice() -> None:
+    """It is in the total that was settled on."""
+    intake = Intake(max_credits=1000, low=200)
+    intake.settle(700, oldest=3)
+    assert not intake.took(900, 2)
+    assert intake.announce() == 1700
+    assert intake.took(900, 3)
+    assert intake.announce() == 2600
+
+
+def test_connections_of_no_id_all_count() -> None:
+    intake = Intake(max_credits=1000, low=200)
+    intake.settle(700)
+    assert intake.took(900, 0)
+    assert intake.took(900, 0xFFFFFFF0)
 
 
 def test_a_repeated_introduction_does_not_take_the_count_back() -> None:

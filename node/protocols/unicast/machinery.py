@@ -16,6 +16,7 @@ from node import trace
 from node.core import wire
 from node.core.errors import BadFrame, ConfigError
 from node.core.gaps import MAX_REQUESTS_PER_LOOK
+from node.core.serial import next_serial
 from node.core.wire import Head
 from node.protocols.unicast.connections import REMOVED, UNLIMITED
 from node.protocols.unicast.entries import (
@@ -203,6 +204,16 @@ class Unicast(Sending, Receiving):
     def receive_connections(self) -> dict[int, ReceiverEntry]:
         """Peers that were received from, and the state towards them. To be read, not changed."""
         return self._receivers
+
+    def sent_to_self(self) -> tuple[int, int]:
+        """Connection and last seqno of what this member sent to itself."""
+        return self._self_conn, self._self_seqno
+
+    def coming_conn(self) -> int:
+        """The connection that would be opened next: whatever is not open now and was, is older."""
+        if self.config.historical.conn_ids == "none":
+            return 0
+        return next_serial(self._last_conn)
 
     def gauge(self, now: float) -> None:
         """Record how full everything bounded is (G5)."""
