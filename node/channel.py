@@ -23,6 +23,7 @@ from node.core.errors import ClosedError, ConfigError, NodeError
 from node.core.model import Address, Delivery, Payload, View
 from node.core.wire import GROUP
 from node.outbox import MESSAGE_OVERHEAD
+from node.protocols.port import Abandoned
 from node.runtime import Runtime
 from node.settings import StackSettings, load_settings
 from node.trace.journal import JournalConfig
@@ -99,6 +100,9 @@ class Channel:
         self.state = "new"
         """new, joining, connected, leaving, closed."""
         self.on_view: Callable[[View], None] | None = None
+        self.on_abandoned: Callable[[Address | None, int, str], None] | None = None
+        """Is told of messages that were accepted and then given up: the destination, None for the
+        group, how many, and why. Some may have arrived; of all others each was delivered."""
         self._on_batch: Callable[[Delivery], None] | None = None
         self._on_message: Callable[[Payload, Address], None] | None = None
         self._members: dict[int, Address] = {}
@@ -120,6 +124,7 @@ class Channel:
         """The stack's own, while there is one: each lookup on this way is paid per message."""
         self.runtime.on_deliveries = self._hold
         self.runtime.on_view = self._take_view
+        self.runtime.on_abandoned = self._note_abandoned
         self.runtime.on_left = self._is_out.set
 
     # -- Life ----------------------------------------------------------------------------------
@@ -413,6 +418,20 @@ class Channel:
         if self.on_view is not None:
             try:
                 self.on_view(view)
+            except Exception as error:  # noqa: BLE001 the application's
+                self._complain(error)
+
+    def _note_abandoned(self, lost: Abandoned) -> None:
+        dest = None
+        if lost.dest != GROUP:
+            dest = self._members.get(lost.dest) or Address(lost.dest, f"{lost.dest:08x}")
+        self.runtime.say(
+            f"{lost.count} messages to {dest or 'the group'} were given up: {lost.why}; "
+            "some may have arrived"
+        )
+        if self.on_abandoned is not None:
+            try:
+                self.on_abandoned(dest, lost.count, lost.why)
             except Exception as error:  # noqa: BLE001 the application's
                 self._complain(error)
 

@@ -2,14 +2,21 @@
 
 One lane per destination, bounded in bytes (each message also costs a fixed overhead, which bounds
 the count). A lane is a queue of runs: payloads that share their flags and may travel in one batch.
+A message above `frag_size` is a run of its own, whose payloads are its pieces.
+
+A lane counts the messages that it accepted, from 1 on. Batches keep the number of their first
+message, so that a trace can say what became of each (G1).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from node.core.model import Payload
+from node.core.model import FRAGMENT, Payload
+
+if TYPE_CHECKING:
+    from node.protocols.frag import Cut
 
 MESSAGE_OVERHEAD: Final = 64
 """What a queued message costs besides its bytes: about what its object takes."""
@@ -19,17 +26,29 @@ LENGTH_COST: Final = 4
 
 
 class Run:
-    """Messages of one set of flags, in order."""
+    """Messages of one set of flags, in order; or the pieces of one large message."""
 
-    __slots__ = ("at", "flags", "header", "payloads")
+    __slots__ = ("at", "cut", "flags", "gone", "payloads")
 
-    def __init__(self, flags: int, header: bytes = b"") -> None:
+    def __init__(self, flags: int) -> None:
         self.flags = flags
-        self.header = header
-        """An upper protocol's, for the one batch that this run becomes."""
+        self.cut: Cut | None = None
+        """The large message that the payloads are pieces of."""
         self.payloads: list[Payload] = []
         self.at = 0
-        """Index of the first message not yet taken."""
+        """Index of the first payload not yet taken."""
+        self.gone = 0
+        """Payloads that were taken and removed from the list."""
+
+    @property
+    def accepted(self) -> int:
+        """Messages that were put into this run so far."""
+        return self.gone + len(self.payloads) if self.cut is None else 1
+
+    @property
+    def waiting(self) -> int:
+        """Messages that were not yet wholly taken."""
+        return len(self.payloads) - self.at if self.cut is None else 1
 
 
 class Taken(NamedTuple):
@@ -38,18 +57,32 @@ class Taken(NamedTuple):
     payloads: list[Payload]
     flags: int
     header: bytes
+    """An upper protocol's, which travels before the lengths."""
     size: int
     """Bytes of the payloads."""
     lengths: list[int]
     """Of each payload: counted once, because doing so is a part of a message's cost."""
+    number: int
+    """Of the first message, as the lane counts them."""
 
 
 class Lane:
     """The queue towards one destination."""
 
-    __slots__ = ("blocked_since", "dest", "is_queued", "room", "run", "runs")
+    __slots__ = (
+        "_closed",
+        "blocked_since",
+        "dest",
+        "is_queued",
+        "numbered",
+        "offered",
+        "open_early",
+        "room",
+        "run",
+        "runs",
+    )
 
-    def __init__(self, dest: int, room: int) -> None:
+    def __init__(self, dest: int, room: int, numbered: int = 0) -> None:
         self.dest = dest
         self.room = room
         """Bytes still accepted."""
@@ -59,20 +92,45 @@ class Lane:
         """Whether the stack will look at this lane at the end of the turn. While it will, one more
         message like the last may simply be appended, if there is room."""
         self.blocked_since = -1.0
+        self.numbered = numbered
+        """Messages that left: numbered, sent without a number, or thrown away."""
+        self.offered = numbered
+        """Messages that the trace knows to have been accepted."""
+        self._closed = numbered
+        """Messages that were accepted before the last run began."""
+        self.open_early: deque[OpenEarly] = deque()
+        """OOB messages in pieces that the receivers may not have whole, in order."""
 
     def is_empty(self) -> bool:
         """Whether nothing waits; every run but the last holds something."""
         return not self.run.payloads and len(self.runs) == 1
 
-    def cut(self, flags: int, header: bytes = b"") -> Run:
+    @property
+    def accepted(self) -> int:
+        """Messages that were ever put in; no count is kept per message, which would cost."""
+        return self._closed + self.run.accepted
+
+    @property
+    def is_within_message(self) -> bool:
+        """Whether pieces of the message that would leave next have left already."""
+        first = self.runs[0]
+        return first.cut is not None and first.at > 0
+
+    def begin(self, flags: int) -> Run:
         """Begin a run: the flags changed, or the message must travel alone."""
         if self.run.payloads:
-            self.run = Run(flags, header)
+            self._closed += self.run.accepted
+            self.run = Run(flags)
             self.runs.append(self.run)
         else:
             self.run.flags = flags
-            self.run.header = header
         return self.run
+
+    def begin_large(self, flags: int, cut: Cut) -> Run:
+        """Begin a run of the pieces of one message."""
+        run = self.begin(flags | FRAGMENT)
+        run.cut = cut
+        return run
 
     def take(self, messages: int, size: int, single: int) -> Taken | None:
         """Messages of the first run that fit; None when not even one does.
@@ -82,57 +140,102 @@ class Lane:
         """
         run = self.runs[0]
         payloads, at = run.payloads, run.at
+        if run.cut is not None:
+            return self._take_piece(run, run.cut, max(size, single))
         waiting = len(payloads)
-        extra = len(run.header)
         # Most messages of a run are about as long as the next one: look at no more than fit then.
         first = len(payloads[at]) if at < waiting else 0
-        likely = max(1, (size - extra) // (first + LENGTH_COST))
+        likely = max(1, size // (first + LENGTH_COST))
         end = min(waiting, at + messages, at + likely)
         taken = payloads[at:end] if at or end < waiting else payloads
         lengths = list(map(len, taken))
         total = sum(lengths)
-        if total + LENGTH_COST * len(taken) + extra > size:
-            number, total = _fitting(lengths, total, size - extra)
+        if total + LENGTH_COST * len(taken) > size:
+            number, total = _fitting(lengths, total, size)
             taken, lengths = taken[:number], lengths[:number]
-            if number == 1 and total + LENGTH_COST + extra > single:
+            if number == 1 and total + LENGTH_COST > single:
                 return None
             end = at + number
         self.room += total + MESSAGE_OVERHEAD * len(taken)
+        number = self.numbered + 1
+        self.numbered += len(taken)
         if end < len(payloads):
             run.at = end
             if end > len(payloads) >> 1:
                 # A producer that is always ahead never lets the run end: what left must go (G5).
                 del payloads[:end]
+                run.gone += end
                 run.at = 0
         else:
             self._finish_run(run)
-        return Taken(taken, run.flags, run.header, total, lengths)
+        return Taken(taken, run.flags, b"", total, lengths, number)
+
+    def _take_piece(self, run: Run, cut: Cut, most: int) -> Taken | None:
+        """The next piece of a large message: always a batch of its own."""
+        at = run.at
+        piece = run.payloads[at]
+        size, header = len(piece), cut.header(at)
+        if size + LENGTH_COST + len(header) > most:
+            return None
+        self.room += size + MESSAGE_OVERHEAD
+        number = self.numbered + 1
+        run.at = at + 1
+        if run.at == len(run.payloads):
+            self.numbered = number
+            self._finish_run(run)
+        return Taken([piece], run.flags, header, size, [size], number)
+
+    def has_room_for_early(
+        self, cost: int, conn: int, acked: int, max_messages: int, max_bytes: int
+    ) -> bool:
+        """Whether another OOB message in pieces keeps what receivers hold unfinished within these
+        bounds, when `conn` is acked up to `acked`. One is always admitted where none is open."""
+        opened = self.open_early
+        while opened and (opened[0].conn != conn or opened[0].hi <= acked):
+            opened.popleft()
+        return not opened or (
+            len(opened) < max_messages and sum(one.cost for one in opened) + cost <= max_bytes
+        )
 
     def next_size(self) -> int:
-        """Bytes of the message that would leave next; 0 when none waits."""
+        """Bytes of the message, or piece, that would leave next; 0 when none waits."""
         run = self.runs[0]
         return len(run.payloads[run.at]) if run.at < len(run.payloads) else 0
 
     def _finish_run(self, run: Run) -> None:
         if run is self.run:
-            # A header is for one batch only.
-            fresh = Run(0 if run.header else run.flags)
-            self.run = self.runs[0] = fresh
+            self._closed += run.accepted
+            # What follows a large message is rarely like it.
+            self.run = self.runs[0] = Run(run.flags if run.cut is None else 0)
         else:
             self.runs.popleft()
 
     def clear(self) -> int:
         """Throw away everything; returns how many messages that were."""
-        count = sum(len(run.payloads) - run.at for run in self.runs)
+        count = len(self)
+        self._closed = self.accepted
         for run in self.runs:
             self.room += sum(len(payload) + MESSAGE_OVERHEAD for payload in run.payloads[run.at :])
         self.run = Run(0)
         self.runs.clear()
         self.runs.append(self.run)
+        self.open_early.clear()
+        self.numbered += count
         return count
 
     def __len__(self) -> int:
-        return sum(len(run.payloads) - run.at for run in self.runs)
+        """Messages that wait, or of which pieces do."""
+        return sum(run.waiting for run in self.runs)
+
+
+class OpenEarly(NamedTuple):
+    """An OOB message in pieces, which its receivers may hold unfinished until the last is acked."""
+
+    conn: int
+    hi: int
+    """Seqno of its last piece."""
+    cost: int
+    """What it may cost a receiver at most."""
 
 
 def _fitting(lengths: list[int], total: int, size: int) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from node.core.errors import ClosedError
 from node.core.model import Address, Delivery, View
 from node.outbox import LENGTH_COST
 from node.protocols.discovery import Discovery
+from node.protocols.port import Abandoned
 from node.settings import StackSettings
 from node.stack import Stack
 from node.trace import Tracer
@@ -73,6 +74,7 @@ class Runtime:
         self.on_deliveries: Callable[[list[Delivery]], None] = _ignore
         self.on_view: Callable[[View], None] = _ignore
         self.on_left: Callable[..., None] = _ignore
+        self.on_abandoned: Callable[[Abandoned], None] = _ignore
         self.after_turn: list[Callable[[], None]] = []
         """Called once at the end of the next turn."""
         self.turns = 0
@@ -168,6 +170,11 @@ class Runtime:
         frames = self.stack.stop(self.now())
         self._locate()
         self.transport.send(frames)
+        # The end of a receive window hands up what waited in it, and it was acked.
+        deliveries = self.stack.take_deliveries()
+        if deliveries:
+            self.on_deliveries(deliveries)
+        self._tell_abandoned()
         if self._timer is not None:
             self._timer.cancel()
         self._hosts.close()
@@ -271,9 +278,14 @@ class Runtime:
             self._members = {member.short: member for member in view.members}
             self.transport.on_view(view.members)
             self.on_view(view)
+        self._tell_abandoned()
         if stack.has_left and not self._has_left:
             self._has_left = True
             self.on_left()
+
+    def _tell_abandoned(self) -> None:
+        for one in self.stack.take_abandoned():
+            self.on_abandoned(one)
 
     def _locate(self) -> None:
         for address in self.stack.take_located():
@@ -349,6 +361,8 @@ class Runtime:
             return figures
         figures |= {f"transport.{name}": value for name, value in self.transport.stats().items()}
         figures |= {f"stack.refused.{why}": number for why, number in self.stack.refused.items()}
+        given_up = self.stack.abandoned.items()
+        figures |= {f"stack.abandoned.{why}": number for why, number in given_up}
         if self.journal is not None:
             figures |= {f"journal.{name}": value for name, value in self.journal.stats().items()}
         return figures

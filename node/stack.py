@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from math import inf
 from random import Random
 from typing import Any, Final
 
 from node import trace
 from node.core import wire
 from node.core.codec import Codec, Hash64, pack_body, unpack_lengths_untrusted
+from node.core.credits import Place
 from node.core.errors import BadFrame, ClosedError, ConfigError, require
 from node.core.model import (
     DONT_BUNDLE,
     DONT_LOOPBACK,
-    FRAGMENT,
     MESSAGE_FLAGS,
     NO_FC,
     NO_RELIABILITY,
@@ -33,14 +32,15 @@ from node.core.model import (
 )
 from node.core.wire import GROUP, Head
 from node.group import Group
-from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane, Run, Taken
+from node.handover import HandOver, Numbering
+from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane, OpenEarly, Run, Taken
 from node.places import UnicastPlaces
 from node.probing import Probing
 from node.protocols.events import Install, Role
 from node.protocols.flow import Mfc, Ufc
-from node.protocols.frag import Fragmenter, Reassembler
+from node.protocols.frag import HEADER, Cut, Fragmenter, Reassembler
 from node.protocols.multicast import Multicast
-from node.protocols.port import Frame, Port
+from node.protocols.port import Abandoned, Frame, Port
 from node.protocols.probes import PROBES
 from node.protocols.unicast import UNLIMITED, Unicast
 from node.settings import RELIABLE_UNICAST, StackSettings, convert, describe
@@ -82,27 +82,30 @@ class Stack:
         self._codec = Codec(hash64(cluster.encode()) & 0xFFFFFFFF, address.short, hash64)
         self._tracer = tracer
         self._port = Port(self._codec, tracer)
-        protocol = make_unicast or RELIABLE_UNICAST[settings.unicast]
-        self.unicast: Unicast = protocol(
+        self.unicast: Unicast = (make_unicast or RELIABLE_UNICAST[settings.unicast])(
             settings.unicast_config, settings.timing, self._port, first_conn
         )
-        self._me = address.short
+        self._places = UnicastPlaces(self.unicast, self._port)
         self.group: Group | None = None
         """The protocols of a group, where the stack has them."""
         if settings.has_group:
-            dice = dice or Random(address.identity)
-            places = UnicastPlaces(self.unicast, self._port)
             self.group = Group(
-                settings, self.role, self._port, dice, self._adopt, places, make_multicast
-            )
+                settings, self.role, self._port, dice or Random(address.identity), self._adopt,
+                self._places, make_multicast,
+            )  # fmt: skip
         self.multicast = self.group.multicast if self.group is not None else None
         self._flow = self.group.flow if self.group is not None else {}
         pieces = settings.fragments
-        self._fragmenter = Fragmenter(pieces) if pieces is not None else None
-        self._reassembler = Reassembler(pieces) if pieces is not None else None
-        granted = min((flow.max_message for flow in self._flow.values()), default=inf)
-        least = pieces.frag_size if pieces is not None else granted
-        self.large_from = least + MESSAGE_OVERHEAD
+        self._fragmenter = Fragmenter(pieces, hash64) if pieces else None
+        self._reassembler = Reassembler(pieces, self._idle_time()) if pieces else None
+        self._hand_over = HandOver(
+            self._port,
+            Numbering(self.unicast.protocol, self.multicast.protocol if self.multicast else 0),
+            self._flow.get(wire.UFC),
+            self._flow.get(wire.MFC),
+            self._reassembler,
+        )
+        self.large_from = self._cost_of_large()
         """Cost of a message from which on it is not simply queued."""
         self._probe_dice = Random(address.identity ^ 1) if dice is None else dice
         self._probing = self._make_probing() if settings.probes else None
@@ -112,9 +115,14 @@ class Stack:
         turn."""
         self._risen: list[Delivery] = []
         """Deliveries that a probe has let go."""
+        self.abandoned: dict[str, int] = {}
+        """Messages that were accepted and given up so far, by reason."""
+        self._abandoned: list[Abandoned] = []
         self._routes, self._group_routes = self._make_routes()
         self._views: list[View] = []
         self._lanes: dict[int, Lane] = {}
+        self._numbers: dict[int, int] = {}
+        """How many messages were accepted for a destination whose lane is gone."""
         self._queued: list[Lane] = []
         self._outbox_bytes = settings.outbox_bytes
         self._queue_frames = settings.transport_config.queue_frames
@@ -183,13 +191,15 @@ class Stack:
         return lane if lane is not None else self._open_lane(dest)
 
     def take_deliveries(self) -> list[Delivery]:
-        """What has arrived for the application since the last call, in order."""
-        port = self._port
-        taken = port.deliveries
-        if taken:
-            port.deliveries = []
-            if self.group is not None:
-                taken = self._account(taken)
+        """What has arrived for the application since the last call, in order: it must be handed
+        all of it now."""
+        if self._port.deliveries and self._probing is None:
+            self._hand_over.run(self._now)
+        return self._hand_over.take()
+
+    def take_abandoned(self) -> list[Abandoned]:
+        """What was accepted and has been given up since the last call."""
+        taken, self._abandoned = self._abandoned, []
         return taken
 
     def take_views(self) -> list[View]:
@@ -240,14 +250,15 @@ class Stack:
 
     def _accept(self, head: Head, body: bytes, now: float) -> None:
         source = head.source
-        if head.dest == self._me:
+        me = self._port.me
+        if head.dest == me:
             route = self._routes.get(head.protocol)
         elif head.dest == GROUP:
             route = self._group_routes.get(head.protocol)
         else:
             self._port.drop("other-destination")
             return
-        if source == self._me or not source:
+        if source == me or not source:
             self._port.drop("bad-source")
         elif route is None:
             self._port.drop("protocol")
@@ -285,10 +296,12 @@ class Stack:
         return self._probing is not None
 
     def has_news(self) -> bool:
-        """Whether views, links or places are to be taken, or this member has left."""
+        """Whether views, links, places or lost messages are to be taken, or this member has
+        left."""
         port = self._port
         return bool(
             self._views
+            or self._abandoned
             or port.links
             or port.located
             or (self.group is not None and self.group.has_left)
@@ -324,8 +337,9 @@ class Stack:
 
     def next_deadline(self) -> float:
         """When `tick` is wanted next; infinity when nothing waits for time."""
-        if self._port.frames or self._passed:
-            # What did not fit the transport, or answers what the application took, is due.
+        if self._port.frames or self._passed or (self._queued and not self.is_held):
+            # What did not fit the transport, answers what the application took, or was freed at
+            # the end of a turn, is due.
             return self._now
         due = self.unicast.next_deadline()
         if self._probing is not None:
@@ -350,26 +364,25 @@ class Stack:
             group.finish_turn(now)
             # Before lanes are woken: a view may be among it, and free who waits.
             group.drain(now)
-        if port.closed:
-            self._close_lanes(now)
-        if port.woken:
-            self._wake_lanes()
-        if self._queued and not self.is_held:
-            self._pull(now)
-            # A message to self, or an answer that is due at once, may have been added by the pull.
-            unicast.finish_turn(now)
-            if group is not None and port.woken:
-                # Own multicasts of a member that is alone are purged as they are sent.
-                self._wake_lanes()
+        if port.closed or port.woken or port.abandoned or self._queued:
+            self._pull_lanes(now)
         if now >= self._next_gauge:
             self._gauge(now)
+        if self._probing is not None:
+            port.deliveries = self._probing.deliveries_up(port.deliveries, now) + self._risen
+            self._risen = []
+        if port.deliveries:
+            # Before the turn's trace is closed, so that it says what the application was handed;
+            # and before frames leave, as credits may follow.
+            self._hand_over.run(now)
+            if port.woken:
+                # Own credits. Who waited for them is next.
+                self._wake_lanes()
         frames = port.frames
         if frames:
             port.frames = []
         if self._probing is not None:
             frames = self._probing.down(frames, now)
-            port.deliveries = self._probing.deliveries_up(port.deliveries, now) + self._risen
-            self._risen = []
             if self._probing.is_empty:
                 self._probing = None
         if self._passed:
@@ -450,6 +463,9 @@ class Stack:
         self._is_open = False
         for lane in self._lanes.values():
             lane.is_queued = False
+            self._note_offered(lane, now)
+            self._abandon(lane, "stop", now)
+        self._note_abandoned()
         self._lanes = {}
         self._tracer.record(trace.STOP, now)
         self._tracer.seal()
@@ -488,7 +504,7 @@ class Stack:
         """Frames that probes let pass: not only the one that just came, but also others that were
         held back, each to its own protocol. One that is no good must not cost the others."""
         for head, body in frames:
-            routes = self._routes if head.dest == self._me else self._group_routes
+            routes = self._routes if head.dest == self._port.me else self._group_routes
             try:
                 self._arrive(routes[head.protocol], head, body, now)
             except BadFrame as bad:
@@ -538,46 +554,16 @@ class Stack:
             self._reassembler.on_view(shorts, now)
         self._views.append(view)
 
-    def _account(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """The application takes these: credits follow, and fragments become messages."""
-        whole: list[Delivery] = []
-        now = self._now
-        for delivery in deliveries:
-            flow = self._flow.get(wire.MFC if delivery.is_multicast else wire.UFC)
-            # What nobody numbered was not counted where it was sent, either.
-            if flow is not None and not delivery.flags & (NO_FC | NO_RELIABILITY):
-                flow.delivered(delivery.source, delivery.size, delivery.conn, now)
-            if delivery.flags & FRAGMENT:
-                joined = self._join(delivery, now)
-                if joined is not None:
-                    whole.append(joined)
-            else:
-                whole.append(delivery)
-        return whole
+    def _idle_time(self) -> float:
+        """Seconds for which a receiver keeps a connection that is silent."""
+        config = self.unicast.config
+        return config.conn_expiry_timeout + config.conn_close_timeout
 
-    def _join(self, delivery: Delivery, now: float) -> Delivery | None:
-        """A fragment: the whole message, when it was the last of it."""
-        if self._reassembler is None:
-            self._port.drop("fragment")
-            return None
-        try:
-            payload = self._reassembler.take(
-                delivery.source,
-                delivery.is_multicast,
-                bool(delivery.flags & OOB),
-                delivery.header,
-                delivery.messages[0],
-                now,
-            )
-        except BadFrame as bad:
-            self._port.drop(bad.reason)
-            return None
-        if payload is None:
-            return None
-        return Delivery(
-            delivery.source, delivery.conn, delivery.hi, delivery.hi, delivery.flags & ~FRAGMENT,
-            bytes(payload), 0, len(payload), delivery.dest,
-        )  # fmt: skip
+    def _cost_of_large(self) -> int:
+        if self.settings.fragments is not None:
+            return self.settings.fragments.frag_size + MESSAGE_OVERHEAD
+        granted = [flow.max_message for flow in self._flow.values()]
+        return min(granted, default=UNLIMITED) + MESSAGE_OVERHEAD
 
     # -- The outbox ----------------------------------------------------------------------------
 
@@ -589,7 +575,7 @@ class Stack:
             f"dest is {dest}: it must be the short id of an address"
             + (", or GROUP" if self.multicast is not None else ""),
         )
-        lane = self._lanes[dest] = Lane(dest, self._outbox_bytes)
+        lane = self._lanes[dest] = Lane(dest, self._outbox_bytes, self._numbers.get(dest, 0))
         return lane
 
     def _admits_alone(self, lane: Lane, payload: Payload) -> bool:
@@ -630,27 +616,48 @@ class Stack:
         cost = len(payload) + MESSAGE_OVERHEAD
         if cost > lane.room and lane.room < self._outbox_bytes:
             return False
-        for header, piece in self._fragmenter.split(payload):
-            run = self._begin_run(lane, flags, header)
-            run.flags |= FRAGMENT
-            lane.room -= len(piece) + MESSAGE_OVERHEAD
-            run.payloads.append(piece)
+        self._check_flags(flags)
+        cut = self._fragmenter.cut(payload)
+        lane.begin_large(flags, cut).payloads = cut.pieces
+        lane.room -= len(payload) + MESSAGE_OVERHEAD * len(cut.pieces)
         if not lane.is_queued:
             lane.is_queued = True
             self._queued.append(lane)
         return True
 
-    def _begin_run(self, lane: Lane, flags: int, header: bytes = b"") -> Run:
+    def _begin_run(self, lane: Lane, flags: int) -> Run:
+        self._check_flags(flags)
+        return lane.begin(flags)
+
+    @staticmethod
+    def _check_flags(flags: int) -> None:
         require(
             not flags & ~MESSAGE_FLAGS, f"message flags {flags:#x}: unknown; see node.core.model"
         )
-        return lane.cut(flags, header)
+
+    def _pull_lanes(self, now: float) -> None:
+        """What ended and what was freed in this turn, and what may leave now."""
+        port = self._port
+        if port.closed:
+            self._close_lanes(now)
+        if port.abandoned:
+            self._note_abandoned()
+        if port.woken:
+            self._wake_lanes()
+        if self._queued and not self.is_held:
+            self._pull(now)
+            # A message to self, or an answer that is due at once, may have been added by the pull.
+            self.unicast.finish_turn(now)
+            if self.group is not None and port.woken:
+                # Own multicasts of a member that is alone are purged as they are sent.
+                self._wake_lanes()
 
     def _pull(self, now: float) -> None:
         """Batches leave each queued lane while its window and its credits have room."""
         queued, self._queued = self._queued, []
         for lane in queued:
             lane.is_queued = False
+            self._note_offered(lane, now)
             if self._pull_lane(lane, now):
                 if lane.blocked_since >= 0:
                     self._note_unblocked(lane, now)
@@ -670,6 +677,12 @@ class Stack:
         while lane.run.payloads or len(lane.runs) > 1:
             run = lane.runs[0]
             flags = run.flags
+            cut = run.cut
+            # A large message of which nothing has left yet.
+            begun = cut if not run.at else None
+            early = begun if flags & OOB and dest != self._port.me else None
+            if early is not None and not self._may_begin(lane, early, now):
+                return False
             if flags & NO_RELIABILITY:
                 if dest == GROUP and self.role.view is None:
                     return False
@@ -681,7 +694,7 @@ class Stack:
             if flow is not None and not flags & NO_FC:
                 credit = flow.room(dest)
                 # Credits count payloads; what is taken is counted with its length and header.
-                alone = credit + LENGTH_COST + len(run.header)
+                alone = credit + LENGTH_COST + (HEADER.size if cut is not None else 0)
                 size, single = min(size, credit), min(single, alone)
             taken = (
                 lane.take(min(messages, max_batch), min(size, max_frame), single)
@@ -691,12 +704,63 @@ class Stack:
             if taken is None:
                 self._wait_for_room(lane, flow, now)
                 return False
-            machine.send(dest, taken.payloads, taken.flags, now, taken.header, taken.lengths)
+            if begun is not None:
+                self._note_cut(lane, begun, taken.number, now)
+            machine.send(
+                dest, taken.payloads, taken.flags, now, taken.header, taken.lengths, taken.number
+            )
+            if early is not None:
+                place = self._place(dest)
+                hi = place.seqno + len(early.pieces) - 1
+                lane.open_early.append(OpenEarly(place.conn, hi, early.cost))
             if flow is not None and not flags & NO_FC:
                 flow.spent(dest, taken.size, now, taken.flags)
             if dest == GROUP and self.group is not None:
                 self.group.multicast_sent(len(taken.payloads), taken.size, now)
         return True
+
+    def _may_begin(self, lane: Lane, cut: Cut, now: float) -> bool:
+        """Whether the receivers have room for another OOB message in pieces (see FRAG)."""
+        assert self._fragmenter is not None
+        config = self._fragmenter.config
+        conn, acked = self._acked(lane.dest)
+        if lane.has_room_for_early(
+            cut.cost, conn, acked, config.max_open_messages, config.max_open_bytes
+        ):
+            return True
+        if lane.dest == GROUP and self.group is not None:
+            self.group.multicast_blocked(now)
+        return False
+
+    def _note_cut(self, lane: Lane, cut: Cut, number: int, now: float) -> None:
+        """Record that a message leaves in pieces."""
+        self._tracer.record(
+            trace.CUT, now, peer=lane.dest, count=len(cut.pieces), lo=number, hi=number,
+            size=cut.total, digest=cut.digest,
+        )  # fmt: skip
+
+    def _acked(self, dest: int) -> tuple[int, int]:
+        """The connection to `dest`, and the seqno up to which it is acked."""
+        place = self._place(dest)
+        return place.conn, place.seqno - place.unacked
+
+    def _place(self, dest: int) -> Place:
+        """Where what was sent to `dest` ends."""
+        if dest != GROUP:
+            return self._places.sent(dest)
+        assert self.multicast is not None
+        own = self.multicast.own
+        return Place(0, own.high, own.high - own.low)
+
+    def _note_offered(self, lane: Lane, now: float) -> None:
+        """Record what the application offered since the last time."""
+        accepted, before = lane.accepted, lane.offered
+        if accepted > before:
+            lane.offered = accepted
+            self._tracer.records.append(
+                (trace.OFFERED, 0, 0, 0, lane.dest, 0, 0, 0,
+                 accepted - before, before + 1, accepted, 0, 0, 0, 0, now)
+            )  # fmt: skip
 
     def _wait_for_room(self, lane: Lane, flow: Ufc | Mfc | None, now: float) -> None:
         """Tell who can make room: the receivers' credits, or what empties the window."""
@@ -726,7 +790,8 @@ class Stack:
                 self._queued.append(lane)
 
     def _close_lanes(self, now: float) -> None:
-        """A connection ended: who waited for room in it is released, and what waited is counted."""
+        """A connection ended: who waited for room in it is released, and is told what became of
+        what waited."""
         port = self._port
         closed, port.closed = port.closed, []
         for peer in closed:
@@ -735,9 +800,35 @@ class Stack:
                 continue
             if lane.blocked_since >= 0:
                 self._note_unblocked(lane, now)
-                port.drop("connection-closed", lane.clear())
+                self._note_offered(lane, now)
+                self._abandon(lane, "connection-closed", now)
             if lane.is_empty() and not lane.is_queued:
+                self._numbers[peer] = lane.numbered
                 del self._lanes[peer]
+
+    def _abandon(self, lane: Lane, why: str, now: float) -> None:
+        """Throw away what waits in a lane, and say so."""
+        first = lane.numbered + 1
+        is_within = lane.is_within_message
+        count = lane.clear()
+        if not count:
+            return
+        last = lane.numbered
+        self._tracer.record(
+            trace.ABANDONED, now, peer=lane.dest, count=count, lo=first, hi=last, text=why
+        )
+        told = self._port.abandoned
+        if is_within and any(one.dest == lane.dest and one.last == first for one in told):
+            # Its first pieces were given up with the connection: it is one message.
+            count -= 1
+        if count:
+            told.append(Abandoned(lane.dest, count, why, last))
+
+    def _note_abandoned(self) -> None:
+        told, self._port.abandoned = self._port.abandoned, []
+        for one in told:
+            self.abandoned[one.why] = self.abandoned.get(one.why, 0) + one.count
+        self._abandoned += told
 
     # -- Messages without reliability ------------------------------------------------------------
 
@@ -746,23 +837,18 @@ class Stack:
         assert batch is not None
         flags = batch.flags
         body = pack_body(batch.payloads, self._codec.hash64)
-        self._tracer.record(
-            trace.SENT,
-            now,
-            flags=flags,
-            peer=lane.dest,
-            count=body.count,
-            size=len(body.data),
-            digest=body.digest,
-        )
+        self._tracer.records.append(
+            (trace.SENT, flags, 0, 0, lane.dest, 0, 0, 0, body.count, 0, 0, len(body.data),
+             body.digest, batch.number & 0xFFFFFFFF, 0, now)
+        )  # fmt: skip
         # Numbered only to be told apart: a frame's fate is drawn from its preamble.
         self._unreliable_sent += 1
         head = self._codec.pack_data(
             wire.NONE, lane.dest, 0, self._unreliable_sent, body, flags, 0, 0, 0
         )
-        if lane.dest != self._me:
+        if lane.dest != self._port.me:
             self._port.frames.append((lane.dest, head, body.data))
-        if lane.dest in (self._me, GROUP) and not flags & DONT_LOOPBACK:
+        if lane.dest in (self._port.me, GROUP) and not flags & DONT_LOOPBACK:
             self._receive_unreliable(Head._make(wire.HEAD_STRUCT.unpack(head)), body.data, now)
 
     def _receive_unreliable(self, head: Head, body: bytes, now: float) -> None:
@@ -814,7 +900,7 @@ class Stack:
                 now,
                 stream=trace.FRAGMENT_BYTES,
                 lo=self._reassembler.open_bytes,
-                hi=self._reassembler.config.max_open_bytes,
+                hi=self._reassembler.bound(),
             )
 
     def _gauge(self, now: float) -> None:

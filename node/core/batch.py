@@ -12,11 +12,13 @@ from node.core.wire import Head
 class Batch:
     """A numbered batch: what it carries never changes, only how often it was sent."""
 
-    __slots__ = ("body", "flags", "resent_at", "sent_at", "transmission")
+    __slots__ = ("body", "flags", "number", "resent_at", "sent_at", "transmission")
 
-    def __init__(self, body: Body, flags: int, sent_at: float) -> None:
+    def __init__(self, body: Body, flags: int, sent_at: float, number: int = 0) -> None:
         self.body = body
         self.flags = flags
+        self.number = number
+        """Of its first message, as the application's messages to this destination are counted."""
         self.sent_at = sent_at
         self.resent_at = -1.0
         self.transmission = 0

@@ -59,6 +59,10 @@ REFUSED: Final = Described(
     "stormcast_refused_total", COUNTER,
     "Frames or messages that were dropped or refused, by reason.", ("reason",),
 )  # fmt: skip
+ABANDONED: Final = Described(
+    "stormcast_abandoned_messages_total", COUNTER,
+    "Messages that were accepted for sending and then given up, by reason.", ("reason",),
+)  # fmt: skip
 EVENTS: Final = Described(
     "stormcast_transport_events_total", COUNTER,
     "Rarer things that happened to the transport, by name.", ("event",),
@@ -142,11 +146,16 @@ BY_STAT: Final[dict[str, Described]] = {
     ),
 }  # fmt: skip
 """What a member's figures are called here."""
-PREFIXES: Final = (("stack.refused.", REFUSED), ("transport.", EVENTS), ("", FIGURES))
+PREFIXES: Final = (
+    ("stack.refused.", REFUSED),
+    ("stack.abandoned.", ABANDONED),
+    ("transport.", EVENTS),
+    ("", FIGURES),
+)
 """Figures whose names grow with what happens: the rest of the name is a label."""
 ALL: Final = (
     INFO, CONNECTED, VIEW_NUMBER, VIEW_MEMBERS, COORDINATES, *BY_STAT.values(), PEER, REFUSED,
-    EVENTS, FIGURES,
+    ABANDONED, EVENTS, FIGURES,
 )  # fmt: skip
 """Every metric, besides those of the process."""
 

@@ -1,21 +1,26 @@
-"""FRAG: a message larger than a frame, or than the credits, travels in pieces. Keeps G3, G4, G5.
+"""FRAG: a message larger than a frame, or than the credits, travels in pieces. Keeps G1 to G5.
 
 It sits above the reliable protocols and above flow control: pieces are messages like others, so
 none is lost, and each is small compared to the credits. The sender cuts, the receiver joins when
-the last piece is there. What never completes is thrown away: pieces of a message are lost where a
-window is made anew in the middle of it, and only a limit on each count stands between a receiver
-and a sender that never finishes.
+the last piece is there.
+
+What a receiver holds unfinished is bounded without refusing anything that was acked. Regular
+messages come one after the other, so of each sender and kind one is unfinished. OOB messages come
+in any order, and there the *sender* keeps the bound: it begins another one only while those that
+are not acked to their last piece are fewer than `max_open_messages`, and cost less than
+`max_open_bytes` together. All members have the same settings, as with credits.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Final, NamedTuple
 
 from node.core import wire
+from node.core.codec import Hash64
 from node.core.errors import BadFrame, require
 from node.core.model import Payload
 
@@ -25,13 +30,17 @@ MAX_PIECES: Final = (1 << 32) - 1
 """What the header can count."""
 PIECE_COST: Final = 128
 """What a piece that is kept costs besides its bytes: many tiny ones must not be free."""
-EXPIRY: Final = 60.0
-"""Seconds without a new piece after which an OOB message is given up, or one of a stranger."""
+STRANGERS_SHARE: Final = 4
+"""How many times `max_open_bytes` all senders outside of the view may hold together."""
+REMEMBERED: Final = 4
+"""How many times `max_open_messages` OOB messages of a sender are remembered once they are over."""
+LEAST_EXPIRY: Final = 60.0
+"""Seconds without a new piece after which a message of a stranger is given up, at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragConfig:
-    """Settings of FRAG."""
+    """Settings of FRAG. They must be equal on all members."""
 
     settable: ClassVar[frozenset[str]] = frozenset()
     """What may change while the stack runs."""
@@ -43,12 +52,13 @@ class FragConfig:
     max_message_size: int = 64 << 20
     """Bytes of the largest message that is sent, and that is taken from others."""
 
-    max_open_bytes: int = 256 << 20
-    """Bytes of all unfinished messages, each piece costing 128 more. Whatever would go beyond it is
-    given up, so it should hold the largest message of everybody who sends such at the same time."""
+    max_open_bytes: int = 128 << 20
+    """Bytes of one sender's unfinished OOB messages at a receiver, each piece costing 128 more. A
+    sender waits with the next one until there is room, so it must hold the largest message."""
 
     max_open_messages: int = 64
-    """Unfinished OOB messages of one sender; of others there is one per sender and kind."""
+    """Unfinished OOB messages of one sender at a receiver. A sender waits with the next one until
+    one of those is acked. Of regular messages there is one per sender and kind."""
 
     def __post_init__(self) -> None:
         require(
@@ -67,7 +77,7 @@ class FragConfig:
             f"max_message_size is {self.max_message_size}: that makes {pieces} pieces; "
             "raise frag_size",
         )
-        least = self.max_message_size + pieces * PIECE_COST
+        least = cost_of(self.max_message_size, pieces)
         require(
             self.max_open_bytes >= least,
             f"max_open_bytes is {self.max_open_bytes}: the largest message needs {least}",
@@ -76,6 +86,11 @@ class FragConfig:
             self.max_open_messages > 0,
             f"max_open_messages is {self.max_open_messages}: it must be positive",
         )
+
+
+def cost_of(size: int, pieces: int) -> int:
+    """What so many bytes in so many pieces cost a receiver."""
+    return size + pieces * PIECE_COST
 
 
 class Fragment(NamedTuple):
@@ -102,15 +117,35 @@ def unpack_fragment_untrusted(header: bytes, size: int, max_message_size: int) -
     return fragment
 
 
+class Cut(NamedTuple):
+    """A large message, cut."""
+
+    id: int
+    pieces: list[Payload]
+    total: int
+    digest: int
+    """Of the whole message: a trace shows by it that it was joined as it was cut."""
+
+    def header(self, index: int) -> bytes:
+        """What a piece travels with."""
+        return HEADER.pack(self.id, index, len(self.pieces), self.total)
+
+    @property
+    def cost(self) -> int:
+        """What it costs a receiver at most."""
+        return cost_of(self.total, len(self.pieces))
+
+
 class Fragmenter:
     """Cuts what one member sends."""
 
-    def __init__(self, config: FragConfig) -> None:
+    def __init__(self, config: FragConfig, hash64: Hash64) -> None:
         self.config = config
+        self._hash64 = hash64
         self._next_id = 1
 
-    def split(self, payload: Payload, flags: int = 0) -> list[tuple[bytes, Payload]]:
-        """Header and piece of each fragment, in order; all of them travel with `flags`."""
+    def cut(self, payload: Payload) -> Cut:
+        """A message above `frag_size`, in pieces."""
         total, size = len(payload), self.config.frag_size
         require(
             total <= self.config.max_message_size,
@@ -119,61 +154,92 @@ class Fragmenter:
         assert total > size, "what fits one frame is not cut"
         message = self._next_id
         self._next_id += 1
-        count = -(-total // size)
         source = memoryview(payload)
-        pack = HEADER.pack
-        return [
-            (pack(message, index, count, total), source[index * size : (index + 1) * size])
-            for index in range(count)
-        ]
+        pieces: list[Payload] = [source[at : at + size] for at in range(0, total, size)]
+        return Cut(message, pieces, total, self._hash64(payload))
 
 
 class Unfinished:
     """A message of which pieces are missing."""
 
-    __slots__ = ("cost", "count", "pieces", "size", "total", "touched")
+    __slots__ = ("conn", "count", "id", "lo", "pieces", "size", "total", "touched")
 
-    def __init__(self, first: Fragment, now: float) -> None:
+    def __init__(self, first: Fragment, conn: int, lo: int, now: float) -> None:
+        self.id = first.id
+        self.conn = conn
+        self.lo = lo
+        """Seqno of its first piece: the others follow it without a gap."""
         self.count = first.count
         self.total = first.total
         self.pieces: dict[int, Payload] = {}
         """By index. Filled as they arrive: a header alone must not cost what it announces."""
         self.size = 0
-        self.cost = 0
         self.touched = now
 
+    @property
+    def cost(self) -> int:
+        """What it takes now."""
+        return cost_of(self.size, len(self.pieces))
 
-class Line:
-    """The regular messages of one sender and kind: they come one after the other."""
 
-    __slots__ = ("message", "newest", "touched")
+class Joined(NamedTuple):
+    """A message that is whole, and the seqnos of its pieces."""
 
-    def __init__(self) -> None:
+    payload: bytes
+    lo: int
+    hi: int
+
+
+class Sender:
+    """What one sender has unfinished, of one kind."""
+
+    __slots__ = ("done", "early", "newest", "open_bytes", "regular", "touched")
+
+    def __init__(self, now: float) -> None:
+        self.regular: Unfinished | None = None
         self.newest = 0
-        """The highest id seen: what is older was finished, or will never be."""
-        self.message: Unfinished | None = None
-        """The newest message, while it is unfinished."""
-        self.touched = 0.0
+        """The highest id of a regular message seen: what is older is over."""
+        self.early: dict[int, Unfinished] = {}
+        """OOB messages by id, in the order in which they began."""
+        self.done: dict[int, None] = {}
+        """The last OOB messages that were joined or given up, by id: a new window may bring some
+        of their pieces again."""
+        self.open_bytes = 0
+        """Cost of all of them."""
+        self.touched = now
+
+    def messages(self) -> Iterator[Unfinished]:
+        """All that is unfinished."""
+        if self.regular is not None:
+            yield self.regular
+        yield from self.early.values()
 
 
 class Reassembler:
-    """Joins what all others sent. Every unfinished message counts in `open_bytes`."""
+    """Joins what all others, and this member itself, sent."""
 
-    def __init__(self, config: FragConfig) -> None:
+    def __init__(self, config: FragConfig, expiry: float = LEAST_EXPIRY) -> None:
         self.config = config
-        self.open_bytes = 0
         self.given_up = 0
         """Unfinished messages that were thrown away so far."""
-        self._lines: dict[tuple[int, bool], Line] = {}
-        self._early: dict[int, dict[tuple[bool, int], Unfinished]] = {}
-        """OOB messages by sender, then by kind and id: any number may be open, in any order."""
+        self._expiry = max(expiry, LEAST_EXPIRY)
+        self._senders: dict[tuple[int, bool], Sender] = {}
+        """By short id and whether it was multicast."""
         self._members: frozenset[int] | None = None
         self._next_expiry = inf
 
+    @property
+    def open_bytes(self) -> int:
+        """What all unfinished messages cost."""
+        return sum(sender.open_bytes for sender in self._senders.values())
+
+    def bound(self) -> int:
+        """What that may be: of each sender and kind one regular message, and OOB ones."""
+        return 2 * self.config.max_open_bytes * len(self._senders)
+
     def open_messages(self) -> int:
         """How many messages are unfinished."""
-        regular = sum(1 for line in self._lines.values() if line.message is not None)
-        return regular + sum(map(len, self._early.values()))
+        return sum(1 for sender in self._senders.values() for _ in sender.messages())
 
     # -- Pieces -----------------------------------------------------------------------------------
 
@@ -182,106 +248,123 @@ class Reassembler:
         source: int,
         is_group: bool,  # noqa: FBT001 part of the key, and asked for per piece
         is_oob: bool,  # noqa: FBT001 the same
+        conn: int,
+        seqno: int,
         header: bytes,
         piece: Payload,
         now: float,
-    ) -> Payload | None:
+    ) -> Joined | None:
         """The whole message, if this was its last missing piece. A piece that contradicts those
-        before it, or a limit, raises BadFrame, and its message is given up."""
+        before it raises BadFrame, and its message is given up."""
         fragment = unpack_fragment_untrusted(header, len(piece), self.config.max_message_size)
         if self._next_expiry <= now:
             self.expire(now)
-        if is_oob:
-            return self._take_early(source, (is_group, fragment.id), fragment, piece, now)
-        return self._take_in_order((source, is_group), fragment, piece, now)
+        key = source, is_group
+        sender = self._senders.get(key)
+        if sender is None:
+            sender = self._senders[key] = Sender(now)
+        sender.touched = now
+        if self._is_stranger(source):
+            self._expire_by(now + self._expiry)
+        find = self._find_early if is_oob else self._find_regular
+        message = find(sender, fragment, conn, seqno - fragment.index, now)
+        try:
+            self._add(sender, message, fragment, piece, now)
+        except BadFrame:
+            self._give_up(sender, message)
+            raise
+        if len(message.pieces) < message.count:
+            self._keep_bounds(source, sender, message)
+            return None
+        self._end(sender, message)
+        payload = b"".join([message.pieces[index] for index in range(message.count)])
+        return Joined(payload, message.lo, message.lo + message.count - 1)
 
-    def _take_in_order(
-        self, key: tuple[int, bool], fragment: Fragment, piece: Payload, now: float
-    ) -> Payload | None:
-        line = self._lines.get(key)
-        if line is None:
-            line = Line()
-        if fragment.id < line.newest or (fragment.id == line.newest and line.message is None):
-            # Repeated through a new window; its message was delivered, or overtaken. And ids begin
-            # with 1.
+    def _find_regular(
+        self, sender: Sender, fragment: Fragment, conn: int, lo: int, now: float
+    ) -> Unfinished:
+        """Regular messages come one after the other, each from its first piece on."""
+        message = sender.regular
+        if message is not None and message.id == fragment.id:
+            return message
+        if fragment.id <= sender.newest:
+            # Repeated through a new window; its message was joined, or given up.
             raise BadFrame("fragment-old")
-        self._lines[key] = line
-        line.touched = now
-        self._expire_by(now + EXPIRY)
-        if fragment.id > line.newest:
-            # Regular messages come in order: of the one before nothing is to come any more.
-            if line.message is not None:
-                self._give_up(line.message)
-            line.newest = fragment.id
-            line.message = Unfinished(fragment, now)
-        message = line.message
-        assert message is not None
-        try:
-            is_complete = self._add(message, fragment, piece, now)
-        except BadFrame:
-            line.message = None
-            self._give_up(message)
-            raise
-        if not is_complete:
-            return None
-        line.message = None
-        return self._join(message)
+        sender.newest = fragment.id
+        if message is not None:
+            # Its sender gave it up with a connection, and was told so.
+            self._give_up(sender, message)
+        if fragment.index:
+            # The window began within it: it was sent before this member was known.
+            raise BadFrame("fragment-headless")
+        sender.regular = message = Unfinished(fragment, conn, lo, now)
+        return message
 
-    def _take_early(
-        self, source: int, key: tuple[bool, int], fragment: Fragment, piece: Payload, now: float
-    ) -> Payload | None:
-        messages = self._early.setdefault(source, {})
-        message = messages.get(key)
+    def _find_early(
+        self, sender: Sender, fragment: Fragment, conn: int, lo: int, now: float
+    ) -> Unfinished:
+        message = sender.early.get(fragment.id)
         if message is None:
-            if len(messages) >= self.config.max_open_messages:
-                raise BadFrame("fragment-messages")
-            message = messages[key] = Unfinished(fragment, now)
-        self._expire_by(now + EXPIRY)
-        try:
-            is_complete = self._add(message, fragment, piece, now)
-        except BadFrame:
-            self._remove_early(source, key)
-            self._give_up(message)
-            raise
-        if not is_complete:
-            return None
-        self._remove_early(source, key)
-        return self._join(message)
+            if fragment.id in sender.done:
+                raise BadFrame("fragment-old")
+            # Pieces travel on one connection: of one that was replaced nothing is to come.
+            for older in [one for one in sender.early.values() if one.conn != conn]:
+                self._give_up(sender, older)
+            message = sender.early[fragment.id] = Unfinished(fragment, conn, lo, now)
+        return message
 
-    def _add(self, message: Unfinished, fragment: Fragment, piece: Payload, now: float) -> bool:
-        """Keep a piece, unless it is there; whether it was the last one missing."""
+    def _add(
+        self, sender: Sender, message: Unfinished, fragment: Fragment, piece: Payload, now: float
+    ) -> None:
+        """Keep a piece, unless it is there."""
         if fragment.count != message.count or fragment.total != message.total:
             raise BadFrame("fragment-inconsistent")
         if fragment.index in message.pieces:
-            return False
+            return
         size = message.size + len(piece)
         missing = message.count - len(message.pieces) - 1
         # Each missing piece brings a byte at least, and the last one exactly what is left.
         if size + missing > message.total or (not missing and size != message.total):
             raise BadFrame("fragment-inconsistent")
-        cost = len(piece) + PIECE_COST
-        if self.open_bytes + cost > self.config.max_open_bytes:
-            raise BadFrame("fragment-bytes")
         message.pieces[fragment.index] = piece
         message.size = size
-        message.cost += cost
         message.touched = now
-        self.open_bytes += cost
-        return not missing
+        sender.open_bytes += len(piece) + PIECE_COST
 
-    def _join(self, message: Unfinished) -> bytes:
-        self.open_bytes -= message.cost
-        return b"".join([message.pieces[index] for index in range(message.count)])
+    def _end(self, sender: Sender, message: Unfinished) -> None:
+        sender.open_bytes -= message.cost
+        if sender.regular is message:
+            sender.regular = None
+        elif sender.early.pop(message.id, None) is not None:
+            sender.done[message.id] = None
+            if len(sender.done) > REMEMBERED * self.config.max_open_messages:
+                del sender.done[next(iter(sender.done))]
 
-    def _give_up(self, message: Unfinished) -> None:
-        self.open_bytes -= message.cost
+    def _give_up(self, sender: Sender, message: Unfinished) -> None:
+        self._end(sender, message)
         self.given_up += 1
 
-    def _remove_early(self, source: int, key: tuple[bool, int]) -> None:
-        messages = self._early[source]
-        del messages[key]
-        if not messages:
-            del self._early[source]
+    # -- Bounds -----------------------------------------------------------------------------------
+
+    def _keep_bounds(self, source: int, sender: Sender, newest: Unfinished) -> None:
+        """A sender with our settings never goes beyond them. One that does, and strangers together,
+        lose what they began first; BadFrame says so."""
+        config = self.config
+        if sender.regular is not newest:
+            of_early = sender.open_bytes - (sender.regular.cost if sender.regular else 0)
+            if len(sender.early) > config.max_open_messages or of_early > config.max_open_bytes:
+                self._give_up(sender, next(iter(sender.early.values())))
+                raise BadFrame("fragment-beyond-settings")
+        if self._is_stranger(source):
+            strangers = [one for key, one in self._senders.items() if self._is_stranger(key[0])]
+            if sum(one.open_bytes for one in strangers) > STRANGERS_SHARE * config.max_open_bytes:
+                oldest = min(strangers, key=lambda one: _oldest(one).touched)
+                self._give_up(oldest, _oldest(oldest))
+                raise BadFrame("fragment-strangers")
+
+    def _is_stranger(self, source: int) -> bool:
+        """Without views nobody is one."""
+        return self._members is not None and source not in self._members
 
     # -- Time and views ---------------------------------------------------------------------------
 
@@ -293,50 +376,42 @@ class Reassembler:
         self._next_expiry = min(self._next_expiry, when)
 
     def expire(self, now: float) -> int:
-        """Give up OOB messages, and all of strangers, that had no new piece for a minute; returns
-        how many. A regular message of a member waits: its window repairs what is missing."""
+        """Give up what strangers began and left alone for as long as a connection may be idle;
+        returns how many messages. What a member began its windows repair."""
         before = self.given_up
         soonest = inf
-        for source, messages in list(self._early.items()):
-            for key, message in list(messages.items()):
-                if message.touched + EXPIRY <= now:
-                    self._remove_early(source, key)
-                    self._give_up(message)
-                else:
-                    soonest = min(soonest, message.touched + EXPIRY)
-        for line_key, line in list(self._lines.items()):
-            if not self._is_stranger(line_key[0]):
+        for key, sender in list(self._senders.items()):
+            if not self._is_stranger(key[0]):
                 continue
-            if line.touched + EXPIRY <= now:
-                self._remove_line(line_key)
+            if sender.touched + self._expiry <= now:
+                self._forget(key)
             else:
-                soonest = min(soonest, line.touched + EXPIRY)
+                soonest = min(soonest, sender.touched + self._expiry)
         self._next_expiry = soonest
         return self.given_up - before
 
-    def _is_stranger(self, source: int) -> bool:
-        """Without views nobody is one."""
-        return self._members is not None and source not in self._members
-
-    def _remove_line(self, key: tuple[int, bool]) -> None:
-        line = self._lines.pop(key)
-        if line.message is not None:
-            self._give_up(line.message)
-
     def on_view(self, members: Iterable[int], now: float) -> None:
-        """Give up what members that left had begun (P-35)."""
+        """Give up what members that left had multicast in part (P-35). Their unicasts may go on:
+        connections cross the borders of views."""
         before = self._members or frozenset()
         self._members = frozenset(members)
         for gone in sorted(before - self._members):
-            self.forget(gone)
+            self._forget((gone, True))
         # Who is a stranger from now on, is so on time.
-        if any(self._is_stranger(source) for source, _ in self._lines):
-            self._expire_by(now)
+        if any(self._is_stranger(source) for source, _ in self._senders):
+            self._expire_by(now + self._expiry)
 
-    def forget(self, source: int) -> None:
-        """Give up all that `source` had begun."""
-        for message in self._early.pop(source, {}).values():
-            self._give_up(message)
-        for key in [(source, False), (source, True)]:
-            if key in self._lines:
-                self._remove_line(key)
+    def _forget(self, key: tuple[int, bool]) -> None:
+        """Give up all that one sender had begun."""
+        sender = self._senders.pop(key, None)
+        if sender is not None:
+            self.given_up += sum(1 for _ in sender.messages())
+
+
+def _oldest(sender: Sender) -> Unfinished:
+    """Of a sender's unfinished messages the one that had no new piece for the longest time."""
+    return min(sender.messages(), key=lambda message: message.touched, default=_NOTHING)
+
+
+_NOTHING: Final = Unfinished(Fragment(0, 0, 0, 0), 0, 0, inf)
+"""Stands for what a sender without unfinished messages has: nothing that could be given up."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from node.core import wire
 
@@ -23,10 +23,22 @@ Frame = tuple[int, bytes, bytes]
 gather instead of copy."""
 
 
+class Abandoned(NamedTuple):
+    """Messages that were accepted, and that their sender gave up: some may have arrived."""
+
+    dest: int
+    """A short id, or wire.GROUP."""
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    why: str
+    last: int
+    """Number of the last of them, as the application's messages to `dest` are counted."""
+
+
 class Port:
     """The seam between a protocol and the stack. Everything on it only enqueues."""
 
     __slots__ = (
+        "abandoned",
         "closed",
         "codec",
         "deliveries",
@@ -48,6 +60,8 @@ class Port:
         self.deliveries: list[Delivery] = []
         self.woken: list[int] = []
         """Destinations whose window has room again."""
+        self.abandoned: list[Abandoned] = []
+        """Messages that were given up; the application is told."""
         self.closed: list[int] = []
         """Peers whose sender entry was removed."""
         self.drops: dict[str, int] = {}

@@ -17,7 +17,9 @@ from node.core.errors import BadTrace
 from node.core.model import Address
 
 MAGIC: Final = b"STRC"
-VERSION: Final = 1
+VERSION: Final = 2
+READABLE: Final = frozenset({1, VERSION})
+"""Version 1 says nothing of what an application offered and was handed."""
 
 # Kinds of events.
 START: Final = 1
@@ -44,6 +46,10 @@ ALARM: Final = 21
 FREEZE: Final = 22
 TRUNCATED: Final = 23
 """Stands in place of events that were not kept, and has the number of the first of them."""
+OFFERED: Final = 24
+HANDED: Final = 25
+ABANDONED: Final = 26
+CUT: Final = 28
 
 EVENT_NAMES: Final[dict[int, str]] = {
     START: "start",
@@ -69,6 +75,10 @@ EVENT_NAMES: Final[dict[int, str]] = {
     ALARM: "alarm",
     FREEZE: "freeze",
     TRUNCATED: "truncated",
+    OFFERED: "offered",
+    HANDED: "handed",
+    ABANDONED: "abandoned",
+    CUT: "cut",
 }
 
 # `stream` of a VIEW event.
@@ -132,6 +142,11 @@ GAUGES: Final[dict[int, str]] = {
 WHOLE: Final = 0
 PARTIAL: Final = 1
 """Only a part of the batch was new: `digest` names the batch, `trim` is the digest of the part."""
+
+# `stream` of a HANDED event.
+AS_DELIVERED: Final = 0
+JOINED: Final = 1
+"""One message, which came in the pieces `lo..hi`."""
 
 
 class Event(NamedTuple):
@@ -298,6 +313,7 @@ class Block(NamedTuple):
     texts: list[str]
     size: int
     """Bytes that it takes."""
+    version: int
 
     def text(self, event: Event) -> str:
         """The text of an event of this block."""
@@ -341,7 +357,7 @@ def read_block_untrusted(data: bytes, at: int, hash64: Hash64) -> tuple[Block, i
     magic, version, header, member, count, first, wall_ns, texts_size, _reserved, check = front
     if magic != MAGIC:
         raise BadTrace("not a trace block")
-    if version != VERSION or header != HEADER.size:
+    if version not in READABLE or header != HEADER.size:
         raise BadTrace(f"trace version {version}")
     body_at = at + HEADER.size
     texts_at = body_at + count * RECORD.size
@@ -356,7 +372,7 @@ def read_block_untrusted(data: bytes, at: int, hash64: Hash64) -> tuple[Block, i
     texts = _read_texts_untrusted(data[texts_at:end])
     if any(event.text > len(texts) for event in events):
         raise BadTrace("text number")
-    return Block(member, first, wall_ns, events, texts, end - at), end
+    return Block(member, first, wall_ns, events, texts, end - at, version), end
 
 
 def _read_texts_untrusted(heap: bytes) -> list[str]:

@@ -244,6 +244,10 @@ class Member:
         return self.stack.refused
 
     @property
+    def abandoned(self) -> dict[str, int]:
+        return self.stack.abandoned
+
+    @property
     def interval(self) -> float:
         return self.stack.unicast.config.xmit_interval
 

@@ -6,13 +6,14 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from node.core.errors import BadFrame
 from node.core.model import Payload
-from node.protocols.frag import HEADER, FragConfig, Fragmenter, Reassembler
+from node.protocols.frag import HEADER, LEAST_EXPIRY, FragConfig, Fragmenter, Reassembler
 
 SEEDS = st.integers(0, 2**32 - 1)
-Piece = tuple[int, bool, bool, bytes, Payload]
+Piece = tuple[int, bool, bool, int, bytes, Payload]
 
 
 def config(frag_size: int) -> FragConfig:
@@ -30,15 +31,16 @@ def test_any_interleaving_of_senders_delivers_every_message_as_it_was(
     sent: list[tuple[int, bool, bool, bytes]] = []
     oob: list[Piece] = []
     for source in range(1, 4):
-        fragmenter = Fragmenter(settings)
+        fragmenter = Fragmenter(settings, xxh3_64_intdigest)
         lines: dict[bool, list[Piece]] = {False: [], True: []}
         for _ in range(dice.randint(1, 8)):
             payload = dice.randbytes(dice.randint(frag_size + 1, 5000))
             is_group, is_oob = dice.random() < 0.5, dice.random() < 0.3
             sent.append((source, is_group, is_oob, payload))
+            cut = fragmenter.cut(payload)
             pieces = [
-                (source, is_group, is_oob, header, piece)
-                for header, piece in fragmenter.split(payload)
+                (source, is_group, is_oob, 100_000 * cut.id + index, cut.header(index), piece)
+                for index, piece in enumerate(cut.pieces)
             ]
             (oob if is_oob else lines[is_group]).extend(pieces)
         queues += lines.values()
@@ -49,10 +51,10 @@ def test_any_interleaving_of_senders_delivers_every_message_as_it_was(
     got: list[tuple[int, bool, bool, bytes]] = []
     while queues:
         queue = dice.choice(queues)
-        source, is_group, is_oob, header, piece = queue.pop()
-        whole = reassembler.take(source, is_group, is_oob, header, piece, 0.0)
-        if whole is not None:
-            got.append((source, is_group, is_oob, bytes(whole)))
+        source, is_group, is_oob, seqno, header, piece = queue.pop()
+        joined = reassembler.take(source, is_group, is_oob, 1, seqno, header, piece, 0.0)
+        if joined is not None:
+            got.append((source, is_group, is_oob, joined.payload))
         queues = [queue for queue in queues if queue]
     assert sorted(got) == sorted(sent)
     for source in range(1, 4):
@@ -67,19 +69,23 @@ def test_lost_pieces_cost_their_own_message_and_nothing_stays(seed: int, loss: f
     """What is delivered is whole and in order; once its sender has left, nothing of it is kept."""
     dice = Random(seed)
     settings = config(50)
-    fragmenter, reassembler = Fragmenter(settings), Reassembler(settings)
+    fragmenter, reassembler = Fragmenter(settings, xxh3_64_intdigest), Reassembler(settings)
     reassembler.on_view([1, 2], 0.0)
     intact, got = [], []
     for _ in range(20):
         payload = dice.randbytes(dice.randint(51, 400))
-        pieces = fragmenter.split(payload)
-        kept = [piece for piece in pieces if dice.random() >= loss]
-        if len(kept) == len(pieces):
+        cut = fragmenter.cut(payload)
+        kept = [index for index in range(len(cut.pieces)) if dice.random() >= loss]
+        if len(kept) == len(cut.pieces):
             intact.append(payload)
-        for header, piece in kept:
-            whole = reassembler.take(1, False, False, header, piece, 0.0)
-            if whole is not None:
-                got.append(whole)
+        for index in kept:
+            header, piece = cut.header(index), cut.pieces[index]
+            try:
+                joined = reassembler.take(1, True, False, 0, index + 1, header, piece, 0.0)
+            except BadFrame:
+                continue
+            if joined is not None:
+                got.append(joined.payload)
     assert got == intact
     assert reassembler.open_messages() <= 1
     reassembler.on_view([2], 0.0)
@@ -109,13 +115,15 @@ def test_no_sequence_of_pieces_breaks_a_bound(
         now += later
         header = HEADER.pack(message, index, count, total)
         try:
-            whole = reassembler.take(source, is_group, is_oob, header, bytes(size), now)
+            whole = reassembler.take(
+                source, is_group, is_oob, message % 2, index + 1, header, bytes(size), now
+            )
         except BadFrame:
             continue
         finally:
-            assert 0 <= reassembler.open_bytes <= 900
-            assert reassembler.open_messages() <= 3 * (2 + 2)
-        assert whole is None or len(whole) == total
+            assert 0 <= reassembler.open_bytes <= reassembler.bound()
+            assert reassembler.open_messages() <= 2 * 3 * (2 + 1)
+        assert whole is None or len(whole.payload) == total
     reassembler.on_view([], now)
-    reassembler.expire(now + 61.0)
+    reassembler.expire(now + 2 * LEAST_EXPIRY)
     assert (reassembler.open_bytes, reassembler.open_messages()) == (0, 0)

@@ -121,3 +121,80 @@ def test_a_large_message_of_who_leaves_arrives_before_it_is_gone(stack: str, tim
     world.depart("C")
     world.settle()
     assert world.everyone_got("C", [large(1, pieces=40), *numbered(1, 3)], "AB")
+
+
+# -- What may be unfinished ------------------------------------------------------------------------
+
+TIGHT = {"FRAG": {"frag_size": 1000, "max_message_size": 5000, "max_open_bytes": 5700,
+                  "max_open_messages": 2}}  # fmt: skip
+"""Two OOB messages may be unfinished, or one of the largest."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["", "B"])
+@everywhere
+def test_oob_messages_in_pieces_are_never_refused_after_they_were_acked(
+    stack: str, timing: str, to: str
+) -> None:
+    """A third of all frames is lost and the rest shuffled, and of 60 messages two may be unfinished
+    at a receiver. Its sender waits with the next one, so none is thrown away."""
+    world = formed("AB", stack, timing, protocols=TIGHT)
+    world.weather(1, loss=0.3, copies=0.1, spread=0.02)
+    said = [large(number, 2 + number % 4) for number in range(60)]
+    for payload in said:
+        if to:
+            world["A"].send(payload, to=to, flags=OOB)
+        else:
+            world.multicast("A", payload, flags=OOB)
+    world.advance(20.0)
+    world.heal()
+    world.advance(100.0)
+    got = [
+        bytes(payload)
+        for delivery in world["B"].deliveries
+        if delivery.source == world.short("A")
+        for payload in delivery
+    ]
+    assert sorted(got) == sorted(said)
+    assert not [why for why in world["B"].refused if why.startswith("fragment-")]
+
+
+@everywhere
+def test_members_who_send_large_messages_at_once_do_not_cost_each_other_theirs(
+    stack: str, timing: str
+) -> None:
+    """What may be unfinished is counted for each sender: three of the largest are under way."""
+    bounds = {"frag_size": 1000, "max_message_size": 50_000, "max_open_bytes": 60_000}
+    flows = {"MFC": {"max_credits": 6000, "min_threshold": 0.5}} if stack == "udp" else {}
+    world = formed("ABC", stack, timing, protocols={"FRAG": bounds, **flows})
+    said = large(1, 50)
+    for name in "ABC":
+        world.multicast(name, said)
+    world.settle()
+    for name in "ABC":
+        assert world.everyone_got(name, [said], name)
+
+
+@everywhere
+def test_a_message_ends_with_the_connection_in_the_middle_of_which_it_is(
+    stack: str, timing: str
+) -> None:
+    """Half of its pieces have left when A forgets B: the rest would be of no use. A is told of one
+    message, and the next arrives."""
+    world = formed(
+        "AB",
+        stack,
+        timing,
+        protocols={**PIECES, "UFC": {"max_credits": 6000, "min_threshold": 0.5}},
+    )
+    for seqno in range(1, 20):
+        world.drop("A", DATA, seqno, dest="B")
+    world["A"].send(large(1, 20), to="B")
+    world.advance(0.2)
+    world["A"].stack.forget(world.short("B"), world.now)
+    world["A"].turn()
+    world.heal()
+    world["A"].send(large(2), to="B")
+    world.settle()
+    assert world.got("B", "A") == [large(2)]
+    assert sum(world["A"].abandoned.values()) == 1

@@ -132,7 +132,7 @@ def test_one_silent_peer_does_not_hold_up_the_other(generation: str, timing: str
     assert blocked(world["A"], "B")
     world.advance(2.0 + world.interval)
     assert not blocked(world["A"], "B")
-    assert world["A"].refused["connection-closed"] == 5
+    assert world["A"].abandoned["connection-closed"] == 5
     assert world["A"].sender("B") is None
     assert world["B"].delivered == []
 
@@ -148,7 +148,7 @@ def test_stopping_releases_who_waits_and_ends_everything(generation: str, timing
     pair.a.stop()
 
     assert not blocked(pair.a)
-    assert pair.a.refused["connection-closed"] == 3
+    assert pair.a.abandoned["connection-closed"] == 3
     assert not pair.a.stack.unicast.send_connections()
     assert pair.a.stack.next_deadline() == inf
     with pytest.raises(ClosedError):
@@ -249,7 +249,7 @@ def test_a_stray_send_after_the_view_does_not_block_for_ever(generation: str, ti
 
     assert not blocked(pair.a)
     assert pair.a.sender("B") is None
-    assert pair.a.refused["connection-closed"] == 3
+    assert pair.a.abandoned["connection-closed"] == 3
 
 
 @on_every_generation
@@ -260,7 +260,7 @@ def test_forgetting_the_peer_releases_who_waits(generation: str, timing: str) ->
     pair.a.send(*numbered(1, 8))
     pair.a.forget("B")
     assert not blocked(pair.a)
-    assert pair.a.refused["connection-closed"] == 3
+    assert pair.a.abandoned["connection-closed"] == 3
 
     pair.heal()
     pair.a.send(b"new")

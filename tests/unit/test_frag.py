@@ -5,13 +5,15 @@ from __future__ import annotations
 from math import inf
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from node.core.errors import BadFrame, ConfigError
 from node.core.model import Payload
 from node.protocols.frag import (
-    EXPIRY,
     HEADER,
+    LEAST_EXPIRY,
     PIECE_COST,
+    STRANGERS_SHARE,
     FragConfig,
     Fragmenter,
     Reassembler,
@@ -40,12 +42,24 @@ class Receiver:
         self.now = 0.0
 
     def take(
-        self, source: int, *pieces: tuple[bytes, Payload], group: bool = False, oob: bool = False
+        self,
+        source: int,
+        *pieces: tuple[bytes, Payload],
+        group: bool = False,
+        oob: bool = False,
+        conn: int = 7,
     ) -> None:
         for header, piece in pieces:
-            whole = self.reassembler.take(source, group, oob, header, piece, self.now)
-            if whole is not None:
-                self.whole.append(bytes(whole))
+            # Ids and seqnos of a message go together: both are given in the order of sending.
+            message, index = HEADER.unpack(header.ljust(HEADER.size)[: HEADER.size])[:2]
+            first = 1000 * message + 1
+            joined = self.reassembler.take(
+                source, group, oob, conn, first + index, header, piece, self.now
+            )
+            if joined is not None:
+                self.whole.append(joined.payload)
+                count = HEADER.unpack(header)[2]
+                assert (joined.lo, joined.hi) == (first, first + count - 1)
 
     def refuses(self, reason: str, source: int, piece: tuple[bytes, Payload], **how: bool) -> None:
         with pytest.raises(BadFrame, match=f"^{reason}$"):
@@ -54,10 +68,16 @@ class Receiver:
 
 def cut(*sizes: int, first: int = 1) -> list[Pieces]:
     """The pieces of messages of these sizes, numbered from `first`."""
-    fragmenter = Fragmenter(config())
+    fragmenter = Fragmenter(config(), xxh3_64_intdigest)
     for _ in range(first - 1):
-        fragmenter.split(bytes(SIZE + 1))
-    return [fragmenter.split(text(size, size)) for size in sizes]
+        fragmenter.cut(bytes(SIZE + 1))
+    return [pieces_of(fragmenter, text(size, size)) for size in sizes]
+
+
+def pieces_of(fragmenter: Fragmenter, payload: Payload) -> Pieces:
+    """Header and piece of each fragment of a message."""
+    cut = fragmenter.cut(payload)
+    return [(cut.header(index), piece) for index, piece in enumerate(cut.pieces)]
 
 
 def forged(message: int, index: int, count: int, total: int, size: int) -> tuple[bytes, bytes]:
@@ -92,15 +112,15 @@ def test_a_slice_is_cut_not_the_buffer_around_it() -> None:
     """FR-02."""
     buffer = memoryview(text(5000))
     receiver = Receiver()
-    receiver.take(A, *Fragmenter(config()).split(buffer[700:1000]))
+    receiver.take(A, *pieces_of(Fragmenter(config(), xxh3_64_intdigest), buffer[700:1000]))
     assert receiver.whole == [text(5000)[700:1000]]
 
 
 def test_a_message_beyond_the_largest_is_refused_at_its_sender() -> None:
-    fragmenter = Fragmenter(config())
-    fragmenter.split(bytes(1000))
+    fragmenter = Fragmenter(config(), xxh3_64_intdigest)
+    fragmenter.cut(bytes(1000))
     with pytest.raises(ConfigError, match="max_message_size is 1000"):
-        fragmenter.split(bytes(1001))
+        fragmenter.cut(bytes(1001))
 
 
 def test_messages_of_many_senders_and_kinds_do_not_mix() -> None:
@@ -182,8 +202,9 @@ def test_repeated_pieces_of_an_older_message_do_not_end_the_newer_one() -> None:
     assert len(receiver.whole) == 2
 
 
-def test_a_member_that_leaves_takes_its_unfinished_messages_along() -> None:
-    """P-35: and nobody else's."""
+def test_a_member_that_leaves_takes_its_unfinished_multicasts_along() -> None:
+    """P-35: and nobody else's. Its unicasts may go on, as connections cross the borders of
+    views, and end with the connection."""
     receiver = Receiver()
     reassembler = receiver.reassembler
     reassembler.on_view([A, B], 0.0)
@@ -193,36 +214,57 @@ def test_a_member_that_leaves_takes_its_unfinished_messages_along() -> None:
         receiver.take(sender, first[0])
         receiver.take(sender, second[0], oob=True)
     reassembler.on_view([B, C], 1.0)
-    assert reassembler.open_messages() == 3
-    receiver.take(B, *first[1:])
+    assert reassembler.open_messages() == 5
+    receiver.take(A, *first[1:])
     assert receiver.whole == [text(300, 300)]
     reassembler.on_view([C], 2.0)
+    assert reassembler.expire(2.0 + LEAST_EXPIRY) == 3
     assert (reassembler.open_messages(), reassembler.open_bytes) == (0, 0)
 
 
-def test_an_oob_message_is_given_up_a_minute_after_its_last_piece() -> None:
-    receiver = Receiver()
-    (pieces,) = cut(300)
-    receiver.take(A, pieces[0], oob=True)
-    receiver.now = 50.0
-    receiver.take(A, pieces[1], oob=True)
-    assert receiver.reassembler.next_deadline() == EXPIRY
-    assert receiver.reassembler.expire(EXPIRY) == 0
-    assert receiver.reassembler.next_deadline() == 50.0 + EXPIRY
-    assert receiver.reassembler.expire(50.0 + EXPIRY) == 1
-    assert receiver.reassembler.open_bytes == 0
-    assert receiver.reassembler.next_deadline() == inf
-
-
-def test_a_regular_message_of_a_member_waits_however_long_its_window_needs() -> None:
+@pytest.mark.parametrize("oob", [False, True])
+def test_what_a_member_began_waits_however_long_its_windows_need(*, oob: bool) -> None:
     receiver = Receiver()
     receiver.reassembler.on_view([A, B], 0.0)
     (pieces,) = cut(300)
-    receiver.take(A, *pieces[:2])
-    assert receiver.reassembler.expire(10 * EXPIRY) == 0
-    receiver.now = 10 * EXPIRY
-    receiver.take(A, pieces[2])
+    receiver.take(A, *pieces[:2], oob=oob)
+    assert receiver.reassembler.next_deadline() == inf
+    receiver.now = 10 * LEAST_EXPIRY
+    receiver.take(A, pieces[2], oob=oob)
     assert receiver.whole == [text(300, 300)]
+
+
+def test_a_message_that_began_before_the_window_is_not_begun() -> None:
+    """Its first pieces were sent before this member was known: nothing of it is kept."""
+    receiver = Receiver()
+    first, second = cut(300, 200)
+    receiver.refuses("fragment-headless", A, first[1])
+    receiver.refuses("fragment-old", A, first[2])
+    assert receiver.reassembler.open_bytes == 0
+    receiver.take(A, *second)
+    assert receiver.whole == [text(200, 200)]
+
+
+def test_a_new_connection_ends_what_was_begun_on_the_old_one() -> None:
+    """All pieces of a message travel on one connection: its sender gave the old ones up."""
+    receiver = Receiver(max_open_messages=2)
+    first, second, third, fourth = cut(200, 200, 200, 200)
+    receiver.take(A, first[0], second[0], oob=True)
+    receiver.take(A, third[0], oob=True, conn=8)
+    receiver.take(A, fourth[0], oob=True, conn=8)
+    assert receiver.reassembler.open_messages() == 2
+    assert receiver.reassembler.given_up == 2
+    receiver.take(A, third[1], fourth[1], oob=True, conn=8)
+    assert receiver.whole == [text(200, 200)] * 2
+
+
+def test_pieces_of_an_oob_message_that_was_joined_do_not_begin_it_again() -> None:
+    """A window that is opened again may bring some of them twice."""
+    receiver = Receiver()
+    (pieces,) = cut(300)
+    receiver.take(A, *pieces, oob=True)
+    receiver.refuses("fragment-old", A, pieces[2], oob=True)
+    assert receiver.reassembler.open_messages() == 0
 
 
 def test_of_a_stranger_nothing_is_left_after_a_minute() -> None:
@@ -232,7 +274,7 @@ def test_of_a_stranger_nothing_is_left_after_a_minute() -> None:
     (done,), (begun,) = cut(200), cut(300)
     receiver.take(B, *done)
     receiver.take(C, begun[0])
-    assert receiver.reassembler.expire(EXPIRY) == 1
+    assert receiver.reassembler.expire(LEAST_EXPIRY) == 1
     assert receiver.reassembler.open_bytes == 0
     assert receiver.reassembler.next_deadline() == inf
     receiver.take(B, *done)
@@ -312,27 +354,62 @@ def test_headers_that_announce_much_cost_what_arrives() -> None:
     assert receiver.reassembler.open_bytes == 1 + PIECE_COST
 
 
-def test_unfinished_oob_messages_of_one_sender_are_bounded() -> None:
+def test_a_sender_beyond_the_settings_loses_what_it_began_first() -> None:
+    """One with the same settings never gets there, and what it began first is then the oldest
+    that can not be finished any more. Others keep theirs."""
     receiver = Receiver(max_open_messages=4)
     for message in range(4):
         receiver.take(A, forged(message, 0, 2, 200, 100), oob=True)
-    receiver.refuses("fragment-messages", A, forged(4, 0, 2, 200, 100), oob=True)
     receiver.take(B, forged(4, 0, 2, 200, 100), oob=True)
-    receiver.take(A, forged(3, 1, 2, 200, 100), oob=True)
-    receiver.take(A, forged(4, 0, 2, 200, 100), oob=True)
+    receiver.refuses("fragment-beyond-settings", A, forged(4, 0, 2, 200, 100), oob=True)
     assert receiver.reassembler.open_messages() == 5
+    receiver.refuses("fragment-old", A, forged(0, 1, 2, 200, 100), oob=True)
+    for message in range(1, 5):
+        receiver.take(A, forged(message, 1, 2, 200, 100), oob=True)
+    assert len(receiver.whole) == 4
+
+
+def test_unfinished_oob_bytes_of_a_sender_are_bounded() -> None:
+    """Tiny pieces count with what keeping them costs."""
+    receiver = Receiver(max_open_bytes=2280)
+    kept = 2280 // (1 + PIECE_COST)
+    for message in range(1, kept + 1):
+        receiver.take(A, forged(message, 0, 2, 200, 1), oob=True)
+    refused = forged(kept + 1, 0, 2, 200, 1)
+    receiver.refuses("fragment-beyond-settings", A, refused, oob=True)
+    assert receiver.reassembler.open_messages() == kept
+    assert receiver.reassembler.open_bytes <= 2280
 
 
 @pytest.mark.parametrize("oob", [False, True])
-def test_unfinished_bytes_of_all_senders_are_bounded_together(*, oob: bool) -> None:
-    """Tiny pieces count with what keeping them costs; who goes beyond loses its own message."""
+def test_members_do_not_share_a_bound(*, oob: bool) -> None:
+    """What one sends costs no other its message: each may have the largest one unfinished."""
     receiver = Receiver(max_open_bytes=2280)
-    kept = 2280 // (1 + PIECE_COST)
-    for sender in range(1, kept + 1):
-        receiver.take(sender, forged(1, 0, 2, 200, 1), oob=oob)
-    receiver.refuses("fragment-bytes", 99, forged(1, 0, 2, 200, 1), oob=oob)
-    assert receiver.reassembler.open_messages() == kept
-    assert receiver.reassembler.open_bytes <= 2280
+    receiver.reassembler.on_view(range(1, 10), 0.0)
+    (pieces,) = cut(1000)
+    for sender in range(1, 10):
+        receiver.take(sender, *pieces[:-1], oob=oob)
+    for sender in range(1, 10):
+        receiver.take(sender, pieces[-1], oob=oob)
+    assert receiver.whole == [text(1000, 1000)] * 9
+
+
+def test_strangers_together_are_bounded_and_the_oldest_goes_first() -> None:
+    receiver = Receiver(max_open_bytes=2280)
+    receiver.reassembler.on_view([A], 0.0)
+    (pieces,) = cut(1000)
+    bound = STRANGERS_SHARE * 2280
+    most = bound // (9 * (100 + PIECE_COST))
+    for sender in range(10, 10 + most):
+        receiver.now += 1.0
+        receiver.take(sender, *pieces[:9])
+    receiver.now += 1.0
+    with pytest.raises(BadFrame, match="fragment-strangers"):
+        receiver.take(99, *pieces[:9])
+    assert receiver.reassembler.open_bytes <= bound
+    receiver.refuses("fragment-old", 10, pieces[9])
+    receiver.take(11, pieces[9])
+    assert receiver.whole == [text(1000, 1000)]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from xxhash import xxh3_64_intdigest
 
 from node.core.model import DONT_BUNDLE, FRAGMENT, NO_FC, OOB, Address, Payload
 from node.core.timing import Timing
-from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane
+from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane, OpenEarly
+from node.protocols.frag import Cut, FragConfig, Fragmenter
 from node.protocols.unicast import Unicast3Config
 from node.settings import StackSettings
 from node.stack import Stack
@@ -31,7 +32,7 @@ def put(lane: Lane, payload: Payload, flags: int = 0) -> None:
     lane.room -= len(payload) + MESSAGE_OVERHEAD
     run = lane.run
     if flags != run.flags or flags & DONT_BUNDLE:
-        run = lane.cut(flags)
+        run = lane.begin(flags)
     run.payloads.append(payload)
 
 
@@ -157,9 +158,9 @@ def test_a_message_larger_than_a_batch_leaves_alone_where_it_may() -> None:
     assert lane.take(ANY, 100, 500 + LENGTH_COST - 1) is None
     assert len(lane) == 2
     assert lane.next_size() == 500
-    assert lane.take(ANY, 100, 500 + LENGTH_COST) == ([bytes(500)], 0, b"", 500, [500])
+    assert lane.take(ANY, 100, 500 + LENGTH_COST) == ([bytes(500)], 0, b"", 500, [500], 1)
     assert lane.next_size() == 4
-    assert lane.take(ANY, 100, 0) == ([b"next"], 0, b"", 4, [4])
+    assert lane.take(ANY, 100, 0) == ([b"next"], 0, b"", 4, [4], 2)
     assert lane.next_size() == 0
 
 
@@ -171,27 +172,77 @@ def test_what_may_not_leave_stays_where_it_is() -> None:
     assert (len(lane), lane.room) == (1, room)
 
 
-def test_a_header_goes_with_its_own_batch_only() -> None:
-    """A fragment's header describes one frame: nothing that follows may travel under it."""
-    lane = Lane(PEER, ROOM)
+def a_cut(size: int) -> Cut:
+    """A message in pieces of ten bytes."""
+    fragments = FragConfig(frag_size=10, max_message_size=1000)
+    return Fragmenter(fragments, xxh3_64_intdigest).cut(bytes(size))
+
+
+def put_large(lane: Lane, cut: Cut, flags: int = 0) -> None:
+    lane.begin_large(flags, cut).payloads = cut.pieces
+    lane.room -= cut.total + MESSAGE_OVERHEAD * len(cut.pieces)
+
+
+def test_pieces_leave_one_by_one_each_with_its_own_header() -> None:
+    """A header describes one frame: nothing before or after may travel under it."""
+    lane, cut = Lane(PEER, ROOM), a_cut(15)
     put(lane, b"before")
-    lane.cut(FRAGMENT, b"1 of 2").payloads.append(b"one")
-    lane.cut(FRAGMENT, b"2 of 2").payloads.append(b"two")
-    lane.cut(0).payloads.append(b"after")
+    put_large(lane, cut)
+    put(lane, b"after")
     assert [lane.take(ANY, ANY, ANY) for _ in range(4)] == [
-        ([b"before"], 0, b"", 6, [6]),
-        ([b"one"], FRAGMENT, b"1 of 2", 3, [3]),
-        ([b"two"], FRAGMENT, b"2 of 2", 3, [3]),
-        ([b"after"], 0, b"", 5, [5]),
+        ([b"before"], 0, b"", 6, [6], 1),
+        ([bytes(10)], FRAGMENT, cut.header(0), 10, [10], 2),
+        ([bytes(5)], FRAGMENT, cut.header(1), 5, [5], 2),
+        ([b"after"], 0, b"", 5, [5], 3),
     ]
+    assert lane.room == ROOM
 
 
 def test_a_lane_that_ran_empty_forgets_the_header_of_its_last_batch() -> None:
     lane = Lane(PEER, ROOM)
-    lane.cut(FRAGMENT, b"1 of 1").payloads.append(b"one")
-    assert lane.take(ANY, ANY, ANY) == ([b"one"], FRAGMENT, b"1 of 1", 3, [3])
+    put_large(lane, a_cut(11), OOB)
+    lane.take(ANY, ANY, ANY)
+    lane.take(ANY, ANY, ANY)
     lane.run.payloads.append(b"next")
-    assert lane.take(ANY, ANY, ANY) == ([b"next"], 0, b"", 4, [4])
+    assert lane.take(ANY, ANY, ANY) == ([b"next"], 0, b"", 4, [4], 2)
+
+
+def test_a_lane_counts_messages_and_not_pieces() -> None:
+    """Whatever waits, is half sent, or was thrown away: accepted is what was put in."""
+    lane = Lane(PEER, ROOM)
+    for number in range(3):
+        put(lane, bytes(number))
+    put_large(lane, a_cut(35))
+    put(lane, b"", OOB)
+    assert (lane.accepted, lane.numbered, len(lane)) == (5, 0, 5)
+    lane.take(2, ANY, ANY)
+    assert (lane.accepted, lane.numbered, len(lane)) == (5, 2, 3)
+    lane.take(ANY, ANY, ANY)
+    lane.take(ANY, ANY, ANY)
+    assert lane.is_within_message
+    assert (lane.accepted, lane.numbered, len(lane)) == (5, 3, 2)
+    assert lane.clear() == 2
+    assert (lane.accepted, lane.numbered, len(lane)) == (5, 5, 0)
+    assert lane.room == ROOM
+    put(lane, b"next")
+    assert lane.take(ANY, ANY, ANY) == ([b"next"], 0, b"", 4, [4], 6)
+
+
+def test_oob_messages_in_pieces_wait_for_those_that_are_open() -> None:
+    """Two may be open, of a hundred bytes together; one is always admitted."""
+    lane = Lane(PEER, ROOM)
+
+    def has_room(cost: int, acked: int, conn: int = 1) -> bool:
+        return lane.has_room_for_early(cost, conn, acked, 2, 100)
+
+    assert has_room(500, 0)
+    lane.open_early += [OpenEarly(1, 5, 60), OpenEarly(1, 9, 40)]
+    assert not has_room(1, 4)
+    assert has_room(60, 5)
+    assert not has_room(61, 8)
+    assert has_room(500, 9)
+    lane.open_early += [OpenEarly(1, 5, 60), OpenEarly(1, 9, 40)]
+    assert has_room(500, 0, conn=2)
 
 
 # -- Room and memory -------------------------------------------------------------------------------

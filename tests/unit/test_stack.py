@@ -525,8 +525,9 @@ def test_a_peer_that_stays_silent_too_long_is_given_up_and_its_messages_let_go(
     """JGRP-942: without a view nobody else would ever say that it is gone."""
     patience = {"max_retransmit_time": 20, "conn_expiry_timeout": 200, "conn_close_timeout": 200}
     a = Member(A, "a", generation=generation, **small(generation), **patience)
+    accepted = 0
     while a.stack.try_send(B, bytes(1000)):
-        pass
+        accepted += 1
     a.turn()
     now = 0.0
     while B in a.stack.unicast.send_connections():
@@ -534,7 +535,11 @@ def test_a_peer_that_stays_silent_too_long_is_given_up_and_its_messages_let_go(
         a.turn(now)
     assert now == pytest.approx(20.0)
     assert a.stack.pending(B) == 0
-    assert a.stack.refused["connection-closed"] > 0
+    # Who sent them is told of each: what was on its way, and what waited.
+    told = a.stack.take_abandoned()
+    assert [(one.dest, one.why) for one in told] == [(B, "aged"), (B, "connection-closed")]
+    assert sum(one.count for one in told) == accepted
+    assert a.stack.abandoned == {one.why: one.count for one in told}
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)

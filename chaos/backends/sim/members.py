@@ -218,8 +218,11 @@ class SimMember:
 
     def stats(self) -> dict[str, int | float]:
         """Counters, by name."""
-        refused = self.channel.runtime.stack.refused
-        dropped: dict[str, int | float] = {f"stack.refused.{why}": n for why, n in refused.items()}
+        stack = self.channel.runtime.stack
+        dropped: dict[str, int | float] = {
+            f"stack.refused.{why}": n for why, n in stack.refused.items()
+        }
+        dropped |= {f"stack.abandoned.{why}": n for why, n in stack.abandoned.items()}
         return dropped | self.driver.stats() | self.receiver.stats()
 
     def say(self, line: str) -> None:

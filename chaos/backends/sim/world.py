@@ -447,6 +447,7 @@ class World:
             self.links.change(host, links)
         for view in stack.take_views():
             self._note_view(host, view)
+        stack.take_abandoned()
         multicasts = self._multicasts.get(host.short)
         if multicasts is not None and multicasts.accepted > multicasts.counted:
             self._count_numbered(host, multicasts)

@@ -43,17 +43,18 @@ class Sending(State):
         now: float,
         header: bytes = b"",
         lengths: list[int] | None = None,
+        number: int = 0,
     ) -> None:
         """Number a batch that `room` admits, keep it, and send it as one frame: one step, so that
         nothing comes between a number and its message."""
         body = pack_body(payloads, self._codec.hash64, header, lengths)
-        batch = Batch(body, flags, now)
+        batch = Batch(body, flags, now, number)
         own = self.own
         size = len(body.data)
         lo = own.append(body.count, size, batch)
         self._tracer.records.append(
             (trace.SENT, flags, self.protocol, 0, wire.GROUP, 0, 0, self.view_number,
-             body.count, lo, own.high, size, body.digest, 0, 0, now)
+             body.count, lo, own.high, size, body.digest, number & 0xFFFFFFFF, 0, now)
         )  # fmt: skip
         self._emit(lo, batch, wire.GROUP)
         if flags & DONT_LOOPBACK and not self._held_own:

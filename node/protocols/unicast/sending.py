@@ -9,11 +9,12 @@ from node import trace
 from node.core import wire
 from node.core.codec import pack_body, unpack_ranges_untrusted
 from node.core.errors import BadFrame
-from node.core.model import DONT_LOOPBACK, FIRST, Payload
+from node.core.model import DONT_LOOPBACK, FIRST, FRAGMENT, Payload
 from node.core.serial import is_newer
 from node.core.window import SendWindow, Stored
 from node.core.wire import Head
 from node.protocols.handing import hand_to_self
+from node.protocols.port import Abandoned
 from node.protocols.unicast.connections import REMOVED, UNLIMITED, Connections
 from node.protocols.unicast.entries import (
     Batch,
@@ -59,10 +60,12 @@ class Sending(Connections):
         now: float,
         header: bytes = b"",
         lengths: list[int] | None = None,
+        number: int = 0,
     ) -> None:
-        """Number a batch that `room` admits, keep it, and send it as one frame."""
+        """Number a batch that `room` admits, keep it, and send it as one frame. `number` is that
+        of its first message among the application's to this peer."""
         if peer == self._port.me:
-            self._send_to_self(payloads, flags, now, header)
+            self._send_to_self(payloads, flags, now, header, number)
             return
         entry = self._senders.get(peer)
         if entry is None:
@@ -70,14 +73,14 @@ class Sending(Connections):
         elif entry.state is not State.OPEN:
             self._set_sender_state(entry, State.OPEN, "used", now)
         body = pack_body(payloads, self._codec.hash64, header, lengths)
-        batch = Batch(body, flags, now)
+        batch = Batch(body, flags, now, number)
         window = entry.window
         was_idle = window.low == window.high
         size = len(body.data)
         lo = window.append(body.count, size, batch)
         self._tracer.records.append(
             (trace.SENT, flags, self.protocol, 0, peer, entry.conn, 0, 0,
-             body.count, lo, window.high, size, body.digest, 0, 0, now)
+             body.count, lo, window.high, size, body.digest, number & 0xFFFFFFFF, 0, now)
         )  # fmt: skip
         self._emit(entry, lo, batch, flags | FIRST if lo == 1 else flags, 0)
         entry.last_used = now
@@ -123,7 +126,7 @@ class Sending(Connections):
         self._emit(entry, stored.lo, batch, flags, stamp)
 
     def _send_to_self(
-        self, payloads: Sequence[Payload], flags: int, now: float, header: bytes
+        self, payloads: Sequence[Payload], flags: int, now: float, header: bytes, number: int
     ) -> None:
         """Messages to self are numbered and handed straight up: no window can fill, nothing can be
         lost."""
@@ -135,7 +138,7 @@ class Sending(Connections):
         me, conn = self._port.me, self._self_conn
         self._tracer.records.append(
             (trace.SENT, flags, self.protocol, 0, me, conn, 0, 0,
-             body.count, lo, hi, len(body.data), body.digest, 0, 0, now)
+             body.count, lo, hi, len(body.data), body.digest, number & 0xFFFFFFFF, 0, now)
         )  # fmt: skip
         if not flags & DONT_LOOPBACK:
             hand_to_self(
@@ -305,8 +308,28 @@ class Sending(Connections):
     def _remove_sender(self, entry: SenderEntry, reason: str, now: float) -> None:
         entry.due = REMOVED
         del self._senders[entry.peer]
+        self._abandon(entry, reason, now)
         self._trace_conn(entry, trace.SENDER_REMOVED, reason, now, len(entry.window))
         self._port.closed.append(entry.peer)
+
+    def _abandon(self, entry: SenderEntry, reason: str, now: float) -> None:
+        """What is unacked is given up with its connection: say so (G1)."""
+        window = entry.window
+        if window.low == window.high:
+            return
+        low, count, last = window.low, 0, 0
+        for stored in window:
+            batch = stored.item
+            if not batch.flags & FRAGMENT:
+                count += stored.hi - max(stored.lo - 1, low)
+            elif batch.number != last:
+                count += 1
+            last = batch.number if batch.flags & FRAGMENT else batch.number + batch.body.count - 1
+        self._tracer.record(
+            trace.ABANDONED, now, protocol=self.protocol, peer=entry.peer, conn=entry.conn,
+            count=count, lo=low + 1, hi=window.high, text=reason,
+        )  # fmt: skip
+        self._port.abandoned.append(Abandoned(entry.peer, count, reason, last))
 
     def _expire_sender(self, entry: SenderEntry, now: float) -> None:
         config = self.config

@@ -1,0 +1,132 @@
+"""Handing messages to the application: pieces become messages, credits follow, the trace says so.
+
+What the windows delivered waits in the port. The application takes all of it at once, and what it
+takes is recorded as ranges, one for neighbours of a connection: the other end of what it means that
+a message is delivered (G1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from node import trace
+from node.core import wire
+from node.core.errors import BadFrame
+from node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, OOB, Delivery
+
+if TYPE_CHECKING:
+    from node.protocols.flow import Mfc, Ufc
+    from node.protocols.frag import Reassembler
+    from node.protocols.port import Port
+
+_UNCOUNTED: Final = NO_FC | NO_RELIABILITY
+"""Flags of messages that no flow control counted where they were sent."""
+
+
+class Numbering(NamedTuple):
+    """Who numbers messages."""
+
+    unicast: int
+    multicast: int
+
+
+class HandOver:
+    """From what was delivered to what the application is given."""
+
+    def __init__(
+        self,
+        port: Port,
+        numbering: Numbering,
+        ufc: Ufc | None,
+        mfc: Mfc | None,
+        reassembler: Reassembler | None,
+    ) -> None:
+        self._port = port
+        self._numbering = numbering
+        self._ufc = ufc
+        self._mfc = mfc
+        self._counts = ufc is not None or mfc is not None
+        self._reassembler = reassembler
+        self._ready: list[Delivery] = []
+
+    def take(self) -> list[Delivery]:
+        """What the application has to be given now."""
+        ready = self._ready
+        if ready:
+            self._ready = []
+        return ready
+
+    def run(self, now: float) -> None:
+        """Move what was delivered to what is handed over."""
+        port = self._port
+        deliveries, port.deliveries = port.deliveries, []
+        ready = self._ready
+        record = port.tracer.records.append
+        numbered_by = self._numbering
+        counts = self._counts
+        # The range that is not recorded yet: deliveries are few, and most of them are neighbours.
+        source = conn = protocol = -1
+        lo = hi = 0
+        for delivery in deliveries:
+            flags = delivery.flags
+            if counts and not flags & _UNCOUNTED:
+                flow: Ufc | Mfc | None = self._ufc if delivery.dest else self._mfc
+                if flow is not None:
+                    flow.delivered(delivery.source, delivery.size, delivery.conn, now)
+            if flags & FRAGMENT:
+                if hi:
+                    record((trace.HANDED, 0, protocol, trace.AS_DELIVERED, source, conn, 0, 0,
+                            hi - lo + 1, lo, hi, 0, 0, 0, 0, now))  # fmt: skip
+                    source, hi = -1, 0
+                joined = self._join(delivery, now)
+                if joined is not None:
+                    ready.append(joined)
+                continue
+            ready.append(delivery)
+            by = numbered_by.unicast if delivery.dest else numbered_by.multicast
+            if flags & NO_RELIABILITY:
+                by = wire.NONE
+            if (
+                delivery.lo == hi + 1
+                and delivery.source == source
+                and delivery.conn == conn
+                and by == protocol
+            ):
+                hi = delivery.hi
+                continue
+            if hi:
+                record((trace.HANDED, 0, protocol, trace.AS_DELIVERED, source, conn, 0, 0,
+                        hi - lo + 1, lo, hi, 0, 0, 0, 0, now))  # fmt: skip
+            source, conn, protocol = delivery.source, delivery.conn, by
+            lo, hi = delivery.lo, delivery.hi
+        if hi:
+            record((trace.HANDED, 0, protocol, trace.AS_DELIVERED, source, conn, 0, 0,
+                    hi - lo + 1, lo, hi, 0, 0, 0, 0, now))  # fmt: skip
+
+    def _join(self, piece: Delivery, now: float) -> Delivery | None:
+        """The whole message, when this was the last piece of it."""
+        if self._reassembler is None:
+            self._port.drop("fragment")
+            return None
+        try:
+            joined = self._reassembler.take(
+                piece.source, piece.is_multicast, bool(piece.flags & OOB), piece.conn, piece.lo,
+                piece.header, piece.messages[0], now,
+            )  # fmt: skip
+        except BadFrame as bad:
+            self._port.drop(bad.reason)
+            return None
+        if joined is None:
+            return None
+        payload, lo, hi = joined
+        self._port.tracer.record(
+            trace.HANDED, now, flags=piece.flags, stream=trace.JOINED, peer=piece.source,
+            protocol=self._numbering.unicast if piece.dest else self._numbering.multicast,
+            conn=piece.conn, count=1, lo=lo, hi=hi, size=len(payload),
+            digest=self._port.codec.hash64(payload),
+        )  # fmt: skip
+        # It stands where its last piece stood.
+        return Delivery(
+            piece.source, piece.conn, hi, hi, piece.flags & ~FRAGMENT, payload, 0, len(payload),
+            piece.dest,
+        )  # fmt: skip
