@@ -14,18 +14,24 @@ from functools import cached_property
 from math import inf
 from typing import Any, Final, NamedTuple
 
+from chaos.oracles.application import ApplicationIndex
 from chaos.oracles.group_index import GroupIndex
 from chaos.oracles.groups import MULTICAST, Stream
+from chaos.oracles.hand_over import Fault
 from chaos.oracles.history import RIG, Connection, Entry, Epoch, Member, Noted, Probe, Span
 from node.core import wire
 from node.core.codec import Hash64
 from node.core.errors import BadTrace, NodeError
 from node.trace import (
+    ABANDONED,
     ACKED,
     CONN,
+    CUT,
     DELIVERED,
     FAULT,
     GAUGE,
+    HANDED,
+    OFFERED,
     PHASE,
     PROBE,
     PURGED,
@@ -65,6 +71,8 @@ _KILLS: Final = frozenset({"crash", "restart"})
 _CHANGES_SETTINGS: Final = frozenset({"setattribute", "set-attribute", "set_attribute"})
 _COPIES: Final = frozenset({"duplicate", "rule"})
 _MULTICAST_NAMES: Final = tuple(wire.PROTOCOLS[protocol] for protocol in MULTICAST)
+_OF_APPLICATION: Final = frozenset({SENT, DELIVERED, OFFERED, CUT, HANDED, ABANDONED})
+_OF_NO_STREAM: Final = frozenset({GAUGE, HANDED})
 _BY_SENDER: Final = frozenset({SENT, PURGED, RETRANSMITTED})
 _BY_RECEIVER: Final = frozenset({DELIVERED, ACKED, REQUESTED, SKIPPED})
 _SENDER_STATES: Final = frozenset({SENDER_OPEN, SENDER_CLOSING, SENDER_REMOVED})
@@ -112,6 +120,8 @@ class Evidence:
         """By short id; the rig apart."""
         self.rig = Member("rig", RIG)
         self.probes: list[Probe] = []
+        self.begin = 0.0
+        """When the scenario's clock showed 0."""
         self.quiet = inf
         """From here on the rig did nothing."""
         self.end = inf
@@ -121,6 +131,10 @@ class Evidence:
         """By asking member and peer."""
         self.gauges: list[tuple[Member, Event]] = []
         self.groups = GroupIndex(self.find)
+        self.application = ApplicationIndex()
+        """What applications offered and were handed."""
+        self.hand_over_faults: list[Fault] | None = None
+        """What is wrong between windows and applications; found when first asked for."""
         self.standing: dict[str, str] = {}
         """Faults that nothing ended, by id: what they are."""
         self.most_copies = 2
@@ -218,6 +232,7 @@ class Evidence:
             for block in read_blocks_untrusted(data, self.hash64):
                 if member is None:
                     member = Member(label, block.member)
+                    member.version = block.version
                     self._walls.setdefault(block.member, block.wall_ns)
                 _add_block(member, block)
         except (BadTrace, IndexError) as error:
@@ -289,6 +304,8 @@ class Evidence:
                 self._try(self.rig, text, lambda fault, time=time: self._fault(fault, time))  # type: ignore[misc]
             elif event.kind == PROBE:
                 self._try(self.rig, text, self._probe)
+            elif event.kind == PHASE and text == "begin":
+                self.begin = time
             elif event.kind == PHASE and text == "quiet":
                 self.quiet = time
             elif event.kind == PHASE and text == "end":
@@ -371,7 +388,9 @@ class Evidence:
         me = member.short
         for number, event in enumerate(member.events):
             kind = event.kind
-            if event.protocol in MULTICAST and kind != GAUGE:
+            if kind in _OF_APPLICATION:
+                self.application.note(member, event)
+            if event.protocol in MULTICAST and kind not in _OF_NO_STREAM:
                 self.groups.note(member, number, event)
             elif kind in _BY_SENDER:
                 if event.protocol == UNNUMBERED:
@@ -383,12 +402,12 @@ class Evidence:
                     self.unnumbered_delivered.setdefault((me, event.peer), []).append(event)
                 else:
                     self._note_receiving(self._epoch(member, epochs, event), event)
+            elif kind == CONN and event.stream in _SENDER_STATES:
+                noted = Noted(number, event, member.texts.get(number, ""))
+                self._note_sender_state(member, open_entries, noted)
             elif kind == CONN:
                 noted = Noted(number, event, member.texts.get(number, ""))
-                if event.stream in _SENDER_STATES:
-                    self._note_sender_state(member, open_entries, noted)
-                else:
-                    self._note_epoch_state(self._epoch(member, epochs, event), noted)
+                self._note_epoch_state(self._epoch(member, epochs, event), noted)
             else:
                 self._note_rare(member, number, event)
 

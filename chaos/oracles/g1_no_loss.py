@@ -1,17 +1,19 @@
-"""G1, no loss: what was sent on an open connection to a member that stays is delivered."""
+"""G1, no loss: what was accepted for a member that stays is handed to its application, or its
+sender is told."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-from chaos.oracles import g1_multicast
+from chaos.oracles import application, g1_multicast, hand_over
 from chaos.oracles.coverage import first_gap
 from chaos.oracles.evidence import Evidence
-from chaos.oracles.history import Entry, Violation
+from chaos.oracles.groups import view_at
+from chaos.oracles.history import EPSILON, Entry, Member, Violation
 from node.core import wire
 from node.core.model import DONT_LOOPBACK
-from node.trace import SENDER_CLOSING, Event
+from node.trace import ABANDONED, SENDER_CLOSING, Event
 
 CLOSE_AT_ONCE: Final = frozenset({wire.UNICAST, wire.UNICAST2})
 """Protocols that remove a connection with the view that lacks the peer; later ones flush it."""
@@ -22,12 +24,18 @@ FLUSHED: Final = frozenset({"idle", "close", "closed", "view"})
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Batches not wholly delivered, though both ends live and nobody gave the connection up."""
+    """Messages that were lost on their way from one application to the other."""
+    yield from application.not_sent(evidence)
     for entry in evidence.entries():
         connection = entry.connection
-        if connection.sender.lives and connection.receiver.lives and not was_given_up(entry):
-            yield from _lost(entry)
+        if connection.sender.lives and connection.receiver.lives:
+            if was_given_up(entry):
+                yield from _untold(evidence, entry)
+            else:
+                yield from _lost(entry)
+    yield from _thrown_away(evidence)
     yield from g1_multicast.violations(evidence)
+    yield from hand_over.found_in(evidence, "G1")
 
 
 def was_given_up(entry: Entry) -> bool:
@@ -37,11 +45,92 @@ def was_given_up(entry: Entry) -> bool:
         return False
     if removed.text == "view" and removed.event.protocol in CLOSE_AT_ONCE:
         return True
-    was_closing = len(entry.states) > 1 and entry.states[-2].event.stream == SENDER_CLOSING
-    return removed.text in GIVEN_UP or (removed.text in FLUSHED and was_closing)
+    if is_held_to(entry):
+        return False
+    return removed.text in GIVEN_UP or (removed.text in FLUSHED and closed_as(entry) != "")
+
+
+def closed_as(entry: Entry) -> str:
+    """Why a removed connection was closing before; empty where it was not."""
+    if len(entry.states) > 1 and entry.states[-2].event.stream == SENDER_CLOSING:
+        return entry.states[-2].text
+    return ""
+
+
+def is_held_to(entry: Entry) -> bool:
+    """Whether a connection was removed for its silence, though its peer is in the view of the
+    sender: a member is not given up before the view gives it up."""
+    removed = entry.removed
+    if removed is None or not (removed.text == "aged" or closed_as(entry) == "idle"):
+        return False
+    view = view_at(entry.connection.sender, removed.event.time)
+    return view is not None and entry.connection.receiver.short in view.members
+
+
+def _untold(evidence: Evidence, entry: Entry) -> Iterator[Violation]:
+    """Messages that were rightly given up, of which nobody was told."""
+    sender, receiver = entry.connection.sender, entry.connection.receiver
+    conn, removed = entry.connection.conn, entry.removed
+    assert removed is not None
+    for loss in _gaps(entry):
+        if not evidence.application.was_told(sender, receiver.short, conn, loss.seqno):
+            detail = (
+                f"seqno {loss.seqno} was given up with its connection ({removed.text}), and its "
+                "application was not told"
+            )
+            witness = ((sender, loss.sent), (sender, removed.event))
+            yield Violation(loss.sent.time, detail, witness)
+
+
+def _thrown_away(evidence: Evidence) -> Iterator[Violation]:
+    """What waited for a connection that was closed because nothing was sent on it: it was not
+    idle, it waited."""
+    for outgoing in evidence.application.outgoing.values():
+        dest = evidence.members.get(outgoing.dest)
+        if dest is None or not (dest.lives and outgoing.sender.lives):
+            continue
+        for event in outgoing.events:
+            if event.kind != ABANDONED:
+                continue
+            entry = _last_removed(evidence, outgoing.sender, dest, event)
+            if entry is not None and (closed_as(entry) == "idle" or is_held_to(entry)):
+                assert entry.removed is not None
+                detail = (
+                    f"{event.count} messages that waited for {dest.name} were given up, because "
+                    "the connection was idle"
+                )
+                witness = ((outgoing.sender, entry.removed.event), (outgoing.sender, event))
+                yield Violation(event.time, detail, witness)
+
+
+def _last_removed(evidence: Evidence, sender: Member, dest: Member, event: Event) -> Entry | None:
+    """The connection whose end threw away what waited for it."""
+    found: Entry | None = None
+    for entry in evidence.entries():
+        connection, removed = entry.connection, entry.removed
+        if connection.sender is not sender or connection.receiver is not dest or removed is None:
+            continue
+        if removed.event.time <= event.time + EPSILON and (
+            found is None or found.removed is None or found.removed.number < removed.number
+        ):
+            found = entry
+    return found
+
+
+class Gap(NamedTuple):
+    """A batch that was not wholly delivered, and the first seqno of it that was not."""
+
+    sent: Event
+    seqno: int
 
 
 def _lost(entry: Entry) -> Iterator[Violation]:
+    """Batches not wholly delivered, though both ends live and nobody gave the connection up."""
+    for sent, seqno in _gaps(entry):
+        yield _loss(entry, sent, seqno)
+
+
+def _gaps(entry: Entry) -> Iterator[Gap]:
     parts: dict[int, list[Event]] = {}
     for _epoch, delivered in entry.delivered:
         batch = entry.batch_at(delivered.lo)
@@ -50,7 +139,7 @@ def _lost(entry: Entry) -> Iterator[Violation]:
     for sent in entry.sent:
         lost = first_gap(sent.lo, sent.hi, parts.get(sent.lo, ()))
         if lost is not None and not (entry.connection.is_to_self and sent.flags & DONT_LOOPBACK):
-            yield _loss(entry, sent, lost)
+            yield Gap(sent, lost)
 
 
 def _loss(entry: Entry, sent: Event, lost: int) -> Violation:

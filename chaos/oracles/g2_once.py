@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
+from chaos.oracles import application, hand_over
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.groups import Stream, Window
 from chaos.oracles.history import Entry, Epoch, Violation
@@ -36,6 +37,8 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     for stream in evidence.streams.values():
         for short in stream.windows:
             yield from _multicast_twice(stream, list(stream.windows[short].values()))
+    yield from hand_over.found_in(evidence, "G2")
+    yield from application.sent_again(evidence)
 
 
 def _multicast_twice(stream: Stream, windows: list[Window]) -> Iterator[Violation]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from chaos.oracles import hand_over
 from chaos.oracles.coverage import first_gap
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.groups import Window
@@ -29,6 +30,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
                 before = event
     for window in evidence.groups.windows():
         yield from _multicasts(window)
+    yield from hand_over.found_in(evidence, "G3")
 
 
 def _multicasts(window: Window) -> Iterator[Violation]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final
 
+from chaos.oracles import hand_over
 from chaos.oracles.evidence import Evidence, Payloads
 from chaos.oracles.groups import Stream, Window
 from chaos.oracles.history import EPSILON, Connection, Epoch, Violation
@@ -38,6 +39,7 @@ def violations(evidence: Evidence, payloads: Payloads | None = None) -> Iterator
     yield from _mixed(evidence)
     if payloads is not None:
         yield from _different_bytes(evidence, payloads)
+    yield from hand_over.found_in(evidence, "G4")
 
 
 def _mixed(evidence: Evidence) -> Iterator[Violation]:

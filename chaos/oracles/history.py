@@ -58,6 +58,7 @@ class Member:
         "stalled",
         "started",
         "texts",
+        "version",
         "views",
     )
 
@@ -78,6 +79,8 @@ class Member:
         not positive: never."""
         self.views: list[Installed] = []
         """Views of its group, in order. Views that a test handed in are none."""
+        self.version = 0
+        """Of its trace: what is not said there is not judged."""
         self.started = 0.0
         self.ended = inf
         """When it crashed, stopped or was replaced."""

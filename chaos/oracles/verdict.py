@@ -24,6 +24,7 @@ from chaos.oracles import (
 from chaos.oracles.c1_control_traffic import Budget
 from chaos.oracles.evidence import Evidence, Payloads
 from chaos.oracles.history import Violation
+from chaos.oracles.owed import Owed, owed_by
 from chaos.oracles.witness import describe
 
 __all__ = ["CHECKS", "RUN", "Budget", "Finding", "Judgement", "Verdict", "judge", "worst"]
@@ -87,6 +88,8 @@ class Judgement:
 
     verdict: Verdict
     findings: tuple[Finding, ...]
+    owed: Owed | None = None
+    """What had to be delivered; None where the traces prove nothing."""
 
     def of(self, guarantee: str) -> Finding:
         """The finding on one guarantee."""
@@ -116,7 +119,14 @@ def judge(
         checks = _checks(set(guarantees), budget, payloads)
         findings = [_judge_one(evidence, guarantee, checks.get(guarantee)) for guarantee in asked]
         findings += _doubts(evidence, 1 if min_bites is None else min_bites)
-    return Judgement(worst(finding.verdict for finding in findings), tuple(findings))
+    owed = None
+    if not evidence.defects:
+        # What an alarm excuses is missing all the same.
+        is_all_there = not evidence.groups.alarms and any(
+            finding.guarantee == "G1" and finding.verdict is Verdict.HOLDS for finding in findings
+        )
+        owed = owed_by(evidence, is_all_there=is_all_there)
+    return Judgement(worst(finding.verdict for finding in findings), tuple(findings), owed)
 
 
 def _checks(asked: set[str], budget: Budget | None, payloads: Payloads | None) -> dict[str, Check]:

@@ -10,16 +10,21 @@ from chaos.oracles.groups import MULTICAST
 from chaos.oracles.history import RIG, Member
 from node.core.model import flag_names
 from node.trace import (
+    ABANDONED,
     ACKED,
     ALARM,
     BLOCKED,
     CONN,
     CONN_STATES,
+    CUT,
     DELIVERED,
     GAUGE,
     GAUGES,
+    HANDED,
+    JOINED,
     JOINING,
     MERGE,
+    OFFERED,
     PARTIAL,
     PURGED,
     REQUESTED,
@@ -43,6 +48,7 @@ _VERBS = {
     PURGED: "purged for",
     SKIPPED: "skipped from",
 }
+_OF_APPLICATION = frozenset({OFFERED, CUT, HANDED, ABANDONED})
 _GROUP_KINDS = frozenset({*_VERBS, ACKED, CONN, SYNC, ALARM})
 
 
@@ -53,6 +59,8 @@ def describe(evidence: Evidence, member: Member, event: Event) -> str:
     peer = evidence.find(event.peer).name if event.peer != RIG else ""
     if event.kind == VIEW:
         what = _view(evidence, event, peer, text)
+    elif event.kind in _OF_APPLICATION:
+        what = _of_application(event, peer or "the group", text)
     elif event.protocol in MULTICAST and event.kind in _GROUP_KINDS:
         what = _multicast(evidence, event, peer or "the group", text)
     else:
@@ -96,6 +104,21 @@ def _multicast(evidence: Evidence, event: Event, peer: str, text: str) -> str:
         return f"alarm about {peer}{window} multicasts {event.lo}..{event.hi}{reason}"
     upto = f"up to {event.hi}" if not event.lo else f"{event.lo}..{event.hi}"
     return f"{_VERBS[kind]} {peer}{window} multicasts {upto}{origin}{_notes(event)}"
+
+
+def _of_application(event: Event, peer: str, text: str) -> str:
+    """What an application offered or was handed, and what it was told."""
+    kind, lo, hi = event.kind, event.lo, event.hi
+    if kind == OFFERED:
+        return f"offered {peer} messages {lo}..{hi}"
+    if kind == CUT:
+        return f"cut message {lo} to {peer} into {event.count} pieces"
+    conn = f" conn {event.conn}" if event.conn else ""
+    if kind == HANDED:
+        what = "the message of seqnos" if event.stream == JOINED else "seqnos"
+        return f"handed over from {peer}{conn} {what} {lo}..{hi}"
+    what = "seqnos" if event.protocol else "messages"
+    return f"gave up {what} {lo}..{hi} to {peer}{conn} ({text})"
 
 
 def _what(event: Event, peer: str, text: str) -> str:

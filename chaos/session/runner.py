@@ -21,6 +21,7 @@ from chaos.backends.sim import simulate
 from chaos.language.scenario import Expect, ExpectView, Scenario, dump
 from chaos.language.stacks import STREAM_TRANSPORTS, settings_of
 from chaos.oracles.evidence import Evidence
+from chaos.oracles.owed import unowed_multicasts
 from chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, judge, worst
 from chaos.records.run import RunRecord, ViewSeen
 from chaos.session.session import Tell, play
@@ -112,6 +113,7 @@ class Outcome:
             "run": str(self.directory) if self.directory else None,
             "messages": self.run.sent,
             "delivered": self.run.delivered,
+            "owed": self.judgement.owed.as_json() if self.judgement.owed else None,
             "events": self.run.events,
             "virtual_seconds": round(self.run.seconds, 6),
             "complete": self.run.complete and not self.run.is_cut_short,
@@ -235,6 +237,7 @@ def judge_run(scenario: Scenario, run: RunRecord, min_bites: int | None = None) 
     asked = [name for name in scenario.guarantees if name != "G8" or not is_hoped]
     judgement = judge(evidence, asked, budget=scenario.budget, min_bites=min_bites)
     findings = [*judgement.findings, *content_findings(run), *expectation_findings(scenario, run)]
+    findings += unowed_findings(scenario, evidence)
     if run.views and "G8" in scenario.guarantees:
         findings.append(one_group_finding(run))
     if run.backend != SIM:
@@ -248,7 +251,8 @@ def judge_run(scenario: Scenario, run: RunRecord, min_bites: int | None = None) 
     elif not run.complete:
         findings = [_without_haste(finding) for finding in findings]
         findings.append(_unfinished(scenario, run))
-    return Judgement(worst(finding.verdict for finding in findings), tuple(findings))
+    verdict = worst(finding.verdict for finding in findings)
+    return Judgement(verdict, tuple(findings), judgement.owed)
 
 
 def _without_haste(finding: Finding, needing: frozenset[str] = NEEDS_THE_END) -> Finding:
@@ -321,6 +325,35 @@ def expectation_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
         _viewed(expect, run) if isinstance(expect, ExpectView) else _delivered(expect, run)
         for expect in scenario.expect
     ]
+
+
+def unowed_findings(scenario: Scenario, evidence: Evidence) -> list[Finding]:
+    """Where a file expects all to be delivered: loads that were never for some of whom it expects
+    that, as their sender was alone, or in views without them."""
+    dests = {
+        name
+        for expect in scenario.expect
+        if isinstance(expect, Expect) and expect.count is None
+        for name in expect.dests
+    }
+    if not dests or evidence.defects:
+        return []
+    found: dict[str, None] = {}
+    for load in scenario.workload:
+        if load.do != "multicast":
+            continue
+        start, end = (evidence.begin + time for time in (load.start, load.end))
+        for unowed in unowed_multicasts(evidence, start, end):
+            sender = unowed.sender.name
+            missing = [name for name in unowed.missing if name in dests]
+            if sender not in load.sources or not (
+                missing or (unowed.is_alone and dests != {sender})
+            ):
+                continue
+            what = f"{unowed.messages} multicasts of {sender} from t={load.start:g} on were"
+            who = f"never for {', '.join(missing)}, who were not in its views"
+            found[f"{what} {'sent while it was alone' if unowed.is_alone else who}"] = None
+    return [Finding(RUN, Verdict.UNKNOWN, detail) for detail in found]
 
 
 def _delivered(expect: Expect, run: RunRecord) -> Finding:

@@ -48,22 +48,27 @@ def broken(
     witness: tuple[str, ...],
     budget: Budget | None = None,
     protocols: Protocols | None = None,
+    both_ends: bool = False,
     **bounds: float | None,
 ) -> Callable[[Telling], Telling]:
     """Add a run that breaks these guarantees; the first has this witness."""
 
     def add(tell: Telling) -> Telling:
-        _add(tell, violates, witness, budget, Story(protocols, **bounds))
+        _add(tell, violates, witness, budget, Story(protocols, both_ends=both_ends, **bounds))
         return tell
 
     return add
 
 
 def sound(
-    *, budget: Budget | None = None, protocols: Protocols | None = None, **bounds: float | None
+    *,
+    budget: Budget | None = None,
+    protocols: Protocols | None = None,
+    both_ends: bool = False,
+    **bounds: float | None,
 ) -> Callable[[Telling], Telling]:
     """Add a run in which everything holds."""
-    return broken(witness=(), budget=budget, protocols=protocols, **bounds)
+    return broken(witness=(), budget=budget, protocols=protocols, both_ends=both_ends, **bounds)
 
 
 def _add(

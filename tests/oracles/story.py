@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest
 
 from node import trace
 from node.core import wire
-from node.core.model import DONT_LOOPBACK, OOB
+from node.core.model import DONT_LOOPBACK, FRAGMENT, OOB
 from node.trace import Tracer
 
 IDS: Final = {"n0": 0xA0, "n1": 0xA1, "n1-2": 0xB1, "n2": 0xA2, "n3": 0xA3, "ghost": 0xEE}
@@ -30,6 +30,10 @@ class Detail(TypedDict, total=False):
     trim: int
     stream: int
     view: int
+    number: int
+    """Of the first message, as its application counts them; a trace of version 2 says so."""
+    piece: bool
+    """Of a message above `frag_size`."""
 
 
 Protocols = dict[str, dict[str, Any]]
@@ -57,14 +61,32 @@ def digest_of(*what: object) -> int:
     return xxh3_64_intdigest(repr(what).encode())
 
 
+def as_version_1(block: bytes) -> bytes:
+    """The same events in a block of version 1, as it was written before both ends were told."""
+    check_at = trace.HEADER.size - 8
+    front = block[:4] + (1).to_bytes(2, "little") + block[6:check_at]
+    body = block[trace.HEADER.size :]
+    return front + xxh3_64_intdigest(front + body).to_bytes(8, "little") + body
+
+
 class Story:
     """Verbs that append one event each, at the time last said; members start when first heard of.
 
     `n0` speaks to `n1` on connection 1, and `n1` listens in window 1, unless it says otherwise.
     Members promise the bounds they are given, and nothing else.
+
+    Traces are of version 1, which says what windows did; with `both_ends` they are of version 2,
+    and what applications offered and were handed must be told, too.
     """
 
-    def __init__(self, protocols: Protocols | None = None, **bounds: float | None) -> None:
+    def __init__(
+        self,
+        protocols: Protocols | None = None,
+        *,
+        both_ends: bool = False,
+        **bounds: float | None,
+    ) -> None:
+        self.both_ends = both_ends
         self.bounds = bounds
         self.protocols = protocols
         """Settings of the other protocols, where a member says what it has."""
@@ -165,11 +187,84 @@ class Story:
     def stops(self, who: str) -> Self:
         return self._note(trace.STOP, who, None)
 
+    # -- The applications --------------------------------------------------------------------
+
+    def offers(self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1") -> Self:
+        """Have messages accepted: the application's number `lo` to `hi` for a destination."""
+        hi = hi or lo
+        return self._app(trace.OFFERED, who, to, count=hi - lo + 1, lo=lo, hi=hi)
+
+    def cuts(
+        self, number: int, pieces: int, who: str = "n0", to: str = "n1", *, size: int = 100
+    ) -> Self:
+        """Cut a message into pieces."""
+        digest = digest_of("large", who, number)
+        return self._app(
+            trace.CUT, who, to, count=pieces, lo=number, hi=number, size=size, digest=digest
+        )
+
+    def is_given(
+        self, lo: int, hi: int = 0, who: str = "n1", of: str = "n0", *, conn: int = 1
+    ) -> Self:
+        """The application is handed what was delivered."""
+        hi = hi or lo
+        return self._app(
+            trace.HANDED, who, of, protocol=wire.UNICAST3, conn=conn, count=hi - lo + 1, lo=lo,
+            hi=hi,
+        )  # fmt: skip
+
+    def is_given_unnumbered(self, who: str = "n1", of: str = "n0") -> Self:
+        return self._app(trace.HANDED, who, of, count=1, lo=1, hi=1)
+
+    def is_given_cast(self, lo: int, hi: int = 0, who: str = "n1", of: str = "n0") -> Self:
+        hi = hi or lo
+        return self._app(
+            trace.HANDED, who, of, protocol=self.multicast, count=hi - lo + 1, lo=lo, hi=hi
+        )
+
+    def is_given_whole(
+        self, number: int, lo: int, hi: int, who: str = "n1", of: str = "n0", *, size: int = 100,
+        digest: int | None = None,
+    ) -> Self:  # fmt: skip
+        """The application is handed a message that came in pieces."""
+        digest = digest_of("large", of, number) if digest is None else digest
+        return self._app(
+            trace.HANDED, who, of, protocol=wire.UNICAST3, stream=trace.JOINED, conn=1, count=1,
+            lo=lo, hi=hi, size=size, digest=digest,
+        )  # fmt: skip
+
+    def gives_up(
+        self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", *, why: str = "forgot"
+    ) -> Self:
+        """Tell the application that seqnos of a connection were given up."""
+        hi = hi or lo
+        return self._note(
+            trace.ABANDONED, who, to, conn=1, count=hi - lo + 1, lo=lo, hi=hi, text=why
+        )
+
+    def throws_away(
+        self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1",
+        *, why: str = "connection-closed",
+    ) -> Self:  # fmt: skip
+        """Tell the application that messages that waited were given up."""
+        hi = hi or lo
+        return self._app(trace.ABANDONED, who, to, count=hi - lo + 1, lo=lo, hi=hi, text=why)
+
+    def _app(
+        self, kind: int, who: str, peer: str, *, protocol: int = wire.NONE, **more: Unpack[Fields]
+    ) -> Self:
+        return self._note(kind, who, peer or None, protocol=protocol, **more)
+
     # -- Messages without a number, and to self ------------------------------------------------
 
-    def shouts(self, what: str, who: str = "n0", to: str = "n1") -> Self:
+    def shouts(self, what: str, who: str = "n0", to: str = "n1", *, number: int = 0) -> Self:
         """Send without a number or repair (NO_RELIABILITY)."""
-        return self._note(trace.SENT, who, to, protocol=wire.NONE, count=1, digest=digest_of(what))
+        self._of(to)
+        self._of(who).records.append(
+            (trace.SENT, 0, wire.NONE, 0, IDS[to], 0, 0, 0, 1, 0, 0, 0, digest_of(what), number,
+             0, self.now)
+        )  # fmt: skip
+        return self
 
     def hears(self, what: str, who: str = "n1", of: str = "n0") -> Self:
         digest = digest_of(what)
@@ -332,10 +427,11 @@ class Story:
             digest = self.digest(sender, "", lo, hi, conn=0)
         size = count * BYTES if size is None else size
         flags = OOB * more.get("oob", False) | DONT_LOOPBACK * more.get("muted", False)
+        trim = more.get("number" if kind == trace.SENT else "trim", 0)
         self._of(who).records.append(
             (kind, flags, self.multicast, more.get("stream", 0), IDS[peer] if peer else 0,
-             more.get("conn", 0), epoch, more.get("view", 0), count, lo, hi, size, digest,
-             more.get("trim", 0), 0, self.now)
+             more.get("conn", 0), epoch, more.get("view", 0), count, lo, hi, size, digest, trim,
+             0, self.now)
         )  # fmt: skip
         return self
 
@@ -409,17 +505,19 @@ class Story:
         size: int | None = None,
         digest: int | None = None,
         trim: int = 0,
+        number: int = 0,
+        piece: bool = False,
     ) -> Self:
         if digest is None:
             sender, receiver = (peer, who) if kind == trace.DELIVERED else (who, peer)
             digest = self.digest(sender, receiver, lo, hi, conn=conn)
         count = hi - lo + 1
-        flags = OOB * oob | DONT_LOOPBACK * muted
+        flags = OOB * oob | DONT_LOOPBACK * muted | FRAGMENT * piece
         size = count * BYTES if size is None else size
         self._of(peer)
         self._of(who).records.append(
             (kind, flags, wire.UNICAST3, stream, IDS[peer], conn, epoch, 0,
-             count, lo, hi, size, digest, trim, 0, self.now)
+             count, lo, hi, size, digest, number or trim, 0, self.now)
         )  # fmt: skip
         return self
 
@@ -461,7 +559,7 @@ class Story:
         blocks[label] = b""
 
         def sink(block: bytes) -> None:
-            blocks[label] += block
+            blocks[label] += block if self.both_ends else as_version_1(block)
 
         tracer = self._tracers[label] = Tracer(short, 0, xxh3_64_intdigest, sink)
         return tracer

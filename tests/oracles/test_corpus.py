@@ -7,8 +7,8 @@ from xxhash import xxh3_64_intdigest
 
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.verdict import CHECKS, Judgement, Verdict, judge
+from tests.oracles.application_corpus import CASES
 from tests.oracles.corpus import Case
-from tests.oracles.group_corpus import CASES
 
 BROKEN = [case for case in CASES.values() if case.violates]
 SOUND = [case for case in CASES.values() if not case.violates]

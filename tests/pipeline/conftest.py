@@ -15,8 +15,8 @@ from pipeline.questions import Budget, CannotError, Question
 from pipeline.schema import EVENTS
 from pipeline.tables import Tables
 from pipeline.verdict import CHECKS, Judgement, Verifier
+from tests.oracles.application_corpus import CASES
 from tests.oracles.corpus import Case
-from tests.oracles.group_corpus import CASES
 from tests.pipeline.batch import export_run, write_batch, write_run
 from tests.pipeline.doubtful import OTHERS, QUESTIONS, UNKNOWN
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipeline.verdict import Finding, Judgement
+from tests.oracles.application_corpus import CASES
 from tests.oracles.corpus import Case
-from tests.oracles.group_corpus import CASES
 
 pytestmark = pytest.mark.slow
 

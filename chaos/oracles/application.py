@@ -1,0 +1,232 @@
+"""What applications offered and were handed: between these ends messages are counted (G1 to G4).
+
+The windows say what became of seqnos. Before them a message waits in a lane, and may be cut into
+pieces; behind them pieces are joined, and what was delivered waits for its application. Here both
+ends are laid beside what the windows say. Traces of version 1 say nothing of either end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from chaos.oracles.history import Member, Violation
+from node.core.model import FRAGMENT
+from node.core.wire import GROUP
+from node.trace import ABANDONED, CUT, DELIVERED, HANDED, JOINED, OFFERED, SENT, Event
+
+if TYPE_CHECKING:
+    from chaos.oracles.evidence import Evidence
+
+SAYS_BOTH_ENDS: Final = 2
+"""The version of traces from which on they say what applications offered and were handed."""
+_OF_INCOMING: Final = frozenset({DELIVERED, HANDED})
+LOW: Final = 0xFFFFFFFF
+"""What a record keeps of a message's number."""
+
+
+class Large(NamedTuple):
+    """A message that left in pieces: its CUT, and the SENT of each piece."""
+
+    cut: Event
+    pieces: list[Event]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of its pieces have left, on one connection and without a gap."""
+        first, last = self.pieces[0], self.pieces[-1]
+        same = all(piece.conn == first.conn for piece in self.pieces)
+        return same and last.hi - first.lo + 1 == len(self.pieces) == self.cut.count
+
+
+class Outgoing:
+    """What one member offered to one destination, and what left for it, in order."""
+
+    __slots__ = ("abandoned", "cuts", "dest", "events", "offered", "sender")
+
+    def __init__(self, sender: Member, dest: int) -> None:
+        self.sender = sender
+        self.dest = dest
+        self.events: list[Event] = []
+        """SENT, and ABANDONED of what had not left, in order."""
+        self.offered: Event | None = None
+        """The last OFFERED."""
+        self.cuts: dict[int, Event] = {}
+        """CUT by number of the message."""
+
+    def large(self) -> Iterator[Large]:
+        """The messages that left in pieces."""
+        found: Large | None = None
+        number = 0
+        for event in self.events:
+            if event.kind != SENT or not event.flags & FRAGMENT:
+                continue
+            if found is None or event.trim != number:
+                if found is not None:
+                    yield found
+                number = event.trim
+                cut = self.cuts.get(number)
+                found = Large(cut, []) if cut is not None else None
+            if found is not None:
+                found.pieces.append(event)
+        if found is not None:
+            yield found
+
+
+class Incoming:
+    """What one member's windows delivered of one connection, and what its application was handed,
+    in order."""
+
+    def __init__(self, receiver: Member) -> None:
+        self.receiver = receiver
+        self.events: list[Event] = []
+        """DELIVERED and HANDED, in the order of the trace."""
+
+    @cached_property
+    def pieces(self) -> dict[int, Event]:
+        """The delivered pieces of messages, by seqno."""
+        return {
+            event.lo: event
+            for event in self.events
+            if event.kind == DELIVERED and event.flags & FRAGMENT
+        }
+
+    @cached_property
+    def joined(self) -> dict[int, list[Event]]:
+        """The messages that were joined, by the seqno of their first piece."""
+        found: dict[int, list[Event]] = {}
+        for event in self.events:
+            if event.kind == HANDED and event.stream == JOINED:
+                found.setdefault(event.lo, []).append(event)
+        return found
+
+
+class ApplicationIndex:
+    """Both ends of all members, by who they are."""
+
+    def __init__(self) -> None:
+        self.outgoing: dict[tuple[int, int], Outgoing] = {}
+        """By sender and destination."""
+        self.incoming: dict[tuple[int, int, int, int], Incoming] = {}
+        """By receiver, source, protocol and connection."""
+        self.abandoned: dict[tuple[int, int, int], list[Event]] = {}
+        """ABANDONED of what had left, by sender, destination and connection."""
+
+    def note(self, member: Member, event: Event) -> None:
+        """Note an event that has to do with either end."""
+        kind = event.kind
+        if kind in _OF_INCOMING:
+            key = member.short, event.peer, event.protocol, event.conn
+            incoming = self.incoming.get(key)
+            if incoming is None:
+                incoming = self.incoming[key] = Incoming(member)
+            incoming.events.append(event)
+            return
+        if kind == ABANDONED and event.protocol:
+            self.abandoned.setdefault((member.short, event.peer, event.conn), []).append(event)
+            return
+        outgoing = self.outgoing.get((member.short, event.peer))
+        if outgoing is None:
+            outgoing = Outgoing(member, event.peer)
+            self.outgoing[member.short, event.peer] = outgoing
+        if kind == OFFERED:
+            outgoing.offered = event
+        elif kind == CUT:
+            outgoing.cuts[event.lo & LOW] = event
+        else:
+            outgoing.events.append(event)
+
+    def was_told(self, sender: Member, dest: int, conn: int, seqno: int) -> bool:
+        """Whether a sender said that it gave up a seqno that had left."""
+        if sender.version < SAYS_BOTH_ENDS:
+            return True
+        told = self.abandoned.get((sender.short, dest, conn), ())
+        return any(event.lo <= seqno <= event.hi for event in told)
+
+
+# -- From the application to the window ----------------------------------------------------------
+
+
+def not_sent(evidence: Evidence) -> Iterator[Violation]:
+    """Messages that were accepted, and neither left nor were given up aloud (G1)."""
+    for outgoing in evidence.application.outgoing.values():
+        if outgoing.sender.version < SAYS_BOTH_ENDS:
+            continue
+        reached = 0
+        for event, first, last in _numbers(outgoing):
+            if first > reached + 1:
+                yield _skipped(outgoing, reached + 1, first - 1, event)
+            reached = max(reached, last)
+        offered = outgoing.offered
+        if offered is not None and offered.hi > reached and _should_leave(evidence, outgoing):
+            count = offered.hi - reached
+            detail = (
+                f"{count} messages to {_dest(evidence, outgoing.dest)} were accepted and wait in "
+                "the outbox at the end"
+            )
+            yield Violation(offered.time, detail, ((outgoing.sender, offered),))
+
+
+def sent_again(evidence: Evidence) -> Iterator[Violation]:
+    """Messages that left twice, under two seqnos (G2)."""
+    for outgoing in evidence.application.outgoing.values():
+        if outgoing.sender.version < SAYS_BOTH_ENDS:
+            continue
+        reached = 0
+        for event, first, last in _numbers(outgoing):
+            if first <= reached:
+                detail = f"message {first} to {_dest(evidence, outgoing.dest)} left a second time"
+                yield Violation(event.time, detail, ((outgoing.sender, event),))
+            reached = max(reached, last)
+
+
+def _numbers(outgoing: Outgoing) -> Iterator[tuple[Event, int, int]]:
+    """What left or was given up, with the numbers of its first and last message; the pieces of one
+    message count once, with the last of them."""
+    at = 0
+    """The number of the last message that is dealt with."""
+    pieces = 0
+    for event in outgoing.events:
+        if event.kind == ABANDONED:
+            pieces = 0
+            yield event, event.lo, event.hi
+            at = event.hi
+            continue
+        # A record keeps the low half of a number: it is the one next to where we are.
+        first = at + 1 + _signed(event.trim - (at + 1))
+        if not event.flags & FRAGMENT:
+            at = first + event.count - 1
+            yield event, first, at
+            continue
+        pieces += 1
+        cut = outgoing.cuts.get(event.trim)
+        if cut is not None and pieces == cut.count:
+            pieces = 0
+            at = first
+            yield event, first, first
+
+
+def _signed(difference: int) -> int:
+    """The smallest number that is equal to a difference in its low 32 bits."""
+    return ((difference + 0x80000000) & LOW) - 0x80000000
+
+
+def _skipped(outgoing: Outgoing, lo: int, hi: int, after: Event) -> Violation:
+    detail = f"messages {lo}..{hi} were accepted, never left, and nobody was told"
+    return Violation(after.time, detail, ((outgoing.sender, after),))
+
+
+def _should_leave(evidence: Evidence, outgoing: Outgoing) -> bool:
+    """Whether what waits in a lane at the end of a run has somewhere to go."""
+    sender = outgoing.sender
+    if not sender.lives:
+        return False
+    if outgoing.dest == GROUP:
+        return bool(sender.views) or not evidence.has_group
+    dest = evidence.members.get(outgoing.dest)
+    return dest is not None and dest.lives
+
+
+def _dest(evidence: Evidence, dest: int) -> str:
+    return "the group" if dest == GROUP else evidence.find(dest).name

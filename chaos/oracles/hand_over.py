@@ -1,0 +1,199 @@
+"""Between windows and applications: what was delivered is handed over, once, whole, in order.
+
+A part of G1 to G4. Messages in pieces are joined there, and are handed over where their last piece
+was delivered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from chaos.oracles.application import SAYS_BOTH_ENDS, Incoming, Large
+from chaos.oracles.history import Member, Violation
+from node.core.model import DONT_LOOPBACK, FRAGMENT
+from node.core.wire import GROUP
+from node.trace import DELIVERED, HANDED, JOINED, Event
+
+if TYPE_CHECKING:
+    from chaos.oracles.evidence import Evidence
+
+
+class Fault(NamedTuple):
+    """What is wrong with a hand-over, and which guarantee it breaks."""
+
+    guarantee: str
+    violation: Violation
+
+
+def found_in(evidence: Evidence, guarantee: str) -> Iterator[Violation]:
+    """All that is wrong between windows and applications, of one guarantee."""
+    if evidence.hand_over_faults is None:
+        evidence.hand_over_faults = [*_hand_over_faults(evidence), *_large_faults(evidence)]
+    for fault in evidence.hand_over_faults:
+        if fault.guarantee == guarantee:
+            yield fault.violation
+
+
+def _hand_over_faults(evidence: Evidence) -> Iterator[Fault]:
+    """Deliveries that the application was not handed, or otherwise than they were delivered."""
+    for incoming in evidence.application.incoming.values():
+        if incoming.receiver.version >= SAYS_BOTH_ENDS:
+            yield from Walk(incoming).faults()
+
+
+class Walk:
+    """Along what was delivered and what was handed over: each once, in the same order, and a
+    message in pieces where its last piece stands."""
+
+    def __init__(self, incoming: Incoming) -> None:
+        self._incoming = incoming
+        self._receiver = incoming.receiver
+        self._waiting: deque[Event] = deque()
+        """What was delivered and is not handed over yet."""
+        self._pieces: set[int] = set()
+        """Of messages that were not joined yet."""
+        self._joined: dict[int, Event] = {}
+        """Messages that were joined, by the seqno of their first piece."""
+        self._reached = 0
+        """Of the first that waits, the last seqno that was handed over; 0: nothing of it."""
+
+    def faults(self) -> Iterator[Fault]:
+        """What is wrong first, if anything is: after that nothing can be compared."""
+        for event in self._incoming.events:
+            if event.kind == DELIVERED:
+                self._waiting.append(event)
+                continue
+            step = self._step_joined if event.stream == JOINED else self._step
+            fault = step(event)
+            if fault is not None:
+                yield fault
+                return
+        if self._receiver.lives:
+            yield from self._left_over()
+
+    def _first(self) -> Event | None:
+        """The first delivery that waits and is no piece; pieces before it wait to be joined."""
+        waiting = self._waiting
+        while waiting and waiting[0].flags & FRAGMENT:
+            self._pieces.add(waiting.popleft().lo)
+        return waiting[0] if waiting else None
+
+    def _step(self, handed: Event) -> Fault | None:
+        lo = handed.lo
+        while lo <= handed.hi:
+            first = self._first()
+            if first is None:
+                what = f"{lo}..{handed.hi} were handed over and not delivered"
+                return self._fault("G4", handed.time, what, handed)
+            start, end = _span(first)
+            expected = self._reached + 1 if self._reached else start
+            if lo != expected:
+                return self._out_of_order(handed, first, lo, expected)
+            lo = min(end, handed.hi) + 1
+            self._reached = lo - 1
+            if self._reached == end:
+                self._reached = 0
+                self._waiting.popleft()
+        return None
+
+    def _step_joined(self, handed: Event) -> Fault | None:
+        waiting = self._waiting
+        wanted = range(handed.lo, handed.hi + 1)
+        missing = {seqno for seqno in wanted if seqno not in self._pieces}
+        while missing:
+            if not waiting or not waiting[0].flags & FRAGMENT:
+                return self._joined_wrongly(handed)
+            piece = waiting.popleft().lo
+            self._pieces.add(piece)
+            missing.discard(piece)
+        self._pieces.difference_update(wanted)
+        self._joined[handed.lo] = handed
+        return None
+
+    def _joined_wrongly(self, handed: Event) -> Fault:
+        what = f"the message of {handed.lo}..{handed.hi} was handed over"
+        before = self._joined.get(handed.lo)
+        if before is not None:
+            return self._fault("G2", handed.time, f"{what} twice", before, handed)
+        return self._fault("G3", handed.time, f"{what} when it was not its turn", handed)
+
+    def _out_of_order(self, handed: Event, first: Event, lo: int, expected: int) -> Fault:
+        """The first seqno of what was handed over is not the next one."""
+        what = f"{lo} was handed over when {expected} was next"
+        if lo < expected:
+            return self._fault("G2", handed.time, f"{what}: for the second time", first, handed)
+        later = (each for each in self._incoming.events if each.kind == HANDED)
+        if any(each.lo <= expected <= each.hi for each in later):
+            return self._fault("G3", handed.time, what, first, handed)
+        what = f"{expected} was delivered, and the application was never handed it"
+        return self._fault("G1", first.time, what, first, handed)
+
+    def _left_over(self) -> Iterator[Fault]:
+        first = self._first()
+        if first is not None:
+            what = (
+                f"{self._reached + 1 if self._reached else _span(first)[0]} was delivered, and the "
+                "application was never handed it"
+            )
+            yield self._fault("G1", first.time, what, first)
+
+    def _fault(self, guarantee: str, time: float, what: str, *events: Event) -> Fault:
+        witness = tuple((self._receiver, event) for event in events)
+        return Fault(guarantee, Violation(time, what, witness))
+
+
+def _span(delivered: Event) -> tuple[int, int]:
+    """Its first and last seqno: batches without numbers count from 1, each by itself."""
+    return (delivered.lo, delivered.hi) if delivered.protocol else (1, delivered.count)
+
+
+# -- Messages in pieces --------------------------------------------------------------------------
+
+
+def _large_faults(evidence: Evidence) -> Iterator[Fault]:
+    """Messages whose pieces were delivered, and that were not handed over whole (G1, G4)."""
+    index = evidence.application
+    for (short, dest), outgoing in index.outgoing.items():
+        sender = outgoing.sender
+        if sender.version < SAYS_BOTH_ENDS or not outgoing.cuts:
+            continue
+        for large in outgoing.large():
+            if not large.is_whole:
+                continue
+            first, last = large.pieces[0], large.pieces[-1]
+            for receiver in _receivers(evidence, sender, dest, first):
+                incoming = index.incoming.get((receiver.short, short, first.protocol, first.conn))
+                if incoming is not None:
+                    yield from _large_at(large, first.lo, last.hi, sender, incoming)
+
+
+def _receivers(evidence: Evidence, sender: Member, dest: int, piece: Event) -> Iterator[Member]:
+    for receiver in evidence.members.values():
+        if receiver.version < SAYS_BOTH_ENDS or dest not in (GROUP, receiver.short):
+            continue
+        if receiver is sender and piece.flags & DONT_LOOPBACK:
+            continue
+        yield receiver
+
+
+def _large_at(
+    large: Large, lo: int, hi: int, sender: Member, incoming: Incoming
+) -> Iterator[Fault]:
+    receiver = incoming.receiver
+    handed = incoming.joined.get(lo, ())
+    for joined in handed:
+        if (joined.hi, joined.bytes, joined.digest) != (hi, large.cut.bytes, large.cut.digest):
+            detail = f"a message of {lo}..{joined.hi} was joined otherwise than it was cut"
+            witness = ((sender, large.cut), (receiver, joined))
+            yield Fault("G4", Violation(joined.time, detail, witness))
+    pieces = incoming.pieces
+    if handed or not receiver.lives or any(at not in pieces for at in range(lo, hi + 1)):
+        return
+    detail = (
+        f"all {hi - lo + 1} pieces of message {large.cut.lo} were delivered by "
+        f"{receiver.name}, and its application was never handed it"
+    )
+    witness = ((sender, large.cut), (receiver, pieces[hi]))
+    yield Fault("G1", Violation(large.cut.time, detail, witness))

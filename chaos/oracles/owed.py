@@ -1,0 +1,169 @@
+"""What a run owed: how many messages had to reach whom, and how many did.
+
+A verdict of `holds` says that nothing owed is missing. It is worth as much as was owed: a load that
+ran while its sender was alone owed nothing to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from chaos.oracles.application import SAYS_BOTH_ENDS
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.g1_no_loss import was_given_up
+from chaos.oracles.groups import Stream, last_view
+from chaos.oracles.history import Member
+from node.core.model import DONT_LOOPBACK, FRAGMENT
+from node.trace import HANDED, Event
+
+
+class Owed(NamedTuple):
+    """Messages, each counted once for every member that it was for."""
+
+    owed: int
+    delivered: int
+    unicasts: int
+    """Unicasts that were owed."""
+    multicasts: int
+    """Multicasts of which anything was owed."""
+    members: int
+    """How many members a multicast was owed to, at most."""
+
+    def __str__(self) -> str:
+        parts = []
+        if self.multicasts:
+            parts.append(f"{self.multicasts} multicasts to {self.members} members")
+        if self.unicasts:
+            parts.append(f"{self.unicasts} unicasts")
+        what = f" ({', '.join(parts)})" if parts else ""
+        return f"{self.delivered} of {self.owed} delivered{what}"
+
+    def as_json(self) -> dict[str, int]:
+        return self._asdict()
+
+
+def owed_by(evidence: Evidence, *, is_all_there: bool = False) -> Owed:
+    """What all members owed each other, by G1. Where that holds, all of it is there, and need not
+    be looked for."""
+    unicasts = arrived = 0
+    for entry in evidence.entries():
+        connection = entry.connection
+        if not (connection.sender.lives and connection.receiver.lives) or was_given_up(entry):
+            continue
+        batches = [sent for sent in entry.sent if not _is_muted(sent, is_own=connection.is_to_self)]
+        if not batches:
+            continue
+        count = _messages(batches)
+        unicasts += count
+        key = connection.sender.short, batches[0].protocol, connection.conn
+        arrived += (
+            count
+            if is_all_there
+            else _messages(batches, _arrived(evidence, connection.receiver, key, entry.delivered))
+        )
+    owed, multicasts, members = unicasts, 0, 0
+    for stream in evidence.streams.values():
+        if not stream.sender.lives or not stream.sent:
+            continue
+        counts: list[int] = []
+        for receiver, batches in _owed_multicasts(evidence, stream):
+            counts.append(_messages(batches))
+            key = stream.sender.short, stream.sent[0].protocol, 0
+            windows = [(None, event) for event in stream.delivered_to(receiver)]
+            arrived += (
+                counts[-1]
+                if is_all_there
+                else _messages(batches, _arrived(evidence, receiver, key, windows))
+            )
+        owed += sum(counts)
+        multicasts += max(counts)
+        members = max(members, sum(map(bool, counts)))
+    return Owed(owed, arrived, unicasts, multicasts, members)
+
+
+def _owed_multicasts(evidence: Evidence, stream: Stream) -> Iterator[tuple[Member, list[Event]]]:
+    """Whom a stream was owed to, and what of it."""
+    own = [sent for sent in stream.sent if not _is_muted(sent, is_own=True)]
+    yield stream.sender, own
+    for receiver in evidence.members.values():
+        if receiver.lives and receiver is not stream.sender:
+            lo = stream.owed_from(receiver)
+            if lo is not None:
+                yield receiver, [sent for sent in stream.sent if sent.lo >= lo]
+
+
+def _is_muted(sent: Event, *, is_own: bool) -> bool:
+    return is_own and bool(sent.flags & DONT_LOOPBACK)
+
+
+def _arrived(
+    evidence: Evidence,
+    receiver: Member,
+    key: tuple[int, int, int],
+    delivered: Iterable[tuple[object, Event]],
+) -> set[int]:
+    """The seqnos of a source, protocol and connection that an application was handed; by older
+    traces, those that were delivered."""
+    if receiver.version >= SAYS_BOTH_ENDS:
+        incoming = evidence.application.incoming.get((receiver.short, *key))
+        events = incoming.events if incoming is not None else ()
+        ranges = [event for event in events if event.kind == HANDED]
+    else:
+        ranges = [event for _where, event in delivered]
+    return {seqno for event in ranges for seqno in range(event.lo, event.hi + 1)}
+
+
+def _messages(batches: Iterable[Event], arrived: set[int] | None = None) -> int:
+    """How many messages some batches are; with `arrived`, how many of them had arrived. The pieces
+    of one message are one, and arrive together."""
+    count = 0
+    piece_of = -1
+    for sent in batches:
+        if sent.flags & FRAGMENT:
+            if sent.trim == piece_of:
+                continue
+            piece_of = sent.trim
+            count += arrived is None or sent.lo in arrived
+        elif arrived is None:
+            count += sent.count
+        else:
+            count += sum(seqno in arrived for seqno in range(sent.lo, sent.hi + 1))
+    return count
+
+
+class Unowed(NamedTuple):
+    """A member's multicasts in some time, and those who lived and were in none of its views."""
+
+    sender: Member
+    messages: int
+    missing: tuple[str, ...]
+    is_alone: bool
+    """Whether none of them was for anybody but the sender."""
+
+
+def unowed_multicasts(evidence: Evidence, start: float, end: float) -> Iterator[Unowed]:
+    """Whose multicasts between two times were for nobody else, or never for some who lived all the
+    while: a load that proves less than it seems to."""
+    living = [
+        member
+        for member in evidence.members.values()
+        if member.lives and member.started <= start and last_view(member) is not None
+    ]
+    for stream in evidence.streams.values():
+        sender = stream.sender
+        sent = [
+            (place, event)
+            for place, event in zip(stream.sent_in, stream.sent, strict=True)
+            if start <= event.time <= end
+        ]
+        if not sent or not sender.lives:
+            continue
+        meant = {
+            short for place, _event in sent if place >= 0 for short in sender.views[place].members
+        }
+        missing = tuple(member.name for member in living if member.short not in meant)
+        is_alone = meant <= {sender.short}
+        if missing or is_alone:
+            messages = _messages(event for _place, event in sent)
+            yield Unowed(sender, messages, missing, is_alone)

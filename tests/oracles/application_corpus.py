@@ -1,0 +1,292 @@
+"""More small runs with a known verdict: from what was offered to what was handed over.
+
+Traces here are of version 2, and say both ends.
+"""
+
+from __future__ import annotations
+
+from tests.oracles.corpus import broken, sound
+from tests.oracles.group_corpus import CASES
+from tests.oracles.story import Story, digest_of
+
+__all__ = ["CASES"]
+
+
+def a_told_exchange(s: Story) -> Story:
+    """n0 sends five messages; n1 is handed them."""
+    s.at(1.0).offers(1, 5).opens().sends(1, 5, number=1)
+    s.at(1.1).listens().delivers(1, 5).is_given(1, 5).acks(5)
+    return s.at(1.2).purges(1, 5)
+
+
+def a_large_exchange(s: Story, *, oob: bool = False) -> Story:
+    """n0 offers one message of three pieces; n1 delivers all of them."""
+    s.at(1.0).offers(1).cuts(1, 3).opens()
+    for seqno in (1, 2, 3):
+        s.sends(seqno, number=1, piece=True, oob=oob)
+    s.at(1.1).listens()
+    for seqno in (1, 2, 3):
+        s.delivers(seqno, piece=True, oob=oob)
+    return s
+
+
+# -- G1: accepted, and handed to the application ---------------------------------------------------
+
+
+@sound(both_ends=True)
+def all_that_was_offered_is_handed_over(s: Story) -> None:
+    """In ranges of their own: two batches as one, one batch in two."""
+    a_told_exchange(s)
+    s.at(2.0).offers(6, 12).sends(6, 8, number=6).sends(9, 12, number=9)
+    s.at(2.1).delivers(6, 8).delivers(9, 12).is_given(6, 10).is_given(11, 12).acks(12)
+    s.at(2.2).purges(6, 12)
+
+
+@sound(both_ends=True)
+def an_early_message_is_handed_over_early(s: Story) -> None:
+    a_told_exchange(s)
+    s.at(2.0).offers(6, 8).sends(6, 7, number=6).sends(8, number=8, oob=True)
+    s.at(2.1).delivers(8, oob=True).delivers(6, 7).is_given(8).is_given(6, 7).acks(8)
+    s.at(2.2).purges(6, 8)
+
+
+@sound(both_ends=True)
+def a_message_in_pieces_is_handed_over_whole(s: Story) -> None:
+    a_large_exchange(s).is_given_whole(1, 1, 3).acks(3).at(1.2).purges(1, 3)
+
+
+@sound(both_ends=True)
+def pieces_of_early_messages_come_in_any_order(s: Story) -> None:
+    """Two messages of two pieces each; the second one is whole first."""
+    s.at(1.0).offers(1, 2).cuts(1, 2).opens()
+    s.sends(1, number=1, piece=True, oob=True).sends(2, number=1, piece=True, oob=True)
+    s.cuts(2, 2).sends(3, number=2, piece=True, oob=True).sends(4, number=2, piece=True, oob=True)
+    s.at(1.1).listens().delivers(4, piece=True, oob=True).delivers(1, piece=True, oob=True)
+    s.delivers(3, piece=True, oob=True).is_given_whole(2, 3, 4)
+    s.at(1.2).delivers(2, piece=True, oob=True).is_given_whole(1, 1, 2).acks(4)
+    s.at(1.3).purges(1, 4)
+
+
+@sound(both_ends=True)
+def unnumbered_messages_are_offered_and_handed_over_too(s: Story) -> None:
+    s.at(1.0).offers(1).shouts("one", number=1).at(1.1).hears("one").is_given_unnumbered()
+
+
+@sound(both_ends=True)
+def a_message_between_unnumbered_ones_keeps_its_place(s: Story) -> None:
+    s.at(1.0).offers(1, 3).shouts("one", number=1).opens().sends(1, number=2)
+    s.shouts("three", number=3)
+    s.at(1.1).listens().delivers(1).is_given(1).acks(1).at(1.2).purges(1)
+
+
+@sound(both_ends=True)
+def what_waited_for_a_member_that_crashed_owes_nothing(s: Story) -> None:
+    a_told_exchange(s).at(2.0).offers(6, 9).fault("crash", member="n1").probe(1, do="crash")
+
+
+@sound(both_ends=True)
+def a_sender_that_is_told_lost_nothing_in_silence(s: Story) -> None:
+    """A command forgets the connection: what had left, and what still waited, is said."""
+    a_told_exchange(s).at(2.0).offers(6, 9).sends(6, 7, number=6)
+    s.at(3.0).gives_up(6, 7).removes(why="forgot").throws_away(8, 9)
+
+
+@broken(
+    "G1",
+    witness=("n0#5 t=2.000 offered n1 messages 6..9",),
+    both_ends=True,
+)
+def messages_wait_in_the_outbox_for_ever(s: Story) -> None:
+    a_told_exchange(s).at(2.0).offers(6, 9)
+
+
+@broken(
+    "G1",
+    witness=("n0#6 t=2.000 sent to n1 conn 1 seqnos 6..7",),
+    both_ends=True,
+)
+def messages_vanish_from_the_outbox(s: Story) -> None:
+    """8 and 9 of the application's messages never left; 10 did."""
+    a_told_exchange(s).at(2.0).offers(6, 9).sends(6, 7, number=8)
+    s.at(2.1).delivers(6, 7).is_given(6, 7).acks(7).at(2.2).purges(6, 7)
+
+
+@broken(
+    "G1",
+    witness=("n1#5 t=2.100 delivered from n0 conn 1 seqnos 6..7",),
+    both_ends=True,
+)
+def a_delivery_never_reaches_its_application(s: Story) -> None:
+    a_told_exchange(s).at(2.0).offers(6, 7).sends(6, 7, number=6)
+    s.at(2.1).delivers(6, 7).acks(7).at(2.2).purges(6, 7)
+
+
+@broken(
+    "G1",
+    witness=(
+        "n1#5 t=2.100 delivered from n0 conn 1 seqnos 6..7",
+        "n1#7 t=2.100 handed over from n0 conn 1 seqnos 8..9",
+    ),
+    both_ends=True,
+)
+def a_delivery_is_passed_over(s: Story) -> None:
+    a_told_exchange(s).at(2.0).offers(6, 9).sends(6, 7, number=6).sends(8, 9, number=8)
+    s.at(2.1).delivers(6, 7).delivers(8, 9).is_given(8, 9).acks(9).at(2.2).purges(6, 9)
+
+
+@broken(
+    "G1",
+    witness=("n0#2 t=1.000 cut message 1 to n1 into 3 pieces",
+             "n1#4 t=1.100 delivered from n0 conn 1 seqnos 3..3 (FRAGMENT)"),
+    both_ends=True,
+)  # fmt: skip
+def a_message_in_pieces_is_thrown_away_after_it_was_acked(s: Story) -> None:
+    a_large_exchange(s).acks(3).at(1.2).purges(1, 3)
+
+
+@broken(
+    "G1",
+    witness=(
+        "n0#6 t=2.000 sent to n1 conn 1 seqnos 6..7",
+        "n0#7 t=3.000 sender removed to n1 conn 1 (forgot)",
+    ),
+    both_ends=True,
+)
+def a_connection_is_forgotten_in_silence(s: Story) -> None:
+    a_told_exchange(s).at(2.0).offers(6, 7).sends(6, 7, number=6).at(3.0).removes(why="forgot")
+
+
+@broken(
+    "G1",
+    witness=(
+        "n0#7 t=90.000 sender removed to n1 conn 1 (closed)",
+        "n0#8 t=90.000 gave up messages 6..9 to n1 (connection-closed)",
+    ),
+    both_ends=True,
+)
+def a_connection_is_called_idle_while_messages_wait_for_it(s: Story) -> None:
+    a_told_exchange(s).at(2.0).offers(6, 9)
+    s.at(80.0).closes(why="idle").at(90.0).removes(why="closed").throws_away(6, 9)
+    s.quiet(91.0).ends(100.0)
+
+
+@broken(
+    "G1",
+    witness=(
+        "n0#8 t=2.000 sent to n1 conn 1 seqnos 6..7",
+        "n0#10 t=22.000 sender removed to n1 conn 1 (aged)",
+    ),
+    both_ends=True,
+)
+def a_member_of_the_view_is_given_up(s: Story) -> None:
+    """The sender is told; but its view still has the receiver, and so it was to wait."""
+    s.a_group("n0", "n1")
+    a_told_exchange(s).at(2.0).offers(6, 7).sends(6, 7, number=6)
+    s.at(22.0).gives_up(6, 7, why="aged").removes(why="aged").quiet(23.0).ends(40.0)
+
+
+# -- G2: handed over once --------------------------------------------------------------------------
+
+
+@broken(
+    "G2",
+    witness=("n0#6 t=2.000 sent to n1 conn 1 seqnos 6..7",),
+    both_ends=True,
+)
+def messages_leave_twice(s: Story) -> None:
+    a_told_exchange(s).at(2.0).offers(6).sends(6, 7, number=5)
+    s.at(2.1).delivers(6, 7).is_given(6, 7).acks(7).at(2.2).purges(6, 7)
+
+
+@broken(
+    "G2",
+    witness=(
+        "n1#5 t=2.100 delivered from n0 conn 1 seqnos 6..7",
+        "n1#6 t=2.100 handed over from n0 conn 1 seqnos 5..6",
+    ),
+    both_ends=True,
+)
+def a_message_is_handed_over_twice(s: Story) -> None:
+    a_told_exchange(s).at(2.0).offers(6, 7).sends(6, 7, number=6)
+    s.at(2.1).delivers(6, 7).is_given(5, 6).is_given(7).acks(7).at(2.2).purges(6, 7)
+
+
+@broken(
+    "G2",
+    witness=(
+        "n1#5 t=1.100 handed over from n0 conn 1 the message of seqnos 1..3",
+        "n1#6 t=1.100 handed over from n0 conn 1 the message of seqnos 1..3",
+    ),
+    both_ends=True,
+)
+def a_message_in_pieces_is_handed_over_twice(s: Story) -> None:
+    a_large_exchange(s).is_given_whole(1, 1, 3).is_given_whole(1, 1, 3).acks(3)
+    s.at(1.2).purges(1, 3)
+
+
+# -- G3: handed over in order ----------------------------------------------------------------------
+
+
+@broken(
+    "G3",
+    witness=(
+        "n1#5 t=2.100 delivered from n0 conn 1 seqnos 6..6",
+        "n1#7 t=2.100 handed over from n0 conn 1 seqnos 7..7",
+    ),
+    both_ends=True,
+)
+def deliveries_are_handed_over_in_another_order(s: Story) -> None:
+    a_told_exchange(s).at(2.0).offers(6, 7).sends(6, number=6).sends(7, number=7)
+    s.at(2.1).delivers(6).delivers(7).is_given(7).is_given(6).acks(7).at(2.2).purges(6, 7)
+
+
+@broken(
+    "G3",
+    witness=("n1#4 t=1.200 handed over from n0 conn 1 the message of seqnos 1..3",),
+    both_ends=True,
+)
+def a_message_in_pieces_is_handed_over_before_its_last_piece(s: Story) -> None:
+    s.at(1.0).offers(1, 2).cuts(1, 3).opens()
+    for seqno in (1, 2, 3):
+        s.sends(seqno, number=1, piece=True)
+    s.sends(4, number=2)
+    s.at(1.1).listens().delivers(1, piece=True).delivers(2, piece=True)
+    s.at(1.2).is_given_whole(1, 1, 3).delivers(3, piece=True).delivers(4).is_given(4).acks(4)
+    s.at(1.3).purges(1, 4)
+
+
+# -- G4: handed over as it was ---------------------------------------------------------------------
+
+
+@broken(
+    "G4",
+    witness=(
+        "n0#2 t=1.000 cut message 1 to n1 into 3 pieces",
+        "n1#5 t=1.100 handed over from n0 conn 1 the message of seqnos 1..3",
+    ),
+    both_ends=True,
+)
+def a_message_is_joined_with_other_bytes(s: Story) -> None:
+    a_large_exchange(s).is_given_whole(1, 1, 3, digest=digest_of("other")).acks(3)
+    s.at(1.2).purges(1, 3)
+
+
+@broken(
+    "G4",
+    witness=(
+        "n0#2 t=1.000 cut message 1 to n1 into 3 pieces",
+        "n1#5 t=1.100 handed over from n0 conn 1 the message of seqnos 1..3",
+    ),
+    both_ends=True,
+)
+def a_message_is_joined_with_another_length(s: Story) -> None:
+    a_large_exchange(s).is_given_whole(1, 1, 3, size=99).acks(3).at(1.2).purges(1, 3)
+
+
+@broken(
+    "G4",
+    witness=("n1#5 t=2.100 handed over from n0 conn 1 seqnos 6..6",),
+    both_ends=True,
+)
+def what_was_never_delivered_is_handed_over(s: Story) -> None:
+    a_told_exchange(s).at(2.1).is_given(6)
