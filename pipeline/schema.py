@@ -54,6 +54,8 @@ COLUMNS: Final = (
     ("trim", "int64"),
     ("flags", "int32"),
     ("text", "string"),
+    # Files of before both ends were told do not have it: they read as null.
+    ("version", "int32"),
 )
 
 EVENTS: Final = StructType([StructField(name, TYPES[kind]) for name, kind in COLUMNS])

@@ -18,12 +18,15 @@ from node.core.errors import NodeError
 from node.core.wire import KINDS, PROTOCOLS
 from node.trace import (
     ACKED,
+    AS_DELIVERED,
     CONN,
     CONN_STATES,
     DELIVERED,
     EVENT_NAMES,
     GAUGE,
     GAUGES,
+    HANDED,
+    JOINED,
     JOINING,
     MERGE,
     PARTIAL,
@@ -48,6 +51,7 @@ STREAMS: Final[dict[int, Mapping[int, str]]] = {
     ACKED: {kind: name for kind, (name, _about) in KINDS.items()},
     CONN: CONN_STATES,
     DELIVERED: {WHOLE: "whole", PARTIAL: "partial"},
+    HANDED: {AS_DELIVERED: "as delivered", JOINED: "joined"},
     GAUGE: GAUGES,
     REQUESTED: {REPAIR: "repair", JOINING: "joining"},
     SUSPECT: SUSPICIONS,
@@ -87,9 +91,14 @@ COLUMNS: Final = (
     Column("hi", "int64", "last seqno of the range, or a bound"),
     Column("bytes", "int64", "bytes of the body, lengths included"),
     Column("digest", "int64", "the 64 bits of the XXH3-64 of the body"),
-    Column("trim", "int64", "low half of the XXH3-64 of the part that was delivered"),
+    Column(
+        "trim",
+        "int64",
+        "low half of the XXH3-64 of the part that was delivered, or of a message's number",
+    ),
     Column("flags", "int32", "flags of the messages, as on the wire"),
     Column("text", "string", "null: none"),
+    Column("version", "int32", "version of the trace; null: 1"),
 )
 
 _SIGN: Final = 1 << 63
@@ -227,6 +236,7 @@ class _Writer:
             "trim": trims,
             "flags": flags,
             "text": [heap[text] for text in texts],
+            "version": [block.version] * number,
         }
         for name, values in added.items():
             self._columns[name] += values

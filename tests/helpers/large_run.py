@@ -208,6 +208,7 @@ def _table(trace: Trace, start: int, schema: pyarrow.Schema, directory: Path) ->
     }
     for name in ("protocol", "text"):
         columns[name] = [what.get(name) for _time, _kind, what in rows]
+    columns["version"] = [1] * number
     for name in INTS:
         columns[name] = [what.get(name, 0) for _time, _kind, what in rows]
     return pyarrow.Table.from_pydict(columns, schema=schema)
