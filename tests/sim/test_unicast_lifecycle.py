@@ -8,7 +8,16 @@ from node import trace
 from node.core.wire import CLOSE, DATA
 from node.protocols.unicast.entries import State
 from tests.helpers.forge import Forger
-from tests.helpers.world import NEWEST, Member, Pair, World, numbered, on, on_every_generation
+from tests.helpers.world import (
+    ALWAYS,
+    NEWEST,
+    Member,
+    Pair,
+    World,
+    numbered,
+    on,
+    on_every_generation,
+)
 
 AT_ONCE = ("UNICAST", "UNICAST2")
 """Generations that remove the connections to who is not in the view; the others let them flush."""
@@ -236,7 +245,8 @@ def test_who_leaves_the_view_and_comes_back_in_time_finds_the_same_connection(
 def test_who_leaves_the_view_for_good_is_gone_after_the_close_timeout(
     generation: str, timing: str
 ) -> None:
-    """U-11: nothing is left of B at A, and B, which is no member, is not told."""
+    """U-11: nothing is left of B at A. B is told, though it is no member: nothing else would end
+    its window."""
     pair = Pair(generation, timing, conn_close_timeout=5.0, conn_expiry_timeout=600.0)
     pair.open()
     pair.a.see("A")
@@ -245,7 +255,9 @@ def test_who_leaves_the_view_for_good_is_gone_after_the_close_timeout(
     pair.advance(0.2 + pair.interval)
 
     assert pair.a.sender("B") is pair.a.receiver("B") is None
-    assert pair.count("A", CLOSE) == 0
+    pair.deliver()
+    assert pair.count("A", CLOSE) == 1
+    assert pair.b.receiver("A") is None
 
 
 @on(*AT_ONCE)
@@ -258,6 +270,9 @@ def test_who_leaves_the_view_is_gone_at_once_in_the_older_generations(
     pair.a.see("A")
 
     assert pair.a.sender("B") is pair.a.receiver("B") is None
+    pair.deliver()
+    assert pair.count("A", CLOSE) == 1
+    assert pair.b.receiver("A") is None
 
 
 @on(*NEWEST)
@@ -324,6 +339,40 @@ def test_a_connection_to_nobody_ages_out(generation: str, timing: str, view: str
     assert world["A"].sender("X") is None
     assert sender_life(world["A"])[-1] == ("removed", "aged")
     world.assert_idle(60.0)
+
+
+@pytest.mark.parametrize("view", ["none", "of A", "of both", "of B"])
+@on_every_generation
+def test_who_closes_tells_the_peer_whoever_of_them_is_a_member_of_whose_view(
+    generation: str, timing: str, view: str
+) -> None:
+    """A or B may be in the view of the other, or not: no window is left at B, where idleness ends
+    nothing."""
+    pair = Pair(generation, timing, conn_close_timeout=2.0, conn_expiry_timeout=0.0 if
+                generation != "UNICAST4" else 6000.0)  # fmt: skip
+    if view in ("of A", "of both"):
+        pair.a.see("A", "B") if view == "of both" else pair.a.see("A")
+    if view in ("of B", "of both"):
+        pair.b.see("A", "B") if view == "of both" else pair.b.see("B")
+    pair.open()
+    pair.a.close("B")
+    pair.advance(3.0)
+    assert pair.a.sender("B") is None
+    assert pair.b.receiver("A") is None
+
+
+@on_every_generation
+def test_who_gives_a_peer_up_that_only_hears_ends_its_window(generation: str, timing: str) -> None:
+    """Nothing of B reaches A: A ages, and says so; B has what came, and no window that waits."""
+    pair = Pair(generation, timing, max_retransmit_time=5.0, conn_expiry_timeout=6000.0)
+    pair.cut("B", "A")
+    pair.drop("A", DATA, 2, times=ALWAYS)
+    pair.a.send(*numbered(1, 3))
+    pair.advance(6.0)
+    assert pair.a.sender("B") is None
+    assert pair.b.delivered == [b"1"]
+    assert pair.b.receiver("A") is None
+    pair.assert_silent(20.0)
 
 
 @on_every_generation

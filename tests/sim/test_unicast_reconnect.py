@@ -10,7 +10,7 @@ import pytest
 from node import trace
 from node.core.model import FIRST
 from node.core.serial import is_newer
-from node.core.wire import ACK, DATA, RESET_TO, SFS, STABLE, XMIT_REQ
+from node.core.wire import ACK, CLOSE, DATA, RESET_TO, SFS, STABLE, XMIT_REQ
 from node.protocols.unicast.entries import ReceiverEntry, SenderEntry, State
 from tests.helpers.forge import Forger
 from tests.helpers.world import (
@@ -322,8 +322,10 @@ def test_scenario_7_two_that_were_alone_merge(generation: str, timing: str) -> N
 
 @SCENARIOS
 def test_scenario_8_a_dropped_its_half_and_b_did_not(generation: str, timing: str) -> None:
-    """A:{A}, B:{A,B}: A's next message opens a new connection, B replaces its window."""
+    """A:{A}, B:{A,B}, and the CLOSE is lost: A's next message opens a new connection, B replaces
+    its window."""
     pair = Pair(generation, timing, conn_close_timeout=2.0, conn_expiry_timeout=600.0)
+    pair.drop("A", CLOSE)
     pair.b.see("A", "B")
     pair.open()
     old = receiving(pair.b).conn

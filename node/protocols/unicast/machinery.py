@@ -86,7 +86,7 @@ class Unicast(Sending, Receiving):
                 if sender.state is State.CLOSING:
                     self._set_sender_state(sender, State.OPEN, "view", now)
             elif self.closes_at_once:
-                self._remove_sender(sender, "view", now)
+                self._end_sender(sender, "view", now)
             else:
                 self._close_sender(sender, "view", now)
         for receiver in list(self._receivers.values()):

@@ -331,23 +331,25 @@ class Sending(Connections):
         )  # fmt: skip
         self._port.abandoned.append(Abandoned(entry.peer, count, reason, last))
 
+    def _end_sender(self, entry: SenderEntry, reason: str, now: float) -> None:
+        """Remove an entry, and have the peer remove its window: member or not, nothing else may
+        ever end it there."""
+        self._remove_sender(entry, reason, now)
+        frame = self._codec.pack_control(wire.CLOSE, self.protocol, entry.peer, entry.conn, 0)
+        self._port.frames.append((entry.peer, frame, b""))
+
     def _expire_sender(self, entry: SenderEntry, now: float) -> None:
         config = self.config
         # Sums, not differences: the same rounding as the moment that was scheduled.
         waited_for = entry.unanswered_since(now) + config.max_retransmit_time
         if self._is_ageing(entry) and now >= waited_for:
-            self._remove_sender(entry, "aged", now)
+            self._end_sender(entry, "aged", now)
             return
         if entry.state is State.OPEN and self._has_passed(entry, config.conn_expiry_timeout, now):
             self._close_sender(entry, "idle", now)
         elif entry.state is State.CLOSING and self._has_passed(
             entry, config.conn_close_timeout, now
         ):
-            self._remove_sender(entry, "closed", now)
-            if self.members is None or entry.peer in self.members:
-                frame = self._codec.pack_control(
-                    wire.CLOSE, self.protocol, entry.peer, entry.conn, 0
-                )
-                self._port.frames.append((entry.peer, frame, b""))
+            self._end_sender(entry, "closed", now)
         if entry.due != REMOVED:
             self._schedule_expiry(entry, now)
