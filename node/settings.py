@@ -56,7 +56,8 @@ Layers = tuple[tuple[str, Any], ...]
 GENERATIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "UNICAST": ("UNICAST", {}),
     "UNICAST2": ("UNICAST2", {}),
-    "UNICAST3": ("UNICAST3", {"sync": "deferred"}),
+    # The first UNICAST3 knew no least interval: it asks at each tick.
+    "UNICAST3": ("UNICAST3", {"sync": "deferred", "sync_min_interval": 0.001}),
     "UNICAST3-SYNC": ("UNICAST3", {"sync": "spaced"}),
     "UNICAST4": ("UNICAST4", {}),
 }

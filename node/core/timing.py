@@ -128,9 +128,10 @@ class Pacer:
             return max(now, self.next_send_look(changed_at, rtt, 0))
         return self.next_send_look(now, rtt, 0)
 
-    def spaced(self, seconds: float, rtt: RoundTrip | None) -> float:
-        """A minimum spacing of `seconds`: in `fast`, a few round trips where that is less."""
+    def spaced(self, least: float, rtt: RoundTrip) -> float:
+        """Seconds between two questions: `least`, and in `fast` a few round trips where that is
+        more, but no more than the interval for their sake."""
         if self._adaptive:
-            wait = rtt.wait(self.timing.min_wait, seconds) if rtt else self.timing.initial_rtt
-            return min(seconds, 4 * wait)
-        return seconds
+            wait = 4 * rtt.wait(self.timing.min_wait, self.interval)
+            return max(least, min(self.interval, wait))
+        return least

@@ -513,6 +513,40 @@ def test_syncs_to_one_sender_keep_their_distance(generation: str, timing: str) -
     pair.assert_idle()
 
 
+@on_every_generation
+def test_the_least_time_between_two_syncs_is_what_it_is_set_to(
+    generation: str, timing: str
+) -> None:
+    """Set to ten seconds, in either timing: two in twenty seconds."""
+    pair = Pair(generation, timing, conn_expiry_timeout=6000.0, sync_min_interval=10.0)
+    pair.open()
+    hard(pair.b, "A")
+    pair.cut("B", "A")
+    for _ in range(195):
+        pair.a.send(b"x")
+        pair.advance(0.1)
+    times = [sent.at for sent in pair.sent("B", SFS)]
+    assert len(times) == 2
+    assert times[1] - times[0] >= 10.0
+
+
+@on_every_generation
+def test_fast_asks_more_often_where_nobody_set_how_often(generation: str, timing: str) -> None:
+    """Two seconds in `compatible` (each look, in the first UNICAST3), round trips in `fast`."""
+    pair = Pair(generation, timing, conn_expiry_timeout=600.0)
+    pair.open()
+    hard(pair.b, "A")
+    pair.cut("B", "A")
+    for _ in range(190):
+        pair.a.send(b"x")
+        pair.advance(0.01)
+    often = pair.count("B", SFS)
+    if timing == "fast":
+        assert often >= 4
+    else:
+        assert often == (4 if generation == "UNICAST3" else 1)
+
+
 # -- What must not come back ---------------------------------------------------------------------
 
 

@@ -340,7 +340,8 @@ def test_every_generation_loads_with_both_timings(generation: str, timing: str) 
 
 
 def test_the_two_faces_of_unicast3_differ_in_how_they_ask_for_the_first_seqno() -> None:
-    assert load_settings(unicast="UNICAST3").unicast_config == Unicast3Config(sync="deferred")
+    config = load_settings(unicast="UNICAST3").unicast_config
+    assert config == Unicast3Config(sync="deferred", sync_min_interval=0.001)
     assert load_settings(unicast="UNICAST3-SYNC").unicast_config == Unicast3Config(sync="spaced")
 
 

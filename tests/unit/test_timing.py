@@ -145,18 +145,17 @@ def test_fast_doubles_its_wait_up_to_the_interval() -> None:
     assert pacer.next_gap_look(10.0, RoundTrip(0.0), 1) == 10.125
 
 
-def test_fast_shortens_a_spacing_to_a_few_round_trips() -> None:
-    """Four of the waits; before a round trip is known the assumed one counts."""
-    pacer = fast(min_wait=0.125, initial_rtt=0.25)
-    assert pacer.spaced(2.0, RoundTrip(0.0)) == 0.5
-    assert pacer.spaced(0.25, RoundTrip(0.0)) == 0.25
-    assert pacer.spaced(2.0, RoundTrip(60.0)) == 2.0
-    assert pacer.spaced(2.0, None) == 1.0
-    assert pacer.spaced(0.125, None) == 0.125
+def test_fast_spaces_by_a_few_round_trips_up_to_the_interval_and_never_below_the_least() -> None:
+    """Four of the waits."""
+    pacer = fast(1.0, min_wait=0.125)
+    assert pacer.spaced(0.25, RoundTrip(0.0)) == 0.5
+    assert pacer.spaced(0.25, RoundTrip(60.0)) == 1.0
+    assert pacer.spaced(2.0, RoundTrip(0.0)) == 2.0
 
 
 def test_compatible_keeps_a_spacing_as_it_is_set() -> None:
-    assert compatible().spaced(2.0, RoundTrip(0.0)) == compatible().spaced(2.0, None) == 2.0
+    assert compatible().spaced(2.0, RoundTrip(0.0)) == 2.0
+    assert compatible().spaced(0.1, RoundTrip(60.0)) == 0.1
 
 
 def test_a_fresh_estimate_is_the_assumed_one_and_the_floor_is_nothing() -> None:

@@ -86,6 +86,18 @@ def test_a_frame_that_is_not_the_first_opens_nothing_and_asks_once(
     assert fixture.b.delivered == []
 
 
+@on_every_generation
+def test_a_sender_is_not_asked_sooner_because_it_was_silent(generation: str, timing: str) -> None:
+    """The least time is longer than a silent sender is remembered otherwise."""
+    fixture = Fixture(generation, timing, sync_min_interval=100.0)
+    fixture.b.receive(*fixture.whole(2, 2))
+    for seconds, syncs in ((65.0, 1), (30.0, 1), (10.0, 2)):
+        fixture.world.advance(seconds)
+        fixture.b.receive(*fixture.whole(3, 3))
+        fixture.world.advance(0.5)
+        assert fixture.world.count("B", SFS) == syncs
+
+
 @shapes
 @kinds
 @on_every_generation

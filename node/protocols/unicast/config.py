@@ -77,7 +77,8 @@ class UnicastConfig:
     """Time after which a connection to a silent non-member is given up; 0 never."""
 
     sync_min_interval: float = 2.0
-    """Least time between two SEND_FIRST_SEQNO to one sender."""
+    """Least time between two SEND_FIRST_SEQNO to one sender, in either timing. The file of `fast`
+    sets less; it then asks every few round trips."""
 
     max_xmit_req_size: int = 1024
     """Seqnos in one retransmission request."""
@@ -163,8 +164,8 @@ class Unicast3Config(UnicastConfig):
     """New messages since the last ack that cause one at once; 1 acks every batch."""
 
     sync: str = "spaced"
-    """`spaced`: SEND_FIRST_SEQNO at once, then at most every `sync_min_interval` (UNICAST3 with
-    sync). `deferred`: by the next tick (the first UNICAST3)."""
+    """`spaced`: SEND_FIRST_SEQNO at the end of the turn (UNICAST3 with sync). `deferred`: by the
+    next tick (the first UNICAST3). Either keeps `sync_min_interval`."""
 
     def __post_init__(self) -> None:
         UnicastConfig.__post_init__(self)

@@ -154,8 +154,8 @@ class Unicast(Sending, Receiving):
             self._schedule_expiry(receiver, now)
         for sync in self.resync.waiting():
             if now < sync.due:
-                sync.due = soon
-                heappush(self._agenda, (soon, next(self._order), sync))
+                sync.due = max(soon, sync.sent_at + self.config.sync_min_interval)
+                heappush(self._agenda, (sync.due, next(self._order), sync))
 
     # -- Promises -----------------------------------------------------------------------------
 

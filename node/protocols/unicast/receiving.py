@@ -186,7 +186,9 @@ class Receiving(Asking):
 
     def _expire_sync(self, sync: Sync, now: float) -> None:
         """Forget a sender that fell silent; else come back when it would be one."""
-        due = sync.used_at + (self.config.max_retransmit_time or DEFAULT_SYNC_LIFE)
+        life = self.config.max_retransmit_time or DEFAULT_SYNC_LIFE
+        # No sooner than it may be asked again: who is forgotten is asked at once.
+        due = sync.used_at + max(life, self.config.sync_min_interval)
         if now >= due:
             sync.due = REMOVED
             self.resync.forget(sync)
@@ -198,12 +200,12 @@ class Receiving(Asking):
         """The next tick; in `fast`, after the reordering tolerance at first, then at the pace of
         resends."""
         rtt = self._round_trip(sync.peer)
-        if sync.repeats < 0:
-            return self.pacer.second_gap_look(now, rtt)
-        return max(
-            self.pacer.second_gap_look(now, rtt),
-            self.pacer.next_send_look(sync.sent_at, rtt, sync.repeats),
+        due = max(
+            self.pacer.second_gap_look(now, rtt), sync.sent_at + self.config.sync_min_interval
         )
+        if sync.repeats < 0:
+            return due
+        return max(due, self.pacer.next_send_look(sync.sent_at, rtt, sync.repeats))
 
     def _send_sfs(self, sync: Sync, now: float) -> None:
         sync.sent_at = now

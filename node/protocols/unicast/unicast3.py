@@ -41,5 +41,6 @@ class Unicast3(Unicast):
     def _sync_spacing(self) -> float:
         if self._defers_sync():
             timing = self.pacer.timing
-            return timing.reorder_tolerance if timing.adaptive else self.config.xmit_interval
+            pace = timing.reorder_tolerance if timing.adaptive else self.config.xmit_interval
+            return max(self.config.sync_min_interval, pace)
         return super()._sync_spacing()
