@@ -126,6 +126,29 @@ def test_what_came_before_the_first_message_is_not_lost(
     assert fixture.b.cached() == 0
 
 
+@pytest.mark.parametrize("order", [(2, 1, 3), (3, 2, 1), (2, 3, 1)])
+@pytest.mark.parametrize("datagrams", [1, 3])
+@on_every_generation
+def test_the_first_message_may_come_last_in_a_turn_and_nobody_is_asked_for_it(
+    generation: str, timing: str, datagrams: int, order: tuple[int, ...]
+) -> None:
+    """As if the first one were added first: no SFS, and what one would cost is not spent: the
+    window is lost, and the next frame without one asks at once."""
+    fixture = Fixture(generation, timing, sync_min_interval=50.0)
+    frames = [frame for seqno in order for frame in fixture.whole(seqno, seqno)]
+    for datagram in [frames] if datagrams == 1 else [[frame] for frame in frames]:
+        fixture.b.stack.receive(b"".join(datagram), fixture.world.now)
+    fixture.b.turn()
+    assert fixture.b.delivered == numbered(1, 3)
+    fixture.world.advance(10.0)
+    assert fixture.world.count("B", SFS) == 0
+
+    fixture.b.forget("A")
+    fixture.b.receive(*fixture.whole(4, 4))
+    fixture.world.intervals(1)
+    assert fixture.world.count("B", SFS) == 1
+
+
 @shapes
 @on_every_generation
 def test_a_batch_that_repeats_what_came_early_delivers_it_once(

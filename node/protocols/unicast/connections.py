@@ -58,6 +58,7 @@ class Connections(ABC):
         self._expiries: list[tuple[float, int, Entry | Sync]] = []
         self._order = count()
         self._acks_now: list[ReceiverEntry] = []
+        self._syncs_now: list[Sync] = []
 
     # -- Time ---------------------------------------------------------------------------------
 

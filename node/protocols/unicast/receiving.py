@@ -174,15 +174,19 @@ class Receiving(Asking):
         sync = self.resync.remember(arrival, now)
         if sync.expire_due == inf:
             self._expire_sync(sync, now)
-        if self.config.historical.sync_spacing and self._defers_sync():
+        if not self.config.historical.sync_spacing:
+            self._send_sfs(sync, now)
+        elif self._defers_sync():
             if sync.due == inf:
                 sync.due = self._deferred_until(sync, now)
                 heappush(self._agenda, (sync.due, next(self._order), sync))
-            return
-        spacing = self.pacer.spaced(self.config.sync_min_interval, self._round_trip(head.source))
-        if self.config.historical.sync_spacing and now < sync.sent_at + spacing:
-            return
-        self._send_sfs(sync, now)
+        elif not sync.is_wanted:
+            rtt = self._round_trip(head.source)
+            spacing = self.pacer.spaced(self.config.sync_min_interval, rtt)
+            if now >= sync.sent_at + spacing:
+                # The first frame may follow in the same turn, or even in the same datagram.
+                sync.is_wanted = True
+                self._syncs_now.append(sync)
 
     def _expire_sync(self, sync: Sync, now: float) -> None:
         """Forget a sender that fell silent; else come back when it would be one."""
@@ -331,7 +335,13 @@ class Receiving(Asking):
         self._send_ack(entry, now)
 
     def finish_turn(self, now: float) -> None:
-        """Send the acks that this turn asked for."""
+        """Send the acks that this turn asked for, and ask for the first frames that it did not
+        bring."""
+        if self._syncs_now:
+            syncs, self._syncs_now = self._syncs_now, []
+            for sync in syncs:
+                sync.is_wanted = False
+                self._visit_sync(sync, now)
         entries = self._acks_now
         if entries:
             self._acks_now = []

@@ -26,6 +26,7 @@ class Sync:
         "conn",
         "due",
         "expire_due",
+        "is_wanted",
         "peer",
         "repeats",
         "sent_at",
@@ -42,6 +43,8 @@ class Sync:
         self.stamp = 0
         self.repeats = -1
         self.due = inf
+        self.is_wanted = False
+        """It leaves at the end of this turn, unless the first frame comes before."""
         self.used_at = -inf
         self.expire_due = inf
         self.cached: list[Arrival] = []
