@@ -547,6 +547,32 @@ def test_fast_asks_more_often_where_nobody_set_how_often(generation: str, timing
         assert often == (4 if generation == "UNICAST3" else 1)
 
 
+@pytest.mark.parametrize("after", ["sfs", "ack"])
+@on_every_generation
+def test_a_sync_that_is_not_newer_than_what_was_believed_is_dropped(
+    generation: str, timing: str, after: str
+) -> None:
+    """Its timestamp must be above those of all acks and syncs before: an old or an equal one is
+    counted and brings nothing, the next one brings the lowest message."""
+    world = World(generation, timing, members="A")
+    a, b = world["A"], Forger(world, "B", "A")
+    a.send(*numbered(1, 3))
+    conn = sending(a).conn
+    a.receive(b.sfs(conn, 1, 10) if after == "sfs" else b.ack(conn, 1, 10))
+    answered = world.count("A", DATA)
+    before = a.state()
+    for stamp in (10, 9, 1, 10):
+        a.receive(b.sfs(conn, 3, stamp))
+    assert world.count("A", DATA) == answered
+    assert a.state() == before
+    assert a.refused["sfs-old-stamp"] == 4
+
+    a.receive(b.sfs(conn, 3, 11))
+    answer = world.sent("A", DATA)[answered]
+    assert (answer.lo, answer.head.stamp) == (1 if after == "sfs" else 2, 11)
+    assert answer.head.flags & FIRST
+
+
 # -- What must not come back ---------------------------------------------------------------------
 
 

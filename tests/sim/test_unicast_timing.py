@@ -65,6 +65,23 @@ def test_a_lost_ack_costs_resends_of_the_newest_only(generation: str, timing: st
     pair.assert_idle()
 
 
+@on(*ASKING)
+def test_nothing_is_repeated_while_the_highest_sent_moves(generation: str, timing: str) -> None:
+    """No ack comes, but a new message before each look: highest acked and highest sent are not what
+    they were at the look before. When A falls silent it repeats."""
+    pair = Pair(generation, timing)
+    pair.cut("B", "A")
+    step = 0.02 if timing == "fast" else 0.9 * pair.interval
+    for number in range(1, 41):
+        pair.a.send(b"%d" % number)
+        pair.advance(step)
+    assert pair.a.events(trace.RETRANSMITTED) == []
+    assert pair.a.unacked("B") == 40
+
+    pair.intervals(3)
+    assert pair.a.events(trace.RETRANSMITTED) != []
+
+
 @on("UNICAST")
 def test_unicast_repeats_everything_that_is_unacked(generation: str, timing: str) -> None:
     """Its acks are lost: all ten are repeated; this is what the later generations save."""
