@@ -20,7 +20,7 @@ def _taken(
     something may wait, too."""
     waiting = [
         delivery
-        for delivery in port.deliveries
+        for delivery in (*port.withheld, *port.deliveries)
         if delivery.source == peer and delivery.is_multicast == is_multicast
     ]
     if not waiting:

@@ -82,10 +82,9 @@ class Stack:
         self._codec = Codec(hash64(cluster.encode()) & 0xFFFFFFFF, address.short, hash64)
         self._tracer = tracer
         self._port = Port(self._codec, tracer)
-        self.unicast: Unicast = (make_unicast or RELIABLE_UNICAST[settings.unicast])(
-            settings.unicast_config, settings.timing, self._port, first_conn
-        )
+        self.unicast = self._make_unicast(make_unicast, first_conn)
         self._places = UnicastPlaces(self.unicast, self._port)
+        self.unicast.is_grouped = settings.has_group
         self.group: Group | None = None
         """The protocols of a group, where the stack has them."""
         if settings.has_group:
@@ -95,19 +94,12 @@ class Stack:
             )  # fmt: skip
         self.multicast = self.group.multicast if self.group is not None else None
         self._flow = self.group.flow if self.group is not None else {}
-        pieces = settings.fragments
-        self._fragmenter = Fragmenter(pieces, hash64) if pieces else None
+        self._fragmenter = Fragmenter(pieces, hash64) if (pieces := settings.fragments) else None
         self._reassembler = Reassembler(pieces, self._idle_time()) if pieces else None
-        self._hand_over = HandOver(
-            self._port,
-            Numbering(self.unicast.protocol, self.multicast.protocol if self.multicast else 0),
-            self._flow.get(wire.UFC),
-            self._flow.get(wire.MFC),
-            self._reassembler,
-        )
+        self._hand_over = self._make_hand_over()
         self.large_from = self._cost_of_large()
         """Cost of a message from which on it is not simply queued."""
-        self._probe_dice = Random(address.identity ^ 1) if dice is None else dice
+        self._probe_dice = dice or Random(address.identity ^ 1)
         self._probing = self._make_probing() if settings.probes else None
         """Test protocols, where there are any."""
         self._passed: list[Frame] = []
@@ -135,7 +127,7 @@ class Stack:
         self._next_gauge = now + GAUGE_INTERVAL
         self._now = now
         self._is_open = True
-        tracer.record(trace.START, now, text=trace.describe_start(address, self._describe()))
+        self._record_start(now)
 
     # -- Life ------------------------------------------------------------------------------------
 
@@ -193,8 +185,8 @@ class Stack:
     def take_deliveries(self) -> list[Delivery]:
         """What has arrived for the application since the last call, in order: it must be handed
         all of it now."""
-        if self._port.deliveries and self._probing is None:
-            self._hand_over.run(self._now)
+        if self._probing is None and (self._port.deliveries or self._port.withheld):
+            self._hand(self._now)
         return self._hand_over.take()
 
     def take_abandoned(self) -> list[Abandoned]:
@@ -371,10 +363,10 @@ class Stack:
         if self._probing is not None:
             port.deliveries = self._probing.deliveries_up(port.deliveries, now) + self._risen
             self._risen = []
-        if port.deliveries:
+        if port.deliveries or port.withheld:
             # Before the turn's trace is closed, so that it says what the application was handed;
             # and before frames leave, as credits may follow.
-            self._hand_over.run(now)
+            self._hand(now)
             if port.woken:
                 # Own credits. Who waited for them is next.
                 self._wake_lanes()
@@ -394,6 +386,18 @@ class Stack:
             self._count_drops(now)
         self._tracer.turn()
         return frames
+
+    def _hand(self, now: float) -> None:
+        """What was delivered goes to the application, unless it takes nothing now."""
+        port = self._port
+        if not self.unicast.is_consuming:
+            port.withheld += port.deliveries
+            port.deliveries = []
+            return
+        if port.withheld:
+            port.deliveries = port.withheld + port.deliveries
+            port.withheld = []
+        self._hand_over.run(now)
 
     def _overflow(self, frames: list[Frame]) -> None:
         """More frames than the transport queues: the rest is dropped, which a protocol above
@@ -558,6 +562,21 @@ class Stack:
         """Seconds for which a receiver keeps a connection that is silent."""
         config = self.unicast.config
         return config.conn_expiry_timeout + config.conn_close_timeout
+
+    def _make_unicast(self, make: Callable[..., Unicast] | None, first_conn: int) -> Unicast:
+        settings = self.settings
+        made: Unicast = (make or RELIABLE_UNICAST[settings.unicast])(
+            settings.unicast_config, settings.timing, self._port, first_conn
+        )
+        made.is_grouped = settings.has_group
+        return made
+
+    def _make_hand_over(self) -> HandOver:
+        numbering = Numbering(
+            self.unicast.protocol, self.multicast.protocol if self.multicast else 0
+        )
+        ufc, mfc = self._flow.get(wire.UFC), self._flow.get(wire.MFC)
+        return HandOver(self._port, numbering, ufc, mfc, self._reassembler)
 
     def _cost_of_large(self) -> int:
         if self.settings.fragments is not None:
@@ -774,10 +793,12 @@ class Stack:
     def _note_blocked(self, lane: Lane, now: float) -> None:
         if lane.blocked_since < 0:
             lane.blocked_since = now
+            self._port.waiting.add(lane.dest)
             self._tracer.record(trace.BLOCKED, now, peer=lane.dest, count=len(lane))
 
     def _note_unblocked(self, lane: Lane, now: float) -> None:
         lane.blocked_since = -1.0
+        self._port.waiting.discard(lane.dest)
         self._tracer.record(trace.UNBLOCKED, now, peer=lane.dest)
 
     def _wake_lanes(self) -> None:
@@ -918,9 +939,11 @@ class Stack:
                     hi=bound,
                 )
 
-    def _describe(self) -> str:
-        """The settings as the trace keeps them: what a checker needs to know about promises."""
-        return describe(self.settings, self.bounds())
+    def _record_start(self, now: float) -> None:
+        """The settings, too: what a checker needs to know about promises."""
+        settings = describe(self.settings, self.bounds())
+        text = trace.describe_start(self.address, settings)
+        self._tracer.record(trace.START, now, text=text)
 
     def bounds(self) -> dict[str, dict[str, float]]:
         """What each protocol promises, by its name."""

@@ -49,6 +49,8 @@ class Port:
         "located",
         "me",
         "tracer",
+        "waiting",
+        "withheld",
         "woken",
     )
 
@@ -58,10 +60,14 @@ class Port:
         self.tracer = tracer
         self.frames: list[Frame] = []
         self.deliveries: list[Delivery] = []
+        self.withheld: list[Delivery] = []
+        """Deliveries that came while the application takes none, of windows that had to go."""
         self.woken: list[int] = []
         """Destinations whose window has room again."""
         self.abandoned: list[Abandoned] = []
         """Messages that were given up; the application is told."""
+        self.waiting: set[int] = set()
+        """Destinations for which messages wait in the outbox, for a window or for credits."""
         self.closed: list[int] = []
         """Peers whose sender entry was removed."""
         self.drops: dict[str, int] = {}

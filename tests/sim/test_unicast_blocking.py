@@ -12,6 +12,7 @@ from node.core.model import OOB
 from node.core.wire import ACK, DATA
 from node.outbox import MESSAGE_OVERHEAD
 from node.protocols.unicast.entries import State
+from tests.helpers.forge import Forger
 from tests.helpers.world import ALWAYS, Member, Pair, World, numbered, on, on_every_generation
 
 FIVE = MESSAGE_OVERHEAD * 5 + 20
@@ -320,6 +321,82 @@ def test_an_application_that_pauses_gets_everything_in_order_afterwards(
     pair.b.consume(consuming=True)
     pair.intervals(60)
     assert pair.b.delivered == numbered(1, 30)
+
+
+@pytest.mark.parametrize("end", ["idle", "close", "closed-by-sender", "forget", "view", "replaced"])
+@on_every_generation
+def test_an_application_that_stalls_is_handed_nothing_when_its_window_has_to_go(
+    generation: str, timing: str, end: str
+) -> None:
+    """Whatever ends the window of A at B while B takes nothing: B is handed what it had in order
+    once it goes on, before anything newer, and once."""
+    pair = Pair(
+        generation,
+        timing,
+        conn_expiry_timeout=2.0,
+        conn_close_timeout=2.0,
+        **_threshold(generation),
+    )
+    pair.a.send(*numbered(1, 3))
+    pair.deliver()
+    assert pair.b.take() == numbered(1, 3)
+    pair.b.consume(consuming=False)
+    pair.a.send(*numbered(4, 6))
+    pair.deliver()
+    entry = pair.a.sender("B")
+    assert entry is not None
+    if end == "close":
+        pair.b.close("A")
+    elif end == "closed-by-sender":
+        pair.b.receive(Forger(pair, "A", "B").close(entry.conn))
+    elif end == "forget":
+        pair.b.forget("A")
+    elif end == "view":
+        pair.b.see("B")
+    elif end == "replaced":
+        pair.a.forget("B")
+        pair.a.send(*numbered(7, 9))
+    pair.advance(20.0)
+    assert pair.b.delivered == []
+
+    pair.b.consume(consuming=True)
+    pair.intervals(4)
+    assert pair.b.delivered == numbered(4, 9 if end == "replaced" else 6)
+
+
+@on_every_generation
+def test_what_is_kept_for_a_stalled_application_has_a_bound(generation: str, timing: str) -> None:
+    """A forgets B and begins anew, again and again, with five messages each: B keeps those of a
+    window that had to go, and opens no further one; nothing of the last connection is lost."""
+    pair = Pair(generation, timing, window_messages=5, **_threshold(generation))
+    pair.b.consume(consuming=False)
+    for number in range(10):
+        pair.a.send(*numbered(10 * number + 1, 10 * number + 5))
+        pair.deliver()
+        pair.a.forget("B")
+    pair.a.send(*numbered(101, 105))
+    pair.intervals(4)
+    assert pair.b.refused["not-consuming"] > 0
+
+    pair.b.consume(consuming=True)
+    pair.intervals(8)
+    assert pair.b.delivered == [*numbered(1, 5), *numbered(11, 15), *numbered(101, 105)]
+
+
+@on_every_generation
+def test_test_protocols_see_once_what_a_stalled_application_takes_later(
+    generation: str, timing: str
+) -> None:
+    """DUPLICATE doubles what rises through it: also where it has to wait there for many turns."""
+    pair = Pair(generation, timing)
+    pair.b.stack.set_probe("DISCARD", {"up": 0.5}, pair.now, generation.partition("-")[0])
+    pair.b.consume(consuming=False)
+    pair.a.send(*numbered(1, 40))
+    pair.deliver()
+    pair.b.forget("A")
+    pair.advance(10.0)
+    pair.b.consume(consuming=True)
+    assert 8 < len(pair.b.delivered) < 32
 
 
 @on_every_generation

@@ -40,6 +40,9 @@ class Connections(ABC):
         self.pacer = Pacer(timing, config.xmit_interval)
         self.members: frozenset[int] | None = None
         """Short ids of the view's members; None while no view was ever installed."""
+        self.is_grouped = False
+        """Whether a group says who is there. Then only a view gives a member up. Without one nobody
+        else would notice that a peer is dead."""
         self.resync = Resync(config)
         self._port = port
         self._codec = port.codec
@@ -130,7 +133,7 @@ class Connections(ABC):
         idle = (
             config.conn_expiry_timeout if entry.state is State.OPEN else config.conn_close_timeout
         )
-        due = entry.used_at() + idle if idle > 0 else inf
+        due = self._used_at(entry, now) + idle if idle > 0 else inf
         if isinstance(entry, SenderEntry) and self._is_ageing(entry):
             due = min(due, entry.unanswered_since(now) + config.max_retransmit_time)
         # Strictly later, so that what is due for ever cannot keep a tick from ending.
@@ -144,10 +147,24 @@ class Connections(ABC):
         is_member = self.members is not None and entry.peer in self.members
         return self.config.max_retransmit_time > 0 and not is_member
 
-    @staticmethod
-    def _has_passed(entry: Entry, timeout: float, now: float) -> bool:
+    def _used_at(self, entry: Entry, now: float) -> float:
+        """When an entry was last of use; an entry that must not go is of use now.
+
+        What the application has yet to take stays for it. What a member of the group has yet to ack
+        or to send, or to give credits for, waits until a view drops it, however silent it is (G1).
+        """
+        if isinstance(entry, ReceiverEntry) and entry.is_untaken():
+            return now
+        is_owed = entry.is_pending() or (
+            isinstance(entry, SenderEntry) and entry.peer in self._port.waiting
+        )
+        if is_owed and self.is_grouped and self.members is not None and entry.peer in self.members:
+            return now
+        return entry.used_at()
+
+    def _has_passed(self, entry: Entry, timeout: float, now: float) -> bool:
         """Whether the entry was unused for `timeout`; 0 is never."""
-        return timeout > 0 and now >= entry.used_at() + timeout
+        return timeout > 0 and now >= self._used_at(entry, now) + timeout
 
     def _trace_conn(
         self, entry: Entry, stream: int, reason: str, now: float, number: int = 0

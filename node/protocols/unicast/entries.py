@@ -52,6 +52,10 @@ class Entry:
         """When this half was last of use."""
         return self.last_used
 
+    def is_pending(self) -> bool:
+        """Whether the peer still owes something."""
+        raise NotImplementedError
+
 
 class SenderEntry(Entry):
     """The half that sends to `peer`."""
@@ -74,9 +78,13 @@ class SenderEntry(Entry):
 
     def used_at(self) -> float:
         """A connection that is being flushed is in use as long as the peer answers (G1)."""
-        if self.window.low < self.window.high:
+        if self.is_pending():
             return max(self.last_used, self.heard_at)
         return self.last_used
+
+    def is_pending(self) -> bool:
+        """Whether an ack is missing."""
+        return self.window.low < self.window.high
 
     def unanswered_since(self, now: float) -> float:
         """Since when the peer owes us any sign of life; `now` when nothing waits for one."""
@@ -131,3 +139,11 @@ class ReceiverEntry(Entry):
         self.report_due = inf
         """When UNICAST2 looks whether to report; its reports since something arrived."""
         self.reports = 0
+
+    def is_pending(self) -> bool:
+        """Whether messages are missing."""
+        return self.window.has_gap()
+
+    def is_untaken(self) -> bool:
+        """Whether the application has yet to take what is next in order."""
+        return self.window.delivered < self.window.deliverable

@@ -89,6 +89,8 @@ class Unicast(Sending, Receiving):
                 self._end_sender(sender, "view", now)
             else:
                 self._close_sender(sender, "view", now)
+                # What was closing already ages from now on.
+                self._schedule_expiry(sender, now)
         for receiver in list(self._receivers.values()):
             if receiver.peer in members:
                 if receiver.state is State.CLOSING:

@@ -145,14 +145,16 @@ class Receiving(Asking):
             return entry
         if head.conn == 0 and conn_ids == "every":
             raise BadFrame("no-conn")
-        if entry is not None and is_newer(entry.conn, head.conn):
-            self._port.drop("old-connection")
-            return None
         tomb = self.resync.tombstone(head.source, now)
-        if tomb and is_newer(tomb, head.conn):
+        if (entry is not None and is_newer(entry.conn, head.conn)) or (
+            tomb and is_newer(tomb, head.conn)
+        ):
             self._port.drop("old-connection")
             return None
         if head.flags & FIRST and (tomb != head.conn or self.resync.is_answer(head)):
+            if not self.is_consuming and self._is_withholding(head.source):
+                self._port.drop("not-consuming")
+                return None
             if entry is not None:
                 self._remove_receiver(entry, "replaced", now)
             # A batch may begin below what the sender still has to get acked: that part was
@@ -164,6 +166,15 @@ class Receiving(Asking):
             return entry
         self._ask_first_seqno(arrival, now)
         return None
+
+    def _is_withholding(self, peer: int) -> bool:
+        """Whether windows that ended left as much for a stalled application as a window holds: no
+        further one is opened before it was taken (G5)."""
+        held = [delivery for delivery in self._port.withheld if delivery.source == peer]
+        return (
+            sum(len(delivery) for delivery in held) >= self.config.window_messages
+            or sum(delivery.size for delivery in held) >= self.config.window_bytes
+        )
 
     def _ask_first_seqno(self, arrival: Arrival, now: float) -> None:
         """No window for this connection: keep the frame, and ask the sender for its lowest."""
