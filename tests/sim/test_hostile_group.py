@@ -53,7 +53,7 @@ LEAVES = (int, float, str, bytes, type(None), Enum, Address, View, ViewId)
 UNTOLD = frozenset(
     {"tracer", "_tracer", "codec", "_codec", "refused", "drops", "heard", "_now", "_next_gauge"}
     # A claim that is far off has the sender asked whether it made it.
-    | {"nonce", "asked_at", "sync_tries"}
+    | {"nonce", "asked_at", "sync_tries", "_questions"}
 )
 """What may change: the record, its clock, the counts by reason, that somebody was heard, and that
 somebody was asked."""

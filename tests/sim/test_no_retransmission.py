@@ -6,12 +6,14 @@ it asks until its window is complete.
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from node import trace
 from node.core.errors import ConfigError
 from node.core.wire import BASELINE, BASELINE_REQ, DATA, HIGHEST_SEQNO, VIEW, XMIT_REQ
-from tests.helpers.group import GroupWorld, numbered
+from tests.helpers.group import ALWAYS, QUIET, GroupWorld, numbered
 from tests.helpers.world import TIMINGS
 
 STACK = "tcp-no-retransmit"
@@ -195,6 +197,119 @@ def test_a_lost_baseline_is_asked_for(timing: str) -> None:
     assert world.frames_within(100.0)[60:] == []
 
 
+@both_timings
+def test_a_baseline_from_before_a_loss_does_not_complete_a_window(timing: str) -> None:
+    """A says "5" at one reconnect. 6..10 go with the next connection, and only then "5" arrives: it
+    says nothing about 6..10, which B asks for."""
+    world = silent("AB", timing)
+    world.multicast("A", *numbered(1, 5))
+    world.deliver()
+    early = world.hold("A", BASELINE, times=1)
+    world.reconnect("A", "B")
+    world.drop("A", DATA, dest="B", times=5)
+    world.multicast("A", *numbered(6, 10))
+    world.deliver()
+    world.drop("A", BASELINE)
+    world.reconnect("A", "B")
+    world.release(early)
+    world.advance(5.0)
+    assert world.got("B", "A") == numbered(1, 10)
+    assert not world["B"].events(trace.ALARM)
+
+
+@both_timings
+def test_an_answer_to_a_question_from_before_a_loss_does_not_complete_a_window(
+    timing: str,
+) -> None:
+    """The same with a BASELINE that B had asked for, and that took until after the next loss."""
+    world = silent("AB", timing)
+    world.multicast("A", *numbered(1, 5))
+    world.deliver()
+    world.drop("A", BASELINE)
+    world.reconnect("A", "B")
+    early = world.hold("A", BASELINE, times=1)
+    world.advance(0.6)
+    assert len(early.held) == 1
+    world.drop("A", DATA, dest="B", times=5)
+    world.multicast("A", *numbered(6, 10))
+    world.deliver()
+    world.drop("A", BASELINE)
+    world.reconnect("A", "B")
+    world.release(early)
+    world.advance(5.0)
+    assert world.got("B", "A") == numbered(1, 10)
+    assert not world["B"].events(trace.ALARM)
+
+
+@both_timings
+def test_a_loss_that_only_its_sender_noticed_is_completed(timing: str) -> None:
+    """B hears that a connection was lost, asks, and is answered while A still writes to the lost
+    one. What A says when it hears of it, too, has B ask again."""
+    world = silent("AB", timing)
+    world.multicast("A", *numbered(1, 5))
+    world.deliver()
+    world["B"].stack.on_connection_lost(world.short("A"), world.now)
+    world["B"].turn()
+    world.advance(2.0)
+    world.drop("A", DATA, dest="B", times=5)
+    world.multicast("A", *numbered(6, 10))
+    world.deliver()
+    world["A"].stack.on_connection_lost(world.short("B"), world.now)
+    world["A"].turn()
+    world.advance(5.0)
+    assert world.got("B", "A") == numbered(1, 10)
+    assert not world["B"].events(trace.ALARM)
+
+
+@pytest.mark.parametrize("seed", range(14))
+@both_timings
+def test_whatever_is_reordered_across_reconnects_all_is_completed(timing: str, seed: int) -> None:
+    """Connections end one after the other, each with some batches, under arrivals that are shuffled
+    over half a second: what was said on one comes after what was lost with the next."""
+    world = silent("AB", timing)
+    dice = Random(seed)
+    world.weather(seed, spread=0.5)
+    sent = 0
+    for _turn in range(4):
+        world.multicast("A", *numbered(sent + 1, sent + 4))
+        world.advance(dice.uniform(0.0, 0.2))
+        world.drop("A", DATA, dest="B", times=4)
+        world.multicast("A", *numbered(sent + 5, sent + 8))
+        sent += 8
+        world.advance(dice.uniform(0.0, 0.2))
+        world.reconnect("A", "B")
+    world.advance(5.0)
+    assert world.got("B", "A") == numbered(1, sent)
+    assert not world["B"].events(trace.ALARM)
+
+
+@both_timings
+def test_a_member_that_comes_back_is_not_completed_by_what_was_said_before_it_went(
+    timing: str,
+) -> None:
+    """A excludes B, multicasts to C alone, and has B again; a BASELINE of the first view comes only
+    then, and the one of the last view is lost."""
+    world = GroupWorld("ABC", STACK, timing, joined=False, protocols=QUIET)
+    world.install("AC")
+    world.multicast("A", *numbered(1, 5))
+    world.deliver()
+    early = world.hold("A", BASELINE, dest="B", times=1)
+    world.install("ABC", at="AC")
+    world.install_digest("B", "ABC", {"A": (5, 5), "C": (0, 0)})
+    world.deliver()
+    world.install("AC")
+    world.multicast("A", *numbered(6, 10))
+    world.deliver()
+    world.drop("A", BASELINE, dest="B")
+    world.install("B")
+    view = world.install("ABC", at="AC")
+    world.install("ABC", at="B", number=view.id.number)
+    world.release(early)
+    world.advance(5.0)
+    assert world.got("B", "A") == numbered(6, 10)
+    assert not world["B"].events(trace.ALARM)
+
+
 # -- Switching ------------------------------------------------------------
 
 
@@ -288,6 +403,65 @@ def test_a_stack_that_may_drop_does_not_switch_off() -> None:
         GroupWorld("AB", STACK, protocols={"TCP_NIO2": {"max_send_buffers": 10}})
 
 
+@both_timings
+def test_a_joiner_whose_queue_overflowed_before_retransmission_ended_is_completed(
+    timing: str,
+) -> None:
+    """C keeps 10 of 70 messages while it retransmits, then nobody does, then the view is there: no
+    later message shows what the queue refused, and C asks for it within seconds."""
+    world = GroupWorld(
+        "ABC", STACK, timing, joined=False,
+        protocols={**QUIET, "NAKACK2": {"xmit_interval": 1.0, "become_server_queue_size": 10}},
+    )  # fmt: skip
+    world.install("AB")
+    world.multicast("B", *numbered(1, 5))
+    world.deliver()
+    world.install("ABC", at="AB")
+    world.multicast("B", *numbered(6, 75))
+    world.deliver()
+    assert world["C"].refused["become-server-queue-full"] > 0
+    for name in "ABC":
+        world[name].set(SETTING, 0.0)
+    world.install_digest("C", "ABC", {"A": (0, 0), "B": (5, 5)})
+    world.advance(5.0)
+    assert world.got("C", "B") == numbered(6, 75)
+    assert not world["C"].events(trace.ALARM)
+
+
+@both_timings
+def test_the_bound_of_a_joiner_s_queue_follows_the_interval(timing: str) -> None:
+    """JGRP-2675: bounded while something asks for what was refused, and at 0 or below nothing may
+    be refused; both from the moment at which the setting changes. What is queued stays."""
+    world = GroupWorld(
+        "BC", STACK, timing, joined=False,
+        protocols={**QUIET, "NAKACK2": {"xmit_interval": 1.0, "become_server_queue_size": 10}},
+    )  # fmt: skip
+    joiner = world["C"]
+    world.drop("B", BASELINE, times=ALWAYS)
+    view = world.install("BC", at="B")
+
+    def refuses(first: int, last: int) -> int:
+        before = joiner.refused.get("become-server-queue-full", 0)
+        world.multicast("B", *numbered(first, last))
+        world.deliver()
+        return joiner.refused.get("become-server-queue-full", 0) - before
+
+    assert refuses(1, 12) == 2
+    joiner.set(SETTING, 0.0)
+    assert refuses(13, 40) == 0
+    joiner.set(SETTING, 0.5)
+    assert refuses(41, 45) == 5
+    world.machine("C").gauge(world.now)
+    (gauge,) = [event for event in joiner.events(trace.GAUGE) if event.lo == 38]
+    assert gauge.hi == 38
+    joiner.set(SETTING, -1.0)
+    assert refuses(46, 70) == 0
+    world.install("BC", at="C", number=view.id.number)
+    assert world.got("C", "B") == numbered(1, 10)
+    kept = [*numbered(13, 40), *numbered(46, 70)]
+    assert len(world.inbound("C", "B").window) == len(kept)
+
+
 # -- Joins ------------------------------------------------------------
 
 
@@ -334,10 +508,11 @@ def test_a_new_member_is_told_at_once_what_there_is() -> None:
     world.install("AB")
     world.multicast("B", *numbered(1, 5))
     world.deliver()
+    told = world.count("B", BASELINE, dest="A")
     world.install("ABC", at="B")
     (said,) = world.sent("B", BASELINE, dest="C")
     assert (said.at, said.lo) == (world.now, 5)
-    assert world.count("B", BASELINE, dest="A") == 1
+    assert world.count("B", BASELINE, dest="A") == told
 
 
 @both_timings

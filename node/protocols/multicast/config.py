@@ -16,7 +16,8 @@ class HistoricalMulticast:
 
     queue_overflow: str = "none"
     """What a joiner's queue does when it is full and nobody retransmits: `none`, it has no bound
-    then; `refuse-newest` and `drop-oldest` lose messages for ever (JGRP-2675)."""
+    then; `refuse-newest` and `drop-oldest` lose messages for ever, as new windows are taken for
+    complete as well (JGRP-2675)."""
 
     split_send: bool = False
     """True: a number is taken in one step and the message sent in a later one, so that another
@@ -112,6 +113,12 @@ class MulticastConfig:
     def retransmits(self) -> bool:
         """Whether what is missing is asked for, joins and reconnects apart."""
         return self.xmit_interval > 0
+
+    @property
+    def completes(self) -> bool:
+        """Whether new windows are completed where nothing is retransmitted. The designs whose
+        queues overflowed had no way to."""
+        return self.historical.queue_overflow == "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

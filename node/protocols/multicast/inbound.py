@@ -46,7 +46,8 @@ class Inbound:
         """What must be delivered to be complete; -1 until the sender has said it."""
         self.sync_tries = 0
         self.nonce = 0
-        """What a BASELINE must repeat to be believed whatever it says; 0: none was asked for."""
+        """What the answer to the open question repeats: it was given after the question, and by the
+        sender; 0: no question is open."""
         self.asked_at = -inf
         self.gap_at = -1
         """Where the gap stood that an alarm was set for."""

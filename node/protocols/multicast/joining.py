@@ -104,7 +104,7 @@ class Joining(Receiving):
     def _queue_frame(self, head: Head, body: bytes) -> None:
         """A frame that comes before the first view is replayed after it."""
         config = self.config
-        bounded = config.retransmits or config.historical.queue_overflow != "none"
+        bounded = config.retransmits or not config.completes
         # A control frame counts too: a stranger must not fill memory with them (G5).
         cost = max(head.count, 1)
         if bounded and self._queued_messages + cost > config.become_server_queue_size:
@@ -144,13 +144,15 @@ class Joining(Receiving):
         if peer in self._former:
             self._port.drop("former-member")
             return
-        total = sum(len(frames) for _since, frames in self._strangers.values())
-        if config.retransmits and total >= config.max_unknown_messages:
+        if config.retransmits and self._strangers_kept() >= config.max_unknown_messages:
             self._port.drop("unknown-sender")
             return
         since, kept = self._strangers.setdefault(peer, (now, []))
         kept.append((head, body))
         self.timers.set_earlier((STRANGERS, 0), since + config.unknown_sender_timeout)
+
+    def _strangers_kept(self) -> int:
+        return sum(len(frames) for _since, frames in self._strangers.values())
 
     def _forget_strangers(self, now: float) -> None:
         """Senders that no view has added in time."""

@@ -75,7 +75,7 @@ class Multicast(Joining):
         if what == LOOK:
             self._look_at_gaps(entry, now)
         elif what == SYNC:
-            self._ask_baseline(entry, now)
+            self._complete(entry, now)
         elif what == ALARM:
             self._sound_alarm(entry, now)
 
@@ -126,6 +126,8 @@ class Multicast(Joining):
         """Before retransmission ends: one last round for every gap; then every window is completed
         as at a join, because the loss of a last message shows as no gap."""
         if interval > 0:
+            if not self.config.retransmits:
+                self._kept_before_bound = self._queued_messages, self._strangers_kept()
             self.pacer.interval = interval
             return
         for entry in self._inbound.values() if self.config.retransmits else ():
@@ -177,9 +179,12 @@ class Multicast(Joining):
             if held.bytes:
                 self._gauge(trace.RECEIVE_MESSAGES, entry.peer, len(held), held.capacity, now)
                 self._gauge(trace.RECEIVE_BYTES, entry.peer, held.bytes, held.bytes_bound(), now)
-        bound = self.config.become_server_queue_size if self.config.retransmits else 0
+        queue_bound = strangers_bound = 0
+        if self.config.retransmits:
+            queued, strangers = self._kept_before_bound
+            queue_bound = max(self.config.become_server_queue_size, queued)
+            strangers_bound = max(self.config.max_unknown_messages, strangers)
         if self._queue:
-            self._gauge(trace.QUEUED_MESSAGES, 0, self._queued_messages, bound, now)
-        bound = self.config.max_unknown_messages if self.config.retransmits else 0
+            self._gauge(trace.QUEUED_MESSAGES, 0, self._queued_messages, queue_bound, now)
         for peer, (_since, kept) in self._strangers.items():
-            self._gauge(trace.CACHED_FRAMES, peer, len(kept), bound, now)
+            self._gauge(trace.CACHED_FRAMES, peer, len(kept), strangers_bound, now)

@@ -71,18 +71,8 @@ class Receiving(Sending):
     def _doubt(self, entry: Inbound, now: float) -> None:
         """A forgery, or views that differed for a while: ask the sender itself. Only the answer to
         this very question is believed."""
-        if now < entry.asked_at + self.config.join_sync_interval:
-            return
-        entry.asked_at = now
-        question = (
-            self._secret + entry.peer.to_bytes(4, "big") + entry.sync_tries.to_bytes(4, "big")
-        )
-        entry.nonce = (self._codec.hash64(question) & 0x7FFFFFFF) + 1
-        self._port.control(
-            entry.peer, wire.BASELINE_REQ, self.protocol, entry.window.delivered,
-            stamp=entry.nonce, transmission=entry.sync_tries,
-        )  # fmt: skip
-        entry.sync_tries += 1
+        if now >= entry.asked_at + self.config.join_sync_interval:
+            self._ask(entry, now)
 
     def _take(self, entry: Inbound, arrival: Arrival, now: float) -> None:
         """Add a batch to its window and deliver what is next."""
@@ -104,10 +94,10 @@ class Receiving(Sending):
         if head.transmission and entry.gaps.asked:
             entry.gaps.sample(head.lo, now)
         self._after_data(entry, taken, now)
+        if not entry.is_synced:
+            self._check_synced(entry)
         if window.deliverable < window.seen:
             self._notice_gap(entry, now)
-        elif not entry.is_synced:
-            self._check_synced(entry)
 
     def _refused(self, entry: Inbound, head: Head) -> None:
         hi = head.lo + head.count - 1
@@ -238,6 +228,7 @@ class Receiving(Sending):
         self._inbound[peer] = entry
         self._trace_window(entry, trace.RECEIVER_OPEN, offset, reason, now)
         if not config.retransmits:
+            entry.is_synced = not config.completes
             self.timers.set((SYNC, peer), now + config.join_sync_interval)
         if places and self.is_consuming:
             self._deliver_ready(entry, now)
@@ -261,10 +252,13 @@ class Receiving(Sending):
         )  # fmt: skip
 
     def _desync(self, entry: Inbound, now: float) -> None:
-        """What was under way may be lost: ask until the sender has said what there is."""
+        """What was under way may be lost: ask until the sender has said what there is. What it said
+        before, or says in answer to an earlier question, does not count."""
         entry.is_synced = False
         entry.sync_target = -1
         entry.sync_tries = 0
+        entry.nonce = 0
+        entry.asked_at = -inf
         if not self.config.retransmits:
             self.timers.set_earlier((SYNC, entry.peer), now + self.config.join_sync_interval)
             if entry.window.has_gap():
@@ -275,23 +269,32 @@ class Receiving(Sending):
             entry.is_synced = True
             self.timers.cancel((SYNC, entry.peer))
 
-    def _ask_baseline(self, entry: Inbound, now: float) -> None:
-        """Nothing is retransmitted, and the sender has not said yet what there is."""
+    def _complete(self, entry: Inbound, now: float) -> None:
+        """Nothing is retransmitted: ask for what there is until the sender has said it, then for
+        what of that is missing."""
         if entry.is_synced or self.config.retransmits:
             return
-        if entry.sync_target < 0:
-            self._tracer.record(
-                trace.SYNC, now, protocol=self.protocol, peer=entry.peer,
-                lo=entry.window.delivered,
-            )  # fmt: skip
-            self._port.control(
-                entry.peer, wire.BASELINE_REQ, self.protocol, entry.window.delivered,
-                transmission=entry.sync_tries,
-            )  # fmt: skip
-            entry.sync_tries += 1
+        if entry.sync_target < 0 and now >= entry.asked_at + self.config.join_sync_interval:
+            self._ask(entry, now)
         if entry.window.has_gap():
             self._notice_gap(entry, now)
         self.timers.set((SYNC, entry.peer), now + self.config.join_sync_interval)
+
+    def _ask(self, entry: Inbound, now: float) -> None:
+        """Ask a sender what there is. A repeat is the same question: any answer to it counts."""
+        if not entry.nonce:
+            self._questions += 1
+            question = self._secret + self._questions.to_bytes(8, "big")
+            entry.nonce = (self._codec.hash64(question) & 0x7FFFFFFF) + 1
+        self._tracer.record(
+            trace.SYNC, now, protocol=self.protocol, peer=entry.peer, lo=entry.window.delivered
+        )
+        self._port.control(
+            entry.peer, wire.BASELINE_REQ, self.protocol, entry.window.delivered,
+            stamp=entry.nonce, transmission=entry.sync_tries,
+        )  # fmt: skip
+        entry.sync_tries += 1
+        entry.asked_at = now
 
     def _on_baseline(self, head: Head, now: float) -> None:
         if head.mark > head.lo or head.lo > wire.MAX_SEQNO:
@@ -300,20 +303,33 @@ class Receiving(Sending):
         if entry is None:
             self._port.drop("baseline-no-window")
             return
-        is_answer = entry.nonce and head.stamp == entry.nonce
+        is_answer = entry.nonce != 0 and head.stamp == entry.nonce
         if not is_answer and self._is_far(entry, head):
             self._doubt(entry, now)
             raise BadFrame("baseline-beyond-window")
-        entry.nonce = 0
+        if is_answer:
+            entry.nonce = 0
         if head.mark > entry.window.deliverable:
             self._skip_to(entry, head.mark, now)
         entry.window.note(head.lo)
-        if head.flags & FIRST and not entry.is_synced:
-            entry.sync_target = max(entry.sync_target, head.lo)
+        if head.flags & FIRST:
+            self._on_final(entry, head.lo, is_answer, now)
         self._announced(entry, now)
         if entry.window.has_gap():
             self._notice_gap(entry, now)
         self._check_synced(entry)
+
+    def _on_final(self, entry: Inbound, high: int, is_answer: bool, now: float) -> None:  # noqa: FBT001 either word
+        """A sender that knows this member says what there is. Where nothing is retransmitted only
+        an answer completes a window: what comes unasked may have left before the last loss."""
+        if is_answer or self.config.retransmits:
+            if not entry.is_synced:
+                entry.sync_target = max(entry.sync_target, high)
+            return
+        if entry.is_synced and entry.window.deliverable < high and self.config.completes:
+            # It noticed a loss that this member did not, or not yet.
+            self._desync(entry, now)
+        self._complete(entry, now)
 
     def _on_highest(self, head: Head, now: float) -> None:
         if not 0 < head.lo <= wire.MAX_SEQNO or head.mark > head.lo:

@@ -69,6 +69,8 @@ class State(ABC):
         self._dice = dice
         self._secret = dice.randbytes(16)
         """What makes the questions of this member hard to guess."""
+        self._questions = 0
+        """How many of them there were: each is another one."""
         self._inbound: dict[int, Inbound] = {}
         self._ended: dict[int, tuple[int, list[tuple[int, int]]]] = {}
         """Of senders whose window was removed, lately: what was delivered of them in order, and
@@ -81,6 +83,9 @@ class State(ABC):
         self._queued_messages = 0
         self._strangers: dict[int, tuple[float, list[tuple[Head, bytes]]]] = {}
         """Frames of senders that are not in the view yet, and when the first of each came."""
+        self._kept_before_bound = 0, 0
+        """Messages queued, and frames of senders not in the view, when both became bounded while
+        the stack ran: what is there stays."""
         self._epochs = 0
         self._acks_now: list[Inbound] = []
 
