@@ -141,11 +141,11 @@ class Groups:
 
     @cached_property
     def _first_when_met(self) -> DataFrame:
-        """The first batch that each sender sent once each receiver had it."""
+        """The first batch that each sender sent after each receiver had it."""
         points = self.together.select(
-            "run", "sender", "receiver", (F.lit(words.EPSILON) - F.col("met")).alias("at")
+            "run", "sender", "receiver", (F.lit(-words.EPSILON) - F.col("met")).alias("at")
         )
-        # Backwards in time: the last one so is the first at or after the meeting.
+        # Backwards in time: the last one so is the first after the moment of the meeting.
         marks = self.multicasts.select(
             "run",
             "sender",

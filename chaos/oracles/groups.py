@@ -231,7 +231,7 @@ class Stream:
         """The first seqno that a member must deliver because both are together; None: not one.
 
         That is the first sent in a view from which on the sender always had the receiver, except
-        what was sent before the receiver had the sender and lies below where its window began.
+        what was sent until the receiver had the sender and lies below where its window began.
         """
         begin, met = since(self.sender, receiver), since(receiver, self.sender)
         if begin is None or met is None:
@@ -239,8 +239,9 @@ class Stream:
         first = bisect_left(self.sent_in, begin.place)
         if first >= len(self.sent):
             return None
-        # Sent before they met at the receiver: the first window says what of it is its own.
-        late = bisect_left(self.sent, met.time - EPSILON, key=lambda sent: sent.time)
+        # Sent before they met at the receiver, or in that moment: without delay a digest and the
+        # view that it leads to have one time. The first window says what of it is its own.
+        late = bisect_left(self.sent, met.time + EPSILON, key=lambda sent: sent.time)
         met_at = self.sent[late].lo if late < len(self.sent) else self.high + 1
         opening = self._opening(receiver, met)
         begins = opening.offset + 1 if opening else 1

@@ -129,6 +129,41 @@ def a_merge_replaces_the_window_of_a_mutual_pair(s: Story) -> None:
     s.installs(2, "n0", "n1", "n2", merge=True)
 
 
+def _excludes_the_sender(s: Story) -> None:
+    """n1 is alone from 2.0 on; n0 does not notice."""
+    s.a_group().a_clean_cast().at(2.0).installs(2, "n1", who="n1")
+    s.unwatches("n1", "n0", at=5).unwatches("n1", "n2", epoch=3)
+
+
+def _comes_back(s: Story) -> None:
+    s.installs(3, "n0", "n1", "n2", merge=True)
+    s.watches("n1", "n0", after=10, epoch=9, why="merge")
+    s.watches("n1", "n2", epoch=8, why="merge")
+
+
+@sound()
+def what_was_sent_in_the_moment_of_a_merge_is_not_owed(s: Story) -> None:
+    """Where nothing takes time, the digest that says 10 and the merge view have one time."""
+    _excludes_the_sender(s)
+    s.at(4.0).casts(6, 10).takes(6, 10, "n2")
+    _comes_back(s)
+
+
+@broken(
+    "G1",
+    witness=(
+        "n0#8 t=4.000010 sent to the group multicasts 6..10",
+        "n1#9 t=4.000 receiver open from n0 window 9 at multicast 10 (merge)",
+    ),
+)
+def what_was_sent_after_a_merge_is_owed(s: Story) -> None:
+    """No digest can know of it: a window that begins above it loses it."""
+    _excludes_the_sender(s)
+    s.at(4.0)
+    _comes_back(s)
+    s.at(4.00001).casts(6, 10).takes(6, 10, "n2")
+
+
 @sound()
 def a_merge_begins_above_what_was_sent_apart(s: Story) -> None:
     """n1 was alone from 2.0 to 4.0: what n0 sent in the views without it is not owed."""
