@@ -8,7 +8,7 @@ from node import trace
 from node.core import wire
 from node.core.digest import Digest
 from node.core.wire import BASELINE, DATA, GOSSIP, HIGHEST_SEQNO, STABILITY, VIEW
-from tests.helpers.group import ALWAYS, GroupWorld, numbered
+from tests.helpers.group import ALWAYS, QUIET, GroupWorld, numbered
 from tests.helpers.world import TIMINGS
 
 STACKS = ("udp", "tcp", "tcp-no-retransmit", "mcast")
@@ -109,6 +109,38 @@ def test_a_join_under_load_and_loss_costs_nothing_but_time(stack: str, timing: s
     for sender in "ABC":
         chatter.assert_complete(sender, "ABC")
         assert_one_run(world, "D", sender, chatter.sent[sender])
+
+
+@everywhere
+def test_a_stalled_joiner_gives_up_no_more_than_its_window_holds(stack: str, timing: str) -> None:
+    """C has 1 and 2, which its application does not take, and hears that A has dropped 1..30: its
+    window of ten gives up 3..10, and the rest once the application goes on (seed 5551005141)."""
+    name = "MCAST" if stack == "mcast" else "NAKACK2"
+    world = GroupWorld(
+        "AC", stack, timing, joined=False, protocols={**QUIET, name: {"window_messages": 10}}
+    )
+    world.install("AC", at="A")
+    world.multicast("A", *numbered(1, 2))
+    world.deliver()
+    world.partition("A", "C")
+    world.install("A")
+    for first, last in ((3, 10), (11, 20), (21, 30)):
+        world.multicast("A", *numbered(first, last))
+        world.settle()
+    assert world.unpurged("A") == 0
+    world.partition()
+    world["C"].consume(consuming=False)
+    world.install_digest("C", "AC", {"A": (0, 0)})
+    world.install("AC", at="A", number=world.views)
+    world.multicast("A", *numbered(31, 35))
+    world.advance(5.0)
+    ((skipped, _why),) = world["C"].told(trace.SKIPPED)
+    assert (skipped.count, skipped.hi) == (8, 10)
+    world["C"].consume(consuming=True)
+    world.advance(10.0)
+    assert world.got("C", "A") == [*numbered(1, 2), *numbered(31, 35)]
+    assert [(e.count, e.hi) for e in world["C"].events(trace.SKIPPED)] == [(8, 10), (20, 30)]
+    assert not world["C"].events(trace.ALARM)
 
 
 @everywhere

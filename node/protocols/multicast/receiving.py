@@ -276,6 +276,8 @@ class Receiving(Sending):
             return
         if entry.sync_target < 0 and now >= entry.asked_at + self.config.join_sync_interval:
             self._ask(entry, now)
+        # A window that an application left full has noted no more than it had room for.
+        entry.window.note(entry.sync_target)
         if entry.window.has_gap():
             self._notice_gap(entry, now)
         self.timers.set((SYNC, entry.peer), now + self.config.join_sync_interval)
@@ -365,11 +367,14 @@ class Receiving(Sending):
         window = entry.window
         before = window.deliverable
         edge = window.delivered + window.capacity
-        skipped = window.skip_to(min(seqno, edge))
+        reached = min(seqno, edge)
+        skipped = window.skip_to(reached)
+        # What an application has yet to take keeps its window: the rest is skipped later.
         if self.is_consuming:
             self._deliver_ready(entry, now)
             if seqno > edge:
                 skipped += seqno - edge
+                reached = seqno
                 entry.window = ReceiveWindow(seqno, window.capacity, window.capacity_bytes)
         if not skipped:
             return
@@ -381,9 +386,9 @@ class Receiving(Sending):
         else:
             self._tracer.record(
                 trace.ALARM, now, protocol=self.protocol, peer=entry.peer, epoch=entry.epoch,
-                count=skipped, lo=before + 1, hi=seqno, text=text,
+                count=skipped, lo=before + 1, hi=reached, text=text,
             )  # fmt: skip
         self._tracer.record(
             trace.SKIPPED, now, protocol=self.protocol, peer=entry.peer, epoch=entry.epoch,
-            count=skipped, hi=seqno, text=text,
+            count=skipped, hi=reached, text=text,
         )  # fmt: skip
