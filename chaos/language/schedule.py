@@ -118,6 +118,9 @@ class _Plan:
         # stands for the member.
         self.down: dict[str, str] = {}
         self.paused: dict[str, str] = {}
+        self.leaving: set[str] = set()
+        """Paused members that were told to leave: they do when they go on, and until then are there
+        for a join."""
         self.roles: dict[str, str] = {}
         self.stalled: dict[str, str] = {}
         self.pushed = number = 0
@@ -224,32 +227,43 @@ class _Plan:
             case faults.Release(name=name):
                 return name or ""
             case faults.Leave(member=member):
-                # Not gone yet: one that is paused leaves when it goes on.
-                self.down[self._key(fault, member)] = fault
+                key = self._key(fault, member)
+                self.down[key] = fault
+                if key in self.paused:
+                    self.leaving.add(key)
             case faults.Crash(member=member):
                 self._gone(member)
                 self.down[self._key(fault, member)] = fault
-            case faults.Restart(member=member) | faults.Join(member=member):
-                key = self._key(fault, member)
-                # A join of one that is there does nothing, so its pause and its stall go on.
-                if isinstance(action, faults.Restart) or member in self.absent or key in self.down:
-                    self._gone(member)
-                self.down.pop(key, None)
-                self.absent.discard(member)
+            case faults.Restart(member=member):
+                self._gone(member)
+                self._came(fault, member)
+            case faults.Join(member=member):
+                # Of one that is still there, as of a leaver that takes its time, it does nothing:
+                # then a pause or stall goes on and needs its end, which does nothing to another
+                # process.
+                if self._key(fault, member) not in self.leaving:
+                    self._came(fault, member)
             case faults.Pause(member=member):
                 self.paused[self._key(fault, member)] = fault
                 self.roles[fault] = member
             case faults.Resume(member=member):
-                return self.paused.pop(self._key(fault, member), "")
+                key = self._key(fault, member)
+                self.leaving.discard(key)
+                return self.paused.pop(key, "")
             case faults.Stall(member=member):
                 self.stalled[member] = fault
             case faults.Consume(member=member):
                 return self.stalled.pop(member, "")
         return fault
 
+    def _came(self, fault: str, member: str) -> None:
+        self.down.pop(self._key(fault, member), None)
+        self.absent.discard(member)
+
     def _gone(self, member: str) -> None:
         """A process that ends takes its pause and its stall with it."""
         self.paused.pop(member, None)
+        self.leaving.discard(member)
         self.stalled.pop(member, None)
 
     @staticmethod

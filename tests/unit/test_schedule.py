@@ -263,6 +263,43 @@ def test_who_leaves_for_a_time_joins_again() -> None:
     ]
 
 
+def test_who_leaves_while_it_is_paused_is_there_until_it_goes_on() -> None:
+    """A join meanwhile finds it there and does nothing: its pause has its end."""
+    assert plan(
+        "at: 1s, do: pause, member: n1, for: 10s",
+        "at: 2s, do: leave, member: n1, for: 3s",
+        "at: 20s, do: pause, member: n2",
+        "at: 21s, do: leave, member: n2",
+        "at: 22s, do: join, member: n2",
+        workload="[{do: unicast, from: n0, to: n3, count: 1, rate: 1/s, start: 30s}]",
+    ) == [
+        (1.0, "pause", "f1"),
+        (2.0, "leave", "f2"),
+        (5.0, "join", "f2"),
+        (11.0, "resume", "f1"),
+        (20.0, "pause", "f3"),
+        (21.0, "leave", "f4"),
+        (22.0, "join", "f5"),
+        (31.0, "resume", "f3"),
+    ]
+
+
+def test_a_leaver_that_is_paused_on_its_way_out_goes_on_though_a_join_came() -> None:
+    """How long leaving takes is not known before the run: to another process the end of the pause
+    does nothing."""
+    assert plan(
+        "at: 1s, do: leave, member: n1, for: 3s", "at: 2s, do: pause, member: n1, for: 5s"
+    ) == [(1.0, "leave", "f1"), (2.0, "pause", "f2"), (4.0, "join", "f1"), (7.0, "resume", "f2")]
+
+
+def test_a_pause_ends_with_its_process() -> None:
+    """Who was killed in it comes back as another process."""
+    assert plan(
+        "at: 1s, do: pause, member: n1, for: 10s",
+        "at: 2s, do: crash, member: n1, for: 3s",
+    ) == [(1.0, "pause", "f1"), (2.0, "crash", "f2"), (5.0, "restart", "f2")]
+
+
 def test_roles_stay_roles_and_each_fault_is_undone_for_itself() -> None:
     """Two coordinators crash one after the other: both are restarted, by the id of their fault."""
     timed = schedule(
