@@ -66,6 +66,15 @@ class Lab:
     def heal(self) -> None:
         self.path.blocked_by = ()
 
+    def limit(self, bandwidth: float, *, cut: bool = False) -> None:
+        """From now on the path takes so many bytes per second; 0: any number."""
+        path = Path(DELAY)
+        path.blocked_by = ("cut",) if cut else ()
+        path.bandwidth, path.limited_by = bandwidth, "f1"
+        self.network.set_path("n0", "n1", path)
+        self.path = path
+        self.network.on_change(self.now)
+
     def send(self, *numbers: int, size: int = 100) -> None:
         for lo in numbers:
             self.network.send(self.path, B, data(lo, size), self.now)
@@ -204,19 +213,80 @@ def test_a_connection_without_traffic_survives_any_partition() -> None:
 def test_a_narrow_path_queues_and_drops_nothing() -> None:
     """1000 bytes at 1 kB/s: one each second, for as long as it takes."""
     lab = Lab()
-    lab.path.bandwidth, lab.path.limited_by = 1000.0, "f1"
+    lab.limit(1000.0)
     lab.send(*range(1, 21), size=1000)
+    lab.advance(20.5)
+    assert lab.numbers == list(range(1, 21))
     assert lab.times == pytest.approx([number + DELAY for number in range(1, 21)])
+    assert lab.bit() == 20
+
+
+@pytest.mark.parametrize(("bandwidth", "each"), [(4000.0, 0.25), (500.0, 2.0)])
+def test_what_queued_leaves_at_the_new_rate(bandwidth: float, each: float) -> None:
+    """The limit changes when half of the third has left: its rest and what follows pass at the new
+    rate, and so does what comes later, behind them (seed 702207)."""
+    lab = Lab()
+    lab.limit(1000.0)
+    lab.send(*range(1, 7), size=1000)
+    lab.advance(2.5)
+    lab.limit(bandwidth)
+    lab.send(7, size=1000)
+    lab.advance(60.0)
+    assert lab.numbers == list(range(1, 8))
+    third = 2.5 + each / 2 + DELAY
+    later = [third + each * number for number in range(5)]
+    assert lab.times == pytest.approx([1 + DELAY, 2 + DELAY, *later])
+
+
+def test_what_queued_leaves_at_once_when_the_limit_ends() -> None:
+    lab = Lab()
+    lab.limit(1000.0)
+    lab.send(*range(1, 7), size=1000)
+    lab.advance(2.5)
+    lab.limit(0.0)
+    lab.send(7, size=1000)
+    lab.advance(60.0)
+    assert lab.numbers == list(range(1, 8))
+    assert lab.times == pytest.approx([1 + DELAY, 2 + DELAY, *[2.5 + DELAY] * 5])
+
+
+def test_what_queued_does_not_leave_through_a_cut() -> None:
+    """Two have left when the cut comes; the rest, and what was sent in it, follows after it."""
+    lab = Lab()
+    lab.limit(1000.0)
+    lab.send(*range(1, 5), size=1000)
+    lab.advance(2.5)
+    lab.limit(1000.0, cut=True)
+    lab.send(5, size=1000)
+    lab.advance(9.0)
+    assert lab.numbers == [1, 2]
+    assert lab.bit("cut") > 0
+    lab.limit(1000.0)
+    lab.advance(20.0)
+    assert lab.numbers == [1, 2, 3, 4, 5]
+    assert lab.lost == []
+
+
+def test_a_line_that_others_wait_in_keeps_its_time_when_paths_change() -> None:
+    """Paths are rebuilt for every fault; the same rate is no change."""
+    lab = Lab()
+    lab.limit(1000.0)
+    lab.send(*range(1, 4), size=1000)
+    for moment in (0.3, 0.7, 1.0, 2.9):
+        lab.advance(moment)
+        lab.limit(1000.0)
+    lab.advance(10.0)
+    assert lab.times == pytest.approx([1 + DELAY, 2 + DELAY, 3 + DELAY])
 
 
 def test_bounded_buffers_drop_what_finds_them_full() -> None:
     lab = Lab(buffers=3)
-    lab.path.bandwidth, lab.path.limited_by = 1000.0, "f1"
+    lab.limit(1000.0)
     lab.send(*range(1, 6), size=1000)
-    assert lab.numbers == [1, 2, 3]
     assert lab.network.overflowed == 2
     lab.advance(1.5)
     lab.send(6, 7, size=1000)
+    lab.advance(10.0)
     assert lab.numbers == [1, 2, 3, 6]
 
 

@@ -294,6 +294,7 @@ class Nemesis:
         for host in world.engine.hosts.values():
             host.routes.clear()
             host.group = None
+        world.network.on_change(world.engine.now)
         world.notices.retry()
 
     def _path(self, source: str, dest: str) -> Path:

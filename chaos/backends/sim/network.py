@@ -118,6 +118,9 @@ class Network:
             path.busy_until = before.busy_until
         self._paths[path.ends] = path
 
+    def on_change(self, now: float) -> None:
+        """Paths were replaced. A datagram that waits for bandwidth does so for a moment only."""
+
     def dice(self, fault: str, kind: str, dest: str, share: float, amount: float = 0.0) -> Dice:
         """A fault's dice at one receiver."""
         return Dice(fault, fate_key(self.seed, f"{fault}/{kind}", dest), threshold(share), amount)

@@ -31,7 +31,7 @@ Lost = Callable[[int, int], None]
 class Channel:
     """One direction of a connection between two incarnations."""
 
-    __slots__ = ("attempt", "dest", "ends", "last_arrival", "leaving", "queue", "source", "stuck")
+    __slots__ = ("attempt", "dest", "ends", "in_line", "last_arrival", "queue", "source", "stuck")
 
     def __init__(self, source: int, dest: int, ends: tuple[str, str]) -> None:
         self.source = source
@@ -43,10 +43,26 @@ class Channel:
         """Since when they wait."""
         self.attempt = 0
         """Retransmissions of the first one."""
-        self.leaving: deque[float] = deque()
-        """When frames leave that wait for bandwidth; kept only where buffers are bounded."""
+        self.in_line = 0
+        """Frames that wait for bandwidth."""
         self.last_arrival = 0.0
         """Nothing arrives before it."""
+
+
+class Line:
+    """What waits for bandwidth on the way from one member to another, in order."""
+
+    __slots__ = ("bandwidth", "ends", "frames", "leaves_at", "turn")
+
+    def __init__(self, ends: tuple[str, str]) -> None:
+        self.ends = ends
+        self.frames: deque[tuple[Channel, bytes]] = deque()
+        self.bandwidth = 0.0
+        """Under which the first one leaves."""
+        self.leaves_at = 0.0
+        """When it does."""
+        self.turn = 0
+        """How often that was said: what was said before no longer holds."""
 
 
 class StreamNetwork(Network):
@@ -62,6 +78,7 @@ class StreamNetwork(Network):
         self._lost = lost
         self._max_send_buffers = max_send_buffers
         self._channels: dict[tuple[int, int], Channel] = {}
+        self._lines: dict[tuple[str, str], Line] = {}
 
     def pass_on(self, path: Path, dest: int, frame: bytes, now: float) -> None:
         """Write a frame to the connection from its sender to `dest`."""
@@ -84,7 +101,8 @@ class StreamNetwork(Network):
         return channel
 
     def _write(self, channel: Channel, frame: bytes, now: float) -> None:
-        if self._max_send_buffers and self._waiting(channel, now) >= self._max_send_buffers:
+        waiting = channel.in_line + len(channel.queue)
+        if self._max_send_buffers and waiting >= self._max_send_buffers:
             self.overflowed += 1
             return
         path = self.path(*channel.ends)
@@ -95,17 +113,14 @@ class StreamNetwork(Network):
                 self.is_lost_by_model(path)
         elif self._fails(path, frame, 0):
             channel.queue.append(frame)
-            channel.stuck = now
-            channel.attempt = 0
-            self._call(now + RTO, lambda: self._retry(channel, now + RTO))
+            self._get_stuck(channel, now)
         else:
             self._depart(channel, path, frame, now)
 
-    def _waiting(self, channel: Channel, now: float) -> int:
-        leaving = channel.leaving
-        while leaving and leaving[0] <= now:
-            leaving.popleft()
-        return len(leaving) + len(channel.queue)
+    def _get_stuck(self, channel: Channel, now: float) -> None:
+        channel.stuck = now
+        channel.attempt = 0
+        self._call(now + RTO, lambda: self._retry(channel, now + RTO))
 
     def _retry(self, channel: Channel, now: float) -> None:
         """The kernel's timer: what waits goes out together, once the first of it gets through."""
@@ -143,18 +158,76 @@ class StreamNetwork(Network):
         return bool(path.models) and self.is_lost_by_model(path)
 
     def _depart(self, channel: Channel, path: Path, frame: bytes, now: float) -> None:
-        """A frame that gets through: late by what the path says, and never ahead of others."""
+        """A frame that gets through, as soon as there is bandwidth for it."""
+        if path.bandwidth:
+            self._stand_in_line(channel, path, frame, now)
+        else:
+            self._travel(channel, path, frame, now)
+
+    def _stand_in_line(self, channel: Channel, path: Path, frame: bytes, now: float) -> None:
+        line = self._lines.get(path.ends)
+        if line is None:
+            line = self._lines[path.ends] = Line(path.ends)
+        if line.frames or len(frame) / path.bandwidth > path.delay / 100:
+            self.bite(path.limited_by, path)
+        line.frames.append((channel, frame))
+        channel.in_line += 1
+        if len(line.frames) == 1:
+            self._time_first(line, len(frame), path.bandwidth, now)
+
+    def _time_first(self, line: Line, size: float, bandwidth: float, now: float) -> None:
+        """Have the first in line leave once `size` bytes have, at this rate."""
+        line.bandwidth = bandwidth
+        line.leaves_at = at = now + size / bandwidth
+        line.turn = turn = line.turn + 1
+        self._call(at, lambda: self._leave(line, turn, at))
+
+    def _leave(self, line: Line, turn: int, now: float) -> None:
+        if turn != line.turn:
+            return
+        path = self.path(*line.ends)
+        self._take_first(line, path, now)
+        if line.frames:
+            self._time_first(line, len(line.frames[0][1]), path.bandwidth, now)
+
+    def _take_first(self, line: Line, path: Path, now: float) -> None:
+        channel, frame = line.frames.popleft()
+        channel.in_line -= 1
+        self._travel(channel, path, frame, now)
+
+    def on_change(self, now: float) -> None:
+        """Paths were replaced: what waits for bandwidth leaves at the new rate, as it does from a
+        kernel's queue, or not at all."""
+        for line in self._lines.values():
+            path = self.path(*line.ends)
+            if not line.frames:
+                continue
+            if path.blocked_by:
+                self._hold_back(line, now)
+            elif not path.bandwidth:
+                line.turn += 1
+                while line.frames:
+                    self._take_first(line, path, now)
+            elif path.bandwidth != line.bandwidth:
+                rest = (line.leaves_at - now) * line.bandwidth
+                self._time_first(line, rest, path.bandwidth, now)
+
+    def _hold_back(self, line: Line, now: float) -> None:
+        """What has not left is stuck, ahead of what came later."""
+        line.turn += 1
+        while line.frames:
+            channel, frame = line.frames.pop()
+            channel.in_line -= 1
+            if not channel.queue:
+                self._get_stuck(channel, now)
+            channel.queue.appendleft(frame)
+
+    def _travel(self, channel: Channel, path: Path, frame: bytes, now: float) -> None:
+        """A frame on its way: late by what the path says, and never ahead of others."""
         fate = self._fate
         at = now + path.delay
         for fault in path.delayed_by:
             self.bite(fault, path)
-        if path.bandwidth:
-            path.busy_until = max(now, path.busy_until) + len(frame) / path.bandwidth
-            if path.busy_until > now + path.delay / 100:
-                self.bite(path.limited_by, path)
-            if self._max_send_buffers:
-                channel.leaving.append(path.busy_until)
-            at += path.busy_until - now
         for fault, key, _below, amount in path.jitters:
             at += amount * unit(fate(frame, key))
             self.bite(fault, path)
