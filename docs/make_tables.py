@@ -193,6 +193,7 @@ TABLES: Final[dict[str, dict[str, Callable[[], str]]]] = {
         "suspicions": streams(trace.SUSPICIONS),
         "request-streams": streams(REQUEST_STREAMS),
         "connection-states": streams(trace.CONN_STATES),
+        "credits": streams(trace.CREDITS),
         "gauges": streams(trace.GAUGES),
         "parquet": parquet,
     },

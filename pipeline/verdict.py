@@ -22,6 +22,7 @@ from pipeline.checks import (
     g2_once,
     g3_fifo,
     g4_intact,
+    g5_bounded,
     v_views,
 )
 from pipeline.questions import Question
@@ -34,6 +35,7 @@ CHECKS: Final[dict[str, Check]] = {
     "G2": g2_once.once,
     "G3": g3_fifo.fifo,
     "G4": g4_intact.intact,
+    "G5": g5_bounded.bounded,
     "A1": a1_agreement.agreement,
     "V1": v_views.one_list,
     "V2": v_views.own_views,

@@ -86,9 +86,31 @@ def _what(event: Row, peer: str) -> str:
     if kind == "conn":
         to = "to" if event.stream <= words.SENDER_REMOVED else "from"
         return f"{event.stream_word} {to} {peer} conn {event.conn}{reason}"
+    return _credit(event, peer) if kind == "credit" else _rare(event, peer)
+
+
+def _rare(event: Row, peer: str) -> str:
+    kind = event.kind
     if kind == "start":
         return "start"
+    if kind == "gauge":
+        bound = f" of {event.hi}" if event.hi else ""
+        whose = peer or ("the group" if event.protocol in words.MULTICAST else "")
+        return f"{event.stream_word or kind} {whose} {event.lo}{bound}"
     return " ".join(word for word in (event.stream_word or kind, peer, event.text) if word)
+
+
+def _credit(event: Row, peer: str) -> str:
+    """What was said of a limit of credits; the count is the sender's."""
+    if event.stream == words.NAMED:
+        return f"let {peer} send up to byte {event.hi}, with {event.bytes} taken"
+    if event.stream == words.BELIEVED:
+        return f"heard of {peer} that it may send up to byte {event.hi}, with {event.bytes} sent"
+    place = f"conn {event.conn} seqno" if event.conn else "multicast"
+    return (
+        f"asked {peer} to send more than {event.hi} bytes, with {event.bytes} sent, "
+        f"the last {place} {event.lo}"
+    )
 
 
 def _seqnos(event: Row) -> str:

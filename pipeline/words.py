@@ -14,6 +14,8 @@ MULTICAST: Final = ("NAKACK2", "MCAST")
 """Protocols that number what goes to the group: once per sender, whoever receives it."""
 
 OOB: Final = 0x01
+NO_FC: Final = 0x04
+FRAGMENT: Final = 0x80
 DONT_LOOPBACK: Final = 0x10
 
 # `stream` of a conn event.
@@ -21,6 +23,14 @@ SENDER_CLOSING: Final = 2
 SENDER_REMOVED: Final = 3
 RECEIVER_OPEN: Final = 5
 RECEIVER_REMOVED: Final = 7
+
+# `stream` of a credit event.
+NAMED: Final = 1
+BELIEVED: Final = 2
+ASKED: Final = 3
+
+RECEIVE_WINDOW: Final = (3, 4)
+"""`stream` of a gauge event: messages and bytes that a receive window holds."""
 
 # `stream` of a delivered, requested, suspect and view event.
 WHOLE: Final = 0
@@ -49,11 +59,11 @@ INFINITY: Final = float("inf")
 FLAGS: Final = {
     OOB: "OOB",
     0x02: "DONT_BUNDLE",
-    0x04: "NO_FC",
+    NO_FC: "NO_FC",
     0x08: "NO_RELIABILITY",
     DONT_LOOPBACK: "DONT_LOOPBACK",
     0x20: "FIRST",
     0x40: "RESET",
-    0x80: "FRAGMENT",
+    FRAGMENT: "FRAGMENT",
 }
 """As a witness shows them."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, Protocol
 
-from chaos.oracles import c1_multicast, c1_requests, c1_resends
+from chaos.oracles import c1_credits, c1_multicast, c1_requests, c1_resends
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.groups import MULTICAST
 from chaos.oracles.history import EPSILON, Member, Violation
@@ -43,6 +43,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     yield from c1_requests.violations(evidence)
     yield from c1_resends.violations(evidence)
     yield from c1_multicast.violations(evidence)
+    yield from c1_credits.violations(evidence)
     for member in evidence.members.values():
         yield from _not_quiet(evidence, member)
         yield from _never_aged(evidence, member)

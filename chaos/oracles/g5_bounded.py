@@ -1,10 +1,12 @@
-"""G5, bounded memory: no gauge above its bound, and nothing kept for ever behind a gap."""
+"""G5, bounded memory: no gauge above its bound, nothing kept for ever behind a gap, and no more
+under way than credits allow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
+from chaos.oracles import g5_credits
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.groups import MULTICAST, since
 from chaos.oracles.history import Connection, Member, Violation
@@ -14,13 +16,15 @@ RECEIVE_WINDOW: Final = frozenset({RECEIVE_MESSAGES, RECEIVE_BYTES})
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Gauges above their bound at any time, and receive windows that are not empty at the end."""
+    """Gauges above their bound at any time, receive windows that are not empty at the end, and
+    bytes that nobody allowed."""
     for member, gauge in evidence.gauges:
         if 0 < gauge.hi < gauge.lo:
             detail = f"{GAUGES.get(gauge.stream, 'gauge')}: {gauge.lo}, and the bound is {gauge.hi}"
             yield Violation(gauge.time, detail, ((member, gauge),))
         elif gauge.stream in RECEIVE_WINDOW and gauge.lo > 0 and gauge.time >= evidence.end:
             yield from _stuck(evidence, member, gauge)
+    yield from g5_credits.violations(evidence)
 
 
 def _stuck(evidence: Evidence, member: Member, gauge: Event) -> Iterator[Violation]:

@@ -13,9 +13,11 @@ from node.trace import (
     ABANDONED,
     ACKED,
     ALARM,
+    BELIEVED,
     BLOCKED,
     CONN,
     CONN_STATES,
+    CREDIT,
     CUT,
     DELIVERED,
     GAUGE,
@@ -24,6 +26,7 @@ from node.trace import (
     JOINED,
     JOINING,
     MERGE,
+    NAMED,
     OFFERED,
     PARTIAL,
     PURGED,
@@ -133,6 +136,11 @@ def _what(event: Event, peer: str, text: str) -> str:
         to = "to" if event.stream <= SENDER_REMOVED else "from"
         reason = f" ({text})" if text else ""
         return f"{CONN_STATES.get(event.stream, event.name)} {to} {peer} conn {event.conn}{reason}"
+    return _credit(event, peer) if kind == CREDIT else _rare(event, peer, text)
+
+
+def _rare(event: Event, peer: str, text: str) -> str:
+    kind = event.kind
     if kind == GAUGE:
         bound = f" of {event.hi}" if event.hi else ""
         whose = peer or ("the group" if event.protocol in MULTICAST else "")
@@ -143,6 +151,19 @@ def _what(event: Event, peer: str, text: str) -> str:
     elif kind in {BLOCKED, UNBLOCKED}:
         name, peer = f"{name} towards", peer or "the group"
     return " ".join(word for word in (name, peer, text) if word)
+
+
+def _credit(event: Event, peer: str) -> str:
+    """What was said of a limit of credits; the count is the sender's."""
+    if event.stream == NAMED:
+        return f"let {peer} send up to byte {event.hi}, with {event.bytes} taken"
+    if event.stream == BELIEVED:
+        return f"heard of {peer} that it may send up to byte {event.hi}, with {event.bytes} sent"
+    place = f"conn {event.conn} seqno" if event.conn else "multicast"
+    return (
+        f"asked {peer} to send more than {event.hi} bytes, with {event.bytes} sent, "
+        f"the last {place} {event.lo}"
+    )
 
 
 def _seqnos(event: Event) -> str:

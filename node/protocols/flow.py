@@ -36,6 +36,7 @@ from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 from typing import Protocol as Interface
 
+from node import trace
 from node.core import wire
 from node.core.credits import (
     MAX_TOTAL,
@@ -143,7 +144,11 @@ class FlowControl(Layer):
         self.cancel("answer")
 
     def bounds(self) -> dict[str, float]:
-        return {"max_credits": self._max, "ask_within": self.config.max_block_time}
+        return {
+            "max_credits": self._max,
+            "ask_within": self.config.max_block_time,
+            "most_untaken": self._max,
+        }
 
     def _total(self, receiver: int) -> int:
         """What was sent to `receiver`, in this member's count."""
@@ -157,7 +162,7 @@ class FlowControl(Layer):
         """The limit moved up."""
         raise NotImplementedError
 
-    def _answer_stranger(self, head: Head, question: Question) -> None:
+    def _answer_stranger(self, head: Head, question: Question, now: float) -> None:
         self._port.drop("credit-not-member")
 
     # -- Receiving messages -----------------------------------------------------------------------
@@ -182,6 +187,7 @@ class FlowControl(Layer):
         heard = intake.settled
         if intake.question is not None:
             heard = intake.question.total
+        self._record_named(source, intake.announced, intake.taken, intake.settled, now)
         if source == self._me:
             self._on_credit(source, intake.announced, heard, now)
         else:
@@ -189,6 +195,12 @@ class FlowControl(Layer):
                 source, wire.CREDIT, self.protocol, intake.announced, mark=heard,
                 transmission=intake.next_answer(),
             )  # fmt: skip
+
+    def _record_named(self, source: int, limit: int, taken: int, settled: int, now: float) -> None:
+        self._port.tracer.record(
+            trace.CREDIT, now, protocol=self.protocol, stream=trace.NAMED, peer=source,
+            lo=settled, hi=limit, size=taken,
+        )  # fmt: skip
 
     def _on_question(self, source: int, question: Question, now: float) -> None:
         intake = self._intakes[source]
@@ -268,10 +280,14 @@ class FlowControl(Layer):
             2 * allowance.wait, self.config.max_block_time, max(LONGEST_WAIT, allowance.wait)
         )
         number = allowance.next_ask()
+        conn, seqno, unacked = question.place
+        self._port.tracer.record(
+            trace.CREDIT, now, protocol=self.protocol, stream=trace.ASKED, peer=receiver,
+            conn=conn, count=unacked, lo=seqno, hi=allowance.limit, size=question.total,
+        )  # fmt: skip
         if receiver == self._me:
             self._on_question(receiver, question, now)
             return
-        conn, seqno, unacked = question.place
         self._port.control(
             receiver, wire.CREDIT_REQ, self.protocol, question.total, conn=conn, mark=seqno,
             stamp=min(unacked, 0xFFFFFFFF), flags=FIRST if question.is_introduction else 0,
@@ -309,6 +325,10 @@ class FlowControl(Layer):
         has_grown = limit > allowance.limit
         if has_grown:
             allowance.limit = limit
+            self._port.tracer.record(
+                trace.CREDIT, now, protocol=self.protocol, stream=trace.BELIEVED, peer=source,
+                hi=limit, size=total,
+            )  # fmt: skip
         question = allowance.question
         # An introduction ends when it was heard, a wait when what waits fits.
         is_heard = has_grown or (heard > allowance.base and not allowance.need)
@@ -337,7 +357,7 @@ class FlowControl(Layer):
         if head.source in self._intakes:
             self._on_question(head.source, question, now)
         else:
-            self._answer_stranger(head, question)
+            self._answer_stranger(head, question, now)
 
     def on_timer(self, what: str, now: float) -> None:
         if what == "ask":
@@ -425,14 +445,16 @@ class Ufc(FlowControl):
         super()._part(member)
         self._port.woken.append(member)
 
-    def _answer_stranger(self, head: Head, question: Question) -> None:
+    def _answer_stranger(self, head: Head, question: Question, now: float) -> None:
         """Unicasts cross the borders of views: who holds a view with us, and is not in ours, must
         not wait for ever. Its own words are enough for an answer, and nothing is kept of it."""
         assert self.stream is not None
         if is_reached(question.place, self.stream.taken(head.source)):
+            limit, total = question.total + self._max, question.total
+            self._record_named(head.source, limit, total, total, now)
             self._port.control(
-                head.source, wire.CREDIT, self.protocol, question.total + self._max,
-                mark=question.total, transmission=head.transmission,
+                head.source, wire.CREDIT, self.protocol, limit, mark=total,
+                transmission=head.transmission,
             )  # fmt: skip
         else:
             self._port.drop("credit-not-member")

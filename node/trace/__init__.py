@@ -49,6 +49,7 @@ TRUNCATED: Final = 23
 OFFERED: Final = 24
 HANDED: Final = 25
 ABANDONED: Final = 26
+CREDIT: Final = 27
 CUT: Final = 28
 
 EVENT_NAMES: Final[dict[int, str]] = {
@@ -78,6 +79,7 @@ EVENT_NAMES: Final[dict[int, str]] = {
     OFFERED: "offered",
     HANDED: "handed",
     ABANDONED: "abandoned",
+    CREDIT: "credit",
     CUT: "cut",
 }
 
@@ -115,6 +117,20 @@ CONN_STATES: Final[dict[int, str]] = {
     RECEIVER_OPEN: "receiver open",
     RECEIVER_CLOSING: "receiver closing",
     RECEIVER_REMOVED: "receiver removed",
+}
+
+# `stream` of a CREDIT event. `hi` is a limit, `bytes` how much of the sender's count is spent or
+# taken.
+NAMED: Final = 1
+"""A receiver says up to where it lets the peer send."""
+BELIEVED: Final = 2
+"""A sender heard of a higher limit."""
+ASKED: Final = 3
+"""A sender asks for one."""
+CREDITS: Final[dict[int, str]] = {
+    NAMED: "named",
+    BELIEVED: "believed",
+    ASKED: "asked",
 }
 
 # `stream` of a GAUGE event: what was measured; `lo` is the value, `hi` the bound (0: unbounded by

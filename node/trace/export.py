@@ -21,6 +21,8 @@ from node.trace import (
     AS_DELIVERED,
     CONN,
     CONN_STATES,
+    CREDIT,
+    CREDITS,
     DELIVERED,
     EVENT_NAMES,
     GAUGE,
@@ -50,6 +52,7 @@ ROW_GROUP: Final = 1 << 16
 STREAMS: Final[dict[int, Mapping[int, str]]] = {
     ACKED: {kind: name for kind, (name, _about) in KINDS.items()},
     CONN: CONN_STATES,
+    CREDIT: CREDITS,
     DELIVERED: {WHOLE: "whole", PARTIAL: "partial"},
     HANDED: {AS_DELIVERED: "as delivered", JOINED: "joined"},
     GAUGE: GAUGES,

@@ -10,7 +10,18 @@ from typing import NamedTuple
 
 from node.core.model import flag_names
 from node.core.wire import PROTOCOLS
-from node.trace import CONN, CONN_STATES, GAUGE, GAUGES, TRUNCATED, Block, Event
+from node.trace import (
+    CONN,
+    CONN_STATES,
+    CREDIT,
+    CREDITS,
+    GAUGE,
+    GAUGES,
+    NAMED,
+    TRUNCATED,
+    Block,
+    Event,
+)
 
 
 class Told(NamedTuple):
@@ -58,6 +69,8 @@ def describe(event: Event, text: str, names: Mapping[int, str]) -> str:
         words.append(CONN_STATES.get(event.stream, str(event.stream)))
     elif event.kind == GAUGE:
         words.append(f"{GAUGES.get(event.stream, event.stream)} {event.lo} of {event.hi}")
+    elif event.kind == CREDIT:
+        return " ".join([*words, _credit(event, names)])
     if event.peer:
         words.append(f"peer {names.get(event.peer, f'{event.peer:08x}')}")
     if event.conn:
@@ -74,6 +87,24 @@ def describe(event: Event, text: str, names: Mapping[int, str]) -> str:
         words.append(flag_names(event.flags))
     if text:
         words.append(text)
+    return " ".join(words)
+
+
+def _credit(event: Event, names: Mapping[int, str]) -> str:
+    """What a member says of credits."""
+    said = CREDITS.get(event.stream, str(event.stream))
+    done = "taken" if event.stream == NAMED else "sent"
+    words = [
+        f"{said} peer {names.get(event.peer, f'{event.peer:08x}')}",
+        f"limit {event.hi}",
+        f"{done} {event.bytes} B",
+    ]
+    if event.conn:
+        words.append(f"conn {event.conn}")
+    if event.lo:
+        words.append(f"{event.lo}")
+    if event.count:
+        words.append(f"{event.count} messages unacked")
     return " ".join(words)
 
 

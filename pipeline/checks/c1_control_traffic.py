@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline import words
-from pipeline.checks import c1_multicast, c1_requests, c1_resends
+from pipeline.checks import c1_credits, c1_multicast, c1_requests, c1_resends
 from pipeline.promises import of_protocol, of_unicast, unhindered, with_promises
 from pipeline.ranges import with_last
 from pipeline.tables import Tables, is_multicast
@@ -25,6 +25,7 @@ def control_traffic(tables: Tables) -> DataFrame:
         *c1_requests.parts(tables),
         *c1_resends.parts(tables),
         *c1_multicast.parts(tables),
+        *c1_credits.parts(tables),
         _not_quiet(tables),
         _never_aged(tables),
     )

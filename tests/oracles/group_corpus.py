@@ -1260,3 +1260,181 @@ def multicasts_are_kept_for_who_misses_them(s: Story) -> None:
 @sound(protocols=nakack2(purge_within=11.0))
 def multicasts_may_be_kept_for_a_while(s: Story) -> None:
     s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6).takes(6, who="n2")
+
+
+# -- G5: credits ---------------------------------------------------------------------------------
+
+CREDITED: Final = {"UFC": {"bounds": {"most_untaken": 1000.0, "ask_within": 5.0}}, "GMS": {}}
+"""A stack that lets 1000 bytes of one sender be under way. A message takes 4 bytes more of a body
+than it has."""
+
+
+def a_pair(s: Story) -> Story:
+    """n0 and n1 are in one view, and n0 has sent 600 bytes, and 400 more."""
+    s.at(0.5).installs(1, "n0", "n1").at(1.0).opens().sends(1, size=604)
+    return s.at(1.1).sends(2, size=404).listens()
+
+
+@sound(protocols=CREDITED)
+def credits_are_spent_to_the_byte(s: Story) -> None:
+    a_pair(s).at(1.2).delivers(1, size=604).lets(1600, 600).at(1.3).believes(1600, 1000)
+    s.sends(3, size=604).at(1.4).delivers(2, size=404).delivers(3, size=604).purges(1, 3)
+
+
+@broken("G5", witness=("n0#5 t=1.200 sent to n1 conn 1 seqnos 3..3",), protocols=CREDITED)
+def more_is_sent_than_everybody_begins_with(s: Story) -> None:
+    a_pair(s).at(1.2).sends(3, size=5)
+    s.at(1.4).delivers(1, size=604).delivers(2, size=404).delivers(3, size=5)
+
+
+@broken(
+    "G5",
+    witness=(
+        "n1#4 t=1.200 let n0 send up to byte 1600, with 600 taken",
+        "n0#6 t=1.300 sent to n1 conn 1 seqnos 3..3",
+    ),
+    protocols=CREDITED,
+)
+def more_is_sent_than_the_receiver_let_be(s: Story) -> None:
+    """By one byte; what it takes meanwhile, it has not said."""
+    a_pair(s).at(1.2).delivers(1, size=604).lets(1600, 600).delivers(2, size=404)
+    s.at(1.3).believes(1600, 1000).sends(3, size=605).at(1.4).delivers(3, size=605)
+
+
+@broken(
+    "G5",
+    witness=(
+        "n1#4 t=1.200 let n0 send up to byte 2600, with 600 taken",
+        "n0#7 t=1.500 sent to n1 conn 1 seqnos 4..4",
+    ),
+    protocols=CREDITED,
+)
+def a_credit_is_granted_twice(s: Story) -> None:
+    """n1 took 600 bytes and lets 1600 more come. The third message is within what is allowed."""
+    a_pair(s).at(1.2).delivers(1, size=604).lets(2600, 600).at(1.3).believes(2600, 1000)
+    s.sends(3, size=604).at(1.5).sends(4, size=604)
+    s.at(1.6).delivers(2, size=404).delivers(3, size=604).delivers(4, size=604)
+
+
+@broken(
+    "G5",
+    witness=("n0#5 t=1.300 heard of n1 that it may send up to byte 2600, with 1000 sent",),
+    protocols=CREDITED,
+)
+def a_limit_is_believed_that_nobody_named(s: Story) -> None:
+    a_pair(s).at(1.2).delivers(1, size=604).lets(1600, 600).at(1.3).believes(2600, 1000)
+    s.at(1.4).delivers(2, size=404)
+
+
+@sound(protocols=CREDITED)
+def what_is_free_takes_no_credits(s: Story) -> None:
+    a_pair(s).sends(3, size=5000, free=True).at(1.2).delivers(1, size=604).delivers(2, size=404)
+    s.delivers(3, size=5000, free=True)
+
+
+@sound(protocols=CREDITED)
+def what_ended_with_its_connection_takes_no_credits(s: Story) -> None:
+    """n1 heard nothing of it, and settled on the count of all that was sent."""
+    a_pair(s).at(2.0).removes(why="forgot").forgets().at(2.1).lets(2000, 1000).at(2.2)
+    s.believes(2000, 1000).opens(conn=2).sends(1, conn=2, size=1004).listens(conn=2, epoch=2)
+    s.at(2.3).delivers(1, conn=2, epoch=2, size=1004)
+
+
+@sound(protocols=CREDITED)
+def what_was_sent_before_they_met_takes_no_credits(s: Story) -> None:
+    s.at(0.2).installs(1, "n0").opens().sends(1, size=5004).listens()
+    s.at(0.5).installs(2, "n0", "n1").at(1.0).sends(2, size=1004)
+    s.at(1.2).delivers(1, size=5004).delivers(2, size=1004)
+
+
+@sound(protocols={"UFC": {"bounds": {"ask_within": 5.0}}, "GMS": {}})
+def traces_that_tell_nothing_of_credits_are_not_judged_by_them(s: Story) -> None:
+    """Those of older versions."""
+    a_pair(s).sends(3, size=5004).at(1.4)
+    s.delivers(1, size=604).delivers(2, size=404).delivers(3, size=5004)
+
+
+MULTICAST_CREDITS: Final = nakack2() | {
+    "MFC": {"bounds": {"most_untaken": 1000.0, "ask_within": 5.0}}
+}
+
+
+@broken(
+    "G5",
+    witness=(
+        "n2#5 t=1.200 let n0 send up to byte 1600, with 600 taken",
+        "n0#10 t=1.500 sent to the group multicasts 3..3",
+    ),
+    protocols=MULTICAST_CREDITS,
+)
+def the_slowest_member_is_overrun(s: Story) -> None:
+    """n1 has taken all of it; n2 only the first."""
+    s.a_group().at(1.0).casts(1, size=604).casts(2, size=404)
+    s.at(1.2).takes(1, size=604).takes(2, size=404).lets(2000, 1000, flow=wire.MFC)
+    s.takes(1, who="n2", size=604).lets(1600, 600, "n2", flow=wire.MFC)
+    s.at(1.5).believes(2000, 1000, flow=wire.MFC).believes(1600, 1000, of="n2", flow=wire.MFC)
+    s.casts(3, size=805).at(1.6).takes(3, size=805)
+    s.takes(2, who="n2", size=404).takes(3, who="n2", size=805)
+
+
+@sound(protocols=MULTICAST_CREDITS)
+def below_where_a_window_begins_nothing_is_wanted(s: Story) -> None:
+    """n0 has n1 in its view before n1 has it, and sends 1..2: n1's window begins after them."""
+    s.at(0.5).installs(1, "n0", "n1", who="n0").at(1.0).casts(1, size=604).casts(2, size=404)
+    s.at(1.2).watches("n1", "n0", after=2, why="digest").watches("n0", "n1", epoch=2)
+    s.installs(1, "n0", "n1", who="n1", by="n0")
+    s.lets(2000, 1000, flow=wire.MFC).at(1.3).believes(2000, 1000, flow=wire.MFC)
+    s.casts(3, size=1004).at(1.4).takes(3, size=1004)
+
+
+# -- C1: questions for credits -------------------------------------------------------------------
+
+
+@broken(
+    "C1",
+    witness=(
+        "n0#5 t=2.000 sender removed to n1 conn 1 (forgot)",
+        "n0#6 t=2.500 asked n1 to send more than 1000 bytes, with 1000 sent, "
+        "the last conn 1 seqno 2",
+    ),
+    protocols=CREDITED,
+)
+def credits_are_asked_for_by_a_connection_that_is_gone(s: Story) -> None:
+    a_pair(s).at(2.0).removes(why="forgot").at(2.5).wants(1000, 2, unacked=2)
+
+
+@sound(protocols=CREDITED)
+def credits_are_asked_for_by_what_may_come(s: Story) -> None:
+    """While the connection lives, and then by the one that is not there yet."""
+    a_pair(s).at(1.5).wants(1000, 2, unacked=2).at(2.0).removes(why="forgot")
+    s.at(2.5).wants(1000, 0, conn=2).lets(2000, 1000).at(2.6).believes(2000, 1000)
+
+
+@broken(
+    "C1",
+    witness=(
+        "n0#6 t=12.000 asked n1 to send more than 1000 bytes, with 1000 sent, "
+        "the last conn 1 seqno 2",
+        "n0#8 t=22.500 asked n1 to send more than 1000 bytes, with 1000 sent, "
+        "the last conn 1 seqno 2",
+    ),
+    protocols=CREDITED,
+)
+def a_question_for_credits_is_never_answered(s: Story) -> None:
+    """The first in a quiet network at 12.0; two intervals later it is asked again."""
+    a_pair(s).at(1.4).delivers(1, size=604).delivers(2, size=404).quiet(10.0)
+    s.at(11.0).purges(1, 2).at(12.0).wants(1000, 2).at(17.0).wants(1000, 2).at(22.5).wants(1000, 2)
+    s.ends(30.0)
+
+
+@sound(protocols=CREDITED)
+def a_question_for_credits_waits_for_a_slow_application(s: Story) -> None:
+    """What it names is not acked, or the receiver's application takes nothing."""
+    a_pair(s).fault("stall", member="n1").quiet(10.0)
+    for second in range(11, 36, 5):
+        s.at(float(second)).wants(1000, 2, unacked=2)
+    s.at(36.0).purges(1, 2)
+    for second in range(36, 55, 5):
+        s.at(float(second)).wants(1000, 2)
+    s.at(55.0).fault("stall", phase="off", member="n1").probe(1)
+    s.delivers(1, size=604).delivers(2, size=404).ends(56.0)

@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest
 
 from node import trace
 from node.core import wire
-from node.core.model import DONT_LOOPBACK, FRAGMENT, OOB
+from node.core.model import DONT_LOOPBACK, FRAGMENT, NO_FC, OOB
 from node.trace import Tracer
 
 IDS: Final = {"n0": 0xA0, "n1": 0xA1, "n1-2": 0xB1, "n2": 0xA2, "n3": 0xA3, "ghost": 0xEE}
@@ -25,6 +25,8 @@ class Detail(TypedDict, total=False):
     oob: bool
     muted: bool
     """Not to be delivered to its own sender (DONT_LOOPBACK)."""
+    free: bool
+    """Spends no credits (NO_FC)."""
     size: int
     digest: int
     trim: int
@@ -254,6 +256,34 @@ class Story:
         self, kind: int, who: str, peer: str, *, protocol: int = wire.NONE, **more: Unpack[Fields]
     ) -> Self:
         return self._note(kind, who, peer or None, protocol=protocol, **more)
+
+    # -- Credits -----------------------------------------------------------------------------
+
+    def lets(
+        self, limit: int, taken: int, who: str = "n1", to: str = "n0", *, flow: int = wire.UFC
+    ) -> Self:
+        """Name a limit."""
+        return self._note(
+            trace.CREDIT, who, to, protocol=flow, stream=trace.NAMED, hi=limit, size=taken
+        )
+
+    def believes(
+        self, limit: int, sent: int, who: str = "n0", of: str = "n1", *, flow: int = wire.UFC
+    ) -> Self:
+        """Hear of a limit."""
+        return self._note(
+            trace.CREDIT, who, of, protocol=flow, stream=trace.BELIEVED, hi=limit, size=sent
+        )
+
+    def wants(
+        self, sent: int, seqno: int, who: str = "n0", of: str = "n1", *,
+        conn: int = 1, unacked: int = 0, limit: int = 1000,
+    ) -> Self:  # fmt: skip
+        """Ask for a limit."""
+        return self._note(
+            trace.CREDIT, who, of, protocol=wire.UFC, stream=trace.ASKED, conn=conn,
+            count=unacked, lo=seqno, hi=limit, size=sent,
+        )  # fmt: skip
 
     # -- Messages without a number, and to self ------------------------------------------------
 
@@ -502,6 +532,7 @@ class Story:
         stream: int = 0,
         oob: bool = False,
         muted: bool = False,
+        free: bool = False,
         size: int | None = None,
         digest: int | None = None,
         trim: int = 0,
@@ -512,7 +543,7 @@ class Story:
             sender, receiver = (peer, who) if kind == trace.DELIVERED else (who, peer)
             digest = self.digest(sender, receiver, lo, hi, conn=conn)
         count = hi - lo + 1
-        flags = OOB * oob | DONT_LOOPBACK * muted | FRAGMENT * piece
+        flags = OOB * oob | DONT_LOOPBACK * muted | FRAGMENT * piece | NO_FC * free
         size = count * BYTES if size is None else size
         self._of(peer)
         self._of(who).records.append(

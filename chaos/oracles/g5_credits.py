@@ -1,0 +1,198 @@
+"""G5, credits: no more of one sender is sent and not taken by one receiver than was allowed.
+
+What a sender can know of what was taken is what receivers named. So each batch is held against what
+its receiver had delivered when it named the limit that the sender believed last: both are places in
+one member's own trace, and no clock is asked.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.groups import MULTICAST, since
+from chaos.oracles.history import Member, Violation
+from node.core import wire
+from node.core.model import FRAGMENT, NO_FC
+from node.trace import BELIEVED, CREDIT, DELIVERED, NAMED, PARTIAL, SENT, VIEW, Event
+
+LENGTH_BYTES: Final = 4
+"""What a message's length takes of a body, at most: credits count payloads."""
+FRAGMENT_BYTES: Final = 24
+"""What the header of a fragment takes."""
+UNICAST: Final = frozenset({wire.UNICAST, wire.UNICAST2, wire.UNICAST3, wire.UNICAST4})
+
+Lane = tuple[int, int]
+"""The receiver, and its connection; 0 for multicasts."""
+
+
+class Sent(NamedTuple):
+    """A batch, as a sender saw things when it left."""
+
+    event: Event
+    total: int
+    """Bytes of its lane up to it."""
+    believed: Event | None
+    """The last limit it had heard of; None: nothing but the one that everybody begins with."""
+
+
+def violations(evidence: Evidence) -> Iterator[Violation]:
+    """Limits that nobody named, and bytes beyond those that were."""
+    taken = {short: _Taken(member) for short, member in evidence.members.items()}
+    for sender in evidence.members.values():
+        yield from _never_named(evidence, sender, taken)
+        lanes = _Lanes(evidence, sender)
+        for (receiver, conn), batches in lanes.sent.items():
+            most = lanes.most(conn)
+            first = lanes.first[receiver, conn]
+            if most is not None and receiver in taken:
+                yield from _beyond(sender, taken[receiver], conn, first, most, batches)
+
+
+def _never_named(
+    evidence: Evidence, sender: Member, taken: dict[int, _Taken]
+) -> Iterator[Violation]:
+    """Limits that a sender believed, and that the receiver it has them of never said."""
+    for event in sender.events:
+        if event.kind != CREDIT or event.stream != BELIEVED or event.peer not in taken:
+            continue
+        if event.hi not in taken[event.peer].named.get((sender.short, event.protocol), {}):
+            name = evidence.find(event.peer).name
+            detail = f"a limit of {event.hi} bytes was believed, and {name} never named it"
+            yield Violation(event.time, detail, ((sender, event),))
+
+
+def _beyond(
+    sender: Member, taken: _Taken, conn: int, first: int, most: float, batches: list[Sent]
+) -> Iterator[Violation]:
+    """The first batch of a lane with which more was sent than could be known to be taken."""
+    numbers, totals = taken.delivered(sender.short, conn, first)
+    named = taken.named.get((sender.short, wire.UFC if conn else wire.MFC), {})
+    for batch in batches:
+        had, said = 0, None
+        if batch.believed is not None:
+            if batch.believed.hi not in named:
+                return
+            number, said = named[batch.believed.hi]
+            had = totals[bisect_left(numbers, number)]
+        if batch.total - had > most:
+            witness = [(taken.member, said)] if said is not None else []
+            detail = (
+                f"{batch.total - had} bytes were sent and not taken by {taken.member.name}: "
+                f"{most:g} are allowed"
+            )
+            shown = (*witness, (sender, batch.event))
+            yield Violation(batch.event.time, detail, shown)
+            return
+
+
+class _Taken:
+    """What one member delivered of others, and the limits that it named them."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.named: dict[tuple[int, int], dict[int, tuple[int, Event]]] = {}
+        """By sender and protocol: each limit, and where it was named first."""
+        self._delivered: dict[tuple[int, int], list[tuple[int, Event]]] = {}
+        for number, event in enumerate(member.events):
+            if event.kind == CREDIT and event.stream == NAMED:
+                of = self.named.setdefault((event.peer, event.protocol), {})
+                of.setdefault(event.hi, (number, event))
+            elif event.kind == DELIVERED and is_counted(event):
+                self._delivered.setdefault((event.peer, conn_of(event)), []).append((number, event))
+
+    def delivered(self, sender: int, conn: int, first: int) -> tuple[list[int], list[int]]:
+        """The deliveries of a lane from a seqno on: their numbers, and the bytes before each, and
+        after the last."""
+        numbers, totals = [], [0]
+        for number, event in self._delivered.get((sender, conn), ()):
+            if event.hi >= first:
+                numbers.append(number)
+                totals.append(totals[-1] + most_payload(event))
+        return numbers, totals
+
+
+@dataclass
+class _Lanes:
+    """What one member sent to those that it has in its view to the end, since it has them."""
+
+    evidence: Evidence
+    sender: Member
+    sent: dict[Lane, list[Sent]] = field(default_factory=dict)
+    first: dict[Lane, int] = field(default_factory=dict)
+    """The first seqno that counts: before it they had not met, or nothing more is expected."""
+
+    def __post_init__(self) -> None:
+        sender = self.sender
+        self._begins = self._given_up()
+        meetings: dict[int, list[int]] = {}
+        for short, other in self.evidence.members.items():
+            view = since(sender, other)
+            if view is not None and other is not sender:
+                meetings.setdefault(id(view.event), []).append(short)
+        met: list[int] = []
+        believed: dict[tuple[int, int], Event] = {}
+        for event in sender.events:
+            if event.kind == VIEW:
+                new = meetings.get(id(event), [])
+                met += new
+                believed = {key: was for key, was in believed.items() if key[0] not in new}
+            elif event.kind == CREDIT and event.stream == BELIEVED:
+                believed[event.peer, event.protocol] = event
+            elif event.kind == SENT and is_counted(event):
+                flow = wire.MFC if event.protocol in MULTICAST else wire.UFC
+                for receiver in met:
+                    if event.peer in (receiver, wire.GROUP):
+                        said = believed.get((receiver, flow))
+                        self._add((receiver, conn_of(event)), event, said)
+
+    def most(self, conn: int) -> float | None:
+        """How much may be sent and not taken; None where nothing is promised."""
+        return self.sender.bound(wire.UFC if conn else wire.MFC, "most_untaken")
+
+    def _given_up(self) -> dict[Lane, int]:
+        """The seqno of each lane up to which its receiver expects nothing more."""
+        found: dict[Lane, int] = {}
+        stream = self.evidence.streams.get(self.sender.short)
+        for window in stream.all_windows() if stream else ():
+            lane = window.receiver.short, 0
+            found[lane] = max(found.get(lane, 0), window.given_up)
+        for connection in self.evidence.connections.values():
+            if connection.sender is self.sender:
+                lane = connection.receiver.short, connection.conn
+                skips = (skip.hi for epoch in connection.epochs for skip in epoch.skipped)
+                found[lane] = max(skips, default=0)
+        return found
+
+    def _add(self, lane: Lane, event: Event, believed: Event | None) -> None:
+        if event.lo <= self._begins.get(lane, 0):
+            return
+        batches = self.sent.setdefault(lane, [])
+        self.first.setdefault(lane, event.lo)
+        total = batches[-1].total if batches else 0
+        batches.append(Sent(event, total + least_payload(event), believed))
+
+
+def is_counted(event: Event) -> bool:
+    """Whether a batch takes credits, and its lane can be told from others."""
+    is_told = event.protocol in MULTICAST or (event.protocol in UNICAST and event.conn > 0)
+    return is_told and not event.flags & NO_FC
+
+
+def conn_of(event: Event) -> int:
+    """The connection of a batch; 0 for multicasts."""
+    return 0 if event.protocol in MULTICAST else event.conn
+
+
+def least_payload(event: Event) -> int:
+    """Bytes of the messages of a batch, of which the record has the whole body."""
+    header = FRAGMENT_BYTES if event.flags & FRAGMENT else 0
+    return max(0, event.bytes - LENGTH_BYTES * event.count - header)
+
+
+def most_payload(event: Event) -> int:
+    """The same of a delivery, at most. A whole batch has what it had when it was sent."""
+    return event.bytes if event.stream == PARTIAL else least_payload(event)
