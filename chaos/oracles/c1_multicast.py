@@ -15,7 +15,7 @@ from chaos.oracles.c1_requests import (
     many_acks,
 )
 from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import Window
+from chaos.oracles.groups import Stream, Window
 from chaos.oracles.history import EPSILON, Member, Violation
 from node.core import wire
 from node.trace import JOINING, REPAIR, Event
@@ -36,6 +36,30 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
             if _is_silent(member, event.time):
                 detail = "the highest seqno was announced, though nothing is repaired"
                 yield Violation(event.time, detail, ((member, event),))
+    for (short, peer), alarms in evidence.groups.alarms.items():
+        stream = evidence.streams.get(peer)
+        if stream is not None:
+            yield from _needless_alarms(evidence.find(short), stream, alarms)
+
+
+def _needless_alarms(receiver: Member, stream: Stream, alarms: list[Event]) -> Iterator[Violation]:
+    """Alarms about what no network lost: it was sent to others only, before the window opened. A
+    window that begins below has to be completed, and that is all."""
+    windows = stream.windows.get(receiver.short, {})
+    for alarm in alarms:
+        window = windows.get(alarm.epoch)
+        at = bisect_right(stream.lows, alarm.lo) - 1
+        if window is None or at < 0 or stream.sent[at].hi < alarm.lo or stream.sent_in[at] < 0:
+            continue
+        view = stream.sender.views[stream.sent_in[at]]
+        is_older = stream.sent[at].time <= window.opened_at + EPSILON
+        if is_older and receiver.short not in view.members:
+            detail = (
+                f"an alarm about multicast {alarm.lo}, which was sent in view {view.number}, "
+                f"without {receiver.name}: its window was never completed"
+            )
+            witness = ((stream.sender, stream.sent[at]), (receiver, alarm))
+            yield Violation(alarm.time, detail, witness)
 
 
 def _is_silent(member: Member, time: float) -> bool:

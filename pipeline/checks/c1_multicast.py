@@ -1,4 +1,5 @@
-"""C1 for multicasts: what windows may ask for, and silence where nothing is repaired."""
+"""C1 for multicasts: what windows may ask for, silence where nothing is repaired, and how windows
+are completed there."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from pyspark.sql import functions as F
 from pipeline import words
 from pipeline.ranges import with_last
 from pipeline.tables import WINDOW, Tables, is_multicast
-from pipeline.violations import event, violations
+from pipeline.violations import event, violations, with_name
 
 GUARANTEE: Final = "C1"
 
@@ -24,6 +25,7 @@ def parts(tables: Tables) -> list[DataFrame]:
         _never_sent(tables, placed),
         _unasked_for(tables, requests),
         _announced(tables),
+        _needless_alarms(tables),
     ]
 
 
@@ -132,6 +134,63 @@ def _announced(tables: Tables) -> DataFrame:
         _in_silence(tables, to_all, "short_id"),
         F.col("short_id"),
         "the highest seqno was announced, though nothing is repaired",
+    )
+
+
+def _needless_alarms(tables: Tables) -> DataFrame:
+    """Alarms about what no network lost: it was sent to others only, before the window opened. A
+    window that begins below has to be completed, and that is all."""
+    stream = ["run", "sender"]
+    alarms = tables.events.where((F.col("kind") == "alarm") & is_multicast()).select(
+        "run",
+        F.col("peer").alias("sender"),
+        F.col("short_id").alias("receiver"),
+        "epoch",
+        "number",
+        "time",
+        "lo",
+        F.col("lo").alias("at"),
+    )
+    windows = tables.windows.where("is_multicast").select(
+        *stream, "receiver", "epoch", F.coalesce("opened.time", F.lit(0.0)).alias("opened_at")
+    )
+    sent_in = tables.groups.sent_in.select(
+        *stream,
+        F.col("first").alias("at"),
+        F.col("first").alias("turn"),
+        F.struct("place", "last").alias("sent_in"),
+    )
+    batches = tables.groups.multicasts.select(
+        *stream,
+        F.col("lo").alias("at"),
+        F.col("number").alias("turn"),
+        F.struct("number", "hi", "time").alias("batch"),
+    )
+    views = tables.views.select(
+        "run", F.col("short_id").alias("sender"), "place", "view", "members"
+    )
+    placed = with_last(alarms, sent_in, stream, "sent_in").withColumn("at", F.col("lo"))
+    found = (
+        with_last(placed, batches, stream, "batch")
+        .where(F.col("batch.hi") >= F.col("lo"))
+        .join(windows, [*stream, "receiver", "epoch"], how="inner")
+        .where(F.col("batch.time") <= F.col("opened_at") + words.EPSILON)
+        .withColumn("place", F.col("sent_in.place"))
+        .join(views, [*stream, "place"], how="inner")
+        .where(~F.array_contains("members", F.col("receiver")))
+    )
+    return violations(
+        with_name(found, tables, "receiver", "name"),
+        GUARANTEE,
+        time="time",
+        detail=F.format_string(
+            "an alarm about multicast %d, which was sent in view %d, without %s: "
+            "its window was never completed",
+            "lo",
+            "view",
+            "name",
+        ),
+        witness=[event("sender", "batch.number"), event("receiver", "number")],
     )
 
 

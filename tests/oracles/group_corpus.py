@@ -1031,6 +1031,48 @@ def a_new_window_is_completed_at_once(s: Story) -> None:
     s.at(2.2).takes(6)
 
 
+def _a_late_joiner(s: Story) -> Story:
+    """n2 joins in view 2, with a digest that is older than 6, which n0 sent to n1 alone."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).at(1.9).casts(6)
+    s.at(1.95).takes(6).at(2.0).installs(2, "n0", "n1", "n2", who="n0")
+    s.installs(2, "n0", "n1", "n2", who="n1").watches("n0", "n2", epoch=9)
+    s.watches("n1", "n2", epoch=9).at(2.1).watches("n2", "n0", after=5, why="digest")
+    return s.watches("n2", "n1", epoch=2, why="digest").installs(
+        2, "n0", "n1", "n2", who="n2", by="n0"
+    )
+
+
+@broken(
+    "C1",
+    protocols=SILENT,
+    witness=(
+        "n0#5 t=1.900 sent to the group multicasts 6..6",
+        "n2#4 t=5.500 alarm about n0 window 1 multicasts 6..6 (a gap stands)",
+    ),
+)
+def a_new_window_is_completed_by_an_alarm(s: Story) -> None:
+    """Nobody lost 6: it was never sent to n2."""
+    _a_late_joiner(s).at(2.5).casts(7).at(2.6).takes(7).at(5.5).alarms(6, who="n2", epoch=1)
+    s.at(5.6).asks(6, who="n2", joining=True).at(5.7).takes(6, who="n2").takes(7, who="n2")
+
+
+@sound(protocols=SILENT)
+def a_window_that_was_completed_may_raise_an_alarm(s: Story) -> None:
+    """7 was sent to n2, and lost."""
+    _a_late_joiner(s).at(2.2).asks(6, who="n2", joining=True).at(2.3).takes(6, who="n2")
+    s.fault("loss").at(2.5).casts(7).at(2.6).takes(7).at(5.5).alarms(7, who="n2", epoch=1).probe(1)
+    s.at(5.6).asks(7, who="n2", joining=True).at(5.7).takes(7, who="n2")
+
+
+@sound(protocols=SILENT)
+def a_window_that_was_there_before_may_raise_an_alarm(s: Story) -> None:
+    """n0 was alone for a while, which n1 never noticed: to n1 its messages are lost."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).at(2.0).installs(2, "n0")
+    s.unwatches("n0", "n1", epoch=2).at(2.5).casts(6).drops(6).fault("cut").probe(1)
+    s.at(3.0).installs(3, "n0", "n1", merge=True).watches("n0", "n1", epoch=9, why="merge")
+    s.at(3.5).alarms(6, epoch=1).misses(6)
+
+
 @sound(age_within=1.0, quiet_within=1.0)
 def a_group_does_not_age(s: Story) -> None:
     """What is resent to it is resent to nobody in particular."""

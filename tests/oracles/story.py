@@ -419,8 +419,12 @@ class Story:
     def announces(self, seqno: int, who: str = "n0") -> Self:
         return self._group_note(trace.SYNC, who, None, lo=seqno)
 
-    def alarms(self, lo: int, hi: int = 0, who: str = "n1", of: str = "n0") -> Self:
-        return self._group_note(trace.ALARM, who, of, lo=lo, hi=hi or lo, text="a gap stands")
+    def alarms(
+        self, lo: int, hi: int = 0, who: str = "n1", of: str = "n0", *, epoch: int = 0
+    ) -> Self:
+        return self._group_note(
+            trace.ALARM, who, of, lo=lo, hi=hi or lo, epoch=epoch, text="a gap stands"
+        )
 
     def fills(
         self, metric: int, value: int, bound: int, who: str = "n1", of: str | None = "n0"
