@@ -7,6 +7,7 @@ from typing import Final
 
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.history import EPSILON, Epoch, Member, Violation
+from node.core.model import OOB
 from node.trace import Event
 
 SPARE_ACKS: Final = 3
@@ -23,6 +24,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
         bound = receiver.bounds.get
         yield from large_requests(receiver, epoch.requested, bound)
         yield from hasty_requests(receiver, epoch.requested, bound("request_spacing"))
+        yield from _late_requests(epoch)
         yield from _impatient_requests(epoch)
         yield from _many_acks(evidence, epoch)
 
@@ -77,6 +79,23 @@ def _impatient_requests(epoch: Epoch) -> Iterator[Violation]:
         )
         if sent is not None and is_impatient(receiver, request, sent, patience):
             yield impatience(receiver, request, epoch.connection.sender, sent, patience)
+            return
+
+
+def _late_requests(epoch: Epoch) -> Iterator[Violation]:
+    """The first request of a window for what it had delivered: that was not lost."""
+    receiver = epoch.connection.receiver
+    delivered = iter(epoch.delivered)
+    had: Event | None = None
+    following = next(delivered, None)
+    for request in epoch.requested:
+        while following is not None and following.time < request.time - EPSILON:
+            if not following.flags & OOB and (had is None or following.hi > had.hi):
+                had = following
+            following = next(delivered, None)
+        if had is not None and request.lo <= had.hi:
+            detail = f"seqno {request.lo} was requested after {had.hi} was delivered"
+            yield Violation(request.time, detail, ((receiver, had), (receiver, request)))
             return
 
 

@@ -28,6 +28,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     for connection in evidence.connections.values():
         for entry in connection.entries:
             yield from _unicast(evidence, connection, entry)
+            yield from _in_the_middle(evidence, connection, entry)
     for stream in evidence.streams.values():
         yield from _multicast(evidence, stream)
 
@@ -52,6 +53,35 @@ def _unicast(evidence: Evidence, connection: Connection, entry: Entry) -> Iterat
             allowed += evidence.most_copies * _asked(evidence, connection, batch)
         if number > allowed + EPSILON:
             yield _too_often(entry.activity, sender, batch, number, allowed)
+
+
+def _in_the_middle(evidence: Evidence, connection: Connection, entry: Entry) -> Iterator[Violation]:
+    """Batches that were sent again though others were unacked before and after them, and nobody had
+    asked for them: what is lost there shows as a gap."""
+    sender = connection.sender
+    resent: dict[int, list[Event]] = {}
+    high = low = 0
+    for event in entry.activity:
+        if event.kind == SENT:
+            high = max(high, event.hi)
+        elif event.kind == PURGED:
+            low = max(low, event.hi)
+        elif low + 1 < event.lo and event.hi < high and event.protocol != wire.UNICAST:
+            # The first generation has no requests: it repeats whatever is old.
+            resent.setdefault(event.lo, []).append(event)
+    for lo, repeats in resent.items():
+        batch = entry.batch_at(lo)
+        if batch is None:
+            continue
+        asked = _requests(connection, batch) + _reports(connection)
+        allowed = evidence.most_copies * asked
+        if len(repeats) > allowed:
+            breaking = repeats[allowed]
+            detail = (
+                f"seqnos {batch.lo}..{batch.hi} were sent again {len(repeats)} times, with others "
+                f"unacked before and after them: {asked} requests allow {allowed}"
+            )
+            yield Violation(breaking.time, detail, ((sender, batch), (sender, breaking)))
 
 
 class _Looks:
@@ -94,10 +124,21 @@ def _asked(evidence: Evidence, connection: Connection, batch: Event) -> int:
     """Requests for a batch, and syncs and reports that may be answered with it."""
     pair = connection.receiver.short, connection.sender.short
     asked = sum(1 for sync in evidence.syncs.get(pair, ()) if sync.time >= batch.time - EPSILON)
-    for epoch in connection.epochs:
-        asked += sum(1 for r in epoch.requested if r.lo <= batch.hi and batch.lo <= r.hi)
-        asked += sum(1 for ack in epoch.acked if ack.stream == wire.STABLE)
-    return asked
+    return asked + _requests(connection, batch) + _reports(connection)
+
+
+def _requests(connection: Connection, batch: Event) -> int:
+    return sum(
+        1
+        for epoch in connection.epochs
+        for request in epoch.requested
+        if request.lo <= batch.hi and batch.lo <= request.hi
+    )
+
+
+def _reports(connection: Connection) -> int:
+    """Of UNICAST2: what lies above what one names is sent again."""
+    return sum(1 for epoch in connection.epochs for ack in epoch.acked if ack.stream == wire.STABLE)
 
 
 def _too_often(

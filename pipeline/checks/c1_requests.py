@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from pipeline import words
 from pipeline.promises import of_window, unhindered, with_promises
+from pipeline.ranges import with_last
 from pipeline.tables import WINDOW, Tables
 from pipeline.violations import event, plain, violations
 
@@ -24,6 +25,7 @@ def parts(tables: Tables) -> list[DataFrame]:
     requests = tables.keep(_requests(tables))
     return [
         _large(requests),
+        _late(tables, requests),
         _asked_again(_same_ends(requests)),
         _asked_again(_same_inside(requests)),
         _impatient(tables, requests),
@@ -64,6 +66,28 @@ def _large(requests: DataFrame) -> DataFrame:
         time="time",
         detail=F.format_string("%d seqnos in one request: the limit is %.0f", "count", "size"),
         witness=[event("receiver", "number")],
+    )
+
+
+def _late(tables: Tables, requests: DataFrame) -> DataFrame:
+    """Unicasts that were asked for after their window had delivered them: they were not lost."""
+    is_in_order = F.col("flags").bitwiseAND(words.OOB) == 0
+    marks = tables.receiving.where(
+        (F.col("kind") == "delivered") & ~F.col("is_multicast") & is_in_order
+    ).select(
+        *WINDOW,
+        F.col("time").alias("at"),
+        F.col("number").alias("turn"),
+        F.struct("number", "hi").alias("had"),
+    )
+    points = requests.where(~F.col("is_multicast")).withColumn("at", F.col("time") - words.EPSILON)
+    found = with_last(points, marks, WINDOW, "had")
+    return violations(
+        found.where(F.col("lo") <= F.col("had.hi")),
+        GUARANTEE,
+        time="time",
+        detail=F.format_string("seqno %d was requested after %d was delivered", "lo", "had.hi"),
+        witness=[event("receiver", "had.number"), event("receiver", "number")],
     )
 
 

@@ -26,7 +26,7 @@ _PAIR: Final = ("run", "sender", "receiver")
 
 def parts(tables: Tables) -> list[DataFrame]:
     """Batches that were sent again more often than anything accounts for."""
-    return [_unicast(tables), _multicast(tables)]
+    return [_unicast(tables), _in_the_middle(tables), _multicast(tables)]
 
 
 def _unicast(tables: Tables) -> DataFrame:
@@ -76,6 +76,66 @@ def _unicast(tables: Tables) -> DataFrame:
             "batch.hi",
             "resends",
             F.floor("allowed"),
+        ),
+        witness=[event("sender", "batch.number"), event("sender", "breaking")],
+    )
+
+
+def _in_the_middle(tables: Tables) -> DataFrame:
+    """Batches that were sent again though others were unacked before and after them, and nobody had
+    asked for them: what is lost there shows as a gap."""
+    before = (
+        Window.partitionBy(*LANE)
+        .orderBy("number")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    is_sent, is_purged = F.col("kind") == "sent", F.col("kind") == "purged"
+    placed = (
+        tables.sending.where(~F.col("is_multicast") & (F.col("kind") != "conn"))
+        .withColumn("high", F.max(F.when(is_sent, F.col("hi"))).over(before))
+        .withColumn("low", F.max(F.when(is_purged, F.col("hi"))).over(before))
+    )
+    is_between = (F.col("hi") < F.col("high")) & (F.col("lo") > F.coalesce("low", F.lit(0)) + 1)
+    in_turn = Window.partitionBy(*LANE, "lo").orderBy("number")
+    # The first generation has no requests: it repeats whatever is old.
+    repeats = tables.keep(
+        placed.where((F.col("kind") == "retransmitted") & (F.col("protocol") != "UNICAST"))
+        .where(is_between)
+        .select(
+            *LANE,
+            "lo",
+            F.col("number").alias("breaking"),
+            F.col("time").alias("broke_at"),
+            F.row_number().over(in_turn).cast("bigint").alias("rank"),
+        )
+    )
+    batches = tables.sent.select(*LANE, "lo", F.struct("number", "time", "hi").alias("batch"))
+    counted = (
+        repeats.groupBy(*LANE, "lo")
+        .agg(F.count(F.lit(1)).alias("resends"))
+        .join(batches, [*LANE, "lo"], how="inner")
+    )
+    requests = F.col("requests") + F.coalesce("reports", F.lit(0))
+    too_often = (
+        _with_asked(tables, tables.keep(counted))
+        .join(tables.runs.select("run", "most_copies"), "run", how="inner")
+        .withColumn("asked", requests)
+        .withColumn("allowed", F.col("most_copies") * requests)
+        .where(F.col("resends") > F.col("allowed"))
+        .withColumn("rank", F.col("allowed") + 1)
+    )
+    return violations(
+        too_often.join(repeats, [*LANE, "lo", "rank"], how="inner"),
+        GUARANTEE,
+        time="broke_at",
+        detail=F.format_string(
+            "seqnos %d..%d were sent again %d times, with others unacked before and after them: "
+            "%d requests allow %d",
+            "lo",
+            "batch.hi",
+            "resends",
+            "asked",
+            "allowed",
         ),
         witness=[event("sender", "batch.number"), event("sender", "breaking")],
     )

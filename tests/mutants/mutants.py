@@ -255,6 +255,23 @@ class RequestAnsweredInPart(Unicast):
         return entry
 
 
+class _Everything(SendWindow[Batch]):
+    __slots__ = ()
+
+    def covering(self, ranges: list[tuple[int, int]]) -> list[Stored[Batch]]:
+        return list(self)
+
+
+@mutant("retransmission storms", ("C1",), ASKING)
+class RequestAnsweredWithEverything(Unicast):
+    """A request for one message is answered with all that is unacked."""
+
+    def _open_sender(self, peer: int, now: float) -> SenderEntry:
+        entry = super()._open_sender(peer, now)
+        entry.window = _Everything(self.config.window_messages, self.config.window_bytes)
+        return entry
+
+
 @mutant("JGRP-965, JGRP-966, U-13", ("G4",))
 class SfsAnswerChangesTheStored(Unicast):
     """The answer to an SFS overwrites the flags of the stored batch instead of a copy's."""
@@ -336,6 +353,16 @@ class RequestsNotRepeated(Unicast):
         for asked in entry.gaps.asked:
             asked.at = now
         super()._look_at_gaps(entry, now)
+
+
+@mutant("M-7", ("C1",), ASKING)
+class RequestsWhatWasDelivered(Unicast):
+    """A request begins with the last message that was delivered."""
+
+    def _request(self, entry: ReceiverEntry, ranges: list[tuple[int, int]], now: float) -> None:
+        (lo, hi), *rest = ranges
+        lo = min(lo, max(1, entry.window.delivered))
+        super()._request(entry, [(lo, hi), *rest], now)
 
 
 @mutant("JGRP-1868", ("C1",), ASKING)

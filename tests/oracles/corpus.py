@@ -984,36 +984,36 @@ def a_part_of_a_request_is_repeated_too_soon(s: Story) -> None:
     "C1",
     request_spacing=0.5,
     witness=(
-        "n1#4 t=2.000 requested from n0 conn 1 seqnos 6..10",
-        "n1#5 t=2.400 requested from n0 conn 1 seqnos 2..8 (2 of them)",
+        "n1#4 t=2.000 requested from n0 conn 1 seqnos 8..12",
+        "n1#5 t=2.400 requested from n0 conn 1 seqnos 6..10 (2 of them)",
     ),
 )
 def a_request_reaches_into_the_last_one(s: Story) -> None:
-    s.a_clean_exchange().at(2.0).requests(6, 10).at(2.4).requests(2, 8, count=2)
+    s.a_clean_exchange().at(2.0).requests(8, 12).at(2.4).requests(6, 10, count=2)
 
 
 @broken(
     "C1",
     request_spacing=0.5,
     witness=(
-        "n1#4 t=2.000 requested from n0 conn 1 seqnos 6..10",
-        "n1#5 t=2.400 requested from n0 conn 1 seqnos 2..10 (2 of them)",
+        "n1#4 t=2.000 requested from n0 conn 1 seqnos 8..12",
+        "n1#5 t=2.400 requested from n0 conn 1 seqnos 6..12 (2 of them)",
     ),
 )
 def a_request_ends_where_the_last_one_ended(s: Story) -> None:
-    s.a_clean_exchange().at(2.0).requests(6, 10).at(2.4).requests(2, 10, count=2)
+    s.a_clean_exchange().at(2.0).requests(8, 12).at(2.4).requests(6, 12, count=2)
 
 
 @broken(
     "C1",
     request_spacing=0.5,
     witness=(
-        "n1#4 t=2.000 requested from n0 conn 1 seqnos 2..8 (2 of them)",
-        "n1#5 t=2.400 requested from n0 conn 1 seqnos 6..10",
+        "n1#4 t=2.000 requested from n0 conn 1 seqnos 6..10 (2 of them)",
+        "n1#5 t=2.400 requested from n0 conn 1 seqnos 8..12",
     ),
 )
 def a_request_covers_the_end_of_the_last_one(s: Story) -> None:
-    s.a_clean_exchange().at(2.0).requests(2, 8, count=2).at(2.4).requests(6, 10)
+    s.a_clean_exchange().at(2.0).requests(6, 10, count=2).at(2.4).requests(8, 12)
 
 
 @broken(
@@ -1047,6 +1047,66 @@ def a_new_window_may_ask_at_once(s: Story) -> None:
 )
 def a_request_is_too_large(s: Story) -> None:
     s.a_clean_exchange().at(2.0).requests(6, 16)
+
+
+@broken(
+    "C1",
+    witness=(
+        "n1#2 t=1.100 delivered from n0 conn 1 seqnos 1..5",
+        "n1#4 t=2.000 requested from n0 conn 1 seqnos 5..6",
+    ),
+)
+def what_was_delivered_is_asked_for(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).requests(5, 6)
+
+
+@sound()
+def what_was_delivered_ahead_of_its_turn_leaves_a_gap(s: Story) -> None:
+    s.a_clean_exchange().at(1.5).sends(6).sends(7, oob=True).at(1.6).delivers(7, oob=True)
+    s.at(2.0).requests(6).at(2.1).resends(6).at(2.2).delivers(6).purges(6, 7)
+
+
+def _four_more(s: Story) -> Story:
+    """6, 7, 8 and 9, each in a frame, and none of them acked."""
+    return s.a_clean_exchange().at(2.0).sends(6).sends(7).sends(8).sends(9)
+
+
+@broken(
+    "C1",
+    witness=(
+        "n0#5 t=2.000 sent to n1 conn 1 seqnos 7..7",
+        "n0#9 t=2.600 resent to n1 conn 1 seqnos 7..7",
+    ),
+)
+def a_request_is_answered_with_everything(s: Story) -> None:
+    """Only 6 was lost, and asked for."""
+    _four_more(s).at(2.5).requests(6).at(2.6).resends(6).resends(7).resends(8).resends(9)
+    for seqno in range(6, 10):
+        s.delivers(seqno)
+
+
+@broken(
+    "C1",
+    witness=(
+        "n0#6 t=2.000 sent to n1 conn 1 seqnos 8..8",
+        "n0#10 t=2.800 resent to n1 conn 1 seqnos 8..8",
+    ),
+)
+def a_frame_in_the_middle_is_sent_again_more_often_than_it_was_asked_for(s: Story) -> None:
+    """One request may arrive twice; the third repeat answers nobody."""
+    _four_more(s).at(2.5).requests(8).at(2.6).resends(8).at(2.7).resends(8).at(2.8).resends(8)
+    for seqno in range(6, 10):
+        s.delivers(seqno)
+
+
+@sound()
+def the_ends_of_what_is_unacked_are_sent_again_unasked(s: Story) -> None:
+    """The newest, because no ack came, and the oldest, to begin a window with. What was newest once
+    is in the middle when another was sent."""
+    _four_more(s).at(2.3).resends(9).at(2.4).resends(6).at(2.5).requests(8).at(2.6).resends(8)
+    for seqno in range(6, 10):
+        s.delivers(seqno)
+    s.at(2.7).sends(10).at(2.8).purges(6, 8).at(2.9).resends(9).resends(10).at(3.0).delivers(10)
 
 
 def _acks(s: Story, number: int) -> None:
@@ -1103,7 +1163,7 @@ def a_crashed_peer_is_called_for_longer(s: Story) -> None:
 
 @sound(budget=Budget(acks=0.2, resends=0.4, syncs=1, requests=2))
 def the_budget_is_spent(s: Story) -> None:
-    s.a_clean_exchange().at(2.0).resends(1, 2).syncs().requests(1).requests(2)
+    s.a_clean_exchange().at(2.0).resends(1, 2).syncs().requests(6).requests(7)
 
 
 @broken(
@@ -1136,10 +1196,10 @@ def the_budget_of_syncs_is_exceeded(s: Story) -> None:
 @broken(
     "C1",
     budget=Budget(requests=0),
-    witness=("n1#4 t=2.000 requested from n0 conn 1 seqnos 3..3",),
+    witness=("n1#4 t=2.000 requested from n0 conn 1 seqnos 6..6",),
 )
 def the_budget_of_requests_is_exceeded(s: Story) -> None:
-    s.a_clean_exchange().at(2.0).requests(3)
+    s.a_clean_exchange().at(2.0).requests(6)
 
 
 # -- L1: liveness --------------------------------------------------------------------------------
