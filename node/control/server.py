@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from math import isfinite
 from typing import Any, Final, NamedTuple
 
 import h11
@@ -24,6 +26,8 @@ from node.core.errors import NodeError
 
 MAX_HEADER: Final = 8 << 10
 MAX_BODY: Final = 64 << 10
+MAX_DEPTH: Final = 32
+"""How deep a body may be nested: more than anything that can be asked for takes."""
 MAX_CONNECTIONS: Final = 32
 IDLE_SECONDS: Final = 75.0
 """For the next request of a connection. Longer than a scraper's interval of a minute."""
@@ -32,6 +36,8 @@ REQUEST_SECONDS: Final = 10.0
 LINGER_SECONDS: Final = 0.5
 _READ: Final = 16 << 10
 _VERSIONS: Final = (b"1.0", b"1.1")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+"""JSON can spell half of a pair; no encoding can."""
 
 OPEN: Final = frozenset(("/livez", "/readyz"))
 """What anybody may ask: it tells no secret, and who asks for it has no place for a token."""
@@ -75,9 +81,38 @@ def parse_body(body: bytes) -> Any:  # noqa: ANN401 whatever was sent
     if not body.strip():
         return {}
     try:
-        return json.loads(body)
+        value = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise RefusedError(400, f"the body is no JSON: {error}") from None
+    _check_plain(value)
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise RefusedError(400, f"the body is no JSON: {name} is no number there; write a finite one")
+
+
+def _check_plain(value: object) -> None:
+    """Refuse what no command can mean, and what those who show or store it could not write: text
+    that is half a character, numbers without an end, lists within lists within lists."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[object] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner += (*one, *one.values())
+            elif isinstance(one, list):
+                inner += one
+            elif isinstance(one, str) and _SURROGATE.search(one):
+                raise RefusedError(
+                    400, f"the body has half a character in {one!r}; write all of it"
+                )
+            elif isinstance(one, float) and not isfinite(one):
+                raise RefusedError(400, "the body has a number that is too large; write less")
+        level = inner
+        if not level:
+            return
+    raise RefusedError(400, f"the body is nested deeper than {MAX_DEPTH} times; write it flatter")
 
 
 def parse_mapping(body: bytes, example: str) -> dict[str, Any]:

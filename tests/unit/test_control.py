@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -23,51 +23,9 @@ from node.control.server import (
 )
 from node.control.settings import ControlSettings
 from node.core.errors import ConfigError
+from tests.helpers.http import HOST, Reply, Wire, exchange, replies, request, writer_to
 
 TOKEN = "0123456789abcdef"  # noqa: S105 of a test
-HOST = "127.0.0.1:9000"
-
-
-class Reply(NamedTuple):
-    """One response, taken apart."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def error(self) -> str:
-        text: str = json.loads(self.body)["error"]
-        return text
-
-
-class Wire(asyncio.Transport):
-    """The writing half of a connection in memory."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.data = b""
-        self.is_closed = False
-        self.is_aborted = False
-        self.has_ended = False
-
-    def write(self, data: Any) -> None:  # noqa: ANN401 bytes or alike
-        self.data += bytes(data)
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.has_ended = True
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def abort(self) -> None:
-        self.is_closed = self.is_aborted = True
 
 
 def fail(_body: bytes) -> Answer:
@@ -87,30 +45,6 @@ TABLE: Table = {
 }
 
 
-def replies(data: bytes) -> list[Reply]:
-    """Responses back to back."""
-    found: list[Reply] = []
-    while data:
-        head, _, data = data.partition(b"\r\n\r\n")
-        lines = head.decode().split("\r\n")
-        pairs = [line.split(": ", 1) for line in lines[1:]]
-        headers = {name.lower(): value for name, value in pairs}
-        size = int(headers.get("content-length", "0"))
-        found.append(Reply(int(lines[0].split()[1]), headers, data[:size]))
-        data = data[size:]
-    return found
-
-
-async def exchange(served: Control, sent: bytes) -> Wire:
-    """Everything that a connection sends, then its end; what it was sent."""
-    reader = asyncio.StreamReader()
-    reader.feed_data(sent)
-    reader.feed_eof()
-    wire = Wire()
-    await served.serve(reader, _writer(reader, wire))
-    return wire
-
-
 def converse(
     sent: bytes,
     *,
@@ -128,13 +62,6 @@ def converse(
     wire = asyncio.run(exchange(served, sent))
     assert wire.is_closed
     return replies(wire.data), wire
-
-
-def request(line: str, *headers: str, body: bytes = b"", host: str | None = HOST) -> bytes:
-    lines = [f"{line} HTTP/1.1", *([f"Host: {host}"] if host is not None else []), *headers]
-    if body:
-        lines.append(f"Content-Length: {len(body)}")
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 def one(*args: Any, **rest: Any) -> Reply:  # noqa: ANN401
@@ -224,6 +151,29 @@ def test_unknown_paths_and_methods_are_refused_with_what_there_is() -> None:
     assert one("GET /echo").status == 405
     assert one("GET //livez").status == 404
     assert one("GET http://127.0.0.1:9000/livez").status == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "remedy"),
+    [
+        (b'["\\ud800"]', "half a character"),
+        (b'{"\\udfff": 1}', "half a character"),
+        (b'{"a": NaN}', "NaN"),
+        (b"[1e999]", "too large"),
+        (b"[" * 33 + b"]" * 33, "deeper than 32"),
+        (b"[" * 5000 + b"]" * 5000, "deeper than 32|recursion"),
+    ],
+)
+def test_a_body_that_nobody_could_write_again_is_refused(body: bytes, remedy: str) -> None:
+    """Names become metrics and lines of logs: what they cannot carry must not get that far."""
+    with pytest.raises(RefusedError, match=remedy) as caught:
+        parse_body(body)
+    assert caught.value.status == 400
+
+
+def test_a_body_that_is_nested_and_in_any_language_is_taken() -> None:
+    assert parse_body(b"[" * 31 + b"1" + b"]" * 31)
+    assert parse_body('["ü", "\\ud83d\\ude00"]'.encode()) == ["ü", "😀"]
 
 
 def test_a_refused_request_does_not_end_the_connection() -> None:
@@ -397,10 +347,10 @@ def test_so_many_connections_are_served_and_one_more_is_turned_away() -> None:
         waiting = []
         for _ in range(MAX_CONNECTIONS):
             reader, wire = asyncio.StreamReader(), Wire()
-            waiting.append(asyncio.ensure_future(control.serve(reader, _writer(reader, wire))))
+            waiting.append(asyncio.ensure_future(control.serve(reader, writer_to(reader, wire))))
         await asyncio.sleep(0)
         reader, wire = asyncio.StreamReader(), Wire()
-        await control.serve(reader, _writer(reader, wire))
+        await control.serve(reader, writer_to(reader, wire))
         assert wire.is_closed
         still = sum(not task.done() for task in waiting)
         for task in waiting:
@@ -411,12 +361,6 @@ def test_so_many_connections_are_served_and_one_more_is_turned_away() -> None:
     found, still = asyncio.run(run())
     assert [reply.status for reply in found] == [503]
     assert still == MAX_CONNECTIONS, "the others stay"
-
-
-def _writer(reader: asyncio.StreamReader, wire: Wire) -> asyncio.StreamWriter:
-    protocol = asyncio.StreamReaderProtocol(reader)
-    protocol.connection_made(wire)
-    return asyncio.StreamWriter(wire, protocol, reader, asyncio.get_running_loop())
 
 
 def test_a_mapping_is_asked_for_with_an_example() -> None:
