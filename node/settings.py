@@ -62,6 +62,8 @@ GENERATIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "UNICAST4": ("UNICAST4", {}),
 }
 """The five unicast protocols of the design notes: a protocol, and what it is set to."""
+_MOST: Final = 1 << 63
+"""Above any number that a setting may be, in whatever unit."""
 MAX_COUNT: Final = 0xFFFF
 """Messages that a frame can count."""
 _HISTORICAL_MULTICAST: Final = frozenset(
@@ -351,7 +353,7 @@ def convert(name: str, value: object, wanted: object) -> object:  # noqa: PLR091
         if isinstance(value, str):
             return parse_duration(value, name)
         require(
-            isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < inf,
+            isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST,
             f"{name} is {value!r}: write a duration with its unit, such as 500ms",
         )
         assert isinstance(value, int | float)
@@ -360,7 +362,7 @@ def convert(name: str, value: object, wanted: object) -> object:  # noqa: PLR091
         if isinstance(value, str):
             return parse_size(value, name)
         require(
-            isinstance(value, int) and not isinstance(value, bool),
+            isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST,
             f"{name} is {value!r}: write a whole number",
         )
         return value

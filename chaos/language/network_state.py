@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from itertools import permutations
 from typing import Final
 
@@ -79,7 +80,7 @@ def parse_state(text: str) -> NetworkState:
         faults[item.peek("id").text()] = shapes[do].read(item, besides=["id", "do"])
     return NetworkState(
         members=members,
-        places={key.node.value: _texts(value) for key, value in found["places"].pairs()},
+        places={key.node.value: _addresses(value) for key, value in found["places"].pairs()},
         base=NETWORK.read(found["network"]),
         faults=faults,
         seed=found["seed"].whole(0, (1 << 63) - 1),
@@ -87,5 +88,14 @@ def parse_state(text: str) -> NetworkState:
     )
 
 
-def _texts(item: Item) -> Names:
-    return tuple(each.text() for each in item.items())
+def _addresses(item: Item) -> Names:
+    return tuple(_address(each) for each in item.items())
+
+
+def _address(item: Item) -> str:
+    text = item.text()
+    try:
+        ip_address(text)
+    except ValueError:
+        raise item.refuse("write an IP address such as 198.18.0.2") from None
+    return text

@@ -17,6 +17,9 @@ from node.core.model import Address, View, ViewId
 MAX_MEMBERS: Final = 4096
 """Members that a view or a digest from the network may name."""
 
+MAX_TEXT: Final = 255
+"""Bytes of a text in a body."""
+
 _IDENTITY: Final = 16
 _U8: Final = struct.Struct(">B")
 _U16: Final = struct.Struct(">H")
@@ -50,8 +53,8 @@ class Writer:
         return self
 
     def text(self, value: str) -> Writer:
-        """At most 255 bytes of UTF-8; what is longer is cut."""
-        data = value.encode(errors="replace")[:255]
+        """At most `MAX_TEXT` bytes of UTF-8; what is longer is cut."""
+        data = value.encode(errors="replace")[:MAX_TEXT]
         self._parts += (_U8.pack(len(data)), data)
         return self
 

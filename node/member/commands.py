@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from node.control.server import Answer, RefusedError, as_json, parse_mapping
 from node.core.model import Address, View, ViewId
+from node.core.packing import MAX_TEXT
 
 if TYPE_CHECKING:
     from node.member.member import Member
@@ -52,6 +53,12 @@ def install_view(member: Member, body: bytes) -> Answer:
         raise RefusedError(400, f"number is {number!r}: write a whole number, 0..{MOST}")
     creator = _person(values["creator"]) if "creator" in values else members[0]
     runtime = running(member)
+    if member.me not in members:
+        raise RefusedError(
+            400,
+            f"members lacks {member.name} itself, as GET /state shows it now, and a member is in "
+            "each view that it installs; add it",
+        )
     had = _connections(runtime)
     runtime.stack.install_view(View(ViewId(number, creator), members), runtime.now())
     runtime.wake()
@@ -133,4 +140,11 @@ def _person(value: object) -> Address:
         or not int(identity, 16)
     ):
         raise RefusedError(400, f"{value!r} is no member: write {_PERSON}")
+    for text in (name, where):
+        # A frame would cut it, and then other members would know this one by another name.
+        if len(text.encode()) > MAX_TEXT:
+            raise RefusedError(
+                400,
+                f"{text[:20]}… has {len(text.encode())} bytes of UTF-8: write {MAX_TEXT} at most",
+            )
     return Address(int(identity, 16), name, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from node.control.server import (
@@ -129,16 +130,22 @@ def _set_attributes(member: Member, body: bytes) -> Answer:
     """Settings by name, one after the other."""
     values = parse_mapping(body, '{"NAKACK2.xmit_interval": "500ms"}')
     running(member)
+    done = _set_each(values, member.channel.set_attribute)
+    member.say(f"settings changed: {', '.join(f'{name} {values[name]}' for name in done)}")
+    return as_json({"set": done})
+
+
+def _set_each(values: Mapping[str, Any], put: Callable[[str, Any], None]) -> list[str]:
+    """Set one after the other; who is refused one of them learns which ones were set by then."""
     done: list[str] = []
     for name, value in values.items():
         try:
-            member.channel.set_attribute(name, value)
+            put(name, value)
         except NodeError as error:
             before = f"; set before it: {', '.join(done)}" if done else ""
             raise RefusedError(400, f"{error}{before}") from None
         done.append(name)
-    member.say(f"settings changed: {', '.join(f'{name} {values[name]}' for name in done)}")
-    return as_json({"set": done})
+    return done
 
 
 def _start_workload(member: Member, body: bytes) -> Answer:
@@ -154,7 +161,8 @@ def _set_probes(member: Member, body: bytes) -> Answer:
     """Test protocols by name: settings put one in or change it, null takes it out."""
     values = parse_mapping(body, '{"DISCARD": {"up": 0.1}}, or {"DISCARD": null}')
     runtime = running(member)
-    for name, given in values.items():
+
+    def put(name: str, given: object) -> None:
         if given is not None and not isinstance(given, dict):
             raise RefusedError(
                 400, f"{name} is {given!r}: write its settings as a mapping, or null"
@@ -163,6 +171,8 @@ def _set_probes(member: Member, body: bytes) -> Answer:
         above = str(settings.pop("above", "")) if settings is not None else ""
         runtime.stack.set_probe(name, settings, runtime.now(), above)
         runtime.wake()
+
+    _set_each(values, put)
     names = ", ".join(str(one["name"]) for one in runtime.stack.probes())
     member.say(f"test protocols: {names or '-'}")
     return as_json(runtime.stack.probes())

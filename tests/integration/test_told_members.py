@@ -117,6 +117,8 @@ def test_a_view_is_handed_in_and_gauges_are_written_on_request(members: Members)
     view = members.state("n0")["view"]
     assert (view["number"], [one["name"] for one in view["members"]]) == (7, ["n0", "n1"])
     assert [event.lo for event in events(members, "n0", VIEW)] == [7]
+    with pytest.raises(ControlError, match=r"lacks n0 itself.*add it"):
+        members.ask("n0", "POST", "/view", {"number": 8, "members": people[1:]})
     tell(members, "n0", "n1")
     members.processes["n1"].kill()
     members.ask("n0", "POST", "/workload", {"do": "unicast", "to": "n1", "count": 5})

@@ -80,6 +80,7 @@ def test_what_needs_a_running_stack_is_refused_without_one(path: str, body: obje
         ("/peers", {"members": [PERSON, PERSON]}, "listed twice"),
         ("/peers", {"members": [PERSON | {"identity": "0" * 32}]}, "is no member"),
         ("/peers", {"members": [PERSON | {"where": 7}]}, "is no member"),
+        ("/peers", {"members": [PERSON | {"name": "ü" * 128}]}, "256 bytes of UTF-8: write 255"),
         ("/view", {"number": -1, "members": [PERSON]}, "whole number"),
         ("/view", {"number": 1, "members": [PERSON], "creator": "n1"}, "is no member"),
         ("/forget", {"peer": "n1", "half": "left"}, "both, sender, receiver"),

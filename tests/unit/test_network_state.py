@@ -39,6 +39,7 @@ def test_what_strikes_a_member_is_listed_per_sender_in_the_order_of_the_faults()
         ("members: ", "people: "),
         ("5%", "105%"),
         ("netem: true", "netem: yes"),
+        ("198.18.0.", "198.18.1000."),
     ],
 )
 def test_a_text_that_is_no_state_is_refused(old: str, new: str) -> None:

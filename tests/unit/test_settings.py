@@ -17,6 +17,7 @@ from node.settings import (
     RELIABLE_UNICAST,
     StackSettings,
     build,
+    convert,
     load_settings,
 )
 from node.stack import Stack
@@ -381,12 +382,19 @@ def test_a_run_time_value_that_would_be_refused_at_the_start_is_refused_then_too
     assert stack.unicast.config.xmit_interval == 0.5
 
 
-@pytest.mark.parametrize("value", ["500ms", True, None, [1]])
+@pytest.mark.parametrize("value", ["500ms", True, None, [1], 1 << 63, 10**400])
 def test_a_run_time_value_of_the_wrong_type_is_refused(value: object) -> None:
     stack = a_stack("UNICAST3")
     with pytest.raises(ConfigError, match="max_xmit_req_size"):
         stack.set_attribute("max_xmit_req_size", value, 0.0)
     assert stack.unicast.config.max_xmit_req_size == 1024
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), float("inf"), float("nan"), 1e300])
+def test_a_duration_beyond_all_time_is_refused(value: object) -> None:
+    """An int may be larger than any float, and converting it fails."""
+    with pytest.raises(ConfigError, match=r"GMS.join_timeout is .*: write a duration"):
+        convert("GMS.join_timeout", value, "float")
 
 
 def test_settings_are_built_from_plain_values_of_each_type() -> None:
