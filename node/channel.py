@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
+from node.callbacks import FAILURES, as_callback, check_result
 from node.core.errors import ClosedError, ConfigError, NodeError
 from node.core.model import Address, Delivery, Payload, View
 from node.core.wire import GROUP
@@ -56,8 +57,8 @@ class ChannelConfig:
     """Is told, once per change, what who runs the member should know."""
 
 
-Destination = Address | int | None
-"""A member, its short id, or None for everyone."""
+Destination = Address | int | str | None
+"""A member, its short id, its name, or None for everyone."""
 
 
 class Publication:
@@ -75,6 +76,8 @@ class Publication:
         """As `Channel.try_send`, at half the cost (bench/micro/sending.py)."""
         lane = self._lane
         run = lane.run
+        if payload.__class__ is not bytes:
+            return self._offer_slowly(payload, flags)
         cost = len(payload) + MESSAGE_OVERHEAD
         if not lane.is_queued or cost > lane.room or cost > self._large_from or flags or run.flags:
             return self._offer_slowly(payload, flags)
@@ -99,13 +102,12 @@ class Channel:
         self.name = config.name or f"{socket.gethostname()}-{os.getpid()}"
         self.state = "new"
         """new, joining, connected, leaving, closed."""
-        self.on_view: Callable[[View], None] | None = None
-        self.on_abandoned: Callable[[Address | None, int, str], None] | None = None
-        """Is told of messages that were accepted and then given up: the destination, None for the
-        group, how many, and why. Some may have arrived; of all others each was delivered."""
-        self._on_batch: Callable[[Delivery], None] | None = None
-        self._on_message: Callable[[Payload, Address], None] | None = None
+        self._on_view: Callable[[View], object] | None = None
+        self._on_batch: Callable[[Delivery], object] | None = None
+        self._on_message: Callable[[Payload, Address], object] | None = None
+        self._on_abandoned: Callable[[Address | None, int, str], object] | None = None
         self._members: dict[int, Address] = {}
+        self._on_notice = as_callback("on_notice", config.on_notice)
         self._is_joined = asyncio.Event()
         self._is_out = asyncio.Event()
         self._held: deque[Delivery] = deque()
@@ -118,7 +120,7 @@ class Channel:
             cluster=config.cluster,
             name=self.name,
             journal=config.journal,
-            say=config.on_notice,
+            say=self._say if self._on_notice is not None else None,
         )
         self._try_send = self._refuse
         """The stack's own, while there is one: each lookup on this way is paid per message."""
@@ -249,15 +251,31 @@ class Channel:
         if dest is None:
             dest = GROUP
         elif not isinstance(dest, int):
-            if dest.short not in self._members:
-                self.meet(dest)
-            dest = dest.short
+            dest = self._find(dest)
         if self._try_send(dest, payload, flags):
             runtime = self.runtime
             if not runtime.is_wanted:
                 runtime.wake()
             return True
         return False
+
+    def _find(self, dest: Destination) -> int:
+        """The short id of a destination; GROUP for everyone."""
+        if dest is None:
+            return GROUP
+        if isinstance(dest, int):
+            return dest
+        if isinstance(dest, str):
+            self.runtime.check_open()
+            return self.member(dest).short
+        if not isinstance(dest, Address):
+            raise ConfigError(
+                f"dest is of type {type(dest).__name__}: write an Address, a short id, a member's "
+                "name, or None for everyone"
+            )
+        if dest.short not in self._members:
+            self.meet(dest)
+        return dest.short
 
     def meet(self, dest: Address) -> None:
         """Learn of somebody whom no view has named: the address says where it is."""
@@ -273,7 +291,7 @@ class Channel:
         self.runtime.check_open()
         if isinstance(dest, Address):
             self.meet(dest)
-        return Publication(self, _short(dest))
+        return Publication(self, self._find(dest))
 
     async def send(self, dest: Destination, payload: Payload, flags: int = 0) -> None:
         """Have a message accepted, waiting while the outbox is full."""
@@ -292,7 +310,7 @@ class Channel:
     async def _room(self, dest: Destination) -> None:
         """Until half of the outbox for `dest` is free: at its edge, one message would wake us for
         each that left."""
-        short = _short(dest)
+        short = self._find(dest)
         future = asyncio.get_running_loop().create_future()
         if not self._waiting:
             self.runtime.after_turn.append(self._tell_waiting)
@@ -312,23 +330,32 @@ class Channel:
     # -- Receiving -----------------------------------------------------------------------------
 
     @property
-    def on_batch(self) -> Callable[[Delivery], None] | None:
+    def on_view(self) -> Callable[[View], object] | None:
+        """Is called with each view."""
+        return self._on_view
+
+    @on_view.setter
+    def on_view(self, call: Callable[[View], object] | None) -> None:
+        self._on_view = as_callback("on_view", call)
+
+    @property
+    def on_batch(self) -> Callable[[Delivery], object] | None:
         """Is called with each batch: the fast way."""
         return self._on_batch
 
     @on_batch.setter
-    def on_batch(self, call: Callable[[Delivery], None] | None) -> None:
-        self._on_batch = call
+    def on_batch(self, call: Callable[[Delivery], object] | None) -> None:
+        self._on_batch = as_callback("on_batch", call)
         self._choose_receiver()
 
     @property
-    def on_message(self) -> Callable[[Payload, Address], None] | None:
+    def on_message(self) -> Callable[[Payload, Address], object] | None:
         """Is called with each message and its sender."""
         return self._on_message
 
     @on_message.setter
-    def on_message(self, call: Callable[[Payload, Address], None] | None) -> None:
-        self._on_message = call
+    def on_message(self, call: Callable[[Payload, Address], object] | None) -> None:
+        self._on_message = as_callback("on_message", call)
         self._choose_receiver()
 
     def _choose_receiver(self) -> None:
@@ -353,8 +380,9 @@ class Channel:
         assert call is not None
         for delivery in deliveries:
             try:
-                call(delivery)
-            except Exception as error:  # noqa: BLE001 the application's; the next batch is not to blame
+                if (result := call(delivery)) is not None:
+                    check_result(result)
+            except FAILURES as error:  # the application's; the next batch is not to blame
                 self._complain(error)
 
     def _hand_messages(self, deliveries: list[Delivery]) -> None:
@@ -364,11 +392,20 @@ class Channel:
             sender = self.sender(delivery)
             for payload in delivery:
                 try:
-                    call(payload, sender)
-                except Exception as error:  # noqa: BLE001 as above
+                    if (result := call(payload, sender)) is not None:
+                        check_result(result)
+                except FAILURES as error:
                     self._complain(error)
 
-    def _complain(self, error: Exception) -> None:
+    def _say(self, line: str) -> None:
+        """A notice must not end the turn in which it is given."""
+        assert self._on_notice is not None
+        try:
+            check_result(self._on_notice(line))
+        except FAILURES as error:
+            self._complain(error)
+
+    def _complain(self, error: BaseException) -> None:
         asyncio.get_running_loop().call_exception_handler(
             {"message": f"{self.name}: a callback failed", "exception": error}
         )
@@ -417,8 +454,8 @@ class Channel:
         self._is_joined.set()
         if self.on_view is not None:
             try:
-                self.on_view(view)
-            except Exception as error:  # noqa: BLE001 the application's
+                check_result(self.on_view(view))
+            except FAILURES as error:
                 self._complain(error)
 
     def _note_abandoned(self, lost: Abandoned) -> None:
@@ -429,11 +466,21 @@ class Channel:
             f"{lost.count} messages to {dest or 'the group'} were given up: {lost.why}; "
             "some may have arrived"
         )
-        if self.on_abandoned is not None:
+        if self._on_abandoned is not None:
             try:
-                self.on_abandoned(dest, lost.count, lost.why)
-            except Exception as error:  # noqa: BLE001 the application's
+                check_result(self._on_abandoned(dest, lost.count, lost.why))
+            except FAILURES as error:
                 self._complain(error)
+
+    @property
+    def on_abandoned(self) -> Callable[[Address | None, int, str], object] | None:
+        """Is told of messages that were accepted and then given up: the destination (None for the
+        group), how many, and why. Some may have arrived; each of all others did."""
+        return self._on_abandoned
+
+    @on_abandoned.setter
+    def on_abandoned(self, call: Callable[[Address | None, int, str], object] | None) -> None:
+        self._on_abandoned = as_callback("on_abandoned", call)
 
     # -- While it runs -------------------------------------------------------------------------
 
@@ -457,9 +504,3 @@ class Channel:
 def _cost(delivery: Delivery) -> int:
     """What a batch that waits takes; empty messages take something, too."""
     return delivery.size + MESSAGE_OVERHEAD * len(delivery)
-
-
-def _short(dest: Destination) -> int:
-    if dest is None:
-        return GROUP
-    return dest if isinstance(dest, int) else dest.short

@@ -29,6 +29,7 @@ from node.core.model import (
     Delivery,
     Payload,
     View,
+    as_payload,
 )
 from node.core.wire import GROUP, Head
 from node.group import Group
@@ -156,6 +157,9 @@ class Stack:
     def try_send(self, dest: int, payload: Payload, flags: int = 0) -> bool:
         """Accept a message for `dest` (a short id, or GROUP), or return False when its lane is
         full."""
+        if payload.__class__ is not bytes:
+            # Text has a length, too, and would fail only where batches are packed.
+            payload = as_payload(payload)
         try:
             lane = self._lanes[dest]
         except KeyError:
@@ -168,7 +172,8 @@ class Stack:
         if cost > lane.room and not self._admits_alone(lane, payload):
             return False
         run = lane.run
-        if flags != run.flags or flags & DONT_BUNDLE:
+        # Both without flags is the rule, and told sooner than what follows.
+        if (flags or run.flags) and (flags != run.flags or flags & DONT_BUNDLE):
             run = self._begin_run(lane, flags)
         lane.room -= cost
         run.payloads.append(payload)

@@ -9,7 +9,27 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Final, overload
 
+from node.core.errors import ConfigError
+
 Payload = bytes | memoryview
+
+
+def as_payload(message: object) -> Payload:
+    """A message as the stack keeps it: bytes, or a view on plain bytes. ConfigError for what is
+    none. Other buffers are copied: they may count their items in more than bytes, or be resized."""
+    try:
+        view = memoryview(message)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        remedy = "encode it, as in text.encode()" if isinstance(message, str) else "write bytes"
+        why = f" ({error})" if isinstance(error, ValueError) else ""
+        raise ConfigError(
+            f"a message is of type {type(message).__name__}{why}, and no bytes: {remedy}"
+        ) from None
+    if isinstance(message, bytes):
+        return message
+    is_plain = view.format == "B" and view.ndim == 1 and view.contiguous
+    return message if is_plain and isinstance(message, memoryview) else view.tobytes()
+
 
 # Flags of a message. A batch has one set of them: a change closes the batch.
 OOB: Final = 0x01

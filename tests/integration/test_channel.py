@@ -282,6 +282,63 @@ async def test_two_addresses_talk_without_a_group() -> None:
         await b.leave()
 
 
+@kinds
+@on_a_loop
+async def test_what_is_no_bytes_is_refused_at_once_and_leaving_takes_no_longer(kind: str) -> None:
+    """Accepted, it would fail in the loop, again and again, and what waits behind it with it."""
+    failures: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: failures.append(str(context))
+    )
+    async with group(KINDS[kind](), "a", "b") as (a, b):
+        got = gather(b)
+        for dest in (None, b.address, b.address.short, "b"):
+            publication = a.publication(dest)
+            publication.offer(b"1")
+            for message in ("text", None, 17):
+                wrong: Any = message
+                with pytest.raises(ConfigError, match=type(message).__name__):
+                    a.try_send(dest, wrong)
+                with pytest.raises(ConfigError, match=type(message).__name__):
+                    await a.send(dest, wrong)
+                with pytest.raises(ConfigError, match=type(message).__name__):
+                    publication.offer(wrong)
+            with pytest.raises(ConfigError, match="of type str"):
+                await a.send_many(dest, "text")  # type: ignore[arg-type]
+            publication.offer(memoryview(b"12")[1:])
+        await until(lambda: len(got) == 8)
+        assert sorted(payload for _sender, payload in got) == [b"1"] * 4 + [b"2"] * 4
+        begun = asyncio.get_running_loop().time()
+        await a.leave()
+        assert asyncio.get_running_loop().time() - begun < 2.0
+        assert failures == []
+
+
+@on_a_loop
+async def test_a_destination_is_also_a_name_and_an_unknown_one_says_who_is_there() -> None:
+    early = Channel(ChannelConfig(settings=udp(), name="early"))
+    with pytest.raises(ClosedError, match="early is not connected yet"):
+        early.try_send("b", b"x")
+    async with group(udp(), "a", "b") as (a, b):
+        got = gather(b)
+        await a.send("b", b"by name")
+        await a.send_many("b", [b"and", b"more"])
+        await until(lambda: len(got) == 3)
+        there = "no member named 'z' in the view; there is a, b"
+        with pytest.raises(ConfigError, match=there):
+            a.try_send("z", b"x")
+        with pytest.raises(ConfigError, match=there):
+            await a.send("z", b"x")
+        with pytest.raises(ConfigError, match="no member named 'z'"):
+            a.publication("z")
+        wrong: Any
+        for wrong in (1.5, b"b", a, ["b"]):
+            with pytest.raises(ConfigError, match=f"dest is of type {type(wrong).__name__}: write"):
+                a.try_send(wrong, b"x")
+            with pytest.raises(ConfigError, match="dest is of type"):
+                a.publication(wrong)
+
+
 @on_a_loop
 async def test_a_full_outbox_refuses_and_says_when_there_is_room() -> None:
     """The other end takes nothing: the window fills, then the outbox."""
@@ -512,6 +569,92 @@ async def test_callbacks_that_raise_cost_nobody_else_a_message() -> None:
         await a.leave()
         await until(lambda: size(b) == 1)
         assert told[1:] == ["b: a callback failed: no view"]
+
+
+@on_a_loop
+async def test_a_callback_that_cannot_be_called_is_refused_and_the_one_before_it_stays() -> None:
+    async def late(*_args: object) -> None: ...
+
+    async with group(udp(), "a") as (a,):
+        got = gather(a)
+        for name in ("on_message", "on_batch", "on_view"):
+            for wrong in (late, 17):
+                with pytest.raises(ConfigError, match=f"{name} is "):
+                    setattr(a, name, wrong)
+        with pytest.raises(ConfigError, match=r"on_notice is .* starts a task"):
+            Channel(ChannelConfig(on_notice=late))
+        await a.send(None, b"1")
+        await until(lambda: got == [("a", b"1")])
+
+
+@on_a_loop
+async def test_a_callback_that_returns_a_coroutine_is_told_each_time() -> None:
+    """Which a lambda does whose body calls a coroutine function: nobody would run it."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: told.append(str(context["exception"]))
+    )
+
+    async def late(*_args: object) -> None: ...
+
+    async with group(udp(), "a", "b") as (a, b):
+        got: list[bytes] = []
+        b.on_message = lambda *what: late(what) if got.append(bytes(what[0])) is None else None
+        await a.send_many(b.address, [b"1", b"2"])
+        await until(lambda: len(told) == 2)
+        assert got == [b"1", b"2"]
+        b.on_batch = lambda batch: (late(batch) for _ in batch)
+        await a.send(b.address, b"3")
+        await until(lambda: len(told) == 3)
+        b.on_view = late_view = lambda view: late(view)  # noqa: PLW0108 that is the point
+        assert b.on_view is late_view
+        await a.leave()
+        await until(lambda: len(told) == 4)
+        assert all("nobody awaits: write a plain function" in one for one in told)
+
+
+@on_a_loop
+async def test_a_callback_that_is_cancelled_costs_nobody_else_a_message() -> None:
+    """Whoever asks a future for its result may be told that it was cancelled. That must not end
+    the turn: the messages that it was still to hand over would be lost."""
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: told.append(context["exception"])
+    )
+    cancelled = asyncio.get_running_loop().create_future()
+    cancelled.cancel()
+    async with group(udp(), "a", "b") as (a, b):
+        got: list[bytes] = []
+
+        def take(payload: Any, _sender: Address) -> None:  # noqa: ANN401
+            got.append(bytes(payload))
+            cancelled.result()
+
+        b.on_message = take
+        b.on_view = lambda _view: cancelled.result()
+        # Apart, so that several batches are handed over in one turn.
+        for number in range(5):
+            a.try_send(b.address, b"%d" % number, DONT_BUNDLE)
+        await until(lambda: len(got) == 5)
+        await a.leave()
+        await until(lambda: len(told) == 6)
+        assert got == [b"%d" % number for number in range(5)]
+        assert {type(one) for one in told} == {asyncio.CancelledError}
+
+
+@on_a_loop
+async def test_a_notice_that_fails_does_not_fail_who_gives_it() -> None:
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: told.append(str(context["exception"]))
+    )
+
+    def on_notice(line: str) -> None:
+        raise RuntimeError(f"no {line}")
+
+    async with group(udp(), "a", on_notice=on_notice) as (a,):
+        a.runtime.say("news")
+        assert told == ["no news"]
 
 
 @on_a_loop

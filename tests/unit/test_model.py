@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from node.core import model
+from node.core.errors import ConfigError
 from node.core.model import (
     CUT_AT_ONCE,
     VIEW_FROM_BYTES,
@@ -15,11 +18,58 @@ from node.core.model import (
     Payload,
     View,
     ViewId,
+    as_payload,
     flag_names,
     split_payloads,
 )
 
 A, B, C = (Address(number, name) for number, name in ((1, "a"), (2, "b"), (3, "c")))
+
+
+# -- Messages ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "refusal"),
+    [
+        ("text", r"of type str, and no bytes: encode it, as in text\.encode\(\)"),
+        (None, "of type NoneType, and no bytes: write bytes"),
+        (17, "of type int"),
+        ([b"x"], "of type list"),
+        (memoryview(b"x").release, "of type builtin_function_or_method"),
+    ],
+)
+def test_what_is_no_bytes_is_no_message(message: object, refusal: str) -> None:
+    with pytest.raises(ConfigError, match=refusal):
+        as_payload(message)
+
+
+def test_a_view_that_was_released_is_no_message() -> None:
+    view = memoryview(b"abc")
+    view.release()
+    with pytest.raises(ConfigError, match=r"of type memoryview \(operation forbidden"):
+        as_payload(view)
+
+
+def test_bytes_and_plain_views_are_kept_as_they_are() -> None:
+    for message in (b"", b"abc", memoryview(b"abc"), memoryview(b"abcdef")[2:4]):
+        assert as_payload(message) is message
+
+
+@pytest.mark.parametrize(
+    ("message", "bytes_"),
+    [
+        (bytearray(b"abc"), b"abc"),
+        (array("I", [1, 2]), array("I", [1, 2]).tobytes()),
+        (memoryview(array("H", [1, 2])), array("H", [1, 2]).tobytes()),
+        (memoryview(b"abcdef")[::2], b"ace"),
+        (memoryview(b"abcd").cast("B", (2, 2)), b"abcd"),
+    ],
+)
+def test_of_other_buffers_the_bytes_are_copied(message: object, bytes_: bytes) -> None:
+    """Their length is no number of bytes, or may change while a message waits."""
+    assert as_payload(message) == bytes_
+    assert isinstance(as_payload(message), bytes)
 
 
 # -- Addresses and views -------------------------------------------------------------------------

@@ -386,6 +386,33 @@ def test_a_destination_that_no_frame_can_name_is_refused(dest: int) -> None:
     assert a.turn() == []
 
 
+@pytest.mark.parametrize("flags", [0, OOB, NO_RELIABILITY])
+def test_what_is_no_bytes_is_refused_at_once_and_leaves_nothing_behind(flags: int) -> None:
+    """Text has a length, too: it would wait in its lane, and fail where batches are packed."""
+    a, b = Member(A, "a"), Member(B, "b")
+    for message in ("text", "", None, 5, ["x"]):
+        with pytest.raises(ConfigError, match=type(message).__name__):
+            a.stack.try_send(B, message, flags)  # type: ignore[arg-type]
+    assert a.turn() == []
+    assert not a.stack.has_backlog
+    assert a.stack.try_send(B, bytearray(b"changed"), flags)  # type: ignore[arg-type]
+    for datagram in a.turn():
+        b.stack.receive(datagram, 0.0)
+    b.turn()
+    assert b.delivered == [b"changed"]
+
+
+def test_a_buffer_that_is_changed_after_it_was_accepted_is_sent_as_it_was() -> None:
+    a, b = Member(A, "a"), Member(B, "b")
+    buffer = bytearray(b"before")
+    assert a.stack.try_send(B, buffer)  # type: ignore[arg-type]
+    buffer[:] = b"after, and longer"
+    for datagram in a.turn():
+        b.stack.receive(datagram, 0.0)
+    b.turn()
+    assert b.delivered == [b"before"]
+
+
 def test_a_message_larger_than_any_frame_is_refused() -> None:
     """The receiver refuses a body above MAX_BODY, so it would be resent for ever."""
     a = Member(A, "a")
