@@ -59,6 +59,12 @@ class Probing:
         self._dice = dice
         self._name_of = name_of
         self._names = [name for name, _config in settings.layers]
+        self._others = [
+            (place, name, config)
+            for place, (name, config) in enumerate(settings.layers)
+            if name not in PROBES
+        ]
+        """The protocols that are no probes: place in the list, name, settings."""
         self._placed = [
             Placed(place, name, PROBES[name](config, dice, name_of))
             for place, name, config in settings.probes
@@ -117,6 +123,12 @@ class Probing:
         probe = PROBES[name](config, self._dice, self._name_of)
         self._placed.append(Placed(place, name, probe))
         self._placed.sort(key=lambda placed: placed.place)
+
+    def layers(self) -> tuple[tuple[str, Any], ...]:
+        """The protocols of the stack, top to bottom, with the probes that it has now."""
+        probes = [(one.place, one.name, one.probe.config) for one in self._placed]
+        placed = sorted((*self._others, *probes), key=lambda one: one[0])
+        return tuple((name, config) for _place, name, config in placed)
 
     def listed(self) -> list[dict[str, object]]:
         """Every probe, top to bottom: its name, what stands below it, and how often it struck."""

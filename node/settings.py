@@ -107,7 +107,7 @@ class StackSettings:
             0 < self.outbox_bytes <= wire.MAX_BODY,
             f"outbox_bytes is {self.outbox_bytes}: it must be 1..{wire.MAX_BODY}",
         )
-        check_values(dict(self.layers), self.name, museum=self.is_museum, max_frame=self.max_frame)
+        check_values(self.layers, self.name, museum=self.is_museum, max_frame=self.max_frame)
 
     def of(self, name: str) -> Any:  # noqa: ANN401 the type follows the name
         """The settings of a protocol; None when the stack does not have it."""
@@ -168,9 +168,10 @@ class StackSettings:
             if name in PROBES
         )
 
-    def check_retransmission(self, interval: float) -> None:
-        """Refuse an `xmit_interval` with which this stack would lose messages."""
-        check_retransmission(dict(self.layers), self.name, interval, museum=self.is_museum)
+    def check_retransmission(self, interval: float, layers: Layers | None = None) -> None:
+        """Refuse an `xmit_interval` with which this stack would lose messages; `layers` where test
+        protocols were put in or taken out since it was made."""
+        check_retransmission(layers or self.layers, self.name, interval, museum=self.is_museum)
 
 
 def load_settings(

@@ -45,6 +45,7 @@ from node.protocols.port import Abandoned, Frame, Port
 from node.protocols.probes import PROBES
 from node.protocols.unicast import UNLIMITED, Unicast
 from node.settings import RELIABLE_UNICAST, StackSettings, convert, describe
+from node.stack_rules import losing_below
 
 MAX_MESSAGE: Final = wire.MAX_BODY - LENGTH_COST
 """Bytes of the largest message: what one frame can carry."""
@@ -459,7 +460,7 @@ class Stack:
                             kinds[attribute])  # fmt: skip
         if machine is self.multicast and attribute == "xmit_interval":
             assert isinstance(value, float)
-            self.settings.check_retransmission(value)
+            self.settings.check_retransmission(value, self._layers_now())
         machine.set_attribute(attribute, value, now)
 
     def stop(self, now: float) -> list[Frame]:
@@ -497,6 +498,18 @@ class Stack:
     def probes(self) -> list[dict[str, object]]:
         """The test protocols, top to bottom."""
         return self._probing.listed() if self._probing is not None else []
+
+    def unrepaired_probes(self) -> list[str]:
+        """Test protocols that lose multicasts which nobody will ask for again."""
+        multicast = self.multicast
+        if multicast is None or multicast.config.retransmits:
+            return []
+        return losing_below(self.settings.multicast or "", self._layers_now())
+
+    def _layers_now(self) -> tuple[tuple[str, Any], ...]:
+        if self._probing is not None:
+            return self._probing.layers()
+        return tuple(layer for layer in self.settings.layers if layer[0] not in PROBES)
 
     def _release(self, now: float) -> None:
         """What probes held back is due."""

@@ -25,6 +25,9 @@ from node.protocols.unicast import Unicast, Unicast1, Unicast2, Unicast3, Unicas
 from node.protocols.verify_suspect2 import VerifySuspect2
 from node.transport_settings import STREAMS, TRANSPORTS, TransportConfig
 
+Layers = Sequence[tuple[str, Any]]
+"""Protocols, top to bottom, each with its settings."""
+
 RELIABLE_UNICAST: Final[dict[str, type[Unicast]]] = {
     "UNICAST": Unicast1,
     "UNICAST2": Unicast2,
@@ -145,8 +148,9 @@ def _check_kinds(listed: Sequence[str], names: Sequence[str], stack: str) -> Non
     )
 
 
-def check_values(configs: Mapping[str, Any], stack: str, *, museum: bool, max_frame: int) -> None:
+def check_values(layers: Layers, stack: str, *, museum: bool, max_frame: int) -> None:
     """Refuse settings that contradict each other across protocols."""
+    configs = dict(layers)
     transport = next(name for name in configs if name in TRANSPORTS)
     if frag := configs.get("FRAG"):
         require(
@@ -166,7 +170,7 @@ def check_values(configs: Mapping[str, Any], stack: str, *, museum: bool, max_fr
     _check_discovery(configs, configs[transport], transport, stack)
     multicast = configs.get("NAKACK2")
     if multicast is not None and not multicast.retransmits and not museum:
-        check_lossless(transport, configs[transport], stack)
+        check_lossless(layers, stack)
 
 
 def _check_discovery(
@@ -192,8 +196,9 @@ def _check_discovery(
         )
 
 
-def check_lossless(transport: str, config: TransportConfig, stack: str) -> None:
+def check_lossless(layers: Layers, stack: str) -> None:
     """Without retransmission nothing may be dropped between the socket and NAKACK2."""
+    transport, config = layers[-1]
     what = f"stack {stack}: NAKACK2.xmit_interval is 0, so nothing is retransmitted"
     require(
         transport in STREAMS,
@@ -218,15 +223,31 @@ def check_lossless(transport: str, config: TransportConfig, stack: str) -> None:
         not getattr(config, "max_send_buffers", 0),
         f"{what}, but {transport}.max_send_buffers drops what comes beyond; set it to 0",
     )
+    losing = losing_below("NAKACK2", layers)
+    require(
+        not losing,
+        f"{what}, but {', '.join(losing)} below NAKACK2 loses messages on purpose; remove it, have "
+        "it match other protocols only, or give NAKACK2 a positive xmit_interval",
+    )
 
 
-def check_retransmission(
-    configs: Mapping[str, Any], stack: str, interval: float, *, museum: bool
-) -> None:
+def losing_below(protocol: str, layers: Layers) -> list[str]:
+    """Test protocols that lose what a protocol above them sends or should get."""
+    names = [name for name, _config in layers]
+    below = layers[names.index(protocol) :] if protocol in names else ()
+    return [
+        name
+        for name, config in below
+        if name in PROBES
+        and PROBES[name].loses
+        and (not config.match.protocols or protocol in config.match.protocols)
+    ]
+
+
+def check_retransmission(layers: Layers, stack: str, interval: float, *, museum: bool) -> None:
     """Whether `xmit_interval` may become `interval` while the stack runs."""
-    transport = next(name for name in configs if name in TRANSPORTS)
     if interval <= 0 and not museum:
-        check_lossless(transport, configs[transport], stack)
+        check_lossless(layers, stack)
 
 
 def suggestion(name: str, known: Mapping[str, object] | Sequence[str]) -> str:

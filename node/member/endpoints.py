@@ -175,6 +175,12 @@ def _set_probes(member: Member, body: bytes) -> Answer:
     _set_each(values, put)
     names = ", ".join(str(one["name"]) for one in runtime.stack.probes())
     member.say(f"test protocols: {names or '-'}")
+    losing = runtime.stack.unrepaired_probes()
+    if losing:
+        member.say(
+            f"{', '.join(losing)} stands below NAKACK2, whose xmit_interval is 0: what it loses "
+            "there is asked for only when gap_alarm is over"
+        )
     return as_json(runtime.stack.probes())
 
 

@@ -43,6 +43,8 @@ class Probe:
     """A place in the stack. The base class lets everything pass."""
 
     config_type: ClassVar[type[Any]] = ProbeConfig
+    loses: ClassVar[bool] = False
+    """Whether what it strikes is gone, and not merely late, doubled or out of order."""
 
     def __init__(self, config: ProbeConfig, dice: Random, name_of: Callable[[int], str]) -> None:
         self.config = config
@@ -116,6 +118,7 @@ class Discard(Probe):
     """DISCARD: loses a share of what passes, the next few items, or all of one member."""
 
     config_type = DiscardConfig
+    loses = True
     config: DiscardConfig
 
     def __init__(self, config: DiscardConfig, dice: Random, name_of: Callable[[int], str]) -> None:
@@ -147,6 +150,8 @@ class Discard(Probe):
 
 class Drop(Probe):
     """DROP: loses what matches."""
+
+    loses = True
 
     def _strike(self, item: Item, direction: Direction, now: float, passed: Items) -> None:
         self.count += 1

@@ -179,10 +179,10 @@ def run(story: Callable[[], Awaitable[None]]) -> None:
     assert not failures
 
 
-def started(stack: str, *flags: str) -> Member:
+def started(stack: str, *flags: str, say: Callable[[str], None] = lambda _line: None) -> Member:
     words = {"--name": "n0", "--stack": stack, "--bind-addr": "127.0.0.1", "--port": "0",
              "--cluster": f"asked-{os.getpid()}", "--set": list(flags)}  # fmt: skip
-    return Member(load_member(words, {}).settings, lambda _line: None)
+    return Member(load_member(words, {}).settings, say)
 
 
 @pytest.mark.slow
@@ -214,6 +214,30 @@ def test_a_member(stack: str, flags: tuple[str, ...], requests: list[tuple[str, 
         finally:
             await member.driver.close()
             await channel.close()
+
+    run(story)
+
+
+@pytest.mark.slow
+def test_a_member_says_that_nobody_repairs_what_a_test_protocol_loses() -> None:
+    said: list[str] = []
+
+    async def story() -> None:
+        member = started("tcp-no-retransmit", "GMS.join_timeout=10ms", say=said.append)
+        await member.channel.connect()
+        try:
+            table = member_endpoints(member)
+            for probe, is_said in (({"DELAY": {}}, False), ({"DISCARD": {"up": 0.1}}, True)):
+                said.clear()
+                assert (
+                    await answer(table, "POST /probes", json.dumps(probe).encode())
+                ).status == 200
+                assert any("DISCARD stands below NAKACK2" in line for line in said) is is_said
+            said.clear()
+            assert (await answer(table, "POST /probes", b'{"DISCARD": null}')).status == 200
+            assert said == ["n0: test protocols: DELAY"]
+        finally:
+            await member.channel.close()
 
     run(story)
 

@@ -7,6 +7,7 @@ it asks until its window is complete.
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -611,3 +612,67 @@ def test_members_that_leave_and_come_back_begin_anew() -> None:
     world.advance(3.0)
     assert world.everyone_got("C", numbered(1, 5), "ABC")
     assert world.count(kind=XMIT_REQ) == 0
+
+
+# -- Test protocols --------------------------------------------------------------------------------
+
+
+def put(world: GroupWorld, name: str, probe: str, values: dict[str, Any] | None) -> None:
+    """Right below NAKACK2, as a test does that wants to see messages lost."""
+    above = "VERIFY_SUSPECT2" if values is not None else ""
+    world[name].stack.set_probe(probe, values, world.now, above)
+    world[name].turn()
+
+
+def test_what_a_test_protocol_below_nakack2_loses_is_counted_and_an_alarm_is_given() -> None:
+    """It is put in by hand, to see just that: 1 is missed when the alarm says so, and 3, which
+    nothing follows, when stability has spoken of it and the alarm is due after that. The stack
+    names the protocol that does it."""
+    world = silent(timing="fast", gap_alarm=2.0)
+    stack = world["B"].stack
+    lost = {"match": {"kind": "DATA", "direction": "up", "times": 1}}
+    assert stack.unrepaired_probes() == []
+    put(world, "B", "DROP", lost)
+    put(world, "B", "DELAY", {"delay": "1ms"})
+    assert stack.unrepaired_probes() == ["DROP"], "what is late is not lost"
+    world.multicast("A", b"1")
+    world.multicast("A", b"2")
+    world.advance(1.0)
+    assert world.got("B", "A") == []
+    world.advance(4.0)
+    assert world["B"].events(trace.ALARM)
+    assert world.got("B", "A") == [b"1", b"2"]
+    put(world, "B", "DROP", None)
+    put(world, "B", "DROP", lost)
+    world.multicast("A", b"3")
+    world.advance(2.0)
+    assert world.got("B", "A") == [b"1", b"2"]
+    assert world.got("C", "A") == [b"1", b"2", b"3"]
+    world.advance(60.0)
+    assert world.got("B", "A") == [b"1", b"2", b"3"]
+    assert len(world["B"].events(trace.ALARM)) == 2
+    assert stack.refused["probe-drop"] == 2
+    put(world, "B", "DROP", None)
+    assert stack.unrepaired_probes() == []
+
+
+def test_a_test_protocol_that_loses_only_what_others_repair_is_no_danger() -> None:
+    world = silent(timing="fast")
+    for protocol in ("FD_ALL3", "UNICAST3"):
+        put(world, "B", "DROP", {"match": {"protocol": protocol}})
+        assert world["B"].stack.unrepaired_probes() == []
+        put(world, "B", "DROP", None)
+    world["B"].stack.set_probe("DROP", {}, world.now, "NAKACK2")
+    assert world["B"].stack.unrepaired_probes() == [], "above NAKACK2 it is no longer its affair"
+
+
+def test_retransmission_does_not_end_while_a_test_protocol_loses_messages() -> None:
+    world = silent(timing="fast", xmit_interval=0.5)
+    put(world, "A", "DISCARD", {"up": 0.1})
+    assert world["A"].stack.unrepaired_probes() == []
+    with pytest.raises(
+        ConfigError, match="DISCARD below NAKACK2 loses messages on purpose; remove"
+    ):
+        world["A"].stack.set_attribute(SETTING, 0.0, world.now)
+    put(world, "A", "DISCARD", None)
+    world["A"].stack.set_attribute(SETTING, 0.0, world.now)

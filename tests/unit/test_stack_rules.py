@@ -14,13 +14,14 @@ from xxhash import xxh3_64_intdigest
 from node import trace
 from node.core.errors import ConfigError
 from node.core.model import Address
+from node.core.timing import Timing
 from node.protocols.discovery import DnsPingConfig
-from node.protocols.probes import PROBES
+from node.protocols.probes import PROBES, read_probe
 from node.settings import StackSettings, build, load_settings, read_layers
 from node.stack import Stack
 from node.stack_rules import CONFIGS, check_order
 from node.trace import Tracer, read_blocks_untrusted
-from node.transport_settings import TRANSPORTS, Nio2Config, TransportConfig
+from node.transport_settings import TRANSPORTS, Nio2Config, TcpConfig, TransportConfig
 
 UDP = (
     "FRAG", "MFC", "UFC", "GMS", "STABLE", "UNICAST3", "NAKACK2", "VERIFY_SUSPECT2", "FD_ALL3",
@@ -359,6 +360,56 @@ def test_a_museum_may_lose_messages_on_purpose() -> None:
     )
     assert settings.is_museum
     assert settings.transport_config == Nio2Config(receive_queue=5, max_send_buffers=5)
+
+
+LOSSLESS = ("GMS", "STABLE", "UNICAST3", "NAKACK2", "VERIFY_SUSPECT2", "FD_ALL3", "STATIC")
+
+
+def without_retransmission(
+    *probes: str, below: str = "NAKACK2", museum: bool = False, **settings: object
+) -> StackSettings:
+    """Over connections that lose nothing, with test protocols right below one of its protocols."""
+    listed = [(name, CONFIGS[name]()) for name in LOSSLESS]
+    listed = [
+        (name, replace(config, xmit_interval=0.0) if name == "NAKACK2" else config)
+        for name, config in listed
+    ]
+    at = LOSSLESS.index(below) + 1
+    placed = [(name, read_probe(name, settings)) for name in probes]
+    layers = (*listed[:at], *placed, *listed[at:], ("TCP", TcpConfig(drop_when_full=False)))
+    return StackSettings(
+        name="mine", layers=layers, timing=Timing(name="fast", adaptive=True), is_museum=museum
+    )
+
+
+@pytest.mark.parametrize("below", ["NAKACK2", "VERIFY_SUSPECT2", "STATIC"])
+@pytest.mark.parametrize("probe", ["DISCARD", "DROP"])
+def test_without_retransmission_nothing_below_may_lose_messages_on_purpose(
+    probe: str, below: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"stack mine: .* but {probe} below NAKACK2 loses"):
+        without_retransmission(probe, below=below)
+    assert without_retransmission(probe, below=below, museum=True)
+    assert without_retransmission(probe, below="GMS"), "above NAKACK2 nothing is repaired anyway"
+    other = without_retransmission(probe, below=below, match={"protocol": ["FD_ALL3", "GMS"]})
+    assert other.probes
+    with pytest.raises(ConfigError, match=probe):
+        without_retransmission(probe, below=below, match={"protocol": ["FD_ALL3", "NAKACK2"]})
+
+
+def test_of_two_with_one_name_each_is_looked_at() -> None:
+    """A mapping of protocols by name would have the last one only."""
+    settings = without_retransmission("DROP", match={"protocol": "GMS"})
+    at = [name for name, _config in settings.layers].index("NAKACK2") + 1
+    layers = list(settings.layers)
+    layers.insert(at, ("DROP", read_probe("DROP", {})))
+    with pytest.raises(ConfigError, match="DROP below NAKACK2"):
+        replace(settings, layers=tuple(layers))
+
+
+def test_without_retransmission_late_and_disordered_messages_are_no_loss() -> None:
+    probes = ("DELAY", "DUPLICATE", "SHUFFLE", "REVERSE")
+    assert [name for _at, name, _config in without_retransmission(*probes).probes] == list(probes)
 
 
 def test_retransmission_ends_at_run_time_only_where_it_may_at_the_start() -> None:
