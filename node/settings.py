@@ -19,6 +19,7 @@ import yaml
 from node.core import wire
 from node.core.errors import ConfigError, require
 from node.core.timing import Timing
+from node.jgroups_names import protocol_here, setting_here
 from node.protocols.frag import FragConfig
 from node.protocols.multicast import HistoricalMulticast, MulticastConfig
 from node.protocols.probes import PROBES, read_probe
@@ -211,7 +212,10 @@ def load_settings(
         "that has one, such as group-museum",
     )
     for name in given:
-        require(name in names, f"stack {stack} has no protocol {name}{suggestion(name, names)}")
+        require(
+            name in names,
+            f"stack {stack} has no protocol {name}{protocol_here(name) or suggestion(name, names)}",
+        )
     paced = timing_file.get("protocols") or {}
     layers = tuple(
         (name, _build_layer(name, {**paced.get(name, {}), **values, **given.get(name, {})},
@@ -342,7 +346,11 @@ def build(kind: type[T], values: Mapping[str, object], what: str) -> T:
     known = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     checked = {}
     for name, value in values.items():
-        require(name in known, f"{what}: unknown setting {name}{suggestion(name, known)}")
+        if name not in known:
+            raise ConfigError(
+                setting_here(what, name, known)
+                or f"{what}: unknown setting {name}{suggestion(name, known)}"
+            )
         checked[name] = convert(f"{what}.{name}", value, known[name].type)
     return kind(**checked)
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from node.core.errors import require
+from node.jgroups_names import protocol_here
 from node.protocols.discovery import DnsPing, Ping, Static
 from node.protocols.fd_all3 import FdAll3
 from node.protocols.fd_sock2 import FdSock2
@@ -58,6 +59,9 @@ CONFIGS: Final[dict[str, type[Any]]] = {
 """Every protocol that a stack may list, top to bottom in the order in which it may, and what it is
 set by."""
 
+SHARES: Final = frozenset({"min_threshold"})
+"""Settings that are fractions, and no durations."""
+
 _RANKS: Final = (
     ("FRAG",),
     ("MFC", "UFC"),
@@ -92,7 +96,11 @@ def check_order(names: Sequence[str], stack: str) -> None:
     """Refuse a list of protocols that cannot work, with what to do about it."""
     known = [*CONFIGS, *PROBES]
     for name in names:
-        require(name in known, f"stack {stack}: unknown protocol {name}{suggestion(name, known)}")
+        require(
+            name in known,
+            f"stack {stack}: unknown protocol {name}"
+            f"{protocol_here(name) or suggestion(name, known)}",
+        )
     listed = [name for name in names if name not in PROBES]
     require(len(set(listed)) == len(listed), f"stack {stack}: a protocol is listed twice; keep one")
     _check_kinds(listed, names, stack)

@@ -18,7 +18,7 @@ from node.core.errors import ConfigError, require
 from node.member.loads import read_loads
 from node.member.workload import VERIFY
 from node.settings import GENERATIONS, StackSettings
-from node.stack_rules import CONFIGS, DISCOVERIES, suggestion
+from node.stack_rules import CONFIGS, DISCOVERIES, SHARES, suggestion
 from node.trace.journal import JournalConfig
 from node.units import parse_duration, parse_size
 
@@ -298,6 +298,11 @@ def _typed(protocol: str, key: str, text: str, origin: str) -> object:
     if kind == "int" and re.fullmatch(r"-?[0-9]{1,18}", text):
         return int(text)
     if kind == "float" and re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
+        require(
+            key in SHARES or not float(text),
+            f"{origin}: {protocol}.{key} is {text}: write its unit, as {text}ms or {text}s; in "
+            "JGroups it is milliseconds",
+        )
         return float(text)
     if kind.startswith("tuple"):
         listed = parse_yaml(text, origin) if text.startswith("[") else text.split(",")

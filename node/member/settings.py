@@ -17,6 +17,7 @@ import yaml
 
 from node.control.settings import TOKEN_VARIABLE, ControlSettings, read_control, read_token
 from node.core.errors import require
+from node.jgroups_names import protocol_here
 from node.member.loads import Load, duration_text, write_load
 from node.member.options import (
     CONFIG_VARIABLE,
@@ -30,13 +31,11 @@ from node.member.options import (
 )
 from node.protocols.probes import PROBES
 from node.settings import GENERATIONS, StackSettings, list_layers, load_settings, read_layers
-from node.stack_rules import CONFIGS, DISCOVERIES, RELIABLE_UNICAST, suggestion
+from node.stack_rules import CONFIGS, DISCOVERIES, RELIABLE_UNICAST, SHARES, suggestion
 from node.trace.journal import JournalConfig
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
-_SHARES: Final = frozenset({"min_threshold"})
-"""Settings that are fractions, and no durations."""
 _INDENT: Final = "  "
 
 
@@ -166,7 +165,7 @@ def _stack(given: Given, values: Mapping[str, Told]) -> StackSettings:
         require(
             protocol in names,
             f"{told.origin}: {protocol}.{key}: stack {name} has no protocol {protocol}"
-            f"{suggestion(protocol, names)}",
+            f"{protocol_here(protocol) or suggestion(protocol, names)}",
         )
         protocols.setdefault(protocol, {})[key] = told.value
     whole = load_settings(
@@ -289,7 +288,7 @@ def _size(value: int) -> str:
 
 def _text(key: str, value: object) -> object:
     """The value of a protocol's setting as a file has it."""
-    if isinstance(value, float) and key not in _SHARES:
+    if isinstance(value, float) and key not in SHARES:
         return duration_text(value)
     return list(value) if isinstance(value, tuple) else value
 
