@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from math import inf
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import yaml
@@ -29,6 +30,7 @@ from node.stack_rules import (
     DISCOVERIES,
     RELIABLE_MULTICAST,
     RELIABLE_UNICAST,
+    check_known,
     check_order,
     check_retransmission,
     check_values,
@@ -36,6 +38,7 @@ from node.stack_rules import (
 )
 from node.transport_settings import TransportConfig
 from node.units import parse_duration, parse_size
+from node.yaml_text import lines_of, parse_yaml, text_of
 
 __all__ = [
     "DISCOVERIES",
@@ -63,6 +66,7 @@ GENERATIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "UNICAST4": ("UNICAST4", {}),
 }
 """The five unicast protocols of the design notes: a protocol, and what it is set to."""
+_STACK_KEYS: Final = ("about", "museum", "protocols")
 _MOST: Final = 1 << 63
 """Above any number that a setting may be, in whatever unit."""
 MAX_COUNT: Final = 0xFFFF
@@ -186,7 +190,8 @@ def load_settings(
     protocols: Mapping[str, Values] | None = None,
     max_batch: int | None = None,
 ) -> StackSettings:
-    """A stack file and a timing file, made one.
+    """A stack file and a timing file, made one. A stack that ends in .yaml is the path of a file,
+    any other the name of one that ships.
 
     `unicast` replaces the stack's own generation, `discovery` its way to find members, `overrides`
     sets the unicast, `protocols` sets any protocol, and `historical` brings flaws back, of unicast
@@ -223,7 +228,7 @@ def load_settings(
         for name, values in listed
     )  # fmt: skip
     return StackSettings(
-        name=stack,
+        name=Path(stack).stem if is_path(stack) else stack,
         layers=layers,
         timing=build(Timing, {"name": timing, **(timing_file.get("timing") or {})}, "timing"),
         is_museum=is_museum(stack),
@@ -284,11 +289,56 @@ def _build_layer(name: str, values: dict[str, object], historical: Values) -> An
 
 def read_layers(stack: str) -> list[tuple[str, dict[str, Any]]]:
     """The protocols of a stack file, top to bottom, checked to be a stack that can work."""
-    listed = _read_file("stacks", stack).get("protocols") or []
+    content = _read_stack(stack)
+    listed = content.get("protocols") or []
     require(isinstance(listed, list), f"stack {stack}: protocols must be a list, top to bottom")
+    if is_path(stack):
+        _check_entries(listed, stack)
     layers = [_layer(item, stack) for item in listed]
     check_order([name for name, _values in layers], stack)
     return layers
+
+
+def is_path(stack: str) -> bool:
+    """Whether a stack is the path of a file, and not the name of one that ships."""
+    return stack.endswith((".yaml", ".yml"))
+
+
+def _read_stack(stack: str) -> dict[str, Any]:
+    if not is_path(stack):
+        return _read_file("stacks", stack)
+    content = parse_yaml(text_of(stack, "stack"), stack)
+    require(isinstance(content, dict), f"{stack}: write `protocols:` and a list, top to bottom")
+    for key in content:
+        require(
+            key in _STACK_KEYS, f"{stack}: unknown key {key}{suggestion(str(key), _STACK_KEYS)}"
+        )
+    found: dict[str, Any] = content
+    return found
+
+
+def _check_entries(listed: list[object], path: str) -> None:
+    """Refuse what one entry alone has wrong, with its line."""
+    lines = lines_of(text_of(path, "stack"), "protocols")
+    for item, (line, inner) in zip(listed, lines, strict=True):
+        name, values = "", dict[str, Any]()
+        try:
+            name, values = _layer(item, path)
+            check_known(name)
+            _build_layer(name, values, {})
+        except ConfigError as error:
+            wrong = next((key for key in values if not _is_right(name, key, values[key])), "")
+            raise ConfigError(f"{path}:{inner.get(wrong, line)}: {error}") from None
+
+
+def _is_right(name: str, key: str, value: object) -> bool:
+    """Whether a setting of a protocol could be as it is, whatever the others are."""
+    try:
+        check_known(name)
+        _build_layer(name, {key: value}, {})
+    except ConfigError:
+        return False
+    return True
 
 
 def _layer(item: object, stack: str) -> tuple[str, dict[str, Any]]:
@@ -309,7 +359,7 @@ def _layer(item: object, stack: str) -> tuple[str, dict[str, Any]]:
 
 def is_museum(stack: str) -> bool:
     """Whether a stack may have flaws on purpose."""
-    return bool(_read_file("stacks", stack).get("museum"))
+    return bool(_read_stack(stack).get("museum"))
 
 
 def describe(settings: StackSettings, bounds: Mapping[str, Mapping[str, float]]) -> str:

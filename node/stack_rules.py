@@ -92,15 +92,19 @@ _EXCLUDES: Final[tuple[tuple[str, str, str], ...]] = (
 )
 
 
+def check_known(name: str, where: str = "") -> None:
+    """Refuse the name of no protocol."""
+    known = [*CONFIGS, *PROBES]
+    require(
+        name in known,
+        f"{where}unknown protocol {name}{protocol_here(name) or suggestion(name, known)}",
+    )
+
+
 def check_order(names: Sequence[str], stack: str) -> None:
     """Refuse a list of protocols that cannot work, with what to do about it."""
-    known = [*CONFIGS, *PROBES]
     for name in names:
-        require(
-            name in known,
-            f"stack {stack}: unknown protocol {name}"
-            f"{protocol_here(name) or suggestion(name, known)}",
-        )
+        check_known(name, f"stack {stack}: ")
     listed = [name for name in names if name not in PROBES]
     require(len(set(listed)) == len(listed), f"stack {stack}: a protocol is listed twice; keep one")
     _check_kinds(listed, names, stack)

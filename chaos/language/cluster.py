@@ -20,6 +20,7 @@ MAX_MEMBERS: Final = 256
 """Links grow with its square."""
 
 _PROTOCOL: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_STACK: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}|[^\x00-\x1f\x7f]{1,1000}\.ya?ml")
 _WORD: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
 # Besides words that mean something here, those that some YAML reader takes for something else.
 _RESERVED: Final = "|".join(
@@ -113,7 +114,9 @@ CLUSTER: Final = Shape(
     {
         "members": Key("members", Codec(_read_members, _write_members)),
         "stack": Key(
-            "stack", word(_WORD, "write the name of a stack, such as unicast-only"), "unicast-only"
+            "stack",
+            word(_STACK, "write the name of a stack, such as unicast-only, or a path to a .yaml"),
+            "unicast-only",
         ),
         "unicast": Key("unicast", one_of(GENERATIONS, "unicast protocol"), None),
         "timing": Key("timing", one_of(TIMINGS, "timing"), "compatible"),

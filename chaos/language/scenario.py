@@ -41,6 +41,7 @@ from chaos.language.workload import (
     load_codec,
 )
 from chaos.language.yaml_nodes import MAX_BYTES, Item, ScenarioError, compose, place
+from node.settings import is_path
 
 __all__ = [
     "GENERATIONS",
@@ -140,7 +141,13 @@ def load_scenario(path: str | Path) -> Scenario:
             line, column = place(before, len(before))
             message = "not UTF-8: save it as UTF-8"
             raise ScenarioError(message, path=str(path), line=line, column=column) from None
-    return parse_scenario(text, str(path))
+    scenario = parse_scenario(text, str(path))
+    stack = scenario.cluster.stack
+    if not is_path(stack):
+        return scenario
+    # As the file means it, wherever the command runs.
+    found = str((Path(path).parent / stack).resolve())
+    return replace(scenario, cluster=replace(scenario.cluster, stack=found))
 
 
 def parse_scenario(text: str, path: str = "<text>") -> Scenario:

@@ -25,6 +25,7 @@ from chaos.oracles.owed import unowed_multicasts
 from chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, judge, worst
 from chaos.records.run import RunRecord, ViewSeen
 from chaos.session.session import Tell, play
+from node.settings import is_path
 
 CANNOT: Final[dict[str, str]] = {
     "clock-skew": "all members share one clock, simulated or real",
@@ -61,6 +62,7 @@ KERNEL_DICE: Final = "jhash"
 LATE_SECONDS: Final = 1.0
 """A step that comes so late is not what the scenario says any more."""
 LOGS: Final = "logs"
+STACKS: Final = "stacks"
 """Of a run directory: what real members left besides their journals."""
 
 
@@ -134,6 +136,11 @@ def check_supported(scenario: Scenario, backend: str = SIM) -> None:
     if backend not in BACKENDS:
         raise Unsupported(
             f"backend {backend!r} is not there yet; this version has: {', '.join(BACKENDS)}"
+        )
+    if backend == "kubernetes" and is_path(scenario.cluster.stack):
+        raise Unsupported(
+            f"{scenario.name} has the stack of {scenario.cluster.stack}, and pods do not have that "
+            "file; use a stack that ships, with `protocols:`"
         )
     for need in scenario.needs:
         why = CANNOT.get(need) or _stack_lacks(scenario, need)
@@ -421,12 +428,25 @@ def write_run(outcome: Outcome, directory: Path) -> None:
     traces.mkdir(parents=True, exist_ok=True)
     for old in traces.glob("*.trace"):
         old.unlink()
-    (directory / "scenario.yaml").write_text(outcome.scenario.text or dump(outcome.scenario))
+    (directory / "scenario.yaml").write_text(_kept_scenario(outcome.scenario, directory))
     (directory / "seed").write_text(f"{outcome.seed}\n")
     (directory / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
     for label, blocks in outcome.run.traces.items():
         (traces / f"{label}.trace").write_bytes(blocks)
     (directory / "verdict.json").write_text(json.dumps(outcome.as_json(), indent=2) + "\n")
+
+
+def _kept_scenario(scenario: Scenario, directory: Path) -> str:
+    """The scenario as a run directory has it: with its stack, where that is a file of its own."""
+    stack = scenario.cluster.stack
+    if not is_path(stack):
+        return scenario.text or dump(scenario)
+    kept = directory / STACKS / Path(stack).name
+    kept.parent.mkdir(exist_ok=True)
+    if not (kept.exists() and kept.samefile(stack)):
+        kept.write_bytes(Path(stack).read_bytes())
+    cluster = replace(scenario.cluster, stack=f"{STACKS}/{kept.name}")
+    return dump(replace(scenario, cluster=cluster))
 
 
 def versions() -> dict[str, str]:

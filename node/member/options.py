@@ -8,10 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-import yaml
 
 from node.control.settings import TOKEN_VARIABLE
 from node.core.errors import ConfigError, require
@@ -21,11 +18,11 @@ from node.settings import GENERATIONS, StackSettings
 from node.stack_rules import CONFIGS, DISCOVERIES, SHARES, suggestion
 from node.trace.journal import JournalConfig
 from node.units import parse_duration, parse_size
+from node.yaml_text import parse_yaml, text_of
 
 PREFIX: Final = "STORMCAST_"
 SET_PREFIX: Final = "STORMCAST_SET_"
 CONFIG_VARIABLE: Final = "STORMCAST_CONFIG"
-MAX_FILE: Final = 1 << 20
 DEFAULT: Final = "default"
 LOOPS: Final = ("asyncio", "uvloop")
 
@@ -264,7 +261,7 @@ class Given:
 
     def add_workload(self, path: str, origin: str) -> None:
         """The loads of a file: a list, or a mapping with one under `workload`."""
-        content = parse_yaml(_text_of(path, origin), path)
+        content = parse_yaml(text_of(path, origin), path)
         loads = content.get("workload", content) if isinstance(content, dict) else content
         self.values["workload"] = Told(read_loads(loads, path), origin)
 
@@ -330,53 +327,11 @@ def _mapping(values: object, what: str) -> dict[str, Any]:
 # -- YAML ----------------------------------------------------------------------------------------
 
 
-class _Strict(yaml.SafeLoader):
-    """YAML in which a key may stand only once."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 as its base has it
-        seen = set()
-        for key, _value in node.value:
-            name = (key.tag, key.value if isinstance(key.value, str) else "")
-            if name in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {name[1]} is there twice; keep one", key.start_mark
-                )
-            seen.add(name)
-        return super().construct_mapping(node, deep)
-
-
-def parse_yaml(text: str, what: str) -> Any:  # noqa: ANN401 whatever it says
-    """The value of a YAML text."""
-    try:
-        return yaml.load(text, _Strict)  # noqa: S506 a SafeLoader
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f":{mark.line + 1}" if mark is not None else ""
-        problem = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise ConfigError(f"{what}{where}: not YAML: {problem}") from None
-    except (RecursionError, ValueError) as error:
-        raise ConfigError(f"{what}: not YAML that can be meant: {error}") from None
-
-
 def read_yaml(path: str) -> dict[Any, Any]:
     """The mapping that a file holds."""
-    content = parse_yaml(_text_of(path, "--config"), path)
+    content = parse_yaml(text_of(path, "--config"), path)
     if content is None:
         return {}
     require(isinstance(content, dict), f"{path}: write a mapping of keys to values")
     assert isinstance(content, dict)
     return content
-
-
-def _text_of(path: str, what: str) -> str:
-    try:
-        with Path(path).open(encoding="utf-8") as file:
-            text = file.read(MAX_FILE + 1)
-    except OSError as error:
-        raise ConfigError(
-            f"{what}: {path}: {error.strerror}; name a file that can be read"
-        ) from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{what}: {path}: not text in UTF-8; save it as that") from None
-    require(len(text) <= MAX_FILE, f"{what}: {path}: more than {MAX_FILE} bytes; write less")
-    return text

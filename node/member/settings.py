@@ -218,7 +218,7 @@ def _origins(
     timing = files("node").joinpath("timings", f"{stack.timing.name}.yaml").read_text()
     for name, paced in ((yaml.safe_load(timing) or {}).get("protocols") or {}).items():
         found |= dict.fromkeys(((name, key) for key in paced), f"timing {stack.timing.name}")
-    for name, told in read_layers(stack.name):
+    for name, told in read_layers(values["stack"].value):
         origin, protocol, keys = f"stack {stack.name}", name, told
         if name in RELIABLE_UNICAST and values["unicast"].value:
             origin = values["unicast"].origin

@@ -1,0 +1,153 @@
+"""Stacks of one's own: a file by its path, in Python, for a member and in a scenario."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chaos.backends.base import Unsupported
+from chaos.language.scenario import ScenarioError, load_scenario, parse_scenario
+from chaos.language.stacks import settings_of
+from chaos.session.runner import check_supported, run_scenario
+from node.core.errors import ConfigError
+from node.member.settings import load_member
+from node.settings import load_settings
+
+GOOD = """\
+about: A small group.
+protocols:          # Top to bottom.
+  - GMS:
+      join_timeout: 300ms
+      merge_timeout: 3s
+  - STABLE
+  - UNICAST3: {sync: spaced}
+  - NAKACK2: {xmit_interval: 250ms}
+  - PING
+  - DISCARD: {up: 0.1}
+  - UDP
+"""
+SCENARIO = """\
+name: own
+guarantees: [G1]
+cluster: {members: 2, stack: ../stacks/mine.yaml, timing: fast}
+workload: [{do: multicast, from: all, count: 5, start: 2s}]
+limits: {run: 30s}
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "stacks" / "mine.yaml"
+    path.parent.mkdir()
+    path.write_text(GOOD)
+    return path
+
+
+def test_a_stack_file_is_read_by_its_path(mine: Path) -> None:
+    settings = load_settings(str(mine), "fast", protocols={"GMS": {"merge_timeout": "1s"}})
+    assert settings.name == "mine", "wherever it is, its traces are the same"
+    assert [name for name, _config in settings.layers][:3] == ["GMS", "STABLE", "UNICAST3"]
+    assert settings.of("GMS").join_timeout == 0.3
+    assert settings.of("GMS").merge_timeout == 1.0
+    assert not settings.is_museum
+    mine.write_text(f"museum: true\n{GOOD}")
+    assert load_settings(str(mine), historical={"conn_ids": "none"}).is_museum
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refusal"),
+    [
+        ("merge_timeout: 3s", "merge_timeot: 3s", ":5: GMS: unknown setting merge_timeot; did"),
+        ("merge_timeout: 3s", "merge_timeout: 3", None),
+        ("merge_timeout: 3s", "merge_timeout: x", ":5: GMS.merge_timeout is 'x': write a duration"),
+        ("merge_timeout: 3s", "join_timeout: 3s", ":5: not YAML: the key join_timeout is there tw"),
+        ("merge_timeout: 3s", "merge_timeout: [3s", ":7: not YAML"),
+        ("- STABLE", "- STABEL", ":6: unknown protocol STABEL; did you mean STABLE?"),
+        ("- STABLE", "- [STABLE]", ":6: stack .*: name one protocol per entry"),
+        ("- STABLE", "- {STABLE: {}, PING: {}}", ":6: stack .*: name one protocol per entry"),
+        ("  - STABLE\n", "", ": NAKACK2 needs STABLE, because"),
+        ("sync: spaced", "sync: often", ":7: sync is 'often'"),
+        ("sync: spaced", "capacity: 100", ":7: UNICAST3.capacity is called window_messages here"),
+        ("250ms", "-1s", ":8: NAKACK2.xmit_interval is '-1s'"),
+        ("up: 0.1", "up: 7", ":10: discard.up is 7"),
+        ("- PING", "- TCPPING", ":9: unknown protocol TCPPING; it is STATIC here"),
+        ("about:", "abuot:", ": unknown key abuot; did you mean about?"),
+        ("protocols:", "protocols: 7\nx:", ": unknown key x"),
+        (GOOD, "protocols: 7", ": protocols must be a list"),
+        (GOOD, "[1]", ": write `protocols:` and a list"),
+        (GOOD, "", ": write `protocols:` and a list"),
+    ],
+)  # fmt: skip
+def test_what_a_stack_file_has_wrong_is_refused_with_file_and_line(
+    mine: Path, old: str, new: str, refusal: str | None
+) -> None:
+    assert old in GOOD
+    mine.write_text(GOOD.replace(old, new))
+    if refusal is None:
+        load_settings(str(mine))
+        return
+    with pytest.raises(ConfigError, match=f"mine.yaml{refusal}"):
+        load_settings(str(mine))
+
+
+def test_a_stack_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    for path, why in ((tmp_path / "none.yaml", "No such file"), (tmp_path, "no stack named")):
+        with pytest.raises(ConfigError, match=why):
+            load_settings(str(path))
+    (tmp_path / "binary.yml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"binary\.yml: not text in UTF-8"):
+        load_settings(str(tmp_path / "binary.yml"))
+
+
+def test_a_member_takes_a_stack_file_by_flag_file_and_variable(mine: Path, tmp_path: Path) -> None:
+    config = tmp_path / "member.yaml"
+    config.write_text(f"stack: {mine}\n")
+    for flags, environ in (
+        ({"--stack": str(mine)}, {}),
+        ({"--config": str(config)}, {}),
+        ({}, {"STORMCAST_STACK": str(mine)}),
+    ):
+        effective = load_member(flags, environ)
+        assert effective.settings.stack.of("GMS").join_timeout == 0.3
+        shown = effective.as_yaml()
+        assert "join_timeout: 300ms  # stack mine" in shown
+        (tmp_path / "again.yaml").write_text(shown)
+        again = load_member({"--config": str(tmp_path / "again.yaml")}, {})
+        assert again.settings.stack == effective.settings.stack
+
+
+def test_a_scenario_takes_a_stack_file_and_its_run_keeps_it(mine: Path, tmp_path: Path) -> None:
+    """Relative to the scenario, wherever the command runs; and a run can be replayed when both
+    files are gone or changed."""
+    folder = tmp_path / "scenarios"
+    folder.mkdir()
+    (folder / "own.yaml").write_text(SCENARIO)
+    scenario = load_scenario(folder / "own.yaml")
+    assert settings_of(scenario).of("GMS").merge_timeout == 3.0
+    out = tmp_path / "run"
+    outcome = run_scenario(scenario, 1, out=out)
+    assert outcome.run.delivered == 20
+    mine.unlink()
+    (folder / "own.yaml").unlink()
+    kept = load_scenario(out / "scenario.yaml")
+    assert kept.cluster.stack == str(out / "stacks" / "mine.yaml")
+    assert (out / "stacks" / "mine.yaml").read_text() == GOOD
+    again = tmp_path / "again"
+    run_scenario(kept, 1, out=again)
+    for trace in sorted(path.name for path in (out / "trace").iterdir()):
+        assert (again / "trace" / trace).read_bytes() == (out / "trace" / trace).read_bytes()
+    run_scenario(kept, 1, out=out)
+    assert (out / "stacks" / "mine.yaml").read_text() == GOOD, "a run may be done again in place"
+
+
+def test_pods_have_no_stack_file(mine: Path) -> None:
+    scenario = parse_scenario(SCENARIO.replace("../stacks/mine.yaml", str(mine)))
+    check_supported(scenario, "netns")
+    with pytest.raises(Unsupported, match="pods do not have that file; use a stack that ships"):
+        check_supported(scenario, "kubernetes")
+
+
+def test_a_stack_in_a_scenario_is_a_name_or_a_path() -> None:
+    with pytest.raises(ScenarioError, match=r"or a path to a \.yaml"):
+        parse_scenario(SCENARIO.replace("../stacks/mine.yaml", "../stacks/mine"))
