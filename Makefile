@@ -73,7 +73,7 @@ chaos-test: setup ## As root, break every protocol on real packets; else run all
 	$(BIN)/stormcast chaos-test $(ARGS)
 
 chaos-library: setup ## As root, run every scenario of the library on real packets, for half an hour
-	$(BIN)/stormcast chaos-test --library --out runs/library $(ARGS)
+	$(BIN)/stormcast chaos-test --library $(ARGS)
 
 image: ## Build the images of members and of the chaos rig: make image TAG=1 ARGS="--network host"
 	docker build --build-arg BASE=$(BASE) -f docker/Dockerfile.node -t stormcast-node:$(TAG) $(ARGS) .

@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Final
 
 from chaos.backends.base import Unsupported
@@ -270,6 +271,7 @@ def run_live(
                         # Once more, at the end, when others may have less to do.
                         again.add(run.directory)
                         waiting.append(run)
+                        rmtree(out / run.directory)
                     else:
                         yield result
         except KeyboardInterrupt:

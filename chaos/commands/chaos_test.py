@@ -16,6 +16,7 @@ from chaos.campaigns.museum import tour
 from chaos.language.cluster import GENERATIONS, TIMINGS
 from chaos.language.yaml_nodes import ScenarioError
 from chaos.oracles.verdict import Verdict, worst
+from chaos.records.directory import TakenError, make_fresh, take
 from chaos.session.runner import (
     SIM,
     Unsupported,
@@ -43,6 +44,8 @@ from chaos.commands.talk import (
 AUTO: Final = "auto"
 
 
+BATCH: Final = "chaos-test"
+LIBRARY: Final = "library"
 REPORT: Final = "chaos-test.json"
 """What chaos-test leaves in its directory besides its runs."""
 
@@ -87,7 +90,10 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
         help="on netns, every file of the library instead: half an hour",
     )
     parser.add_argument(
-        "--out", type=Path, default=RUNS / "chaos-test", help="where the runs are kept"
+        "--out",
+        type=Path,
+        help="where the runs are kept, empty or not there yet (default runs/chaos-test, or "
+        "runs/library, or with -2, -3 … where that is there)",
     )
     parser.add_argument(
         "--workers", type=read_count, help="processes (default: one per core; on netns 3)"
@@ -135,6 +141,10 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
     runs = [run for run in known if all(word in run.directory for word in args.only)]
     if not runs:
         return refuse(ValueError(f"no run has {' and '.join(args.only)} in its name"))
+    try:
+        out = _directory(args)
+    except (TakenError, OSError) as error:
+        return refuse(error)
     done: list[LiveResult] = []
 
     def show() -> None:
@@ -146,7 +156,7 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
     try:
         lanes = args.workers or LANES
         budget = inf if args.library else BUDGET_SECONDS
-        for result in run_live(runs, args.seed, args.out, features, lanes=lanes, budget=budget):
+        for result in run_live(runs, args.seed, out, features, lanes=lanes, budget=budget):
             done.append(result)
             told = progress if sys.stderr.isatty() else say
             told(
@@ -155,7 +165,7 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
             )
     except KeyboardInterrupt:
         show()
-        say(f"interrupted after {len(done)} of {len(runs)} runs; what is there is in {args.out}")
+        say(f"interrupted after {len(done)} of {len(runs)} runs; what is there is in {out}")
         raise
     verdicts = [result.verdict for result in done if result.verdict is not None]
     verdict = worst(verdicts) if verdicts else Verdict.UNKNOWN
@@ -166,12 +176,11 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
         "seconds": round(time.monotonic() - began, 1),
         "runs": [result.as_json() for result in done],
     }
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / REPORT).write_text(json.dumps(whole, indent=2) + "\n")
+    (out / REPORT).write_text(json.dumps(whole, indent=2) + "\n")
     show()
-    shown = f"report: {args.out / REPORT}"
+    shown = f"report: {out / REPORT}"
     if judge_again is not None:
-        again = judge_again(args.out, [args.out / run.run.directory for run in done])
+        again = judge_again(out, [out / run.run.directory for run in done])
         verdict = worst((verdict, again.verdict))
         whole |= {"verdict": str(verdict), "again": again.text, "report": str(again.report)}
         shown = f"{again.text}\nreport: {again.report}"
@@ -185,6 +194,15 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
             "stormcast chaos-test --backend sim"
         )
     return EXIT[verdict]
+
+
+def _directory(args: argparse.Namespace) -> Path:
+    """Where the runs are kept: what was asked for, or a fresh one."""
+    out: Path | None = args.out
+    if out is None:
+        out = make_fresh(RUNS, LIBRARY if args.library else BATCH)
+    take(out)
+    return out
 
 
 def _live_details(done: Sequence[LiveResult]) -> str:
@@ -211,7 +229,11 @@ def _chaos_test_in_virtual_time(args: argparse.Namespace) -> int:
     done: list[SideResult] = []
     try:
         sides = [side for scenario in library() for side in sides_of(scenario, timings)]
-        for result in run_sides(sides, args.seed, args.out, args.workers):
+        out = _directory(args)
+    except (ScenarioError, ConfigError, OSError) as error:
+        return refuse(error)
+    try:
+        for result in run_sides(sides, args.seed, out, args.workers):
             done.append(result)
             progress(
                 f"{len(done)}/{len(sides)} runs, {result.side.name} on {result.side.kind} "
@@ -226,7 +248,7 @@ def _chaos_test_in_virtual_time(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         end_progress()
         print(_matrices(done))
-        say(f"interrupted after {len(done)} runs; their traces are in {args.out}")
+        say(f"interrupted after {len(done)} runs; their traces are in {out}")
         raise
     done.sort(key=lambda result: sides.index(result.side))
     verdict = worst(
@@ -253,7 +275,7 @@ def _chaos_test_in_virtual_time(args: argparse.Namespace) -> int:
             f"\nflaw museum: {good} of {len(shown)} exhibits as described "
             "(stormcast museum shows them)"
         )
-        print(f"verdict: {verdict}   {len(done)} runs   seed {args.seed}   traces in {args.out}")
+        print(f"verdict: {verdict}   {len(done)} runs   seed {args.seed}   traces in {out}")
     return EXIT[verdict]
 
 

@@ -25,6 +25,7 @@ from chaos.language.cluster import TIMINGS
 from chaos.language.scenario import Scenario, load_scenario
 from chaos.language.schedule import format_plan
 from chaos.language.yaml_nodes import ScenarioError
+from chaos.records.directory import make_fresh
 from chaos.records.run import Resync
 from chaos.session.runner import (
     SIM,
@@ -53,7 +54,12 @@ def run(argv: list[str]) -> int:
         help="chooses everything that is left to chance (default 1)",
     )
     parser.add_argument("--timing", choices=TIMINGS, help="in place of the one of the file")
-    parser.add_argument("--out", type=Path, help="the run directory (default runs/NAME-SEED)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="the run directory, empty or not there yet (default runs/NAME-SEED, or NAME-SEED-2 … "
+        "where that is there)",
+    )
     parser.add_argument(
         "--fate",
         choices=tuple(FATES),
@@ -70,8 +76,7 @@ def run(argv: list[str]) -> int:
             cluster = replace(scenario.cluster, timing=args.timing)
             scenario = replace(scenario, cluster=cluster, text="")
         check_supported(scenario, args.backend)
-        out = args.out or RUNS / f"{scenario.name}-{args.seed}"
-        outcome = _run(scenario, args, out)
+        outcome = _run(scenario, args)
     except Unsupported as refusal:
         return unsupported(refusal, as_json=args.json, seed=args.seed)
     except (ScenarioError, ConfigError, OSError) as error:
@@ -87,13 +92,14 @@ def run(argv: list[str]) -> int:
     return EXIT[outcome.verdict]
 
 
-def _run(scenario: Scenario, args: argparse.Namespace, out: Path) -> Outcome:
+def _run(scenario: Scenario, args: argparse.Namespace) -> Outcome:
     """On the backend that was asked for."""
     chosen = {name: getattr(args, name) for name in ("namespace", "release")}
     given = {name: value for name, value in chosen.items() if value is not None}
     if given and args.backend != "kubernetes":
         raise ConfigError(f"--{next(iter(given))} is of --backend kubernetes; drop it")
     if args.backend == SIM:
+        out = _directory(scenario, args)
         return run_scenario(scenario, args.seed, out=out, fate=args.fate or DICE)
     if args.fate == DICE:
         raise ConfigError(f"--fate {DICE}: a real network throws the kernel's dice; drop it")
@@ -101,9 +107,15 @@ def _run(scenario: Scenario, args: argparse.Namespace, out: Path) -> Outcome:
     if args.backend == "netns":
         say_leftovers()
     try:
-        return run_on(backend, scenario, args.seed, out=out, tell=progress)
+        return run_on(backend, scenario, args.seed, out=_directory(scenario, args), tell=progress)
     finally:
         end_progress()
+
+
+def _directory(scenario: Scenario, args: argparse.Namespace) -> Path:
+    """What was asked for, or a fresh one: made last, so that what is refused leaves none."""
+    out: Path | None = args.out
+    return out or make_fresh(RUNS, f"{scenario.name}-{args.seed}")
 
 
 def plan(argv: list[str]) -> int:

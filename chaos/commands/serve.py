@@ -22,6 +22,7 @@ from chaos.backends.base import BackendError, Unsupported
 from chaos.commands.board import ERROR, Board
 from chaos.language.scenario import ScenarioError, load_scenario
 from chaos.oracles.verdict import Verdict
+from chaos.records.directory import make_fresh
 from chaos.session.runner import (
     BACKENDS,
     SIM,
@@ -43,6 +44,8 @@ UNSUPPORTED: Final = "unsupported"
 PATIENCE_SECONDS: Final = 300.0
 """After the start, for a backend to be there: members may be starting, too."""
 AGAIN_SECONDS: Final = 3.0
+SERVED: Final = ".served"
+"""Beside its run directories: a file named after each, the oldest of which may be removed."""
 _PROG: Final = "stormcast serve"
 
 
@@ -79,7 +82,6 @@ class Controller:
         """Whether a run was ever made to its end."""
         self._patience_until = time.monotonic() + PATIENCE_SECONDS
         self._trouble = ""
-        self._kept: list[Path] = []
 
     # -- Life ----------------------------------------------------------------------------------
 
@@ -171,18 +173,17 @@ class Controller:
 
     def _outcome(self, file: Path, seed: int) -> Outcome:
         scenario = load_scenario(file)
-        out = self._directory(f"{file.stem}-{seed}")
-        settings = self.settings
+        name, settings = f"{file.stem}-{seed}", self.settings
         if settings.backend == SIM:
             self.board.is_ready = True
-            return run_scenario(scenario, seed, out=out)
+            return run_scenario(scenario, seed, out=self._directory(name))
         check_supported(scenario, settings.backend)
         while True:
             backend = make_backend(settings.backend, **settings.options)
             try:
                 backend.probe()
                 self.board.is_ready = True
-                outcome = run_on(backend, scenario, seed, out=out)
+                outcome = run_on(backend, scenario, seed, out=self._directory(name))
             except BackendError as error:
                 self._wait_for_backend(error)
             else:
@@ -200,12 +201,17 @@ class Controller:
         time.sleep(AGAIN_SECONDS)
 
     def _directory(self, name: str) -> Path:
-        """Where a run is kept; the oldest go when there are too many."""
-        out = self.settings.runs / name
-        self._kept = [*(one for one in self._kept if one != out), out]
-        for old in self._kept[: -self.settings.keep]:
-            shutil.rmtree(old, ignore_errors=True)
-        self._kept = self._kept[-self.settings.keep :]
+        """A fresh one for a run; the oldest go when there are too many."""
+        out = make_fresh(self.settings.runs, name)
+        # Names on disk: a controller that was here before has left runs, too, and what other
+        # commands left in the same place is not ours to remove.
+        served = self.settings.runs / SERVED
+        served.mkdir(exist_ok=True)
+        (served / out.name).touch()
+        marks = sorted(served.iterdir(), key=lambda mark: mark.stat().st_mtime_ns)
+        for mark in marks[: -self.settings.keep]:
+            shutil.rmtree(self.settings.runs / mark.name, ignore_errors=True)
+            mark.unlink(missing_ok=True)
         return out
 
     # -- What came of them ---------------------------------------------------------------------

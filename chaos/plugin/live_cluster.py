@@ -21,6 +21,7 @@ from chaos.language.stacks import settings_of
 from chaos.language.yaml_nodes import compose
 from chaos.oracles.verdict import Verdict
 from chaos.plugin.hands_on import OF_A_GROUP, OF_CONNECTIONS, Begun, HandsOn
+from chaos.records.directory import make_fresh
 from chaos.session.runner import (
     KERNEL_DICE,
     LOGS,
@@ -330,7 +331,6 @@ class Clusters:
         self._replay = replay
         self._made: list[LiveCluster] = []
         self._backends: list[Backend] = []
-        self._folders = 0
         self._has_concluded_badly = False
 
     def __call__(
@@ -380,7 +380,8 @@ class Clusters:
         __tracebackhide__ = True
         holds, folder = outcome.verdict is Verdict.HOLDS, outcome.directory
         assert folder is not None
-        if self.is_kept or not holds:
+        is_written = (folder / "verdict.json").exists()
+        if (self.is_kept or not holds) and not is_written:
             write_run(outcome, folder)
         if not holds:
             self._has_concluded_badly = True
@@ -428,8 +429,7 @@ class Clusters:
         return Scenario(name=name, guarantees=judged, cluster=cluster)
 
     def _next_folder(self) -> Path:
-        self._folders += 1
-        return self._folder / f"run-{self._folders}"
+        return make_fresh(self._folder, "run")
 
     def _make_backend(self) -> Backend:
         backend = make_backend(self._backend)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -23,6 +24,7 @@ from chaos.language.stacks import STREAM_TRANSPORTS, settings_of
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.owed import unowed_multicasts
 from chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, judge, worst
+from chaos.records.directory import TakenError, taken
 from chaos.records.run import RunRecord, ViewSeen
 from chaos.session.session import Tell, play
 from node.settings import is_path
@@ -172,13 +174,14 @@ def run_scenario(
 ) -> Outcome:
     """Run in the simulator and judge; with `out`, leave everything needed to look again."""
     check_supported(scenario)
-    run = simulate(
-        scenario, seed, make_unicast=make_unicast, make_multicast=make_multicast, fate=fate
-    )
-    judgement = judge_run(scenario, run, min_bites)
-    outcome = Outcome(scenario, seed, judgement, run, out, fate, min_bites)
-    if out is not None:
-        write_run(outcome, out)
+    with taken(out) if out is not None else nullcontext():
+        run = simulate(
+            scenario, seed, make_unicast=make_unicast, make_multicast=make_multicast, fate=fate
+        )
+        judgement = judge_run(scenario, run, min_bites)
+        outcome = Outcome(scenario, seed, judgement, run, out, fate, min_bites)
+        if out is not None:
+            write_run(outcome, out)
     return outcome
 
 
@@ -209,15 +212,13 @@ def run_on(
 ) -> Outcome:
     """Run on a backend and judge; everything needed to look again is left in `out`."""
     check_supported(scenario, backend.name)
-    logs = out / LOGS
-    if logs.is_dir():
-        # Journals of an earlier run would be taken for this one's.
-        rmtree(logs)
-    logs.mkdir(parents=True)
-    try:
-        record = play(scenario, seed, backend, logs, run=run, tell=tell)
-    finally:
-        _tidy(logs)
+    with taken(out):
+        logs = out / LOGS
+        logs.mkdir()
+        try:
+            record = play(scenario, seed, backend, logs, run=run, tell=tell)
+        finally:
+            _tidy(logs)
     judgement = judge_run(scenario, record, min_bites)
     outcome = Outcome(scenario, seed, judgement, record, out, KERNEL_DICE, min_bites)
     write_run(outcome, out)
@@ -423,11 +424,12 @@ def _shown(view: ViewSeen | None) -> str:
 
 
 def write_run(outcome: Outcome, directory: Path) -> None:
-    """The run directory: scenario, seed, versions, trace, verdict."""
+    """A run directory: scenario, seed, versions, trace, verdict. TakenError where a run is."""
     traces = directory / "trace"
-    traces.mkdir(parents=True, exist_ok=True)
-    for old in traces.glob("*.trace"):
-        old.unlink()
+    try:
+        traces.mkdir(parents=True)
+    except FileExistsError:
+        raise TakenError(f"{directory} holds the traces of another run") from None
     (directory / "scenario.yaml").write_text(_kept_scenario(outcome.scenario, directory))
     (directory / "seed").write_text(f"{outcome.seed}\n")
     (directory / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")

@@ -134,7 +134,30 @@ def test_a_run_that_holds_exits_with_0_and_leaves_its_directory(shell: Shell) ->
     assert "faults, and how often each had an effect: f1 " in said.out
     assert said.out.endswith("run: runs/healthy-7\n")
     left = {path.name for path in (shell.folder / "runs" / "healthy-7").iterdir()}
-    assert left == {"scenario.yaml", "seed", "versions.json", "trace", "verdict.json"}
+    assert left == {"begun", "scenario.yaml", "seed", "versions.json", "trace", "verdict.json"}
+
+
+def test_the_same_run_again_is_kept_beside_the_first(shell: Shell) -> None:
+    """Each has a directory of its own; `runs/latest` is the last one, also where one is refused."""
+    shell.run(HEALTHY, "--seed", 7)
+    before = (shell.folder / "runs" / "healthy-7" / "verdict.json").read_bytes()
+    said = shell.run(HEALTHY.replace("20%", "30%"), "--seed", 7)
+    assert said.out.endswith("run: runs/healthy-7-2\n")
+    assert (shell.folder / "runs" / "latest").resolve().name == "healthy-7-2"
+    assert (shell.folder / "runs" / "healthy-7" / "verdict.json").read_bytes() == before
+
+
+def test_a_directory_that_is_not_empty_is_refused(shell: Shell) -> None:
+    assert shell.run(HEALTHY, "--out", "kept").code == 0
+    said = shell.run(HEALTHY, "--seed", 8, "--out", "kept")
+    assert (said.code, said.out) == (2, "")
+    assert "kept is not empty" in said.err
+    assert "--out" in said.err
+    assert (shell.folder / "kept" / "seed").read_text() == "1\n"
+    for words in (("--backend", "sim"), ()):
+        said = shell("chaos-test", "--out", "kept", *words)
+        assert (said.code, said.out) == (2, "")
+        assert "kept is not empty" in said.err
 
 
 def test_a_run_that_is_violated_exits_with_1_and_shows_the_witness(shell: Shell) -> None:
@@ -538,7 +561,7 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     monkeypatch.setattr(
         "chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY), group]
     )
-    said = shell(*IN_SIM, "--out", "kept", "--workers", 2)
+    said = shell(*IN_SIM, "--workers", 2)
     assert said.code == 0
     words = [line.split() for line in said.out.splitlines()]
     assert ["scenario", "timing", *GENERATIONS] in words
@@ -547,7 +570,7 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     assert "verdict: holds   8 runs   seed 1" in said.out
 
     monkeypatch.setattr("chaos.commands.chaos_test.library", lambda: [parse_scenario(TOOTHLESS)])
-    said = shell(*IN_SIM, "--out", "kept")
+    said = shell(*IN_SIM)
     assert said.code == 3
     assert "verdict: unknown   5 runs   seed 1" in said.out
 

@@ -1,0 +1,100 @@
+"""The directories that runs are kept in: each is of one run, and no two runs share one.
+
+Whoever starts a run takes its directory first: a file is made in it that nobody else can make, and
+a directory that holds anything is refused. Where nobody names one, the next free name is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from node.core.errors import ConfigError
+
+BEGUN: Final = "begun"
+"""A file that is made when a directory is taken: it says when, and by which process."""
+LATEST: Final = "latest"
+"""A link beside run directories, to the one that was begun last."""
+
+
+class TakenError(ConfigError):
+    """A directory that is of another run, or holds something else; the text says what to do."""
+
+
+def make_fresh(root: Path, name: str) -> Path:
+    """Make a directory below `root`: NAME, or the first of NAME-2, NAME-3 … that is not there."""
+    root.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        directory = root / (name if number == 1 else f"{name}-{number}")
+        with suppress(FileExistsError):
+            # Of two runs that try the same name, one is told that it is there.
+            directory.mkdir()
+            break
+    _point(root / LATEST, directory.name)
+    return directory
+
+
+@contextmanager
+def taken(directory: Path) -> Iterator[Path]:
+    """Take a directory for one run. If that fails and leaves nothing behind, it is free again."""
+    take(directory)
+    try:
+        yield directory
+    except BaseException:
+        give_back(directory)
+        raise
+
+
+def take(directory: Path) -> None:
+    """Make a directory that of one run; TakenError unless it is empty or not there."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise _taken(directory)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    try:
+        # Of two that saw it empty, one is told that the file is there.
+        with (directory / BEGUN).open("x") as file:
+            file.write(f"{now}, process {os.getpid()}\n")
+    except FileExistsError:
+        raise _taken(directory) from None
+
+
+def give_back(directory: Path) -> None:
+    """Remove what `take` made, where nothing else is in it but empty directories."""
+    if any(path.is_file() and path != directory / BEGUN for path in directory.rglob("*")):
+        return
+    (directory / BEGUN).unlink(missing_ok=True)
+    with suppress(OSError):
+        # Somebody may have taken it anew, or it may be where something is mounted.
+        for path in sorted(directory.rglob("*"), reverse=True):
+            path.rmdir()
+        directory.rmdir()
+    link = directory.parent / LATEST
+    if link.is_symlink() and link.readlink() == Path(directory.name):
+        link.unlink()
+        with suppress(OSError):
+            # Made for this run, unless other runs are in it.
+            link.parent.rmdir()
+
+
+def _taken(directory: Path) -> TakenError:
+    return TakenError(
+        f"{directory} is not empty, and a run directory is of one run: name another with --out, "
+        "or remove it first"
+    )
+
+
+def _point(link: Path, target: str) -> None:
+    """Make or move a link in one step, so that it leads somewhere at any time."""
+    if link.exists() and not link.is_symlink():
+        return  # Somebody's own directory has this name.
+    # Nobody else has a run of this name, so nobody else makes this link.
+    part = link.with_name(f".{link.name}-{target}")
+    part.unlink(missing_ok=True)
+    part.symlink_to(target)
+    part.replace(link)

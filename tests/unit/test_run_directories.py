@@ -1,0 +1,96 @@
+"""A run directory is of one run: nobody gets that of another, however many begin at once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from chaos.campaigns.live import read_scenario
+from chaos.records.directory import BEGUN, LATEST, TakenError, make_fresh, take, taken
+from chaos.session.runner import run_scenario, write_run
+
+MANY = 24
+
+
+def test_each_run_of_one_name_has_a_directory_of_its_own(tmp_path: Path) -> None:
+    names = [make_fresh(tmp_path, "storm-7").name for _ in range(3)]
+    assert names == ["storm-7", "storm-7-2", "storm-7-3"]
+
+
+def test_runs_that_begin_at_once_never_share_one(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(MANY) as pool:
+        made = list(pool.map(lambda _: make_fresh(tmp_path, "x"), range(MANY)))
+    assert len(set(made)) == MANY
+
+
+def test_of_those_who_take_one_directory_at_once_one_gets_it(tmp_path: Path) -> None:
+    def gets_it(_number: int) -> bool:
+        try:
+            take(tmp_path / "x")
+        except TakenError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(MANY) as pool:
+        assert sum(pool.map(gets_it, range(MANY))) == 1
+
+
+def test_the_link_leads_to_the_one_begun_last(tmp_path: Path) -> None:
+    for name in ("a", "b", "a"):
+        make_fresh(tmp_path, name)
+    assert (tmp_path / LATEST).readlink() == Path("a-2")
+    assert (tmp_path / LATEST).resolve() == tmp_path / "a-2"
+
+
+def test_a_directory_of_the_users_own_with_the_name_of_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / LATEST).mkdir()
+    make_fresh(tmp_path, "a")
+    assert not (tmp_path / LATEST).is_symlink()
+
+
+def test_one_that_holds_anything_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(TakenError, match=r"not empty.*--out"):
+        take(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+def test_an_empty_one_is_taken_once(tmp_path: Path) -> None:
+    take(tmp_path)
+    with pytest.raises(TakenError):
+        take(tmp_path)
+
+
+def test_of_a_run_that_never_began_nothing_is_left(tmp_path: Path) -> None:
+    directory = make_fresh(tmp_path / "runs", "a")
+    _break_off(directory, "logs/n0")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_run_that_broke_off_everything_is_left(tmp_path: Path) -> None:
+    directory = make_fresh(tmp_path, "a")
+    _break_off(directory, "logs", "log")
+    assert {path.name for path in directory.iterdir()} == {BEGUN, "logs", "log"}
+
+
+def _break_off(directory: Path, folder: str, file: str | None = None) -> None:
+    """A run that makes these, and then cannot go on."""
+    with suppress(KeyError), taken(directory):
+        (directory / folder).mkdir(parents=True)
+        if file is not None:
+            (directory / file).write_text("why")
+        raise KeyError
+
+
+def test_no_run_is_written_over_another(tmp_path: Path) -> None:
+    scenario = read_scenario("order-under-loss")
+    outcome = run_scenario(scenario, 1, out=tmp_path / "a")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
+    with pytest.raises(TakenError):
+        run_scenario(scenario, 2, out=tmp_path / "a")
+    with pytest.raises(TakenError):
+        write_run(outcome, tmp_path / "a")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")} == before
