@@ -117,6 +117,8 @@ def _judge(spark: SparkSession, order: Order, files: dict[str, list[TraceFile]])
     judgements = verifier.judge(load.defects(tables, files))
     for task, judgement in zip(order.tasks, judgements, strict=True):
         task.out.mkdir(parents=True, exist_ok=True)
+        # What was measured before is not beside this verdict, should this be killed now.
+        (task.out / METRICS).unlink(missing_ok=True)
         (task.out / VERDICT).write_text(json.dumps(judgement.as_json(), indent=2) + "\n")
         verifier.write_violations(judgement, task.out / VIOLATIONS)
     _report(order, tables)

@@ -19,11 +19,22 @@ from node.core.errors import NodeError
 from node.trace.export import ExportError, export
 from node.trace.files import Source, find_sources, member_names
 from pipeline import cli, session
+from pipeline.evidence import KEY, Belief, belief_in, digest_of
 from pipeline.questions import Budget, CannotError, Question, Told, VerifyError
+from pipeline.report.run_files import OF_OTHERS, RUN
 
 PARQUET: Final = "parquet"
+OF: Final = "of"
+"""A file beside the Parquet files: the digest of what they were made from."""
 KEPT: Final = ("seed", "fate", "backend")
 """What the run's own verdict says that is told again."""
+_OTHERS: Final = {
+    "guarantee": RUN,
+    "verdict": "unknown",
+    "detail": f"the verdict.json of the run {OF_OTHERS}",
+    "witness": (),
+}
+"""In place of the findings of a verdict that is not of these traces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,34 +120,32 @@ def _file_name(run: _Run) -> str:
 # -- Parquet ---------------------------------------------------------------------------------------
 
 
-def _exported(run: _Run) -> Path:
-    """The Parquet files of a run, made anew where they are missing or older than its traces."""
+def _exported(run: _Run, digest: str) -> Path:
+    """The Parquet files of a run, made anew where they are missing or not of its traces."""
     directory, sources = run.path / PARQUET, find_sources(run.path)
     if not sources:
         if any(directory.glob("*.parquet")):
             return directory
         raise VerifyError(f"{run.path} holds no traces: name what stormcast run has left")
-    if _is_fresh(run, directory, sources):
+    if _is_fresh(run, directory, sources, digest):
         return directory
     cli.say(f"exporting {run.path}")
     part = run.path / f".{PARQUET}"
     shutil.rmtree(part, ignore_errors=True)
     for _file in export(sources, part, run.name, member_names(sources), []):
         pass
+    (part / OF).write_text(f"{digest}\n")
     shutil.rmtree(directory, ignore_errors=True)
     part.rename(directory)
     return directory
 
 
-def _is_fresh(run: _Run, directory: Path, sources: Sequence[Source]) -> bool:
-    """Whether all files of a directory were made after the traces, and under this name."""
-    written = {path.stem: path.stat().st_mtime for path in directory.glob("*.parquet")}
-    if written.keys() != {source.label for source in sources}:
+def _is_fresh(run: _Run, directory: Path, sources: Sequence[Source], digest: str) -> bool:
+    """Whether all files of a directory were made of these traces, and under this name."""
+    of = directory / OF
+    if not of.is_file() or of.read_text().strip() != digest:
         return False
-    newest = max(
-        path.stat().st_mtime for source in sources for path in (source.path, *source.segments())
-    )
-    if newest >= min(written.values()):
+    if {path.stem for path in directory.glob("*.parquet")} != {source.label for source in sources}:
         return False
     from pipeline.load import find  # noqa: PLC0415 it needs PySpark
 
@@ -148,16 +157,19 @@ def _is_fresh(run: _Run, directory: Path, sources: Sequence[Source]) -> bool:
 
 def _question(run: _Run) -> Question:
     """What to ask of a run: what its scenario promises, or all that can be judged."""
-    own = _own_verdict(run.path)
+    own, digest = _own_verdict(run.path), digest_of(run.path)
+    if belief_in(own.get(KEY), digest) is Belief.OTHERS:
+        cli.say(f"{run.path}/verdict.json {OF_OTHERS}: it is not believed")
+        own = {"findings": [_OTHERS]}
     told = tuple(_told(finding) for finding in own.get("findings", ()))
     scenario = _scenario(run.path)
     bites = own.get("min_bites")
     about: dict[str, Any] = {"scenario": scenario.name if scenario else run.name}
     about["run"] = str(run.path)
-    about |= {key: value for key, value in own.items() if key in KEPT}
+    about |= {key: value for key, value in own.items() if key in KEPT} | {KEY: digest}
     return Question(
         run=run.name,
-        traces=_exported(run),
+        traces=_exported(run, digest),
         guarantees=tuple(scenario.guarantees) if scenario else None,
         budget=_budget(scenario) if scenario else None,
         min_bites=bites if isinstance(bites, int) else 1,

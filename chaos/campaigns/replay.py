@@ -18,6 +18,7 @@ from xxhash import xxh3_64_intdigest
 
 from chaos.faults.fate import FATES
 from chaos.language.scenario import Scenario, load_scenario
+from chaos.records.digest import EVIDENCE, digest_of
 from chaos.session.runner import Outcome, run_scenario, versions
 from node.core.errors import BadTrace, NodeError
 from node.trace import Event, read_blocks_untrusted
@@ -25,8 +26,11 @@ from node.trace.cli import describe
 
 FILES: Final = ("scenario.yaml", "seed", "versions.json", "verdict.json")
 """What a run directory holds besides its traces."""
-NO_PART_OF_IT: Final = frozenset({"run"})
-"""What `verdict.json` says about the place where it lies."""
+NO_PART_OF_IT: Final = frozenset({"run", EVIDENCE})
+"""What `verdict.json` says about the place where it lies, and of the traces, which are compared."""
+OTHERS: Final = (
+    "verdict.json was made from other traces, or another scenario or seed, than lie beside it"
+)
 _NOTHING: Final = "nothing: it ends before this"
 
 
@@ -47,6 +51,8 @@ class KeptRun:
     verdict: dict[str, Any]
     """What `stormcast run --json` said."""
     traces: dict[str, bytes]
+    is_of_others: bool
+    """Whether the verdict was made from something else than what lies beside it."""
 
     def scenario(self) -> Scenario:
         """The scenario, as this version reads it."""
@@ -118,7 +124,8 @@ class Replay:
 
     @property
     def result(self) -> Result:
-        if not self.verdict and set(self.traces.values()) <= {"identical"}:
+        is_same = not self.verdict and not self.kept.is_of_others
+        if is_same and set(self.traces.values()) <= {"identical"}:
             return Result.IDENTICAL
         return Result.UNPROVEN if self.kept.other_versions() else Result.DIFFERENT
 
@@ -137,6 +144,7 @@ class Replay:
             "traces": self.traces,
             "first": self.first.as_json() if self.first else None,
             "differs": _sides(self.verdict),
+            "verdict_is_of_others": self.kept.is_of_others,
             "versions": _sides(self.kept.other_versions()),
         }
 
@@ -155,6 +163,8 @@ class Replay:
             + (f"; {', '.join(others)}" if others else "")
         )
         lines.append(f"verdict: {self._verdict_words()}")
+        if self.kept.is_of_others:
+            lines.append(f"  {OTHERS}: it proves nothing of them")
         for name, (recorded, now) in self.verdict.items():
             if name != "verdict":
                 lines.append(f"  {name}: {_apart(recorded, now)}")
@@ -183,6 +193,10 @@ def read_run(directory: Path) -> KeptRun:
             "stormcast run FILE --out DIRECTORY makes one"
         )
     verdict = _read_record(directory / "verdict.json", "verdict", "findings")
+    files = {path.relative_to(directory).as_posix(): path.read_bytes() for path in traces}
+    digest = digest_of(
+        files | {name: (directory / name).read_bytes() for name in ("scenario.yaml", "seed")}
+    )
     return KeptRun(
         directory,
         _read_seed(directory / "seed"),
@@ -190,7 +204,9 @@ def read_run(directory: Path) -> KeptRun:
         _read_min_bites(directory, verdict),
         {name: str(what) for name, what in _read_record(directory / "versions.json").items()},
         verdict,
-        {path.stem: path.read_bytes() for path in traces},
+        {path.stem: files[path.relative_to(directory).as_posix()] for path in traces},
+        # Those of older versions say nothing of what they were made from.
+        verdict.get(EVIDENCE, digest) != digest,
     )
 
 

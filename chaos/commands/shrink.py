@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chaos.campaigns.replay import KeptRun, NotARunError, read_run
+from chaos.campaigns.replay import OTHERS, KeptRun, NotARunError, read_run
 from chaos.campaigns.shrink import NothingToShrink, Over, Shrinker, regression
 from chaos.commands.arguments import add_json, parser_of, read_duration
 from chaos.commands.talk import (
@@ -81,6 +81,8 @@ def shrink(argv: list[str]) -> int:
             )
     except (NotARunError, OSError) as error:
         return refuse(error)
+    if kept.is_of_others:
+        say(f"stormcast: {args.run}: {OTHERS}; what counts is what its scenario does now")
     try:
         shrinker = Shrinker(
             kept.scenario(),

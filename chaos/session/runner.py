@@ -24,6 +24,7 @@ from chaos.language.stacks import STREAM_TRANSPORTS, settings_of
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.owed import unowed_multicasts
 from chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, judge, worst
+from chaos.records.digest import EVIDENCE, digest_of
 from chaos.records.directory import TakenError, taken
 from chaos.records.run import RunRecord, ViewSeen
 from chaos.session.session import Tell, play
@@ -63,9 +64,11 @@ KERNEL_DICE: Final = "jhash"
 """The dice of chance faults on real networks."""
 LATE_SECONDS: Final = 1.0
 """A step that comes so late is not what the scenario says any more."""
+TRACE: Final = "trace"
 LOGS: Final = "logs"
-STACKS: Final = "stacks"
 """Of a run directory: what real members left besides their journals."""
+STACKS: Final = "stacks"
+"""Of a run directory: the stack of the scenario, where that is a file of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,14 @@ class Outcome:
                 found[finding.guarantee] = worst((before, finding.verdict))
         return {guarantee: str(verdict) for guarantee, verdict in found.items()}
 
+    def files(self) -> dict[str, bytes]:
+        """What a verdict is made from, as the run directory holds it: scenario, seed, traces."""
+        text = _kept_text(self.scenario)
+        named = {"scenario.yaml": text.encode(), "seed": f"{self.seed}\n".encode()}
+        return named | {
+            f"{TRACE}/{label}.trace": blocks for label, blocks in self.run.traces.items()
+        }
+
     def as_json(self) -> dict[str, Any]:
         """The one object that `stormcast run --json` prints."""
         return {
@@ -115,6 +126,7 @@ class Outcome:
             "fate": self.fate,
             "min_bites": self.min_bites,
             "run": str(self.directory) if self.directory else None,
+            EVIDENCE: digest_of(self.files()),
             "messages": self.run.sent,
             "delivered": self.run.delivered,
             "owed": self.judgement.owed.as_json() if self.judgement.owed else None,
@@ -425,30 +437,34 @@ def _shown(view: ViewSeen | None) -> str:
 
 def write_run(outcome: Outcome, directory: Path) -> None:
     """A run directory: scenario, seed, versions, trace, verdict. TakenError where a run is."""
-    traces = directory / "trace"
+    traces = directory / TRACE
     try:
         traces.mkdir(parents=True)
     except FileExistsError:
         raise TakenError(f"{directory} holds the traces of another run") from None
-    (directory / "scenario.yaml").write_text(_kept_scenario(outcome.scenario, directory))
-    (directory / "seed").write_text(f"{outcome.seed}\n")
+    _keep_stack(outcome.scenario, directory)
+    for name, content in outcome.files().items():
+        (directory / name).write_bytes(content)
     (directory / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
-    for label, blocks in outcome.run.traces.items():
-        (traces / f"{label}.trace").write_bytes(blocks)
     (directory / "verdict.json").write_text(json.dumps(outcome.as_json(), indent=2) + "\n")
 
 
-def _kept_scenario(scenario: Scenario, directory: Path) -> str:
-    """The scenario as a run directory has it: with its stack, where that is a file of its own."""
+def _kept_text(scenario: Scenario) -> str:
+    """A scenario as its run directory has it: a stack that is a file of its own is kept there."""
     stack = scenario.cluster.stack
     if not is_path(stack):
         return scenario.text or dump(scenario)
-    kept = directory / STACKS / Path(stack).name
-    kept.parent.mkdir(exist_ok=True)
-    if not (kept.exists() and kept.samefile(stack)):
-        kept.write_bytes(Path(stack).read_bytes())
-    cluster = replace(scenario.cluster, stack=f"{STACKS}/{kept.name}")
+    cluster = replace(scenario.cluster, stack=f"{STACKS}/{Path(stack).name}")
     return dump(replace(scenario, cluster=cluster))
+
+
+def _keep_stack(scenario: Scenario, directory: Path) -> None:
+    stack = scenario.cluster.stack
+    if is_path(stack):
+        kept = directory / STACKS / Path(stack).name
+        kept.parent.mkdir(exist_ok=True)
+        if not (kept.exists() and kept.samefile(stack)):
+            kept.write_bytes(Path(stack).read_bytes())
 
 
 def versions() -> dict[str, str]:

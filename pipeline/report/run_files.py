@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import yaml
 
+from pipeline.evidence import KEY, Belief, belief_in, digest_of
 from pipeline.report.model import BadMetrics, Metrics, read_metrics
 
 HOLDS: Final = "holds"
@@ -27,6 +28,9 @@ REPORT: Final = "report.html"
 NO_GROUP: Final = "unicast-only"
 WITHOUT_GROUP: Final = (NO_GROUP, "unicast-museum")
 """Stacks whose members know each other, and form no group."""
+
+
+OF_OTHERS: Final = "was made from other traces, or another scenario or seed, than lie here"
 
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -84,6 +88,8 @@ class Verdict:
     notes: tuple[str, ...] = ()
     not_judged: tuple[str, ...] = ()
     """Guarantees that were asked for, and judged by nobody."""
+    evidence_digest: str | None = None
+    """Of what it was made from; None: it does not say, as those of older versions."""
 
     def findings_worst_first(self) -> list[Finding]:
         """What matters most comes first, and what is about the run as a whole before all else."""
@@ -114,6 +120,8 @@ class Kept:
     cluster: Mapping[str, Any] = field(default_factory=dict)
     """What the scenario says of stack, protocol and clock."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+    """What of the directory is not of these traces, and so not believed."""
 
     @property
     def by_the_run(self) -> Verdict:
@@ -145,20 +153,25 @@ def read_run(directory: Path, verify: Path | None = None, *, has_metrics: bool =
     What Spark has found lies in `verify`, by default within the directory.
     """
     verify = verify or directory / VERIFY
-    ran, verified = _verdict(directory / "verdict.json"), _verdict(verify / "verdict.json")
-    verdict = verified or ran
-    if verdict is None:
+    own, verified = _verdict(directory / "verdict.json"), _verdict(verify / "verdict.json")
+    if own is None and verified is None:
         raise NotARun(
             f"{directory} has no verdict.json: name a run directory, or a directory of them"
         )
-    metrics, no_metrics = _metrics(verify / "metrics.json") if has_metrics else (None, "")
+    digest = digest_of(directory)
+    ran, spark = _believed(own, digest), _believed(verified, digest)
+    metrics, no_metrics = None, ""
+    if verified is not None and spark is None:
+        no_metrics = f"What was measured {OF_OTHERS}. Run stormcast verify again."
+    elif has_metrics:
+        metrics, no_metrics = _metrics(verify / "metrics.json")
     scenario = _text(directory / "scenario.yaml")
     told = _yaml(scenario)
     return Kept(
         directory=str(directory),
-        verdict=verdict,
-        is_verified=verified is not None,
-        second=ran if verified is not None else None,
+        verdict=spark or ran or _of_others(directory, verified or own),
+        is_verified=spark is not None,
+        second=ran if spark is not None else None,
         metrics=metrics,
         no_metrics=no_metrics,
         scenario=scenario,
@@ -168,6 +181,37 @@ def read_run(directory: Path, verify: Path | None = None, *, has_metrics: bool =
             str(name): str(value)
             for name, value in _mapping(_json(directory / "versions.json")).items()
         },
+        doubts=(*_doubts(own, digest, "the run"), *_doubts(verified, digest, "Spark")),
+    )
+
+
+def _believed(verdict: Verdict | None, digest: str) -> Verdict | None:
+    """A verdict, unless it was made from something else than what lies there."""
+    if verdict is None or belief_in(verdict.evidence_digest, digest) is Belief.OTHERS:
+        return None
+    return verdict
+
+
+def _doubts(verdict: Verdict | None, digest: str, whose: str) -> tuple[str, ...]:
+    """Why a verdict is not believed, or cannot be checked."""
+    belief = Belief.SAME if verdict is None else belief_in(verdict.evidence_digest, digest)
+    if belief is Belief.OTHERS:
+        return (f"The verdict of {whose} {OF_OTHERS}: it is not believed.",)
+    if belief is Belief.UNSAID:
+        return (f"The verdict of {whose} carries no digest of what it was made from.",)
+    return ()
+
+
+def _of_others(directory: Path, verdict: Verdict | None) -> Verdict:
+    """In place of a verdict that is not of these traces: nobody has judged them."""
+    detail = f"the verdict that lies here {OF_OTHERS}"
+    return Verdict(
+        scenario=verdict.scenario if verdict is not None else directory.name,
+        verdict=UNKNOWN,
+        guarantees={},
+        findings=(Finding(RUN, UNKNOWN, detail),),
+        seed=verdict.seed if verdict is not None else None,
+        backend=verdict.backend if verdict is not None else "sim",
     )
 
 
@@ -215,6 +259,7 @@ def _verdict(path: Path) -> Verdict | None:
         reason=str(said.get("reason") or ""),
         notes=_texts(said.get("notes")),
         not_judged=_texts(said.get("not_judged")),
+        evidence_digest=_digest(said.get(KEY)),
     )
 
 
@@ -273,6 +318,11 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 def _texts(value: object) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def _digest(value: object) -> str | None:
+    """What stands there counts even where it is no digest: then it is of nothing that is here."""
+    return None if value is None else str(value)
 
 
 def _whole(value: object) -> int | None:

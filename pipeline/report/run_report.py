@@ -92,7 +92,7 @@ def _proofs(kept: Kept) -> Markup:
     items = (
         tag("div", tag("dt", proof.title), tag("dd", proof.text)) for proof in sayings.proofs(kept)
     )
-    notes = (tag("p", note, class_="note") for note in kept.verdict.notes)
+    notes = (tag("p", note, class_="note") for note in (*kept.doubts, *kept.verdict.notes))
     return section(
         "Evidence",
         "What the verdict rests on. Where a proof is missing it is unknown, never passed.",

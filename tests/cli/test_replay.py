@@ -74,6 +74,23 @@ def test_a_replay_leaves_the_run_as_it_was(shell: Shell, kept: Path) -> None:
     assert content() == before
 
 
+def test_a_verdict_of_other_traces_is_not_taken_for_that_of_these(shell: Shell, kept: Path) -> None:
+    """The traces repeat to the byte, and the verdict is as recorded; but it was made of others."""
+    change(kept / "verdict.json", evidence_digest="0" * 64)
+    said = shell("replay", kept)
+    assert said.code == 1
+    assert "traces: 3 of 3 identical" in said.out
+    assert "verdict.json was made from other traces" in said.out
+    assert shell("replay", kept, "--json").json["verdict_is_of_others"] is True
+
+
+def test_a_verdict_of_an_older_version_names_no_traces(shell: Shell, kept: Path) -> None:
+    verdict = json.loads((kept / "verdict.json").read_text())
+    del verdict["evidence_digest"]
+    (kept / "verdict.json").write_text(json.dumps(verdict))
+    assert shell("replay", kept).code == 0
+
+
 def test_with_json_a_replay_prints_one_object(shell: Shell, kept: Path) -> None:
     said = shell("replay", kept, "--json")
     assert (said.code, said.out.count("\n")) == (0, 1)
@@ -87,6 +104,7 @@ def test_with_json_a_replay_prints_one_object(shell: Shell, kept: Path) -> None:
         "traces": {"n0-1": "identical", "n1-1": "identical", "rig": "identical"},
         "first": None,
         "differs": {},
+        "verdict_is_of_others": False,
         "versions": {},
     }
 

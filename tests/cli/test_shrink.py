@@ -242,3 +242,10 @@ def test_what_was_found_is_printed_where_it_cannot_be_written(shell: Shell) -> N
     assert "Is a directory" in said.err
     assert parse_scenario(said.out).name == "blown-up-minimal"
     assert list(Path("taken").iterdir()) == []
+
+
+def test_a_verdict_of_other_traces_is_said_to_be_that(shell: Shell) -> None:
+    kept = keep(HOLDING)
+    assert "was made from other traces" not in shell("shrink", kept).err
+    (kept / "seed").write_text("2\n")
+    assert "verdict.json was made from other traces" in shell("shrink", kept).err

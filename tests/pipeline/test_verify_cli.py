@@ -14,7 +14,10 @@ from pyarrow import parquet
 from chaos.language.scenario import parse_scenario
 from chaos.session.runner import run_scenario
 from pipeline import cli, session
+from pipeline.evidence import digest_of
 from pipeline.questions import CannotError
+from pipeline.report.run_files import read_run
+from pipeline.report.run_report import run_report
 from stormcast import verify as glue
 from tests.oracles.story import Story
 from tests.pipeline.batch import write_run
@@ -123,23 +126,81 @@ def test_a_run_that_was_too_short_for_its_load_is_known_for_it(
     assert glue._question(run_).is_complete is is_complete  # noqa: SLF001
 
 
-def test_parquet_is_made_anew_when_a_trace_is_newer(
+def test_parquet_is_made_anew_of_other_traces_however_old_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_run(Story().a_clean_exchange().told(), tmp_path / "run")
     (run_,) = glue._named([path])  # noqa: SLF001 as above
 
-    exported = glue._exported(run_)  # noqa: SLF001
+    exported = glue._question(run_).traces  # noqa: SLF001
     assert parquet.read_table(exported / "n0.parquet")["run"][0].as_py() == "run"
     capsys.readouterr()
-    for trace in path.glob("trace/*"):
-        os.utime(trace, (1.0, 1.0))
-    glue._exported(run_)  # noqa: SLF001
+    os.utime(path / "trace/n0.trace")
+    glue._question(run_)  # noqa: SLF001
     assert capsys.readouterr().err == ""
 
-    os.utime(path / "trace/n0.trace")
-    glue._exported(run_)  # noqa: SLF001
+    other = write_run(Story().a_clean_exchange().at(2.0).sends(6).told(), tmp_path / "other")
+    (other / "trace/n0.trace").replace(path / "trace/n0.trace")
+    os.utime(path / "trace/n0.trace", (1.0, 1.0))
+    glue._question(run_)  # noqa: SLF001
     assert "exporting" in capsys.readouterr().err
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Path:
+    """What a run has left, with its verdict."""
+    run_scenario(parse_scenario(SLOW.replace("LIMIT", "20s")), 1, out=tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_the_rig_the_pipeline_and_a_shell_name_one_digest(ran: Path) -> None:
+    words = "LC_ALL=C; sha256sum scenario.yaml seed trace/*.trace | sha256sum"
+    (by_hand, _dash) = run(  # noqa: S603 our own words
+        ["/bin/sh", "-c", words], cwd=ran, capture_output=True, text=True, check=True
+    ).stdout.split()
+    said = json.loads((ran / "verdict.json").read_text())["evidence_digest"]
+    assert said == digest_of(ran) == by_hand
+
+
+@pytest.mark.parametrize("name", ["scenario.yaml", "seed", "trace/n0-1.trace"])
+def test_a_verdict_is_not_believed_beside_what_it_was_not_made_from(
+    name: str, ran: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither by Spark, which then says so itself, nor by a report."""
+    (run_,) = glue._named([ran])  # noqa: SLF001 as above
+    question = glue._question(run_)  # noqa: SLF001
+    assert question.about["evidence_digest"] == digest_of(ran)
+    assert {told.verdict for told in question.own} == {"holds"}
+    assert read_run(ran).verdict.verdict == "holds"
+
+    with (ran / name).open("ab") as file:
+        file.write(b"\n")
+    capsys.readouterr()
+    question = glue._question(run_)  # noqa: SLF001
+    (told,) = question.own
+    assert (told.guarantee, told.verdict) == ("run", "unknown")
+    assert "was made from other traces" in told.detail
+    assert "was made from other traces" in capsys.readouterr().err
+
+    kept = read_run(ran)
+    assert kept.verdict.verdict == "unknown"
+    assert "was made from other traces" in run_report(kept)
+
+
+def test_what_spark_found_in_other_traces_is_no_second_judge(ran: Path) -> None:
+    """As a directory looks in which a run was written over another that was verified."""
+    own = json.loads((ran / "verdict.json").read_text())
+    (ran / "verify").mkdir()
+    spark = ran / "verify" / "verdict.json"
+    spark.write_text(json.dumps(own))
+    assert read_run(ran).is_verified
+
+    spark.write_text(json.dumps({**own, "evidence_digest": "0" * 64}))
+    kept = read_run(ran)
+    assert (kept.is_verified, kept.verdict.verdict) == (False, "holds")
+    page = run_report(kept)
+    assert "The verdict of Spark was made from other traces" in page
+    assert "Two judges agree" not in page
 
 
 @pytest.mark.slow
