@@ -21,6 +21,7 @@ $(READY): pyproject.toml requirements.txt
 		{ echo "stormcast needs Python 3.11 or newer: apt-get install python3-venv" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 		{ echo "$(PYTHON) cannot make a venv: apt-get install python3-venv" >&2; exit 2; }
+	@echo "making the environment in .venv, once: about two minutes" >&2
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --require-hashes -r requirements.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
@@ -69,11 +70,15 @@ sim: setup ## Look for violations in SEEDS random simulations
 museum: setup ## Show each known flaw on the protocol that has it, and gone on its successor
 	$(BIN)/stormcast museum $(ARGS)
 
+# As root on Debian it installs nftables, iproute2 and iptables where they are missing, and says so
+# before; with SYSTEM=no it installs nothing.
+INSTALL := $(if $(filter no,$(SYSTEM)),,--install)
+
 chaos-test: setup ## As root, break every protocol on real packets; else run all scenarios in the simulator
-	$(BIN)/stormcast chaos-test $(ARGS)
+	$(BIN)/stormcast chaos-test $(INSTALL) $(ARGS)
 
 chaos-library: setup ## As root, run every scenario of the library on real packets, for half an hour
-	$(BIN)/stormcast chaos-test --library $(ARGS)
+	$(BIN)/stormcast chaos-test --library $(INSTALL) $(ARGS)
 
 image: ## Build the images of members and of the chaos rig: make image TAG=1 ARGS="--network host"
 	docker build --build-arg BASE=$(BASE) -f docker/Dockerfile.node -t stormcast-node:$(TAG) $(ARGS) .

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.commands import chaos_test as command
+from chaos.commands.talk import say
 from chaos.oracles.verdict import Verdict
 from pipeline import session
 from pipeline.cli import Exit
@@ -35,6 +36,8 @@ def _judge_again(batch: Path, runs: Sequence[Path]) -> command.Again:
         for run in kept:
             write_report(run)
         return command.Again(Verdict.HOLDS, f"no second judge: {error}", write_batch(batch, kept))
+    if kept:
+        say(f"Spark now judges the same {len(kept)} runs again: some minutes")
     verdict = _MEANS.get(verify_quietly(kept), Verdict.UNKNOWN) if kept else Verdict.UNKNOWN
     text = f"Spark, on the same {len(kept)} runs: {verdict}"
     return command.Again(verdict, text, write_batch(batch, kept))

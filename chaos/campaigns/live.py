@@ -35,6 +35,10 @@ BUDGET_SECONDS: Final = 540.0
 """In which all of it is to be done; what has not begun by then is left out."""
 LANES: Final = 3
 """Runs at a time: members mostly wait, and what judges them does not."""
+RUN_SECONDS: Final = 9.0
+LIBRARY_RUN_SECONDS: Final = 90.0
+"""A run and its judgement take about so long, measured on two cores: for saying how long it all
+takes, before anything is known."""
 LOSSLESS: Final = (("drop_when_full", False), ("user_timeout", "45s"))
 """As in tcp-no-retransmit: a connection that is all there is must not lose anything."""
 SHOWN_SECONDS: Final = 0.0005
@@ -250,8 +254,10 @@ def run_live(
     lanes: int = LANES,
     budget: float = BUDGET_SECONDS,
     stopped: Callable[[], None] = lambda: None,
+    begins: Callable[[LiveRun], None] = lambda _run: None,
 ) -> Iterator[LiveResult]:
-    """Run them side by side; results come as they are ready."""
+    """Run them side by side; results come as they are ready. `begins` is told of each that is
+    begun."""
     waiting = list(runs)
     again: set[str] = set()
     deadline = time.monotonic() + budget
@@ -261,6 +267,7 @@ def run_live(
             while waiting or begun:
                 while waiting and len(begun) < lanes and time.monotonic() < deadline:
                     run = waiting.pop(0)
+                    begins(run)
                     begun[pool.submit(run_one, run, seed, out / run.directory, features)] = run
                 if not begun:
                     break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -24,13 +25,16 @@ from chaos.session.runner import (
 from node.core.errors import ConfigError, NodeError
 
 if TYPE_CHECKING:
-    from chaos.campaigns.live import LiveResult
+    from chaos.campaigns.live import LiveResult, LiveRun
 
 from chaos.commands.arguments import add_json, parser_of, read_count, read_seed
+from chaos.commands.install import InstallError, install_lacking
 from chaos.commands.talk import (
     EXIT,
     RUNS,
     UNSUPPORTED,
+    Meter,
+    about,
     end_progress,
     give_up,
     in_columns,
@@ -46,6 +50,8 @@ AUTO: Final = "auto"
 
 BATCH: Final = "chaos-test"
 LIBRARY: Final = "library"
+SIDE_SECONDS: Final = 1.5
+"""A run in the simulator takes about so long: for saying how long they all take."""
 REPORT: Final = "chaos-test.json"
 """What chaos-test leaves in its directory besides its runs."""
 
@@ -90,6 +96,11 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
         help="on netns, every file of the library instead: half an hour",
     )
     parser.add_argument(
+        "--install",
+        action="store_true",
+        help="as root on Debian: install what real packets take and is missing, and say so before",
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         help="where the runs are kept, empty or not there yet (default runs/chaos-test, or "
@@ -104,15 +115,31 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
         say(f"unsupported: backend {args.backend!r}: chaos-test has {AUTO}, {SIM}, netns")
         return UNSUPPORTED
     is_sim = args.backend == SIM
-    why = f"{SIM} has no real packets" if is_sim else _why_no_namespaces()
+    why = f"{SIM} has no real packets" if is_sim else _why_no_real_packets(args)
     if why is None:
         return _chaos_test_on_real_packets(args, judge_again)
     if args.backend == "netns" or args.library:
         # The simulator runs the library anyway.
         return unsupported(Unsupported(why), as_json=args.json, seed=args.seed)
-    if not is_sim:
-        say(f"{why}: so the simulator runs instead of real packets")
-    return _chaos_test_in_virtual_time(args)
+    if is_sim:
+        return _chaos_test_in_virtual_time(args, "")
+    say(f"no real packets here: {why}")
+    say("so every scenario is run in the simulator instead, which has no network of a kernel")
+    return _chaos_test_in_virtual_time(args, f"nothing was run on real packets: {why}")
+
+
+def _why_no_real_packets(args: argparse.Namespace) -> str | None:
+    """Why nothing can be run on real packets here, after all was done that may be done for it."""
+    lacks = ""
+    if args.install:
+        try:
+            install_lacking(say)
+        except InstallError as error:
+            lacks = str(error)
+    why = _why_no_namespaces()
+    if lacks and why is None:
+        say(f"not all that real packets can take is here, which leaves some runs out: {lacks}")
+    return why and (lacks or why)
 
 
 def _why_no_namespaces() -> str | None:
@@ -127,13 +154,14 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
     from chaos.campaigns.live import (  # noqa: PLC0415
         BUDGET_SECONDS,
         LANES,
+        LIBRARY_RUN_SECONDS,
+        RUN_SECONDS,
         library_runs,
         live_runs,
         run_live,
         table_of,
     )
 
-    say("backend netns: processes in network namespaces of their own, real packets")
     say_leftovers()
     began = time.monotonic()
     features = probe_features()
@@ -145,7 +173,18 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
         out = _directory(args)
     except (TakenError, OSError) as error:
         return refuse(error)
+    lanes = args.workers or LANES
+    each = LIBRARY_RUN_SECONDS if args.library else RUN_SECONDS
+    say(
+        f"backend netns: {len(runs)} runs on real packets, {lanes} side by side, in network "
+        f"namespaces of their own: {about(each * len(runs) / min(lanes, len(runs)))}"
+    )
     done: list[LiveResult] = []
+    under_way: list[LiveRun] = []
+    meter = Meter(len(runs))
+
+    def begins(run: LiveRun) -> None:
+        under_way.append(run)
 
     def show() -> None:
         end_progress()
@@ -154,14 +193,18 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
             print(_live_details(done))
 
     try:
-        lanes = args.workers or LANES
         budget = inf if args.library else BUDGET_SECONDS
-        for result in run_live(runs, args.seed, out, features, lanes=lanes, budget=budget):
+        for result in run_live(
+            runs, args.seed, out, features, lanes=lanes, budget=budget, begins=begins
+        ):
             done.append(result)
+            # A run that came late is begun once more.
+            under_way = [run for run in under_way if run != result.run]
+            now = ", ".join(f"{run.scenario.name} on {run.kind}" for run in under_way)
             told = progress if sys.stderr.isatty() else say
             told(
-                f"{len(done)}/{len(runs)} runs, {time.monotonic() - began:.0f}s, "
-                f"{result.run.scenario.name} on {result.run.kind}: {result.cell}"
+                f"{meter.line(len(done))}; {result.run.scenario.name} on {result.run.kind}: "
+                f"{result.cell}{f'; now {now}' if now else ''}"
             )
     except KeyboardInterrupt:
         show()
@@ -223,8 +266,8 @@ def _live_details(done: Sequence[LiveResult]) -> str:
     return "\n".join(lines)
 
 
-def _chaos_test_in_virtual_time(args: argparse.Namespace) -> int:
-    say("backend sim: virtual time, no rights and no network needed")
+def _chaos_test_in_virtual_time(args: argparse.Namespace, remark: str) -> int:
+    """`remark`: what is to be said with the verdict, as nobody reads what stands far above it."""
     timings = TIMINGS if args.timing == "all" else (args.timing,)
     done: list[SideResult] = []
     try:
@@ -232,14 +275,19 @@ def _chaos_test_in_virtual_time(args: argparse.Namespace) -> int:
         out = _directory(args)
     except (ScenarioError, ConfigError, OSError) as error:
         return refuse(error)
+    workers = args.workers or os.cpu_count() or 1
+    say(
+        f"backend sim: {len(sides)} runs in virtual time, {workers} side by side: "
+        f"{about(SIDE_SECONDS * len(sides) / workers)}"
+    )
+    meter = Meter(len(sides))
     try:
-        for result in run_sides(sides, args.seed, out, args.workers):
+        for result in run_sides(sides, args.seed, out, workers):
             done.append(result)
-            progress(
-                f"{len(done)}/{len(sides)} runs, {result.side.name} on {result.side.kind} "
-                f"{result.side.timing}: {result.verdict}"
-            )
+            side = result.side
+            meter.tell(len(done), f"; {side.name} on {side.kind} {side.timing}: {result.verdict}")
         end_progress()
+        say("now the museum of flaws: about a minute")
         shown = list(tour())
     except (ScenarioError, ConfigError, OSError) as error:
         return refuse(error)
@@ -276,6 +324,8 @@ def _chaos_test_in_virtual_time(args: argparse.Namespace) -> int:
             "(stormcast museum shows them)"
         )
         print(f"verdict: {verdict}   {len(done)} runs   seed {args.seed}   traces in {out}")
+        if remark:
+            print(remark)
     return EXIT[verdict]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,12 @@ from chaos.session.runner import (
 from node.core.errors import NodeError
 
 EXIT: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3}
+
+
+QUIET_SECONDS: Final = 10.0
+"""Between two lines of progress where they do not replace each other."""
+SHORT_SECONDS: Final = 90.0
+"""What is longer is told in minutes."""
 
 
 USAGE: Final = 2
@@ -103,6 +110,39 @@ def progress(text: str) -> None:
     """One line that replaces itself on a terminal, and is left out elsewhere but for the last."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+class Meter:
+    """How far many runs are, and how long they still take."""
+
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total = total
+        self._clock = clock
+        self._began = self._told = clock()
+
+    def line(self, done: int) -> str:
+        """So many of all, the time since the beginning, and what is left by the rate so far."""
+        spent = self._clock() - self._began
+        text = f"{done}/{self._total} runs, {spent:.0f}s"
+        if 0 < done < self._total:
+            text += f", {about(spent / done * (self._total - done))} left"
+        return text
+
+    def tell(self, done: int, more: str) -> None:
+        """On a terminal each time; elsewhere now and then, for whoever reads it line by line."""
+        line = f"{self.line(done)}{more}"
+        if sys.stderr.isatty():
+            progress(line)
+        elif self._clock() - self._told >= QUIET_SECONDS:
+            self._told = self._clock()
+            say(line)
+
+
+def about(seconds: float) -> str:
+    """A time that is only guessed."""
+    if seconds < SHORT_SECONDS:
+        return f"about {max(1, round(seconds))}s"
+    return f"about {max(1, round(seconds / 60))}min"
 
 
 def end_progress() -> None:
