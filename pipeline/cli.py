@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 from time import monotonic
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipeline.load import TraceFile
+    from pipeline.report.model import Breach
     from pipeline.tables import Tables
     from pipeline.verdict import Judgement
 
@@ -121,11 +122,11 @@ def _judge(spark: SparkSession, order: Order, files: dict[str, list[TraceFile]])
         (task.out / METRICS).unlink(missing_ok=True)
         (task.out / VERDICT).write_text(json.dumps(judgement.as_json(), indent=2) + "\n")
         verifier.write_violations(judgement, task.out / VIOLATIONS)
-    _report(order, tables)
+    _report(order, tables, verifier.breaches(judgements))
     return judgements
 
 
-def _report(order: Order, tables: Tables) -> None:
+def _report(order: Order, tables: Tables, breaches: dict[str, tuple[Breach, ...]]) -> None:
     """Measurements and report.html."""
     from pipeline.measure import measure_runs  # noqa: PLC0415 it needs PySpark
 
@@ -133,7 +134,7 @@ def _report(order: Order, tables: Tables) -> None:
     runs = [question.run for question in order.questions]
     for run, metrics in measure_runs(tables.events, runs).items():
         task = order.tasks[runs.index(run)]
-        metrics.write(task.out / METRICS)
+        replace(metrics, breaches=breaches.get(run, ())).write(task.out / METRICS)
         write_report(task.directory, task.apart)
 
 

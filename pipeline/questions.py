@@ -35,6 +35,8 @@ class Told:
     verdict: str
     detail: str
     witness: tuple[str, ...] = ()
+    at: float | None = None
+    """When it was violated, in seconds of the run, where that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

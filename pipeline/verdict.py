@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from pipeline.checks import (
@@ -26,6 +26,7 @@ from pipeline.checks import (
     v_views,
 )
 from pipeline.questions import Question
+from pipeline.report.model import Breach
 from pipeline.tables import Tables
 from pipeline.violations import Check, union
 from pipeline.witness import describe
@@ -51,6 +52,9 @@ NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
 """What can only be judged of a run that came to its end."""
 MOST_DEFECTS: Final = 5
 """Defects that a finding names one by one."""
+
+MARKED: Final = 40
+"""Violations of a guarantee that charts mark."""
 
 Progress = Callable[[str], None]
 
@@ -86,16 +90,19 @@ class Finding:
     witness: tuple[str, ...] = ()
     by: str = "spark"
     """Who found it: `run` is what was found when it ran."""
+    at: float | None = None
+    """When it was violated, in seconds of the run, where that is known."""
 
     def as_json(self) -> dict[str, Any]:
         """A part of verdict.json."""
-        return {
+        told = {
             "guarantee": self.guarantee,
             "verdict": str(self.verdict),
             "detail": self.detail,
             "witness": list(self.witness),
             "by": self.by,
         }
+        return told | ({"at": round(self.at, 6)} if self.at is not None else {})
 
 
 class Probe(NamedTuple):
@@ -112,6 +119,8 @@ class Figures:
     messages: int = 0
     delivered: int = 0
     events: int = 0
+    begin: float = 0.0
+    """On the clock of its traces."""
     seconds: float = 0.0
     probes: Mapping[str, Probe]
     """How often each fault had an effect, by its id."""
@@ -169,6 +178,8 @@ class _First(NamedTuple):
     detail: str
     witness: tuple[str, ...]
     number: int
+    time: float
+    """On the clock of its traces."""
 
 
 class Verifier:
@@ -198,6 +209,35 @@ class Verifier:
     def violations(self) -> DataFrame | None:
         """All violations of all runs; None if every check crashed."""
         return union(*self._found.values()) if self._found else None
+
+    def breaches(self, judgements: Sequence[Judgement]) -> dict[str, tuple[Breach, ...]]:
+        """For the charts of runs that are violated: the first few of each guarantee, by run."""
+        found = self.violations
+        judged = {each.question.run: each for each in judgements if each.violations}
+        if found is None or not judged:
+            return {}
+        under = F.when(F.col("guarantee") == BUDGET, "C1").otherwise(F.col("guarantee"))
+        order = Window.partitionBy("run", "under").orderBy("time", "member", "position")
+        rows = (
+            found.where(F.col("run").isin(*judged))
+            .withColumn("under", under)
+            .withColumn("place", F.row_number().over(order))
+            .where(F.col("place") <= MARKED)
+            .orderBy("time", "under")
+            .collect()
+        )
+        return {
+            run: tuple(
+                Breach(
+                    guarantee=row.under,
+                    at=float(row.time - judgement.figures.begin),
+                    detail=row.detail,
+                )
+                for row in rows
+                if row.run == run and row.under in judgement.violations
+            )
+            for run, judgement in judged.items()
+        }
 
     def write_violations(self, judgement: Judgement, out: Path) -> None:
         """All violations of one run, as Parquet: the member by its label, not its short id."""
@@ -257,6 +297,7 @@ class Verifier:
                     if (row.run, each.member, each.number) in events
                 ),
                 row.number,
+                row.first.time,
             )
             for row in firsts.collect()
         }
@@ -285,11 +326,17 @@ class Verifier:
     def _figures(self) -> dict[str, Figures]:
         tables = self._tables
         is_sent, is_delivered = F.col("kind") == "sent", F.col("kind") == "delivered"
+        # The host's clock did not begin with the run.
+        begin, end = (
+            F.when((F.col("kind") == "phase") & (F.col("text") == word), F.col("time"))
+            for word in ("begin", "end")
+        )
         counted = tables.events.groupBy("run").agg(
             F.sum(F.when(is_sent, F.col("count")).otherwise(0)).alias("messages"),
             F.sum(F.when(is_delivered, F.col("count")).otherwise(0)).alias("delivered"),
             F.count(F.lit(1)).alias("events"),
-            F.max("time").alias("seconds"),
+            F.coalesce(F.min(begin), F.min("time")).alias("begin"),
+            F.coalesce(F.max(end), F.max("time")).alias("end"),
         )
         probes: dict[str, dict[str, Probe]] = {}
         for row in tables.probes.where(F.col("id").isNotNull()).collect():
@@ -312,7 +359,7 @@ class Verifier:
             detail = _listed(defects)
             findings = [Finding(name, Verdict.UNKNOWN, detail) for name in judged or [RUN]]
         else:
-            findings = [self._finding(question, name, firsts) for name in judged]
+            findings = [self._finding(question, name, firsts, known.begin) for name in judged]
             findings += _doubts(question, known)
         if not question.is_complete:
             findings = [_without_haste(finding) for finding in findings]
@@ -329,7 +376,11 @@ class Verifier:
         )
 
     def _finding(
-        self, question: Question, guarantee: str, firsts: Mapping[tuple[str, str], _First]
+        self,
+        question: Question,
+        guarantee: str,
+        firsts: Mapping[tuple[str, str], _First],
+        begin: float,
     ) -> Finding:
         """The earliest violation of a guarantee, if there is one."""
         names = [guarantee] if guarantee in (question.guarantees or CHECKS) else []
@@ -337,7 +388,10 @@ class Verifier:
             names.append(BUDGET)
         found = [firsts[question.run, name] for name in names if (question.run, name) in firsts]
         if found:
-            return Finding(guarantee, Verdict.VIOLATED, found[0].detail, found[0].witness)
+            first = found[0]
+            return Finding(
+                guarantee, Verdict.VIOLATED, first.detail, first.witness, at=first.time - begin
+            )
         for name in names:
             if name in self._crashed:
                 why = f"its check crashed: {self._crashed[name]}"
@@ -363,7 +417,8 @@ def _figures_of(row: Row, probes: Mapping[str, Probe]) -> Figures:
         messages=row.messages,
         delivered=row.delivered,
         events=row.events,
-        seconds=row.seconds or 0.0,
+        begin=row.begin or 0.0,
+        seconds=(row.end or 0.0) - (row.begin or 0.0),
         probes=probes,
     )
 
@@ -399,7 +454,9 @@ def _own_findings(question: Question, findings: Sequence[Finding]) -> list[Findi
         verdict = Verdict[told.verdict.upper()]
         if told.guarantee == RUN or told.guarantee not in CHECKS:
             if told.guarantee != RUN or told.detail not in said:
-                own.append(Finding(told.guarantee, verdict, told.detail, told.witness, "run"))
+                own.append(
+                    Finding(told.guarantee, verdict, told.detail, told.witness, "run", told.at)
+                )
         elif verdict > by_guarantee.get(told.guarantee, Verdict.HOLDS):
             detail = f"{told.guarantee} was {verdict} when it ran, and Spark says otherwise"
             own.append(

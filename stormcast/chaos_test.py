@@ -37,7 +37,7 @@ def _judge_again(batch: Path, runs: Sequence[Path]) -> command.Again:
             write_report(run)
         return command.Again(Verdict.HOLDS, f"no second judge: {error}", write_batch(batch, kept))
     if kept:
-        say(f"Spark now judges the same {len(kept)} runs again: some minutes")
+        say(f"Spark now judges the same runs ({len(kept)}) again: some minutes")
     verdict = _MEANS.get(verify_quietly(kept), Verdict.UNKNOWN) if kept else Verdict.UNKNOWN
     text = f"Spark, on the same {len(kept)} runs: {verdict}"
     return command.Again(verdict, text, write_batch(batch, kept))

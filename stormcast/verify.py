@@ -214,4 +214,5 @@ def _told(finding: dict[str, Any]) -> Told:
         verdict=finding["verdict"],
         detail=finding["detail"],
         witness=tuple(finding["witness"]),
+        at=finding.get("at"),
     )

@@ -86,7 +86,7 @@ def run(argv: list[str]) -> int:
     if args.json:
         print(json.dumps(outcome.as_json()))
     else:
-        print(_report(outcome))
+        print(report(outcome))
     if outcome.run.is_cut_short:
         raise KeyboardInterrupt
     return EXIT[outcome.verdict]
@@ -137,7 +137,8 @@ def plan(argv: list[str]) -> int:
     return 0
 
 
-def _report(outcome: Outcome) -> str:
+def report(outcome: Outcome) -> str:
+    """What `stormcast run` prints."""
     rows = [
         (finding.guarantee, str(finding.verdict), finding.detail)
         for finding in outcome.judgement.findings
@@ -145,7 +146,7 @@ def _report(outcome: Outcome) -> str:
     run = outcome.run
     lines = [
         f"{outcome.scenario.name}: {outcome.verdict}   seed {outcome.seed}   "
-        f"{run.delivered} delivered of {run.sent} sent, {run.events} events, "
+        f"{run.delivered} delivered of {run.sent} sent, {run.recorded} events, "
         f"{run.seconds:.1f} {'virtual ' if run.backend == SIM else ''}seconds"
         f"{'' if run.backend == SIM else f' on {run.backend}'}",
         in_columns(rows),

@@ -201,6 +201,15 @@ class Evidence:
         return any(member.views for member in self.members.values())
 
     @property
+    def begin(self) -> float:
+        """When the run began, on the clock of the traces: as the rig says, or with the first
+        event."""
+        for number, event in enumerate(self.rig.events):
+            if event.kind == PHASE and self.rig.texts.get(number) == "begin":
+                return event.time
+        return min((member.started for member in self.members.values()), default=0.0)
+
+    @property
     def did_anything(self) -> bool:
         """Whether the rig did anything to the network or to a member."""
         return any(event.kind == FAULT for event in self.rig.events)

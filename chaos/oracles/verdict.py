@@ -80,6 +80,8 @@ class Finding:
     verdict: Verdict
     detail: str
     witness: tuple[str, ...] = ()
+    at: float | None = None
+    """When it was violated, in seconds of the run; None: it was not, or nobody can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,8 @@ def _judge_one(evidence: Evidence, guarantee: str, check: Check | None) -> Findi
     if first is None:
         return Finding(guarantee, Verdict.HOLDS, "no violation found")
     witness = tuple(describe(evidence, member, event) for member, event in first.witness)
-    return Finding(guarantee, Verdict.VIOLATED, first.detail, witness)
+    at = first.time - evidence.begin
+    return Finding(guarantee, Verdict.VIOLATED, first.detail, witness, at)
 
 
 def _doubts(evidence: Evidence, min_bites: int) -> Iterator[Finding]:

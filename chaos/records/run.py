@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from node.trace.files import count_events
+
 Pair = tuple[str, str]
 """Sender and receiver, by name."""
 Reached = dict[Pair, list[tuple[float, int]]]
@@ -70,7 +72,7 @@ class RunRecord:
     traces: dict[str, bytes]
     """Per member incarnation (and the rig), its blocks."""
     events: int
-    """What a simulator processed; elsewhere what the traces hold."""
+    """What a simulator processed, which says how much work it was; elsewhere, of its members."""
     seconds: float
     sent: int
     """Messages accepted from the workload."""
@@ -108,3 +110,8 @@ class RunRecord:
     """Why it could not go on; what there is until then proves nothing."""
     late: float = 0.0
     """Seconds by which something was done later than the scenario says, at most."""
+
+    @property
+    def recorded(self) -> int:
+        """Events in the traces, those of the rig among them: whoever reads them counts as many."""
+        return sum(map(count_events, self.traces.values()))

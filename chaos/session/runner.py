@@ -11,6 +11,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final
@@ -112,15 +113,7 @@ class Outcome:
             "scenario": self.scenario.name,
             "verdict": str(self.verdict),
             "guarantees": self.verdicts(),
-            "findings": [
-                {
-                    "guarantee": finding.guarantee,
-                    "verdict": str(finding.verdict),
-                    "detail": finding.detail,
-                    "witness": list(finding.witness),
-                }
-                for finding in self.judgement.findings
-            ],
+            "findings": [_as_json(finding) for finding in self.judgement.findings],
             "backend": self.run.backend,
             "seed": self.seed,
             "fate": self.fate,
@@ -130,7 +123,7 @@ class Outcome:
             "messages": self.run.sent,
             "delivered": self.run.delivered,
             "owed": self.judgement.owed.as_json() if self.judgement.owed else None,
-            "events": self.run.events,
+            "events": self.run.recorded,
             "virtual_seconds": round(self.run.seconds, 6),
             "complete": self.run.complete and not self.run.is_cut_short,
             "faults": self.run.bites,
@@ -143,6 +136,18 @@ class Outcome:
             "control": self.run.control,
             "control_most": self.run.control_most,
         }
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    """A part of verdict.json."""
+    told = {
+        "guarantee": finding.guarantee,
+        "verdict": str(finding.verdict),
+        "detail": finding.detail,
+        "witness": list(finding.witness),
+    }
+    at = finding.at
+    return told | ({"at": round(at, 6)} if at is not None and isfinite(at) else {})
 
 
 def check_supported(scenario: Scenario, backend: str = SIM) -> None:

@@ -144,6 +144,11 @@ def _number(path: Path) -> int:
     return int(path.stem)
 
 
+def count_events(blocks: bytes) -> int:
+    """How many events a trace holds, of which none is read."""
+    return sum(count for _at, count in _headers(blocks))
+
+
 def member_names(sources: list[Source]) -> dict[int, str]:
     """Short ids to labels, as the members' START events say them."""
     names = {0: "rig"}
@@ -171,12 +176,18 @@ def _read(path: Path) -> bytes:
 
 def _until_end(data: bytes, *, is_last: bool) -> bytes:
     """A segment without what was allocated and not written."""
+    at = max((end for end, _count in _headers(data)), default=0)
+    # A member goes on to the next segment only after a whole block. What a block that a kill cut
+    # short left behind stays, so that a judge learns of it.
+    return data[:at] + (data[at:].rstrip(b"\0") if is_last else b"")
+
+
+def _headers(data: bytes) -> Iterator[tuple[int, int]]:
+    """Of each block: where it ends by its header, and how many events it has."""
     at = 0
     while len(data) - at >= HEADER.size and data.startswith(MAGIC, at):
         _magic, _version, _size, _member, count, _first, _wall, texts, *_ = HEADER.unpack_from(
             data, at
         )
         at += HEADER.size + count * RECORD.size + texts
-    # A member goes on to the next segment only after a whole block. What a block that a kill cut
-    # short left behind stays, so that a judge learns of it.
-    return data[:at] + (data[at:].rstrip(b"\0") if is_last else b"")
+        yield at, count

@@ -11,11 +11,12 @@ from pipeline.report import quantities, sayings
 from pipeline.report.markup import Markup, join, tag
 from pipeline.report.model import natural
 from pipeline.report.page import chip, headline, page, section, table
-from pipeline.report.run_files import HOLDS, Kept, rank
+from pipeline.report.run_files import HOLDS, NO_RETRANSMISSION, Kept, rank
 
 PROTOCOLS: Final = (
     "UNICAST", "UNICAST2", "UNICAST3", "UNICAST3-SYNC", "UNICAST4",
-    "udp", "mcast", "tcp", "tcp-nio2", "tcp-no-retransmit",
+    "NAKACK2 on UDP", "NAKACK2 on TCP", f"NAKACK2 on TCP{NO_RETRANSMISSION}",
+    "NAKACK2 on TCP_NIO2", f"NAKACK2 on TCP_NIO2{NO_RETRANSMISSION}", "MCAST",
 )  # fmt: skip
 """The order of the columns; others come after them by name."""
 TOLD: Final = 50
@@ -49,7 +50,7 @@ def batch_report(name: str, entries: Sequence[Entry]) -> str:
     body = join(
         _bad(entries),
         _matrix("Members on their own", "One column per generation of unicast.", alone, "alone"),
-        _matrix("Groups", "One column per stack.", groups, "groups"),
+        _matrix("Groups", "One column per stack and what it is set to.", groups, "groups"),
     )
     return page(f"{name}: {_lead(entries)}", header, body)
 
@@ -68,7 +69,7 @@ def _lead(entries: Sequence[Entry]) -> str:
         return "No runs were found."
     held = sum(entry.verdict == HOLDS for entry in entries)
     if held == len(entries):
-        return f"All {quantities.counted(held, 'run')} hold."
+        return "The only run holds." if held == 1 else f"All {quantities.count(held)} runs hold."
     return f"{quantities.count(held)} of {quantities.counted(len(entries), 'run')} hold."
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """What a file must say that is read back; a report of another version is made again by Spark."""
 
 T = TypeVar("T")
@@ -120,6 +120,16 @@ class FaultWindow:
     during: Phase | None = None
     after: Phase | None = None
     resync: Resync | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """A violation, as charts mark it."""
+
+    guarantee: str
+    at: float
+    """Seconds of the run."""
+    detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +253,8 @@ class Metrics:
     view_spans: tuple[ViewSpan, ...]
     pairs: tuple[Pair, ...]
     sequences: tuple[Sequence, ...]
+    breaches: tuple[Breach, ...] = ()
+    """The first violations of each guarantee that Spark judged."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from pipeline.report import quantities, scales
 from pipeline.report.markup import Markup, join, number, tag
-from pipeline.report.model import FaultWindow, Metrics
+from pipeline.report.model import Breach, FaultWindow, Metrics
 from pipeline.report.scales import Linear
 
 COLOURS: Final = 8
@@ -17,6 +17,10 @@ COLOURS: Final = 8
 AXIS: Final = 26.0
 """Room for the ticks of time, below a chart."""
 PIXELS_PER_TICK: Final = 85.0
+TOGETHER: Final = 3.0
+"""Pixels within which violations share a mark."""
+MOST_TOLD: Final = 5
+"""Violations that the words of one mark name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class Plot:
             tag("title", about),
             self.bands() if self.has_bands else None,
             *marks,
+            self.breaches(),
             self.time_axis(),
             tag("line", class_="cross", y1=self.top, y2=self.bottom, x1=0, x2=0),
             xmlns="http://www.w3.org/2000/svg",
@@ -89,6 +94,37 @@ class Plot:
         end = self.x(self.metrics.seconds if fault.end is None else fault.end)
         return tag("rect", class_="band", x=start, y=self.top, width=max(1.0, end - start),
                    height=self.height)  # fmt: skip
+
+    def breaches(self) -> Markup | None:
+        """Violations: a line from top to bottom, with a point; those that fall together are one."""
+        at: dict[int, list[Breach]] = {}
+        for breach in self.metrics.breaches:
+            # One that is later than what is shown stands at the edge, and is not left out.
+            x = min(max(self.x(breach.at), self.x.start), self.x.end)
+            at.setdefault(round(x / TOGETHER), []).append(breach)
+        return tag("g", *(self._breach(each) for each in at.values()), class_="breaches") if (
+            at
+        ) else None  # fmt: skip
+
+    def _breach(self, breaches: Sequence[Breach]) -> Markup:
+        x = min(max(self.x(breaches[0].at), self.x.start), self.x.end)
+        told = [
+            f"{each.guarantee} at {quantities.moment(each.at)}: {each.detail}"
+            for each in breaches[:MOST_TOLD]
+        ]
+        if len(breaches) > MOST_TOLD:
+            told.append(f"and {len(breaches) - MOST_TOLD} more")
+        left, right, tip = number(x - 4.5), number(x + 4.5), number(self.top + 7)
+        return tag(
+            "g",
+            tag("title", "\n".join(told)),
+            tag("line", class_="breach", x1=x, x2=x, y1=self.top, y2=self.bottom),
+            tag(
+                "path",
+                class_="breach-tip",
+                d=f"M{left} {number(self.top)}H{right}L{number(x)} {tip}Z",
+            ),
+        )
 
     def time_axis(self) -> Markup:
         """Ticks of time."""

@@ -30,6 +30,15 @@ WITHOUT_GROUP: Final = (NO_GROUP, "unicast-museum")
 """Stacks whose members know each other, and form no group."""
 
 
+NO_RETRANSMISSION: Final = ", no retransmission"
+STACKS: Final = {
+    "udp": "NAKACK2 on UDP",
+    "mcast": "MCAST",
+    "tcp": "NAKACK2 on TCP",
+    "tcp-nio2": "NAKACK2 on TCP_NIO2",
+    "tcp-no-retransmit": f"NAKACK2 on TCP_NIO2{NO_RETRANSMISSION}",
+}
+"""What a group's stack has: its name alone says neither protocol nor transport."""
 OF_OTHERS: Final = "was made from other traces, or another scenario or seed, than lie here"
 
 
@@ -51,6 +60,8 @@ class Finding:
     witness: tuple[str, ...] = ()
     is_of_run: bool = False
     """Said by the run itself when it ended, and only repeated by Spark."""
+    at: float | None = None
+    """When it was violated, in seconds of the run, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +146,16 @@ class Kept:
 
     @property
     def protocol(self) -> str:
-        """The stack, or the generation of unicast where members form no group."""
+        """What is under test, as chaos-test calls it: the protocols of a group, or the generation
+        of unicast where members form none."""
         stack, unicast = self.cluster.get("stack"), self.cluster.get("unicast")
         if not self.is_group:
             return str(unicast or "UNICAST3")
-        return f"{stack} with {unicast}" if unicast else str(stack)
+        shown = STACKS.get(str(stack), str(stack))
+        interval = _mapping(self.cluster.get("multicast_settings")).get("xmit_interval")
+        if _is_zero(interval) and NO_RETRANSMISSION not in shown:
+            shown += NO_RETRANSMISSION
+        return f"{shown} with {unicast}" if unicast else shown
 
     @property
     def timing(self) -> str:
@@ -239,6 +255,7 @@ def _verdict(path: Path) -> Verdict | None:
                 str(one.get("detail", "")),
                 _texts(one.get("witness")),
                 str(one.get("by") or SPARK) != SPARK,
+                _number(one.get("at")),
             )
             for one in (map(_mapping, findings) if isinstance(findings, list) else ())
         ),
@@ -323,6 +340,12 @@ def _texts(value: object) -> tuple[str, ...]:
 def _digest(value: object) -> str | None:
     """What stands there counts even where it is no digest: then it is of nothing that is here."""
     return None if value is None else str(value)
+
+
+def _is_zero(value: object) -> bool:
+    """Whether a duration of a scenario is none: `0`, `0s`, `0ms`."""
+    text = str(value).rstrip("abcdefghijklmnopqrstuvwxyz")
+    return text.strip("0.") == "" and text != ""
 
 
 def _whole(value: object) -> int | None:

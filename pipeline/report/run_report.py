@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pipeline.report import heatmap, quantities, sayings, timelines
 from pipeline.report.fault_section import fault_section, struck_section
 from pipeline.report.markup import Markup, join, tag
-from pipeline.report.model import Metrics
+from pipeline.report.model import Breach, Metrics
 from pipeline.report.page import chip, figure, headline, page, section, tone, word
 from pipeline.report.plot import WIDTHS, Width
-from pipeline.report.run_files import HOLDS, RUN, UNSUPPORTED, Finding, Kept
+from pipeline.report.run_files import HOLDS, RUN, UNSUPPORTED, VIOLATED, Finding, Kept
 from pipeline.report.sequence import sequence_chart
 from pipeline.report.tooltips import tooltips
 
@@ -23,7 +24,7 @@ NOTHING_FOUND: Final = "no violation found"
 
 def run_report(kept: Kept) -> str:
     """The page."""
-    metrics = kept.metrics
+    metrics = _with_own_breaches(kept)
     parts = [_proofs(kept), _guarantees(kept)]
     if metrics is None:
         parts.append(section("What happened", None, tag("p", kept.no_metrics, class_="quiet"),
@@ -40,6 +41,18 @@ def run_report(kept: Kept) -> str:
     title = f"{word(kept.verdict.verdict)}: {kept.verdict.scenario}"
     data = tooltips(metrics) if metrics is not None else None
     return page(title, _verdict(kept), join(*parts), data)
+
+
+def _with_own_breaches(kept: Kept) -> Metrics | None:
+    """What was measured, with the violations that only the run itself has seen."""
+    if kept.metrics is None:
+        return None
+    own = tuple(
+        Breach(guarantee=finding.guarantee, at=finding.at, detail=finding.detail)
+        for finding in kept.verdict.findings
+        if finding.is_of_run and finding.verdict == VIOLATED and finding.at is not None
+    )
+    return replace(kept.metrics, breaches=(*kept.metrics.breaches, *own))
 
 
 def _verdict(kept: Kept) -> Markup:
@@ -150,7 +163,10 @@ def _finding(finding: Finding) -> Markup:
     by = tag("span", " (said by the run when it ended)", class_="quiet") if (
         finding.is_of_run
     ) else None  # fmt: skip
-    return tag("div", tag("p", finding.detail, by, class_=class_), witness)
+    at = tag("span", f" (at {quantities.moment(finding.at)})", class_="quiet") if (
+        finding.at is not None
+    ) else None  # fmt: skip
+    return tag("div", tag("p", finding.detail, at, by, class_=class_), witness)
 
 
 # -- What happened -------------------------------------------------------------------------------
@@ -171,7 +187,7 @@ def _timelines(metrics: Metrics) -> list[Markup | None]:
         _chart(
             "Throughput",
             f"In bins of {quantities.duration(metrics.grid.width)}. A multicast is sent once, and "
-            f"delivered by every member. Faults are shaded.{rest}{waited}",
+            f"delivered by every member. Faults are shaded.{_marked(metrics)}{rest}{waited}",
             timelines.throughput,
             metrics,
             "throughput",
@@ -208,6 +224,11 @@ def _timelines(metrics: Metrics) -> list[Markup | None]:
             "views",
         ),
     ]
+
+
+def _marked(metrics: Metrics) -> str:
+    """What the marks in the charts are, where there are any."""
+    return " A red line with a point is a violation." if metrics.breaches else ""
 
 
 def _nothing(_metrics: Metrics, _width: Width) -> None:

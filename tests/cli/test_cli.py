@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from bench.micro import __main__ as micro
 from chaos.campaigns.library import GROUP_STACKS
 from chaos.campaigns.museum import EXHIBITS
 from chaos.language.cluster import GENERATIONS
 from node.core.errors import NodeError
+from node.trace import read_blocks_untrusted
 from stormcast.cli import COMMANDS, Exit
 from tests.helpers.shell import Shell
 
@@ -135,6 +137,19 @@ def test_a_run_that_holds_exits_with_0_and_leaves_its_directory(shell: Shell) ->
     assert said.out.endswith("run: runs/healthy-7\n")
     left = {path.name for path in (shell.folder / "runs" / "healthy-7").iterdir()}
     assert left == {"begun", "scenario.yaml", "seed", "versions.json", "trace", "verdict.json"}
+
+
+def test_a_run_counts_the_events_that_its_traces_hold(shell: Shell) -> None:
+    """As `stormcast verify` does, and not what the simulator had to do for them."""
+    said = shell.run(HEALTHY, "--out", "kept")
+    traces = (shell.folder / "kept" / "trace").glob("*.trace")
+    held = sum(
+        len(block.events)
+        for path in traces
+        for block in read_blocks_untrusted(path.read_bytes(), xxh3_64_intdigest)
+    )
+    assert f" {held} events, " in said.out
+    assert json.loads((shell.folder / "kept" / "verdict.json").read_text())["events"] == held
 
 
 def test_the_same_run_again_is_kept_beside_the_first(shell: Shell) -> None:

@@ -12,6 +12,7 @@ from chaos.oracles import verdict
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.history import Violation
 from chaos.oracles.verdict import CHECKS, RUN, Finding, Judgement, Verdict, judge, worst
+from node import trace
 from tests.oracles.corpus import Budget
 from tests.oracles.story import BYTES, Story
 
@@ -97,6 +98,15 @@ def test_the_first_violation_is_shown() -> None:
     story.at(3.0).sends(6).at(5.0).sends(7)
 
     assert judged(story).of("G1").witness == ("n0#6 t=3.000 sent to n1 conn 1 seqnos 6..6",)
+
+
+def test_a_violation_is_at_a_time_of_the_run() -> None:
+    """The clock of a real host began long before the run, which says when it began."""
+    story = Story().at(3400.0)
+    story.rig.record(trace.PHASE, 3400.0, text="begin")
+    story.a_clean_exchange(at=3401.0).at(3402.0).sends(6)
+    found = judged(story.quiet(3410.0).ends(3420.0))
+    assert (found.of("G1").at, found.of("G2").at) == (pytest.approx(2.0), None)
 
 
 def test_a_budget_is_judged_even_where_c1_is_not_asked_for() -> None:

@@ -60,6 +60,14 @@ def a_loss() -> Blocks:
     return Story().a_clean_exchange().at(2.0).sends(6).told()
 
 
+def on_a_host_that_is_up_for_an_hour() -> Blocks:
+    """Its clock began with the host, and the run 3,400 seconds later."""
+    story = Story().at(3400.0)
+    story.rig.record(trace.PHASE, 3400.0, text="begin")
+    story.a_clean_exchange(at=3401.0).at(3402.0).sends(6)
+    return story.quiet(3410.0).ends(3420.0).told()
+
+
 UNKNOWN: Final[dict[str, tuple[Blocks, str]]] = {
     "truncated": (truncated(), "n1: truncated: disk full"),
     "torn": (clean() | {"n1": clean()["n1"][:-40]}, "torn block"),
@@ -82,6 +90,7 @@ OTHERS: Final[dict[str, Blocks]] = {
     "a-loss-and-no-bite": Story().a_clean_exchange().at(2.0).sends(6).at(5.0).fault("loss")
     .probe(0).told(),
     "cut-short": a_loss(),
+    "on-a-host-that-is-up-for-an-hour": on_a_host_that_is_up_for_an_hour(),
     "found-when-it-ran": clean(),
     "asked-for-more": clean(),
     "few-bites": Story().a_clean_exchange().at(5.0).fault("loss").probe(2).told(),

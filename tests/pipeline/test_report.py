@@ -13,11 +13,15 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from chaos.campaigns.live import KINDS, MULTICASTS, live_runs
+from chaos.language.scenario import dump
 from pipeline.report import quantities, scales
 from pipeline.report.cli import report
 from pipeline.report.markup import Markup, plain, tag
 from pipeline.report.model import (
+    SCHEMA,
     BadMetrics,
+    Breach,
     FaultWindow,
     Flow,
     Grid,
@@ -37,6 +41,7 @@ from pipeline.report.model import (
     read_metrics,
 )
 from pipeline.report.page import as_json
+from pipeline.report.run_files import read_run
 from pipeline.report.writing import write, write_report
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\x00\u202e"
@@ -57,7 +62,7 @@ def some_metrics(name: str = "n") -> Metrics:
         one_view=2.0,
     )
     return Metrics(
-        schema=1,
+        schema=SCHEMA,
         run="some",
         seconds=60.0,
         events=1234,
@@ -400,6 +405,42 @@ def test_groups_and_members_on_their_own_have_tables_of_their_own(tmp_path: Path
     assert [at["id"] for name, at in page.tags if name == "section"] == ["alone", "groups"]
     assert "UNICAST4" in page.text
     assert "All 2 runs hold." in page.text
+
+
+def test_every_protocol_of_chaos_test_has_a_name_of_its_own_in_the_overview(
+    tmp_path: Path,
+) -> None:
+    """The one that its table has: two on TCP are told apart, and so is what TCP_NIO2 is under."""
+    shown: dict[str, set[str]] = {}
+    for run in live_runs():
+        directory = a_run(tmp_path / run.directory, a_verdict())
+        (directory / "scenario.yaml").write_text(dump(run.scenario))
+        shown.setdefault(run.kind, set()).add(read_run(directory).protocol)
+    for kind in KINDS:
+        if kind.family == MULTICASTS:
+            assert shown[kind.name] == {kind.name}
+        else:
+            assert {name.rpartition(" ")[2] for name in shown[kind.name]} == {kind.name}
+
+
+def test_violations_are_marked_in_every_chart_over_time(tmp_path: Path) -> None:
+    """Spark's own, and those that only the run has seen; in words, what each mark stands for."""
+    lost = Breach(guarantee="G1", at=12.0, detail="seqno 5 was sent and never delivered")
+    metrics = replace(some_metrics(), breaches=(lost, replace(lost, at=12.01)))
+    grew = {"guarantee": "G5", "verdict": "violated", "detail": "a buffer grew", "witness": [],
+            "by": "run", "at": 33.0}  # fmt: skip
+    run = a_run(tmp_path, a_verdict("violated", findings=[grew]), metrics=metrics)
+    page = rendered(run)
+    charts = [drawing for drawing in drawings(page) if "data-chart" in drawing]
+    assert charts
+    for drawing in charts:
+        assert drawing.count('class="breach"') == 2
+        assert "G1 at 12.0s: seqno 5 was sent" in drawing or "G1 at" in drawing
+        assert "G5 at" in drawing
+    assert "violation" in page
+
+    sound = rendered(a_run(tmp_path / "sound", a_verdict(), metrics=some_metrics()))
+    assert 'class="breach"' not in sound
 
 
 def test_a_directory_without_runs_is_wrong_usage(

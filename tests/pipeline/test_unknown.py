@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from node.trace.files import count_events
 from pipeline.verdict import Judgement
-from tests.pipeline.doubtful import UNKNOWN
+from tests.pipeline.doubtful import OTHERS, UNKNOWN
 
 pytestmark = pytest.mark.slow
 
@@ -23,6 +24,20 @@ def test_what_proves_nothing_is_unknown_and_says_why(
 def test_what_is_whole_holds(judgements: dict[str, Judgement]) -> None:
     assert str(judgements["clean"].verdict) == "holds"
     assert judgements["clean"].figures.messages == 5
+
+
+def test_a_run_is_as_long_as_it_lasted_whatever_its_host_shows(
+    judgements: dict[str, Judgement],
+) -> None:
+    """And a violation is at a time of the run; events are counted as whoever ran it counts them."""
+    name = "on-a-host-that-is-up-for-an-hour"
+    judgement = judgements[name]
+
+    assert judgement.figures.seconds == pytest.approx(20.0)
+    assert judgement.figures.events == sum(map(count_events, OTHERS[name].values()))
+    (found,) = [one for one in judgement.findings if one.guarantee == "G1"]
+    assert str(found.verdict) == "violated"
+    assert found.at == pytest.approx(2.0)
 
 
 def test_the_last_block_of_a_killed_member_may_be_torn(judgements: dict[str, Judgement]) -> None:
