@@ -10,14 +10,18 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from chaos import faults
 from chaos.backends.sim.backend import SimBackend
 from chaos.campaigns.museum import EXHIBITS
+from chaos.commands.run import report
 from chaos.drivers.base import driver_of
 from chaos.language.features import FEATURES
+from chaos.language.scenario import load_scenario
+from chaos.session.runner import run_scenario
 from node import trace
 from node.core import wire
 from node.core.model import FLAG_NAMES, MESSAGE_FLAGS
@@ -183,7 +187,34 @@ def features() -> str:
     return table(("feature", "what it is", "sim", "netns", "kubernetes"), rows)
 
 
+SAMPLE: Final = "partition-into-halves"
+SAMPLE_SEED: Final = 7
+"""The run that the README shows, as its tour has it."""
+WIDEST: Final = 120
+"""Characters of a line that a sample shows."""
+_FINDING: Final = re.compile(r"[A-Z]\d  ")
+
+
+def sample_run() -> str:
+    """What the first command of the README's tour prints: of what holds the first few lines, and
+    no line that is too long to read."""
+    path = DOCS.parent / "chaos" / "scenarios" / f"{SAMPLE}.yaml"
+    outcome = run_scenario(load_scenario(path), SAMPLE_SEED)
+    kept = replace(outcome, directory=Path("runs") / f"{SAMPLE}-{SAMPLE_SEED}")
+    lines = report(kept).splitlines()
+    findings = [line for line in lines if _FINDING.match(line)]
+    shown = {*findings[:3], *findings[-3:]}
+    told: list[str] = []
+    for line in lines:
+        if len(line) <= WIDEST and (line in shown or not _FINDING.match(line)):
+            told.append(line)
+        elif told[-1] != "…":
+            told.append("…")
+    return "\n".join(["```", *told, "```"])
+
+
 TABLES: Final[dict[str, dict[str, Callable[[], str]]]] = {
+    "../README.md": {"sample": sample_run},
     "backends.md": {"features": features},
     "wire-format.md": {"head": head, "kinds": kinds, "protocols": protocols, "flags": flags},
     "trace-format.md": {

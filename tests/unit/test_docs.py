@@ -18,6 +18,8 @@ from xxhash import xxh3_64_intdigest
 
 from chaos.backends.sim import simulate
 from chaos.campaigns.library import library
+from chaos.campaigns.live import ACTS, KINDS, live_runs
+from chaos.campaigns.museum import EXHIBITS
 from chaos.language.cluster import CLUSTER, GENERATIONS
 from chaos.language.scenario import BUDGET, GUARANTEES, LIMITS, NETWORK, Scenario, parse_scenario
 from chaos.language.timeline import WORDS, actions
@@ -170,6 +172,24 @@ def test_the_readme_leads_to_every_page() -> None:
 def test_tables_are_what_the_code_says(name: str) -> None:
     """Where this fails: `.venv/bin/python -m docs.make_tables`, and look at what changed."""
     assert page(name) == filled(name, page(name))
+
+
+def test_the_readme_shows_the_table_of_chaos_test_as_it_is() -> None:
+    """Its rows, columns and number of runs; the seconds are those of one machine."""
+    text = (ROOT / "README.md").read_text()
+    head, *lines = text.partition("\nprotocol  ")[2].partition("\nseconds: from")[0].splitlines()
+    acts = [act.name for act in ACTS]
+    assert re.split(r"\s{2,}", head.strip()) == acts
+    runs = list(live_runs())
+    tried = {(run.kind, run.act) for run in runs}
+    kinds = [kind.name for kind in KINDS]
+    shown = [re.split(r"\s{2,}", line.strip()) for line in lines if line != "…"]
+    assert [row[0] for row in shown] == [kind for kind in kinds if kind in {r[0] for r in shown}]
+    for kind, *cells in shown:
+        assert [cell != "-" for cell in cells] == [(kind, act) in tried for act in acts], kind
+    assert f"verdict: holds   {len(runs)} runs on netns" in text
+    assert f"Spark, on the same {len(runs)} runs: holds" in text
+    assert f"museum of {len(EXHIBITS)} flaws" in text.replace("\n", " ").replace("  ", " ")
 
 
 def event_rows() -> list[list[str]]:
