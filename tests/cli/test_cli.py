@@ -601,7 +601,8 @@ def test_the_chaos_test_needs_root_for_real_packets_and_says_what_it_does_withou
 
     said = shell("chaos-test", "--timing", "fast", "--json", "--out", "kept")
     assert (said.code, said.json["verdict"]) == (0, "holds")
-    assert "network namespaces need root: so the simulator runs instead of real packets" in said.err
+    assert "no real packets here: network namespaces need root\n" in said.err
+    assert "every scenario is run in the simulator instead" in said.err
 
     said = shell("chaos-test", "--backend", "netns", "--json")
     assert (said.code, said.json["verdict"]) == (3, "unsupported")
