@@ -15,6 +15,7 @@ from chaos.campaigns.generate import CELLS, Cell, cell_of, generate, least_of
 from chaos.language.scenario import Scenario
 from chaos.language.timeline import CURES, WORDS
 from chaos.oracles.verdict import Verdict, worst
+from chaos.records.directory import make_fresh
 from chaos.session.runner import Outcome, run_scenario, write_run
 
 CHUNK: Final = 20
@@ -79,7 +80,8 @@ def run_seed(
     """Draw scenarios for a seed until one bites, run it, judge it."""
     outcome, enough = outcome_of(seed, make_unicast)
     if out is not None and outcome.verdict is not Verdict.HOLDS:
-        write_run(outcome, out / f"seed-{seed}")
+        # A seed that was kept before, by another version maybe, stays as it is.
+        write_run(outcome, make_fresh(out, f"seed-{seed}"))
     return _summary(seed, outcome, enough=enough)
 
 
