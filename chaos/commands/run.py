@@ -144,9 +144,10 @@ def report(outcome: Outcome) -> str:
         for finding in outcome.judgement.findings
     ]
     run = outcome.run
+    owed = outcome.judgement.owed or f"{run.delivered} delivered of {run.sent} sent"
     lines = [
         f"{outcome.scenario.name}: {outcome.verdict}   seed {outcome.seed}   "
-        f"{run.delivered} delivered of {run.sent} sent, {run.recorded} events, "
+        f"{owed}, {run.recorded} events, "
         f"{run.seconds:.1f} {'virtual ' if run.backend == SIM else ''}seconds"
         f"{'' if run.backend == SIM else f' on {run.backend}'}",
         in_columns(rows),

@@ -120,8 +120,6 @@ class Evidence:
         """By short id; the rig apart."""
         self.rig = Member("rig", RIG)
         self.probes: list[Probe] = []
-        self.begin = 0.0
-        """When the scenario's clock showed 0."""
         self.quiet = inf
         """From here on the rig did nothing."""
         self.end = inf
@@ -313,8 +311,6 @@ class Evidence:
                 self._try(self.rig, text, lambda fault, time=time: self._fault(fault, time))  # type: ignore[misc]
             elif event.kind == PROBE:
                 self._try(self.rig, text, self._probe)
-            elif event.kind == PHASE and text == "begin":
-                self.begin = time
             elif event.kind == PHASE and text == "quiet":
                 self.quiet = time
             elif event.kind == PHASE and text == "end":

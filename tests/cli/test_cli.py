@@ -131,7 +131,7 @@ def test_a_crash_is_not_taken_for_a_verdict(shell: Shell, monkeypatch: pytest.Mo
 def test_a_run_that_holds_exits_with_0_and_leaves_its_directory(shell: Shell) -> None:
     said = shell.run(HEALTHY, "--seed", 7)
     assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("healthy: holds   seed 7   400 delivered of 400 sent")
+    assert said.out.startswith("healthy: holds   seed 7   400 of 400 delivered (400 unicasts), ")
     assert "G1  holds" in said.out
     assert "faults, and how often each had an effect: f1 " in said.out
     assert said.out.endswith("run: runs/healthy-7\n")
@@ -178,7 +178,7 @@ def test_a_directory_that_is_not_empty_is_refused(shell: Shell) -> None:
 def test_a_run_that_is_violated_exits_with_1_and_shows_the_witness(shell: Shell) -> None:
     said = shell.run(FLAWED)
     assert said.code == 1
-    assert said.out.startswith("flawed: violated   seed 1   4 delivered of 5 sent")
+    assert said.out.startswith("flawed: violated   seed 1   4 of 5 delivered (5 unicasts), ")
     assert "G1 witness: n0#" in said.out
     assert "seqnos 5..5" in said.out
 
