@@ -24,6 +24,7 @@ from chaos.faults.fate import FATES
 from chaos.language.cluster import TIMINGS
 from chaos.language.scenario import Scenario, load_scenario
 from chaos.language.schedule import format_plan
+from chaos.language.stacks import settings_of
 from chaos.language.yaml_nodes import ScenarioError
 from chaos.records.directory import make_fresh
 from chaos.records.run import Resync
@@ -130,8 +131,11 @@ def plan(argv: list[str]) -> int:
     )
     args = parser.parse_args(argv)
     try:
-        text = format_plan(load_scenario(args.file), args.seed)
-    except (ScenarioError, OSError) as error:
+        scenario = load_scenario(args.file)
+        # A plan for a stack that cannot be is none.
+        settings_of(scenario)
+        text = format_plan(scenario, args.seed)
+    except (ScenarioError, ConfigError, OSError) as error:
         return refuse(error)
     print(text)
     return 0

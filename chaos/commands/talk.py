@@ -83,7 +83,11 @@ def no_longer(kept: KeptRun, error: Exception) -> int:
 
 def refuse(error: Exception) -> int:
     """What was asked for is wrong, and can be put right."""
-    say(f"stormcast: {error}")
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        # As a sentence, and not as "[Errno 21] Is a directory: 'x'".
+        say(f"stormcast: {error.filename}: {error.strerror.lower()}; name another, or mend it")
+    else:
+        say(f"stormcast: {error}")
     return USAGE
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from chaos.backends.base import Unsupported
+from chaos.commands.run import plan, run
 from chaos.language.scenario import ScenarioError, load_scenario, parse_scenario
 from chaos.language.stacks import settings_of
 from chaos.session.runner import check_supported, run_scenario
@@ -151,3 +153,35 @@ def test_pods_have_no_stack_file(mine: Path) -> None:
 def test_a_stack_in_a_scenario_is_a_name_or_a_path() -> None:
     with pytest.raises(ScenarioError, match=r"or a path to a \.yaml"):
         parse_scenario(SCENARIO.replace("../stacks/mine.yaml", "../stacks/mine"))
+
+
+@pytest.mark.parametrize("command", [plan, run])
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("none.yaml", "no such file or directory"), ("stacks", "is a directory")],
+)
+def test_a_scenario_that_cannot_be_read_is_refused_in_a_sentence(
+    command: Callable[[list[str]], int],
+    name: str,
+    why: str,
+    mine: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = mine.parent.parent / name
+    assert command([str(path)]) == 2
+    assert capsys.readouterr().err == f"stormcast: {path}: {why}; name another, or mend it\n"
+
+
+@pytest.mark.parametrize("command", [plan, run])
+@pytest.mark.parametrize("stack", ["none.yaml", "udpp"])
+def test_a_scenario_whose_stack_is_not_there_has_no_plan_and_no_run(
+    command: Callable[[list[str]], int],
+    stack: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(SCENARIO.replace("../stacks/mine.yaml", stack))
+    assert command([str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert stack in line
