@@ -45,7 +45,8 @@ class Cluster:
     """Flaws of earlier designs, switched on."""
     max_batch: int | None = None
     unicast_first_conn: int | None = None
-    """The connection id that a member begins with: near 2**32 - 1 it wraps."""
+    """The connection id, and the timestamp of acks, that a member begins with: near 2**32 - 1 they
+    wrap."""
     multicast_settings: Settings = ()
     """Of the stack's multicast protocol."""
     protocols: tuple[tuple[str, Settings], ...] = ()

@@ -164,6 +164,17 @@ class StampsIgnored(Unicast):
         return False
 
 
+@mutant("JGRP-1873, D-5", ("L1", "C1", "G5", "G8"))
+class TimestampsComparedAsNumbers(Unicast):
+    """When the timestamps of acks wrap, every new one looks older and is ignored."""
+
+    def _is_stale(self, entry: SenderEntry, head: Head, what: str) -> bool:
+        if head.stamp < entry.last_stamp:
+            self._port.drop(f"{what}-old-stamp")
+            return True
+        return super()._is_stale(entry, head, what)
+
+
 @mutant("behaviours §18.2", ("C1", "G1"), ACKING)
 class DuplicatesNotAcked(Unicast):
     """Duplicates are dropped without a word, so a lost ack is never repaired."""

@@ -50,7 +50,8 @@ class Connections(ABC):
         self._senders: dict[int, SenderEntry] = {}
         self._receivers: dict[int, ReceiverEntry] = {}
         self._last_conn = first_conn - 1
-        self._last_stamp = 0
+        # Both are serials that wrap; a run that begins near the wrap meets it with both.
+        self._last_stamp = first_conn - 1
         self._epochs = 0
         self._self_seqno = 0
         self._self_conn = 0
