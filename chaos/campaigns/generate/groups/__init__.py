@@ -1,0 +1,163 @@
+"""Scenarios of whole groups: three to six members on a real stack, views, merges and multicasts.
+
+Most of them also have a plot: steps that only together reach what one fault hardly ever does, most
+of them about a second fault soon after the first; some plots bring loads and settings of their own.
+Whatever is broken ends within the run, and the settling time is long enough for suspicion, merge
+and stability to do their work, so the last view can be judged (V4, G8). Someone always lives: no
+more members go for good than a group can miss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from chaos import faults
+from chaos.campaigns.generate.draw import Names
+from chaos.campaigns.generate.groups.dice import END_SECONDS, SPARSE, STACKS, GroupDraw
+from chaos.campaigns.generate.groups.kinds import KINDS
+from chaos.campaigns.generate.groups.plots import PLOTS
+from chaos.campaigns.generate.groups.settings import cluster_of
+from chaos.campaigns.generate.groups.staged import STAGED, SWITCHING
+from chaos.faults import Link
+from chaos.language.scenario import GUARANTEES as ALL_GUARANTEES
+from chaos.language.scenario import Limits, Scenario
+from chaos.language.timeline import Step
+from chaos.language.workload import Load
+
+__all__ = [
+    "END_SECONDS",
+    "KINDS",
+    "MIN_BITES",
+    "MIN_MESSAGES",
+    "SETTLE_SECONDS",
+    "SPARSE",
+    "STACKS",
+    "generate",
+]
+
+GUARANTEES: Final = tuple(name for name in ALL_GUARANTEES if name != "T1")
+SETTLE_SECONDS: Final = 20.0
+"""Suspicion (2.3 s), a look of MERGE3 (1.6 s), a merge that fails first (4 s), twice; stability.
+Where suspicion takes longer, a run settles for longer by itself."""
+MIN_MESSAGES: Final = 150
+MIN_BITES: Final = 2
+
+
+def generate(seed: int, attempt: int, stack: str, leading: str) -> Scenario:
+    """The scenario of a seed in a cell of the grid; `attempt` draws another one for it."""
+    random = Random(f"stormcast/group/{seed}/{attempt}")
+    members = tuple(f"n{number}" for number in range(random.choice((3, 3, 4, 4, 5, 6))))
+    draw = GroupDraw(random, members, stack)
+    draw.loads = _workload(draw, needs_unicast=leading == "forget")
+    draw.busy = tuple(
+        (load.sources[0], load.dests[0]) for load in draw.loads if load.do == "unicast"
+    )
+    timeline, plot = _timeline(draw, leading)
+    return Scenario(
+        name=f"generated-{seed}",
+        about=f"{stack} under {leading} and more{plot}, drawn from seed {seed}.",
+        guarantees=GUARANTEES,
+        needs=("multicast",),
+        cluster=cluster_of(draw),
+        network=Link(delay=draw.seconds(0.0002, 0.01), jitter=random.choice((0.0, 0.0, 0.002))),
+        workload=tuple(draw.loads),
+        timeline=timeline,
+        limits=Limits(run=120.0, settle=SETTLE_SECONDS),
+    )
+
+
+PLOT_SHARE: Final = 0.7
+STAGED_SHARE: Final = 0.3
+"""How many scenarios have a plot, and one that brings loads and settings."""
+
+
+def _timeline(draw: GroupDraw, leading: str) -> tuple[tuple[Step, ...], str]:
+    """The steps in order of time, and the name of the plot in them, for a reader."""
+    random = draw.random
+    weights = [OFTEN.get(kind, 1) for kind in KINDS]
+    kinds = [leading, *random.choices(tuple(KINDS), weights, k=random.randint(1, 4))]
+    chance = random.random()
+    steps, plot = draw.steps, ""
+    if chance < PLOT_SHARE - STAGED_SHARE:
+        plain = random.choice(PLOTS)
+        steps += plain(draw)
+        plot = plain.__name__
+    steps += [KINDS[kind](draw) for kind in kinds]
+    if PLOT_SHARE - STAGED_SHARE <= chance < PLOT_SHARE:
+        staged = random.choice(STAGED + SWITCHING if draw.switches else STAGED)
+        steps += staged(draw)
+        plot = staged.__name__
+    known = (_without_strangers(draw, step) for step in steps)
+    there = sorted((step for step in known if step is not None), key=lambda step: step.at)
+    return tuple(there), f" ({plot.strip('_').replace('_', ' ')})" if plot else ""
+
+
+OFTEN: Final = {"rule": 4, "partition": 2, "crash": 2, "join": 2}
+"""Faults with many forms come more often than the others."""
+
+
+def _without_strangers(draw: GroupDraw, step: Step) -> Step | None:
+    """A step that names no one who may not have started yet, where that cannot be; or None."""
+    action = step.action
+    if isinstance(action, faults.Forget) and not {action.member, action.peer}.isdisjoint(draw.late):
+        return None
+    if isinstance(action, faults.InstallView):
+        members = tuple(name for name in action.members if name not in draw.late)
+        believers = tuple(name for name in action.at_members if name in members)
+        if not believers:
+            return None
+        return replace(step, action=faults.InstallView(at_members=believers, members=members))
+    return step
+
+
+def _workload(draw: GroupDraw, *, needs_unicast: bool) -> list[Load]:
+    """Some hundred multicasts over the time in which faults happen, and unicasts among them."""
+    random, members = draw.random, draw.members
+    loads = [_load(draw, members, random.randint(40, 120))]
+    if random.random() < 0.6:
+        some = tuple(random.sample(members, random.randint(1, 2)))
+        loads.append(_load(draw, some, random.randint(50, 200)))
+    if random.random() < 0.3:
+        # Large messages, each a burst by itself.
+        large = random.choice((3_000, 20_000, 100_000))
+        draw.has_large = large > 3_000
+        load = _load(draw, (random.choice(members),), random.randint(5, 20))
+        loads.append(replace(load, size=(large // 4, large), burst=1))
+    if needs_unicast or random.random() < 0.5:
+        one, other = draw.pair()
+        load = _load(draw, (one,), random.randint(50, 200))
+        loads.append(replace(load, do="unicast", dests=(other,), excludes_self=True))
+    return loads
+
+
+FLAGS: Final[tuple[Names, ...]] = (
+    *[()] * 4,
+    ("DONT_BUNDLE",),
+    ("DONT_LOOPBACK",),
+    ("OOB",),
+    ("OOB", "DONT_LOOPBACK"),
+    ("NO_FC",),
+    ("NO_RELIABILITY",),
+)
+
+
+def _load(draw: GroupDraw, sources: Names, count: int) -> Load:
+    random = draw.random
+    start = draw.seconds(0.0, 1.0)
+    low = random.choice((16, 16, 100))
+    until = random.choice((END_SECONDS, END_SECONDS, draw.seconds(4.0, END_SECONDS)))
+    return Load(
+        do="multicast",
+        sources=sources,
+        dests=draw.members,
+        excludes_self=False,
+        count=count,
+        rate=round(count / (until - start), 3),
+        size=(low, random.choice((low, low, 500, 2000))),
+        start=start,
+        burst=random.choice((1, 1, 5, 20)),
+        oob_every=random.choice((0, 0, 0, 0, 7, 2)),
+        flags=random.choice(FLAGS),
+    )

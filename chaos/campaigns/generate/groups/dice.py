@@ -1,0 +1,96 @@
+"""The dice of a group's scenario: what it runs on, when things happen, and who may go for good."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from chaos.campaigns.generate.draw import Draw, Names
+from chaos.faults import COORDINATOR, PARTICIPANT
+from chaos.language.timeline import Step
+from chaos.language.workload import Load
+
+STACKS: Final = ("udp", "mcast", "tcp", "tcp-nio2", "tcp-no-retransmit")
+BEGIN_SECONDS: Final = 1.5
+"""Until the first view, at most, where nothing is wrong; earlier faults fall into the joins."""
+END_SECONDS: Final = 8.0
+"""When the last fault begins, and the last message is offered."""
+
+SPARSE: Final[dict[str, tuple[str, ...]]] = {
+    "GMS": (
+        "VIEW", "VIEW", "VIEW_ACK", "JOIN_REQ", "JOIN_RSP", "LEAVE_REQ", "LEAVE_RSP", "GET_VIEW",
+        "MERGE_REQ", "MERGE_RSP", "GET_DIGEST_REQ", "GET_DIGEST_RSP", "CANCEL_MERGE",
+    ),
+    "STABLE": ("GOSSIP", "STABILITY"),
+    "MERGE3": ("INFO", "VIEW_REQ", "VIEW_RSP"),
+    "FD_ALL3": ("HEARTBEAT",),
+    "FD_SOCK2": ("SUSPECT", "UNSUSPECT"),
+    "VERIFY_SUSPECT2": ("ARE_YOU_DEAD", "I_AM_NOT_DEAD"),
+    "DISCOVERY": ("GET_MBRS_REQ", "GET_MBRS_RSP"),
+    "MFC": ("CREDIT", "CREDIT_REQ"),
+    "UFC": ("CREDIT", "CREDIT_REQ"),
+    "NAKACK2": ("XMIT_REQ", "HIGHEST_SEQNO", "BASELINE", "BASELINE_REQ"),
+    "MCAST": ("ACK", "ACK", "XMIT_REQ", "HIGHEST_SEQNO", "BASELINE"),
+}  # fmt: skip
+"""Control frames that a rule may be aimed at, by their protocol."""
+ONLY_ON: Final[dict[str, tuple[str, ...]]] = {
+    "STABLE": ("udp", "tcp", "tcp-nio2", "tcp-no-retransmit"),
+    "MFC": ("udp", "tcp", "tcp-nio2", "tcp-no-retransmit"),
+    "NAKACK2": ("udp", "tcp", "tcp-nio2", "tcp-no-retransmit"),
+    "MCAST": ("mcast",),
+}
+"""Protocols that not every stack has."""
+
+
+class GroupDraw(Draw):
+    """The dice of one group, what it runs on, and how many members it may still lose."""
+
+    def __init__(self, random: Random, members: Names, stack: str) -> None:
+        super().__init__(random, members)
+        self.stack = stack
+        self.multicast = "MCAST" if stack == "mcast" else "NAKACK2"
+        self.is_stream = stack.startswith("tcp")
+        self.switches = stack == "tcp-no-retransmit" or (self.is_stream and random.random() < 0.5)
+        """Whether retransmission is off, or may be for a while. Then no rule may take a multicast
+        away for good: nothing would be there to bring it back."""
+        self.late: Names = ()
+        self.has_large = False
+        """Whether messages of many pieces are sent, which take for ever through small windows."""
+        self.has_least_bounds = False
+        """Whether no more is kept of unfinished messages than the largest one takes."""
+        self.loads: list[Load] = []
+        self.steps: list[Step] = []
+        """What is drawn of both so far."""
+        self.protocols: dict[str, dict[str, object]] = {}
+        """Settings that the plot cannot do without, by protocol: they win over what is drawn."""
+        self.windows: dict[str, object] = {}
+        """The same of the multicast protocol."""
+        self.spare = len(members) - 2
+        """Members that may go without coming back."""
+
+    def moment(self) -> float:
+        """When a fault begins: mostly in the middle of the traffic, sometimes during the joins."""
+        if self.random.random() < 0.2:
+            return self.seconds(0.0, BEGIN_SECONDS)
+        return self.seconds(BEGIN_SECONDS, END_SECONDS - 1.0)
+
+    def anyone(self) -> str:
+        """A member, by its name or its role."""
+        role = self.random.choice((COORDINATOR, COORDINATOR, PARTICIPANT, ""))
+        return role or self.random.choice(self.members)
+
+    def goes(self) -> float | None:
+        """How long one that goes is away; None, if it may be, is for good."""
+        if self.spare > 0 and self.random.random() < 0.4:
+            self.spare -= 1
+            return None
+        return self.seconds(0.1, 4.0)
+
+    def ask(self, protocol: str, **values: object) -> None:
+        """Have the cluster run a protocol with these settings, if its stack has it."""
+        if self.stack in ONLY_ON.get(protocol, STACKS):
+            self.protocols.setdefault(protocol, {}).update(values)
+
+    def largest(self) -> int:
+        """Bytes of the largest message that is sent."""
+        return max(load.size[1] for load in self.loads)
