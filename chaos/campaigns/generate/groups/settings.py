@@ -6,7 +6,7 @@ from typing import Final
 
 from chaos import faults
 from chaos.campaigns.generate.groups.dice import ONLY_ON, STACKS, GroupDraw
-from chaos.campaigns.generate.groups.staged import short_lives
+from chaos.campaigns.generate.groups.staged import frame_life, short_lives
 from chaos.language.cluster import Cluster, Settings
 
 SHORTER: Final[dict[str, dict[str, object]]] = {
@@ -139,7 +139,8 @@ def _multicast_settings(draw: GroupDraw, timing: str) -> dict[str, object]:
     never_repairs = draw.stack == "tcp-no-retransmit"
     settings: dict[str, object] = {}
     if draw.switches:
-        settings["gap_alarm"] = 3.0
+        # Not before what is merely late can be there.
+        settings["gap_alarm"] = max(3.0, round(frame_life(draw) + 1.0, 3))
     if timing == "compatible" and not never_repairs:
         settings["xmit_interval"] = random.choice((0.25, 0.5))
     if random.random() < 0.5:
