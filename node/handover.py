@@ -1,8 +1,9 @@
 """Handing messages to the application: pieces become messages, credits follow, the trace says so.
 
 What the windows delivered waits in the port. The application takes all of it at once, and what it
-takes is recorded as ranges, one for neighbours of a connection: the other end of what it means that
-a message is delivered (G1).
+took is recorded as ranges, the other end of what it means that a message is delivered (G1). A range
+grows for as long as neighbours follow, but for no longer than `FLUSH_INTERVAL`: an event for each
+message would make traces twice as long.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from node.protocols.frag import Reassembler
     from node.protocols.port import Port
 
+FLUSH_INTERVAL: Final = 0.25
+"""Seconds after which a trace says at the latest what an application offered or was handed."""
 _UNCOUNTED: Final = NO_FC | NO_RELIABILITY
 """Flags of messages that no flow control counted where they were sent."""
 
@@ -48,6 +51,9 @@ class HandOver:
         self._counts = ufc is not None or mfc is not None
         self._reassembler = reassembler
         self._ready: list[Delivery] = []
+        self._growing: dict[tuple[int, int, int], list[int]] = {}
+        """First and last seqno of what was handed over and is not recorded yet, by source,
+        connection and protocol."""
 
     def take(self) -> list[Delivery]:
         """What the application has to be given now."""
@@ -61,12 +67,9 @@ class HandOver:
         port = self._port
         deliveries, port.deliveries = port.deliveries, []
         ready = self._ready
-        record = port.tracer.records.append
         numbered_by = self._numbering
         counts = self._counts
-        # The range that is not recorded yet: deliveries are few, and most of them are neighbours.
-        source = conn = protocol = -1
-        lo = hi = 0
+        growing = self._growing
         for delivery in deliveries:
             flags = delivery.flags
             if counts and not flags & _UNCOUNTED:
@@ -74,34 +77,34 @@ class HandOver:
                 if flow is not None:
                     flow.delivered(delivery.source, delivery.size, delivery.conn, now)
             if flags & FRAGMENT:
-                if hi:
-                    record((trace.HANDED, 0, protocol, trace.AS_DELIVERED, source, conn, 0, 0,
-                            hi - lo + 1, lo, hi, 0, 0, 0, 0, now))  # fmt: skip
-                    source, hi = -1, 0
                 joined = self._join(delivery, now)
                 if joined is not None:
                     ready.append(joined)
                 continue
             ready.append(delivery)
             by = numbered_by.unicast if delivery.dest else numbered_by.multicast
-            if flags & NO_RELIABILITY:
-                by = wire.NONE
-            if (
-                delivery.lo == hi + 1
-                and delivery.source == source
-                and delivery.conn == conn
-                and by == protocol
-            ):
-                hi = delivery.hi
+            key = delivery.source, delivery.conn, wire.NONE if flags & NO_RELIABILITY else by
+            span = growing.get(key)
+            if span is not None and delivery.lo == span[1] + 1:
+                span[1] = delivery.hi
                 continue
-            if hi:
-                record((trace.HANDED, 0, protocol, trace.AS_DELIVERED, source, conn, 0, 0,
-                        hi - lo + 1, lo, hi, 0, 0, 0, 0, now))  # fmt: skip
-            source, conn, protocol = delivery.source, delivery.conn, by
-            lo, hi = delivery.lo, delivery.hi
-        if hi:
-            record((trace.HANDED, 0, protocol, trace.AS_DELIVERED, source, conn, 0, 0,
-                    hi - lo + 1, lo, hi, 0, 0, 0, 0, now))  # fmt: skip
+            if span is not None:
+                self._record(key, span, now)
+            growing[key] = [delivery.lo, delivery.hi]
+
+    def flush(self, now: float) -> None:
+        """Record all that is not recorded yet."""
+        growing, self._growing = self._growing, {}
+        for key, span in growing.items():
+            self._record(key, span, now)
+
+    def _record(self, key: tuple[int, int, int], span: list[int], now: float) -> None:
+        source, conn, protocol = key
+        lo, hi = span
+        self._port.tracer.records.append(
+            (trace.HANDED, 0, protocol, trace.AS_DELIVERED, source, conn, 0, 0,
+             hi - lo + 1, lo, hi, 0, 0, 0, 0, now)
+        )  # fmt: skip
 
     def _join(self, piece: Delivery, now: float) -> Delivery | None:
         """The whole message, when this was the last piece of it."""
@@ -119,9 +122,14 @@ class HandOver:
         if joined is None:
             return None
         payload, lo, hi = joined
+        by = self._numbering.unicast if piece.dest else self._numbering.multicast
+        key = piece.source, piece.conn, by
+        before = self._growing.pop(key, None)
+        if before is not None:
+            self._record(key, before, now)
         self._port.tracer.record(
             trace.HANDED, now, flags=piece.flags, stream=trace.JOINED, peer=piece.source,
-            protocol=self._numbering.unicast if piece.dest else self._numbering.multicast,
+            protocol=by,
             conn=piece.conn, count=1, lo=lo, hi=hi, size=len(payload),
             digest=self._port.codec.hash64(payload),
         )  # fmt: skip

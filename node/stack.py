@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from math import inf
 from random import Random
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ from node.core.model import (
 )
 from node.core.wire import GROUP, Head
 from node.group import Group
-from node.handover import HandOver, Numbering
+from node.handover import FLUSH_INTERVAL, HandOver, Numbering
 from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane, OpenEarly, Run, Taken
 from node.places import UnicastPlaces
 from node.probing import Probing
@@ -126,7 +127,7 @@ class Stack:
         """Whether the transport has enough to do: what waits in the outbox waits on, and fills it.
         """
         self._unreliable_sent = 0
-        self._next_gauge = now + GAUGE_INTERVAL
+        self._next_gauge, self._flush_at = now + GAUGE_INTERVAL, inf
         self._now = now
         self._is_open = True
         self._record_start(now)
@@ -339,7 +340,7 @@ class Stack:
             # What did not fit the transport, answers what the application took, or was freed at
             # the end of a turn, is due.
             return self._now
-        due = self.unicast.next_deadline()
+        due = min(self.unicast.next_deadline(), self._flush_at)
         if self._probing is not None:
             due = min(due, self._probing.next_deadline())
         if self.group is not None:
@@ -388,8 +389,8 @@ class Stack:
             self._passed = []
         if len(frames) > self._queue_frames:
             self._overflow(frames)
-        if port.drops:
-            self._count_drops(now)
+        if port.drops or now >= self._flush_at:
+            self._record_rest(now)
         self._tracer.turn()
         return frames
 
@@ -404,6 +405,21 @@ class Stack:
             port.deliveries = port.withheld + port.deliveries
             port.withheld = []
         self._hand_over.run(now)
+        if self._flush_at == inf:
+            self._flush_at = now + FLUSH_INTERVAL
+
+    def _record_rest(self, now: float) -> None:
+        if self._port.drops:
+            self._count_drops(now)
+        if now >= self._flush_at:
+            self.flush(now)
+
+    def flush(self, now: float) -> None:
+        """Record what the application offered and was handed, as far as that is not said yet."""
+        self._flush_at = inf
+        self._hand_over.flush(now)
+        for lane in self._lanes.values():
+            self._note_offered(lane, now)
 
     def _overflow(self, frames: list[Frame]) -> None:
         """More frames than the transport queues: the rest is dropped, which a protocol above
@@ -475,6 +491,7 @@ class Stack:
             lane.is_queued = False
             self._note_offered(lane, now)
             self._abandon(lane, "stop", now)
+        self.flush(now)
         self._note_abandoned()
         self._lanes = {}
         self._tracer.record(trace.STOP, now)
@@ -694,7 +711,8 @@ class Stack:
         queued, self._queued = self._queued, []
         for lane in queued:
             lane.is_queued = False
-            self._note_offered(lane, now)
+            if self._flush_at == inf:
+                self._flush_at = now + FLUSH_INTERVAL
             if self._pull_lane(lane, now):
                 if lane.blocked_since >= 0:
                     self._note_unblocked(lane, now)

@@ -270,6 +270,8 @@ class Member:
 
     def told(self, *kinds: int) -> list[tuple[Event, str]]:
         """The events of these kinds so far, each with its text."""
+        if self.host.is_alive:
+            self.stack.flush(self.world.now)
         self.host.tracer.seal()
         return [
             (event, block.text(event))

@@ -62,6 +62,7 @@ class MemberWorld(World):
         """The traces of every incarnation so far, those included that still write on."""
         for host in self.engine.hosts.values():
             if host.is_alive:
+                host.stack.flush(self.engine.now)
                 host.tracer.seal()
         return {label: b"".join(blocks) for label, blocks in self._blocks.items() if label != "rig"}
 
@@ -69,6 +70,7 @@ class MemberWorld(World):
         """Stop all members at one moment, for ever; no kernel tells the others."""
         for host in self.engine.hosts.values():
             if host.is_alive:
+                host.stack.flush(self.engine.now)
                 host.tracer.seal()
                 host.is_alive = False
 

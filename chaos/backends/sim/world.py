@@ -237,6 +237,7 @@ class World:
         for host in self.members.values():
             if host.is_alive:
                 host.stack.unicast.gauge(now)
+                host.stack.flush(now)
             host.tracer.seal()
         return SimulatedRun(
             traces={label: b"".join(blocks) for label, blocks in self._blocks.items()},
