@@ -31,6 +31,8 @@ NO_PART_OF_IT: Final = frozenset({"run", EVIDENCE})
 OTHERS: Final = (
     "verdict.json was made from other traces, or another scenario or seed, than lie beside it"
 )
+USUAL_FATE: Final = "xxh3"
+"""The dice of a run that does not say which it threw."""
 _NOTHING: Final = "nothing: it ends before this"
 
 
@@ -229,7 +231,7 @@ def _read_seed(path: Path) -> int:
 
 
 def _read_fate(directory: Path, verdict: dict[str, Any]) -> str:
-    fate = verdict.get("fate", "xxh3")
+    fate = verdict.get("fate", USUAL_FATE)
     if fate not in FATES:
         raise NotARunError(
             f"{directory}/verdict.json: there are no dice {fate!r}; known: {', '.join(FATES)}"

@@ -13,14 +13,14 @@ harder to meet.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from math import floor, inf, log10
 from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 from chaos import faults
+from chaos.campaigns.fingerprint import kind_of, words_of
 from chaos.faults import RANDOM
 from chaos.language.scenario import Scenario, ScenarioError, dump, parse_scenario
 from chaos.language.schedule import schedule
@@ -124,25 +124,6 @@ class NothingToShrink(Exception):
         super().__init__(why)
         self.verdict = verdict
         """Of the run."""
-
-
-def kind_of(detail: str, names: Iterable[str]) -> str:
-    """A detail without what is different from run to run: names, numbers, and how many of them."""
-    known = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
-    text = re.sub(rf"\b(?:{known})(?:-[0-9]+)?\b", "N", detail)
-    text = re.sub(r"[0-9]+(?:\.[0-9]+)*", "0", text)
-    text = text.replace("0..0", "0")
-    text = re.sub(r"\b([a-z]{3,})s\b", r"\1", text)
-    return re.sub(r"\b([N0])(?:(?:, | and | )\1\b)+", r"\1", text)
-
-
-def _words(finding: Finding) -> str:
-    """What tells one failure from another."""
-    # That something did not happen in time has as many reasons as there are: its first witness says
-    # what was there instead.
-    if finding.guarantee == "G8" and finding.witness:
-        return f"{finding.detail}: {finding.witness[0]}"
-    return finding.detail
 
 
 def violations(outcome: Outcome, guarantee: str | None = None) -> list[Finding]:
@@ -257,9 +238,9 @@ class Shrinker:
         first = self.first
         # Names of both, so that a word which is a name in one of them is no word in the other.
         names = {*first.scenario.cluster.members, *candidate.cluster.members}
-        kind = kind_of(_words(first.failure), names)
+        kind = kind_of(words_of(first.failure), names)
         for finding in violations(outcome, first.failure.guarantee):
-            if kind_of(_words(finding), names) == kind:
+            if kind_of(words_of(finding), names) == kind:
                 found = Found(candidate, finding, _size(candidate, outcome))
                 return found if self._is_proof(found) else None
         return None

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from chaos.campaigns.replay import OTHERS, KeptRun, NotARunError, read_run
-from chaos.campaigns.shrink import NothingToShrink, Over, Shrinker, regression
+from chaos.campaigns.shrink import NothingToShrink, Shrinker
+from chaos.campaigns.shrunk import MINIMAL, Shrunk, shrink_until
 from chaos.commands.arguments import add_json, parser_of, read_duration
 from chaos.commands.talk import (
-    DICE,
     EXIT,
     USAGE,
     end_progress,
@@ -29,17 +26,6 @@ from chaos.session.runner import (
     Unsupported,
 )
 from node.core.errors import ConfigError, NodeError
-
-MINIMAL: Final = "minimal.yaml"
-"""What a run is shrunk to, in its directory."""
-
-
-ENDS: Final = {
-    "done": "nothing smaller fails",
-    "budget": "the time is up: a larger --budget may find smaller ones",
-    "interrupted": "interrupted: this is the smallest so far",
-}
-"""Why a search for a smaller scenario ended."""
 
 
 def shrink(argv: list[str]) -> int:
@@ -97,7 +83,8 @@ def shrink(argv: list[str]) -> int:
         return no_longer(kept, error)
     except NodeError as error:
         return give_up(error, kept.seed)
-    end = _search_smaller(shrinker)
+    end = shrink_until(shrinker)
+    end_progress()
     shrunk = Shrunk(shrinker, kept, out, end)
     try:
         out.write_text(shrunk.text)
@@ -109,77 +96,6 @@ def shrink(argv: list[str]) -> int:
     if end == "interrupted":
         raise KeyboardInterrupt
     return 0
-
-
-def _search_smaller(shrinker: Shrinker) -> str:
-    """Shrink; returns why it ended, one of ENDS. What was found until then is kept."""
-    try:
-        shrinker.shrink()
-    except Over:
-        return "budget"
-    except KeyboardInterrupt:
-        return "interrupted"
-    finally:
-        end_progress()
-    return "done"
-
-
-@dataclass(frozen=True, slots=True)
-class Shrunk:
-    """A failed run, and the smallest scenario that was found to fail like it."""
-
-    shrinker: Shrinker
-    kept: KeptRun
-    out: Path
-    end: str
-    """One of ENDS."""
-
-    @property
-    def command(self) -> str:
-        """What runs it again."""
-        dice = "" if self.kept.fate == DICE else f" --fate {self.kept.fate}"
-        return f"stormcast run {shlex.quote(str(self.out))} --seed {self.kept.seed}{dice}"
-
-    @property
-    def text(self) -> str:
-        """The file."""
-        shrinker = self.shrinker
-        return regression(shrinker.best, shrinker.first.size, self.kept.seed, self.command)
-
-    def as_json(self) -> dict[str, object]:
-        """What `stormcast shrink --json` prints."""
-        first, best, tally = self.shrinker.first, self.shrinker.best, self.shrinker.tally
-        return {
-            "scenario": first.scenario.name,
-            "run": str(self.kept.directory),
-            "seed": self.kept.seed,
-            "fate": self.kept.fate,
-            "guarantee": best.failure.guarantee,
-            "detail": best.failure.detail,
-            "witness": list(best.failure.witness),
-            "before": first.size.as_json(),
-            "after": best.size.as_json(),
-            "end": self.end,
-            "runs": tally.runs,
-            "crashes": tally.crashes,
-            "file": str(self.out),
-            "replay": self.command,
-        }
-
-    def report(self) -> str:
-        """What `stormcast shrink` prints."""
-        first, best, tally = self.shrinker.first, self.shrinker.best, self.shrinker.tally
-        lines = [
-            self.text,
-            f"before: {first.size}",
-            f"after:  {best.size}",
-            f"{best.failure.guarantee}: {best.failure.detail}",
-            *(f"  witness: {line}" for line in best.failure.witness),
-            f"{tally.runs} runs, {tally.kept} found smaller; {ENDS[self.end]}",
-        ]
-        if tally.crashes:
-            lines.append(f"{len(tally.crashes)} runs broke off, the first: {tally.crashes[0]}")
-        return "\n".join([*lines, f"written: {self.out}", f"again: {self.command}"])
 
 
 def _nothing_to_shrink(kept: KeptRun, nothing: NothingToShrink) -> int:

@@ -10,7 +10,8 @@ import pytest
 
 from chaos import faults
 from chaos.backends.sim import SimulatedRun
-from chaos.campaigns.shrink import NothingToShrink, Over, Shrinker, kind_of, regression
+from chaos.campaigns.fingerprint import kind_of
+from chaos.campaigns.shrink import NothingToShrink, Over, Shrinker, regression
 from chaos.language.scenario import Budget, Scenario, dump, load_scenario, parse_scenario
 from chaos.language.schedule import schedule
 from chaos.oracles.verdict import Finding, Judgement, Verdict, worst

@@ -1,0 +1,123 @@
+"""A kept run that failed, shrunk: until nothing smaller fails, or the time is up."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from chaos.campaigns.replay import USUAL_FATE, KeptRun, read_run
+from chaos.campaigns.shrink import Over, Shrinker, regression
+
+MINIMAL: Final = "minimal.yaml"
+"""What a run is shrunk to, in its directory."""
+ENDS: Final = {
+    "done": "nothing smaller fails",
+    "budget": "the time is up: a larger --budget may find smaller ones",
+    "interrupted": "interrupted: this is the smallest so far",
+}
+"""Why a search for a smaller scenario ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """A failed run, and the smallest scenario that was found to fail like it."""
+
+    shrinker: Shrinker
+    kept: KeptRun
+    out: Path
+    end: str
+    """One of ENDS."""
+
+    @property
+    def command(self) -> str:
+        """What runs it again."""
+        dice = "" if self.kept.fate == USUAL_FATE else f" --fate {self.kept.fate}"
+        return f"stormcast run {shlex.quote(str(self.out))} --seed {self.kept.seed}{dice}"
+
+    @property
+    def text(self) -> str:
+        """The file."""
+        shrinker = self.shrinker
+        return regression(shrinker.best, shrinker.first.size, self.kept.seed, self.command)
+
+    def as_json(self) -> dict[str, object]:
+        """What `stormcast shrink --json` prints."""
+        first, best, tally = self.shrinker.first, self.shrinker.best, self.shrinker.tally
+        return {
+            "scenario": first.scenario.name,
+            "run": str(self.kept.directory),
+            "seed": self.kept.seed,
+            "fate": self.kept.fate,
+            "guarantee": best.failure.guarantee,
+            "detail": best.failure.detail,
+            "witness": list(best.failure.witness),
+            "before": first.size.as_json(),
+            "after": best.size.as_json(),
+            "end": self.end,
+            "runs": tally.runs,
+            "crashes": tally.crashes,
+            "file": str(self.out),
+            "replay": self.command,
+        }
+
+    def report(self) -> str:
+        """What `stormcast shrink` prints."""
+        first, best, tally = self.shrinker.first, self.shrinker.best, self.shrinker.tally
+        lines = [
+            self.text,
+            f"before: {first.size}",
+            f"after:  {best.size}",
+            f"{best.failure.guarantee}: {best.failure.detail}",
+            *(f"  witness: {line}" for line in best.failure.witness),
+            f"{tally.runs} runs, {tally.kept} found smaller; {ENDS[self.end]}",
+        ]
+        if tally.crashes:
+            lines.append(f"{len(tally.crashes)} runs broke off, the first: {tally.crashes[0]}")
+        return "\n".join([*lines, f"written: {self.out}", f"again: {self.command}"])
+
+
+def shrink_until(shrinker: Shrinker) -> str:
+    """Shrink; returns why it ended, one of ENDS. What was found until then is kept."""
+    try:
+        shrinker.shrink()
+    except Over:
+        return "budget"
+    except KeyboardInterrupt:
+        return "interrupted"
+    return "done"
+
+
+def shrink_kept(budget: float, directory: Path) -> str | None:
+    """Shrink what a search has kept, within some seconds, to MINIMAL in its directory: a task of an
+    engine. Returns why that cannot be done."""
+    out = directory / MINIMAL
+    over = time.monotonic() + budget
+    kept_before = 0
+
+    def write(shrinker: Shrinker, end: str) -> None:
+        part = directory / f".{MINIMAL}"
+        part.write_text(Shrunk(shrinker, kept, out, end).text)
+        part.replace(out)
+
+    def tell(shrinker: Shrinker) -> None:
+        nonlocal kept_before
+        if shrinker.tally.kept != kept_before:
+            # Whoever is ended in the middle leaves the smallest so far.
+            kept_before = shrinker.tally.kept
+            write(shrinker, "interrupted")
+
+    try:
+        kept = read_run(directory)
+        shrinker = Shrinker(
+            kept.scenario(), None, kept.run_again, lambda: time.monotonic() > over, tell
+        )
+        end = shrink_until(shrinker)
+        write(shrinker, end)
+    except Exception as error:  # noqa: BLE001 whatever it is, others are shrunk all the same
+        return f"{directory.name} is not shrunk: {error}"
+    if end == "interrupted":
+        raise KeyboardInterrupt
+    return None
