@@ -6,14 +6,15 @@ A file names one stack and one timing; the library runs it wherever else it mean
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
 from chaos import faults
+from chaos.campaigns.pool import ProcessPool
 from chaos.language.cluster import GENERATIONS, TIMINGS
 from chaos.language.scenario import Scenario, parse_scenario
 from chaos.oracles.verdict import Verdict
@@ -137,17 +138,13 @@ def sides_of(scenario: Scenario, timings: Iterable[str] = TIMINGS) -> Iterator[S
 
 def run_sides(
     sides: Iterable[Side], seed: int, out: Path, workers: int | None = None
-) -> Iterator[SideResult]:
-    """Run all of them, on all cores; results come as they are ready."""
-    with ProcessPoolExecutor(workers or os.cpu_count() or 1) as pool:
+) -> Generator[SideResult]:
+    """Run all of them, on all cores; results come as they are ready. What runs ends when this is
+    closed."""
+    with ProcessPool(workers or os.cpu_count() or 1) as pool:
         futures = [pool.submit(run_side, side, seed, out / side.directory) for side in sides]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        except BaseException:
-            # Ctrl-C, or a scenario that cannot run: what has not begun never will.
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for future in as_completed(futures):
+            yield future.result()
 
 
 def run_side(side: Side, seed: int, out: Path) -> SideResult:

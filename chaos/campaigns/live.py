@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, Final
 from chaos.backends.base import Unsupported
 from chaos.backends.netns.backend import NetnsBackend
 from chaos.campaigns.library import has_group, library
+from chaos.campaigns.pool import ProcessPool
 from chaos.language.cluster import GENERATIONS
 from chaos.language.features import features_of
 from chaos.language.scenario import Scenario, parse_scenario
@@ -255,14 +256,14 @@ def run_live(
     budget: float = BUDGET_SECONDS,
     stopped: Callable[[], None] = lambda: None,
     begins: Callable[[LiveRun], None] = lambda _run: None,
-) -> Iterator[LiveResult]:
+) -> Generator[LiveResult]:
     """Run them side by side; results come as they are ready. `begins` is told of each that is
     begun."""
     waiting = list(runs)
     again: set[str] = set()
     deadline = time.monotonic() + budget
     begun: dict[Future[LiveResult], LiveRun] = {}
-    with ProcessPoolExecutor(lanes, initializer=_begin_lane) as pool:
+    with ProcessPool(lanes, _begin_lane) as pool:
         try:
             while waiting or begun:
                 while waiting and len(begun) < lanes and time.monotonic() < deadline:
@@ -281,12 +282,15 @@ def run_live(
                         rmtree(out / run.directory)
                     else:
                         yield result
-        except KeyboardInterrupt:
-            # The lanes were told by the terminal, too: each heals, and keeps what it has.
+        except (KeyboardInterrupt, GeneratorExit) as end:
+            # Each lane heals, and keeps what it has. Those that the terminal told have begun to.
+            pool.interrupt()
             stopped()
             waiting.clear()
-            for future in begun:
-                yield future.result()
+            wait(begun)
+            if isinstance(end, KeyboardInterrupt):
+                for future in begun:
+                    yield future.result()
             raise
     for run in waiting:
         yield LiveResult(run, Verdict.UNKNOWN, f"not begun within {budget:g}s", 0.0, "")

@@ -8,12 +8,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chaos.campaigns.library import GROUP_STACKS, SideResult, library, run_sides, sides_of
 from chaos.campaigns.museum import tour
+from chaos.campaigns.pool import sigterm_interrupts
 from chaos.language.cluster import GENERATIONS, TIMINGS
 from chaos.language.yaml_nodes import ScenarioError
 from chaos.oracles.verdict import Verdict, worst
@@ -183,9 +185,6 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
     under_way: list[LiveRun] = []
     meter = Meter(len(runs))
 
-    def begins(run: LiveRun) -> None:
-        under_way.append(run)
-
     def show() -> None:
         end_progress()
         if not args.json:
@@ -194,18 +193,20 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
 
     try:
         budget = inf if args.library else BUDGET_SECONDS
-        for result in run_live(
-            runs, args.seed, out, features, lanes=lanes, budget=budget, begins=begins
-        ):
-            done.append(result)
-            # A run that came late is begun once more.
-            under_way = [run for run in under_way if run != result.run]
-            now = ", ".join(f"{run.scenario.name} on {run.kind}" for run in under_way)
-            told = progress if sys.stderr.isatty() else say
-            told(
-                f"{meter.line(len(done))}; {result.run.scenario.name} on {result.run.kind}: "
-                f"{result.cell}{f'; now {now}' if now else ''}"
-            )
+        results = run_live(
+            runs, args.seed, out, features, lanes=lanes, budget=budget, begins=under_way.append
+        )
+        with sigterm_interrupts(), closing(results):
+            for result in results:
+                done.append(result)
+                # A run that came late is begun once more.
+                under_way[:] = [run for run in under_way if run != result.run]
+                now = ", ".join(f"{run.scenario.name} on {run.kind}" for run in under_way)
+                told = progress if sys.stderr.isatty() else say
+                told(
+                    f"{meter.line(len(done))}; {result.run.scenario.name} on {result.run.kind}: "
+                    f"{result.cell}{f'; now {now}' if now else ''}"
+                )
     except KeyboardInterrupt:
         show()
         say(f"interrupted after {len(done)} of {len(runs)} runs; what is there is in {out}")
@@ -282,10 +283,14 @@ def _chaos_test_in_virtual_time(args: argparse.Namespace, remark: str) -> int:
     )
     meter = Meter(len(sides))
     try:
-        for result in run_sides(sides, args.seed, out, workers):
-            done.append(result)
-            side = result.side
-            meter.tell(len(done), f"; {side.name} on {side.kind} {side.timing}: {result.verdict}")
+        results = run_sides(sides, args.seed, out, workers)
+        with sigterm_interrupts(), closing(results):
+            for result in results:
+                done.append(result)
+                side = result.side
+                meter.tell(
+                    len(done), f"; {side.name} on {side.kind} {side.timing}: {result.verdict}"
+                )
         end_progress()
         say("now the museum of flaws: about a minute")
         shown = list(tour())

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ if __package__ in {None, ""}:
     # Run as a file: the tree that the file is in, not one that is installed.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from chaos.campaigns.pool import ProcessPool
 from tests.mutants.hunt import ALL_BLIND, ALL_MUTANTS, SEEDS, AnyMutant, Catch, hunt
 
 BEGIN: Final = "<!-- mutants -->"
@@ -60,7 +60,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds per mutant (default: 500)")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
     options = parser.parse_args()
-    with ProcessPoolExecutor(options.workers) as pool:
+    with ProcessPool(options.workers) as pool:
         hunts = [pool.submit(hunt_named, name, options.seeds) for name in ALL_MUTANTS]
         caught = dict(one.result() for one in hunts)
     rows = table(caught)
