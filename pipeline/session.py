@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ from pipeline.questions import CannotError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+VERIFY: Final = "verify"
 JAVA: Final = 17
 """What Spark 4 runs on, at least."""
 ROWS_PER_TASK: Final = 200_000
@@ -41,40 +42,42 @@ logger.hooks.level = off
 """
 
 
-def check_java() -> None:
-    """CannotError if there is no Java that Spark runs on."""
+def check_java(who: str = VERIFY) -> None:
+    """CannotError if there is no Java that Spark runs on; `who` needs it."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     remedy = f"install one (apt-get install openjdk-{JAVA}-jre-headless), or set JAVA_HOME"
     if java is None:
-        raise CannotError(f"verify needs a Java runtime, {JAVA} or newer: {remedy}")
+        raise CannotError(f"{who} needs a Java runtime, {JAVA} or newer: {remedy}")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
     version = re.search(r'version "(\d+)', said.stderr + said.stdout)
     if version is None or int(version[1]) < JAVA:
         is_now = f"{java} is {version[1]}" if version else f"{java} does not run"
-        raise CannotError(f"verify needs Java {JAVA} or newer, and {is_now}: {remedy}")
+        raise CannotError(f"{who} needs Java {JAVA} or newer, and {is_now}: {remedy}")
 
 
-def check_pyspark() -> None:
-    """CannotError if there is no PySpark."""
+def check_pyspark(who: str = VERIFY) -> None:
+    """CannotError if there is no PySpark; `who` needs it."""
     try:
         import pyspark  # noqa: F401, PLC0415 only to see whether it is there
     except ImportError:
-        raise CannotError("verify needs PySpark: pip install 'stormcast[verify]'") from None
+        raise CannotError(f"{who} needs PySpark: pip install 'stormcast[verify]'") from None
 
 
 @contextmanager
-def spark_session(master: str, *, rows: int) -> Iterator[SparkSession]:
-    """Spark for a job over so many rows."""
-    check_pyspark()
-    check_java()
+def spark_session(
+    master: str, *, rows: int, who: str = VERIFY, more: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """Spark for a job over so many rows; `more` settings go before ours."""
+    check_pyspark(who)
+    check_java(who)
     from pyspark.sql import SparkSession  # noqa: PLC0415 only where it is there
 
     with TemporaryDirectory(prefix="stormcast-verify-") as scratch:
         logging = Path(scratch) / "log4j2.properties"
         logging.write_text(_LOGGING)
-        builder = SparkSession.builder.appName("stormcast verify").master(master)
-        for key, value in settings(master, rows, scratch, logging).items():
+        builder = SparkSession.builder.appName(f"stormcast {who}").master(master)
+        for key, value in (settings(master, rows, scratch, logging) | dict(more or {})).items():
             builder = builder.config(key, value)
         said = Path(scratch) / "stderr"
         try:

@@ -42,7 +42,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "stormcast.chaos_test:chaos_test",
     ),
     "museum": ("show each known flaw, and that its fix removes it", "chaos.commands.museum:museum"),
-    "search": ("look for violations over many random seeds", "chaos.commands.search:search"),
+    "search": ("look for violations over many random seeds", "stormcast.search:search"),
     "compare": ("run one scenario on several protocols", "chaos.commands.compare:compare"),
     "doctor": ("say what this host can do, and how it could do more", "chaos.commands.host:doctor"),
     "clean": ("remove what killed runs left behind", "chaos.commands.host:clean_up"),

@@ -1,40 +1,101 @@
-"""Many seeds, on all cores: generated scenarios, run and judged; a violation is kept and named."""
+"""Many seeds, on all cores or on many hosts: generated scenarios, run and judged. What does not
+hold is kept, and grouped with what fails in the same way.
+
+Seeds are run in parts, each a task for an engine: processes of this machine, or Spark. What comes
+of a part is in the rows that it leaves (`rows.py`), so both engines are used alike, and a search
+that was interrupted goes on where it was.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from chaos.campaigns.generate import CELLS, Cell, cell_of, generate, least_of
+from chaos.campaigns.fingerprint import fingerprint, kind_of
+from chaos.campaigns.generate import CELLS, Cell, generate, least_of
+from chaos.campaigns.pool import ProcessPool
+from chaos.campaigns.rows import (
+    Plan,
+    Reader,
+    SearchDirectory,
+    SeedResult,
+    StorageError,
+    differences,
+    keep_run,
+    read_plan,
+)
 from chaos.language.scenario import Scenario
 from chaos.language.timeline import CURES, WORDS
 from chaos.oracles.verdict import Verdict, worst
-from chaos.records.directory import make_fresh
-from chaos.session.runner import Outcome, run_scenario, write_run
+from chaos.session.runner import Outcome, run_scenario, versions
+from node.core.errors import ConfigError, NodeError
 
-CHUNK: Final = 20
 ATTEMPTS: Final = 8
 """Scenarios drawn for a seed until enough of its faults bite."""
+LOOK_SECONDS: Final = 0.5
+"""Between two looks at the rows that there are."""
+SEEN_SECONDS: Final = 60.0
+"""So late a file that another host made may be seen on a network file system."""
+POOLS: Final = 4
+"""Pools that are tried: of one in which a process dies all tasks are lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeedResult:
-    """What became of one seed."""
+class SearchError(NodeError):
+    """Why a search came to no end; the text says what to do."""
 
-    seed: int
+
+class Engine(Protocol):
+    """Runs tasks: each to its end, and again where what ran it died."""
+
+    def run(
+        self, work: Callable[[Any], str | None], items: Sequence[Any], look: Callable[[], None]
+    ) -> list[str]:
+        """Do some work with each item; `look` is called now and then. Returns what the work
+        returned, but for None: why it could not be done."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Seeds that do not hold, all for one reason."""
+
     verdict: Verdict
-    events: int
-    messages: int
-    faults: tuple[str, ...]
-    """Kinds of faults that bit."""
-    broken: tuple[str, ...] = ()
-    """Guarantees violated, each with its first witness."""
+    guarantee: str
+    fingerprint: str
+    seeds: int = 0
+    first: int = 0
+    """The lowest of them."""
+    smallest: int = 0
+    """The one with the fewest events."""
+    events: int = 0
+    """Of the smallest."""
+
+    def add(self, result: SeedResult) -> None:
+        """Count one of them in."""
+        if not self.seeds or (result.events, result.seed) < (self.events, self.smallest):
+            self.smallest, self.events = result.seed, result.events
+        self.first = min(self.first, result.seed) if self.seeds else result.seed
+        self.seeds += 1
+
+    def as_json(self) -> dict[str, Any]:
+        """A part of what `stormcast search --json` prints."""
+        return {
+            "verdict": str(self.verdict),
+            "guarantee": self.guarantee,
+            "fingerprint": self.fingerprint,
+            "seeds": self.seeds,
+            "first": self.first,
+            "smallest": self.smallest,
+        }
 
 
 @dataclass(slots=True)
@@ -44,6 +105,9 @@ class SearchResult:
     seeds: int = 0
     events: int = 0
     seconds: float = 0.0
+    """Since this search was begun, or went on."""
+    resumed: int = 0
+    """Seeds that had been run before."""
     violations: list[SeedResult] = field(default_factory=list)
     unknown: list[SeedResult] = field(default_factory=list)
     cells: Counter[Cell] = field(default_factory=Counter)
@@ -52,25 +116,42 @@ class SearchResult:
     def add(self, result: SeedResult) -> None:
         self.seeds += 1
         self.events += result.events
-        what, _leading = cell_of(result.seed)
+        what, _leading = result.cell
         self.cells.update((what, kind) for kind in result.faults)
         if result.verdict is Verdict.VIOLATED:
             self.violations.append(result)
         elif result.verdict is Verdict.UNKNOWN:
             self.unknown.append(result)
 
+    @property
+    def rate(self) -> float:
+        """Seeds per second."""
+        return (self.seeds - self.resumed) / self.seconds if self.seconds else 0.0
+
+    def groups(self) -> list[Group]:
+        """What does not hold, by fingerprint: the violated first, and of each the most frequent."""
+        groups: dict[tuple[Verdict, str], Group] = {}
+        for result in [*self.violations, *self.unknown]:
+            key = (result.verdict, result.fingerprint)
+            group = groups.setdefault(key, Group(result.verdict, result.guarantee, key[1]))
+            group.add(result)
+        order = sorted(groups.values(), key=lambda one: one.first)
+        return sorted(order, key=lambda one: (one.verdict, one.seeds), reverse=True)
+
     def as_json(self) -> dict[str, Any]:
         """What `stormcast search --json` prints."""
+        violated = sorted(self.violations, key=lambda result: result.seed)
         return {
             "seeds": self.seeds,
             "violations": len(self.violations),
             "unknown": len(self.unknown),
             "events": self.events,
             "seconds": round(self.seconds, 3),
+            "resumed": self.resumed,
             "violated_seeds": [
-                {"seed": result.seed, "broken": list(result.broken)} for result in self.violations
+                {"seed": result.seed, "broken": list(result.broken)} for result in violated
             ],
-            "unknown_seeds": [result.seed for result in self.unknown],
+            "unknown_seeds": sorted(result.seed for result in self.unknown),
         }
 
 
@@ -80,8 +161,7 @@ def run_seed(
     """Draw scenarios for a seed until one bites, run it, judge it."""
     outcome, enough = outcome_of(seed, make_unicast)
     if out is not None and outcome.verdict is not Verdict.HOLDS:
-        # A seed that was kept before, by another version maybe, stays as it is.
-        write_run(outcome, make_fresh(out, f"seed-{seed}"))
+        keep_run(outcome, out / f"seed-{seed}")
     return _summary(seed, outcome, enough=enough)
 
 
@@ -108,16 +188,27 @@ def outcome_of(
 
 
 def _summary(seed: int, outcome: Outcome, *, enough: bool) -> SeedResult:
+    findings = [one for one in outcome.judgement.findings if one.verdict is not Verdict.HOLDS]
     broken = tuple(
         f"{finding.guarantee}: {finding.detail}"
         + (f" [{finding.witness[0]}]" if finding.witness else "")
-        for finding in outcome.judgement.findings
-        if finding.verdict is not Verdict.HOLDS
+        for finding in findings
     )
     kinds = {kind for fault, kind in _kinds(outcome.scenario) if outcome.run.bites.get(fault)}
     verdict = outcome.verdict if enough else worst([outcome.verdict, Verdict.UNKNOWN])
+    first = next((one for one in findings if one.verdict is verdict), None)
+    why = fingerprint(first, outcome.scenario.cluster.members) if first is not None else ""
+    if verdict is Verdict.UNKNOWN and first is None:
+        why = f"no scenario of {ATTEMPTS} met enough"
     return SeedResult(
-        seed, verdict, outcome.run.events, outcome.run.sent, tuple(sorted(kinds)), broken
+        seed=seed,
+        verdict=verdict,
+        events=outcome.run.events,
+        messages=outcome.run.sent,
+        faults=tuple(sorted(kinds)),
+        broken=broken,
+        guarantee=first.guarantee if first is not None else "",
+        fingerprint=why,
     )
 
 
@@ -129,49 +220,158 @@ def _kinds(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield step.name or f"f{number}", WORDS[type(step.action)]
 
 
-def search(
-    seeds: range,
-    progress: Callable[[SearchResult], None],
-    out: Path | None = None,
-    workers: int | None = None,
-) -> SearchResult:
-    """Run all seeds in parallel; `progress` is told after each chunk."""
-    total = SearchResult()
-    began = time.perf_counter()
-    for results in _results(seeds, out, workers or os.cpu_count() or 1):
-        for result in results:
-            total.add(result)
-        total.seconds = time.perf_counter() - began
-        progress(total)
-    return total
+# -- A whole search --------------------------------------------------------------------------------
 
 
-def _results(seeds: range, out: Path | None, workers: int) -> Iterator[list[SeedResult]]:
-    chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
-    if workers == 1:
-        yield from (_run_chunk(chunk, out) for chunk in chunks)
-        return
-    with ProcessPoolExecutor(workers) as pool:
-        futures = [pool.submit(_run_chunk, chunk, out) for chunk in chunks]
+class Search:
+    """Some ranges of seeds, run by an engine; what has a row already is not run again."""
+
+    def __init__(self, plan: Plan, directory: SearchDirectory) -> None:
+        self.plan = plan
+        self.directory = directory
+        self.total = SearchResult()
+        self._reader = Reader(directory)
+
+    def run(self, engine: Engine, tell: Callable[[SearchResult], None]) -> SearchResult:
+        """Run what is left; `tell` is told how far it is. Whatever ends it, `total` has the rows
+        that there are."""
+        began = time.monotonic()
+        self._look()
+        self.total.resumed = self.total.seeds
+
+        def look() -> None:
+            self._look()
+            self.total.seconds = time.monotonic() - began
+            tell(self.total)
+
         try:
-            for future in futures:
-                yield future.result()
-        except BaseException:
-            # Ctrl-C, or a broken scenario: what has not begun never will.
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+            left = [part for part in self.plan.parts() if not self._reader.seeds.issuperset(part)]
+            refusals = engine.run(partial(run_part, self.directory.path), left, look)
+            self._wait_for_rows(hopeful=not refusals)
+        finally:
+            look()
+        if refusals:
+            raise SearchError("; ".join(dict.fromkeys(refusals)))
+        if missing := len(self.plan) - self.total.seeds:
+            raise SearchError(f"{missing} seeds left no row in {self.directory.path}: run it again")
+        return self.total
+
+    def _look(self) -> None:
+        for row in self._reader.new():
+            self.total.add(row)
+
+    def _wait_for_rows(self, *, hopeful: bool) -> None:
+        deadline = time.monotonic() + (SEEN_SECONDS if hopeful else 0.0)
+        self._look()
+        while self.total.seeds < len(self.plan) and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+            self._look()
 
 
-def _run_chunk(seeds: range, out: Path | None) -> list[SeedResult]:
-    return [_run_guarded(seed, out) for seed in seeds]
-
-
-def _run_guarded(seed: int, out: Path | None) -> SeedResult:
-    """A seed whose run falls over is a finding with a name, not the end of the search."""
+def run_part(path: Path, part: range) -> str | None:
+    """Run those seeds of a part that have no row yet, and leave a row of each: the task of an
+    engine, on whatever host. Returns why this host must not run them."""
     try:
-        return run_seed(seed, out=out)
+        plan = read_plan(path)
+    except ConfigError as error:
+        return f"{socket.gethostname()}: {error}: --out must be storage that all hosts share"
+    if others := differences(plan.versions, versions()):
+        return (
+            f"{socket.gethostname()} has another version ({others}): install on each worker what "
+            "the search was begun with"
+        )
+    directory = SearchDirectory(path)
+    done = {row.seed for row in directory.rows_of(part)}
+    if done.issuperset(part):
+        return None
+    with directory.writer(part) as rows:
+        for seed in part:
+            if seed not in done:
+                rows.write(_run_guarded(seed, path).as_line() + "\n")
+    return None
+
+
+def _run_guarded(seed: int, out: Path) -> SeedResult:
+    """A seed whose run falls over is a finding with a name, not the end of the search."""
+    began = time.perf_counter()
+    try:
+        result = run_seed(seed, out=out)
+    except StorageError:
+        raise
     except Exception as error:  # noqa: BLE001 whatever it is, it broke every promise
-        return SeedResult(seed, Verdict.VIOLATED, 0, 0, (), (f"crash: {error!r}",))
+        result = _crash(seed, error)
+    return replace(result, seconds=time.perf_counter() - began)
+
+
+def _crash(seed: int, error: Exception) -> SeedResult:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(last.filename).name} in {last.name}"
+    return SeedResult(
+        seed=seed,
+        verdict=Verdict.VIOLATED,
+        events=0,
+        messages=0,
+        faults=(),
+        broken=(f"crash: {error!r} [{place}, line {last.lineno}]",),
+        guarantee="crash",
+        fingerprint=f"crash: {kind_of(repr(error), ())} [{place}]",
+    )
+
+
+class Processes:
+    """An engine: processes of this machine. With one worker it is this process."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        self._workers = workers or os.cpu_count() or 1
+
+    def run(
+        self, work: Callable[[Any], str | None], items: Sequence[Any], look: Callable[[], None]
+    ) -> list[str]:
+        """Run all tasks; one that died takes those beside it along, and all are run again."""
+        if self._workers == 1:
+            return self._run_here(work, items, look)
+        said: list[str] = []
+        left = list(items)
+        for _ in range(POOLS):
+            try:
+                self._run_pool(work, left, said, look)
+            except BrokenProcessPool:
+                continue
+            return said
+        raise SearchError(
+            f"processes of the search died {POOLS} times, killed or out of memory; "
+            "fewer --workers need less"
+        )
+
+    @staticmethod
+    def _run_here(
+        work: Callable[[Any], str | None], items: Sequence[Any], look: Callable[[], None]
+    ) -> list[str]:
+        said = []
+        for item in items:
+            if why := work(item):
+                said.append(why)
+            look()
+        return said
+
+    def _run_pool(
+        self,
+        work: Callable[[Any], str | None],
+        left: list[Any],
+        said: list[str],
+        look: Callable[[], None],
+    ) -> None:
+        """Run what is left, and take out of it what is done."""
+        with ProcessPool(self._workers) as pool:
+            begun = {pool.submit(work, item): item for item in left}
+            waiting = set(begun)
+            while waiting:
+                done, waiting = wait(waiting, LOOK_SECONDS)
+                for future in done:
+                    if why := future.result():
+                        said.append(why)
+                    left.remove(begun[future])
+                look()
 
 
 def empty_cells(result: SearchResult, cells: Iterable[Cell] = CELLS) -> list[Cell]:

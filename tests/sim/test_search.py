@@ -16,7 +16,16 @@ from chaos.backends.sim import simulate
 from chaos.campaigns.compare import compare
 from chaos.campaigns.generate import CELLS, cell_of, generate, is_group, least_of
 from chaos.campaigns.generate.unicast import LASTING, MIN_BITES, MIN_MESSAGES, TRAFFIC_SECONDS
-from chaos.campaigns.search import SearchResult, SeedResult, empty_cells, run_seed, search
+from chaos.campaigns.rows import Plan, SearchDirectory, SeedResult, plan_of
+from chaos.campaigns.search import (
+    Processes,
+    Search,
+    SearchError,
+    SearchResult,
+    empty_cells,
+    run_part,
+    run_seed,
+)
 from chaos.language.cluster import GENERATIONS, TIMINGS
 from chaos.language.scenario import dump, load_scenario, parse_scenario
 from chaos.language.timeline import Step
@@ -145,13 +154,30 @@ def test_a_seed_meets_what_it_promises_and_says_so() -> None:
         assert result.broken == ()
 
 
-@pytest.mark.slow
-def test_one_core_and_two_find_the_same() -> None:
-    """Twenty-one seeds are two chunks; the order in which they end does not show."""
+def begun(seeds: range, out: Path) -> Plan:
+    """A search that has run nothing yet."""
+    plan = plan_of([seeds.start], len(seeds))
+    with SearchDirectory(out).opened(plan):
+        return plan
+
+
+def searched(seeds: range, out: Path, workers: int = 1) -> tuple[SearchResult, list[int]]:
+    """A search to its end, and how many seeds it told of each time."""
     told: list[int] = []
-    alone = search(range(100, 121), lambda total: told.append(total.seeds), workers=1)
-    together = search(range(100, 121), lambda _total: None, workers=2)
-    assert told == [20, 21]
+    plan = plan_of([seeds.start], len(seeds))
+    with SearchDirectory(out).opened(plan) as directory:
+        total = Search(plan, directory).run(
+            Processes(workers), lambda total: told.append(total.seeds)
+        )
+    return total, told
+
+
+@pytest.mark.slow
+def test_one_core_and_two_find_the_same(tmp_path: Path) -> None:
+    """Twenty-one seeds are two parts; the order in which they end does not show."""
+    alone, told = searched(range(100, 121), tmp_path / "alone")
+    together, _told = searched(range(100, 121), tmp_path / "together", workers=2)
+    assert told == [20, 21, 21]
     assert alone.seeds == together.seeds == 21
     assert but_seconds(alone) == but_seconds(together)
     assert alone.cells == together.cells
@@ -192,8 +218,9 @@ def test_what_holds_is_not_kept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def a_result(seed: int, verdict: Verdict = Verdict.HOLDS) -> SeedResult:
-    return SeedResult(seed, verdict, 100, 1000, ("loss", "pause"), ("G1: x",))
+def a_result(seed: int, verdict: Verdict = Verdict.HOLDS, **more: Any) -> SeedResult:  # noqa: ANN401
+    given = {"events": 100, "messages": 1000, "faults": ("loss", "pause"), "broken": ("G1: x",)}
+    return SeedResult(seed=seed, verdict=verdict, **(given | more))
 
 
 def test_a_total_counts_what_it_is_given() -> None:
@@ -206,6 +233,7 @@ def test_a_total_counts_what_it_is_given() -> None:
         "unknown": 1,
         "events": 300,
         "seconds": 0.0,
+        "resumed": 0,
         "violated_seeds": [{"seed": 1, "broken": ["G1: x"]}],
         "unknown_seeds": [20],
     }
@@ -213,6 +241,28 @@ def test_a_total_counts_what_it_is_given() -> None:
         ("UNICAST", "loss"): 2, ("UNICAST", "pause"): 2,
         ("mcast", "loss"): 1, ("mcast", "pause"): 1,
     }  # fmt: skip
+
+
+def test_what_fails_in_the_same_way_is_one_group_with_its_first_and_its_smallest_seed() -> None:
+    total = SearchResult()
+    for seed, verdict, words, events in (
+        (9, Verdict.VIOLATED, "G1: lost", 50),
+        (4, Verdict.VIOLATED, "G1: lost", 70),
+        (6, Verdict.VIOLATED, "G1: lost", 50),
+        (3, Verdict.VIOLATED, "G2: twice", 10),
+        (1, Verdict.UNKNOWN, "G1: lost", 1),
+        (2, Verdict.UNKNOWN, "G1: lost", 1),
+        (0, Verdict.HOLDS, "", 1),
+    ):
+        total.add(a_result(seed, verdict, fingerprint=words, guarantee=words[:2], events=events))
+    assert [group.as_json() for group in total.groups()] == [
+        {"verdict": "violated", "guarantee": "G1", "fingerprint": "G1: lost",
+         "seeds": 3, "first": 4, "smallest": 6},
+        {"verdict": "violated", "guarantee": "G2", "fingerprint": "G2: twice",
+         "seeds": 1, "first": 3, "smallest": 3},
+        {"verdict": "unknown", "guarantee": "G1", "fingerprint": "G1: lost",
+         "seeds": 2, "first": 1, "smallest": 1},
+    ]  # fmt: skip
 
 
 def test_cells_that_nobody_met_are_named() -> None:
@@ -223,18 +273,123 @@ def test_cells_that_nobody_met_are_named() -> None:
     assert len(empty_cells(total)) == len(CELLS) - 2
 
 
-def test_a_seed_that_crashes_is_a_finding_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_that_crashes_is_a_finding_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def crash(seed: int, **_rest: object) -> SeedResult:
-        if seed == 3:
-            raise AssertionError("our own bug")
+        if seed in (3, 4):
+            raise AssertionError(f"our own bug at {seed}")
         return a_result(seed)
 
     monkeypatch.setattr("chaos.campaigns.search.run_seed", crash)
-    total = search(range(6), lambda _total: None, workers=1)
+    total, _told = searched(range(6), tmp_path)
     assert total.seeds == 6
-    (found,) = [*total.violations, *total.unknown]
-    assert found.seed == 3
-    assert "our own bug" in found.broken[0]
+    (group,) = total.groups()
+    assert (group.seeds, group.first, group.guarantee) == (2, 3, "crash")
+    assert group.fingerprint.startswith("crash: AssertionError('our own bug at 0') [test_search.py")
+    assert "our own bug at 3" in total.violations[0].broken[0]
+
+
+# -- Going on --------------------------------------------------------------------------------------
+
+
+class Runs:
+    """Stands for the simulator: notes which seeds are run, and may fail at one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seeds: list[int] = []
+        self.breaks_at: tuple[int, BaseException] | None = None
+        monkeypatch.setattr("chaos.campaigns.search.run_seed", self.run)
+
+    def run(self, seed: int, **_rest: object) -> SeedResult:
+        if self.breaks_at is not None and seed == self.breaks_at[0]:
+            raise self.breaks_at[1]
+        self.seeds.append(seed)
+        return a_result(seed)
+
+
+def test_a_search_goes_on_where_it_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of a part: rows are written seed by seed, so none is run again."""
+    runs = Runs(monkeypatch)
+    runs.breaks_at = (27, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        searched(range(50), tmp_path)
+    assert runs.seeds == list(range(27))
+
+    runs.breaks_at = None
+    total, _told = searched(range(50), tmp_path)
+    assert runs.seeds == list(range(50))
+    assert (total.seeds, total.resumed, total.events) == (50, 27, 5000)
+
+    total, _told = searched(range(50), tmp_path)
+    assert len(runs.seeds) == 50
+    assert (total.seeds, total.resumed) == (50, 50)
+
+
+def test_an_interrupted_search_has_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(monkeypatch)
+    runs.breaks_at = (27, KeyboardInterrupt())
+    plan = plan_of([0], 50)
+    with SearchDirectory(tmp_path).opened(plan) as directory:
+        search = Search(plan, directory)
+        with pytest.raises(KeyboardInterrupt):
+            search.run(Processes(1), lambda _total: None)
+    assert search.total.seeds == 27
+
+
+def test_a_part_that_is_run_twice_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hosts that ran the same part at once, neither of which saw a row of the other."""
+    Runs(monkeypatch)
+    begun(range(20), tmp_path)
+    directory = SearchDirectory(tmp_path)
+    for _ in range(2):
+        with directory.writer(range(20)) as rows:
+            rows.writelines(a_result(seed).as_line() + "\n" for seed in range(20))
+    total, _told = searched(range(20), tmp_path)
+    assert (total.seeds, total.events) == (20, 2000)
+
+
+def test_seeds_that_left_no_row_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that says all is done, where rows of it are nowhere."""
+
+    class Lazy:
+        @staticmethod
+        def run(_work: object, _items: object, _look: object) -> list[str]:
+            return []
+
+    monkeypatch.setattr("chaos.campaigns.search.SEEN_SECONDS", 0.0)
+    plan = plan_of([0], 30)
+    with (
+        SearchDirectory(tmp_path).opened(plan) as directory,
+        pytest.raises(SearchError, match="30 seeds left no row"),
+    ):
+        Search(plan, directory).run(Lazy(), lambda _total: None)
+
+
+def test_a_host_without_the_storage_or_with_another_version_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(monkeypatch)
+    why = run_part(tmp_path, range(20))
+    assert why is not None
+    assert "search.json is not there: --out must be storage that all hosts share" in why
+
+    plan = begun(range(20), tmp_path)
+    monkeypatch.setattr(
+        "chaos.campaigns.search.versions", lambda: plan.versions | {"code": "another"}
+    )
+    why = run_part(tmp_path, range(20))
+    assert why is not None
+    assert f"has another version (code {plan.versions['code']}, here another)" in why
+    assert runs.seeds == []
+    with pytest.raises(SearchError, match="has another version"):
+        searched(range(20), tmp_path)
 
 
 # -- Comparing -------------------------------------------------------------------------------------

@@ -1,0 +1,63 @@
+"""`stormcast search`: with --master its tasks go to Spark.
+
+This is glue: the rig knows nothing of Spark, and the pipeline nothing of seeds.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final
+
+from chaos.campaigns.search import Engine, SearchError
+from chaos.commands import search as command
+from chaos.commands.talk import say
+from chaos.session.runner import Unsupported
+from node.core.errors import ConfigError
+
+WHO: Final = "search --master"
+
+
+def search(argv: list[str]) -> int:
+    """Search on this machine, or on Spark."""
+    return command.search(argv, _on_spark)
+
+
+def _on_spark(args: Namespace) -> AbstractContextManager[Engine]:
+    """An engine that is not started yet; what it lacks is said before anything is written."""
+    # An image of the rig alone has no pipeline, and searches without it.
+    try:
+        from pipeline import session  # noqa: PLC0415 only where it is asked for
+    except ImportError as error:
+        raise Unsupported(f"{WHO} needs the pipeline of stormcast: {error}") from None
+    from pipeline.questions import CannotError  # noqa: PLC0415 as above
+
+    try:
+        session.check_pyspark(WHO)
+        session.check_java(WHO)
+    except CannotError as error:
+        raise Unsupported(str(error)) from None
+    for package in args.py_files:
+        if not package.is_file():
+            raise ConfigError(f"--py-files {package} is no file")
+    return _tasks(args, dict(map(_setting, args.conf)))
+
+
+@contextmanager
+def _tasks(args: Namespace, more: dict[str, str]) -> Iterator[Engine]:
+    from pipeline.questions import CannotError  # noqa: PLC0415 only where it is asked for
+    from pipeline.tasks import spark_tasks  # noqa: PLC0415 as above
+
+    try:
+        with spark_tasks(args.master, WHO, more=more, packages=args.py_files, say=say) as tasks:
+            yield tasks
+    except CannotError as error:
+        raise SearchError(str(error)) from error
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise ConfigError(f"--conf {text!r}: write KEY=VALUE")
+    return key, value
