@@ -17,6 +17,9 @@ from chaos.session.runner import Unsupported
 from node.core.errors import ConfigError
 
 WHO: Final = "search --master"
+REMEDY: Final = (
+    ": install on each worker the version of stormcast that is here, or send it with --py-files"
+)
 
 
 def search(argv: list[str]) -> int:
@@ -53,7 +56,8 @@ def _tasks(args: Namespace, more: dict[str, str]) -> Iterator[Engine]:
         with spark_tasks(args.master, WHO, more=more, packages=args.py_files, say=say) as tasks:
             yield tasks
     except CannotError as error:
-        raise SearchError(str(error)) from error
+        remedy = REMEDY if "ModuleNotFoundError" in str(error) else ""
+        raise SearchError(f"{error}{remedy}") from error
 
 
 def _setting(text: str) -> tuple[str, str]:

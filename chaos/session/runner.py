@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from math import isfinite
 from pathlib import Path
 from shutil import rmtree
@@ -491,10 +492,18 @@ def _code() -> str:
     """A digest of the sources: between two commits the version of the package stays what it is."""
     digest = xxh3_64()
     for package in ("chaos", "node"):
-        root = Path(str(files(package)))
-        for path in sorted(root.rglob("*")):
-            # What is run, and what it is set to; a scenario is kept with its run.
-            if path.suffix in (".py", ".yaml") and "scenarios" not in path.parts:
-                digest.update(path.relative_to(root.parent).as_posix().encode())
-                digest.update(path.read_bytes())
+        for place, source in _sources(files(package), package):
+            digest.update(place.encode())
+            digest.update(source.read_bytes())
     return digest.hexdigest()
+
+
+def _sources(folder: Traversable, place: str) -> Iterator[tuple[str, Traversable]]:
+    """What is run, and what it is set to; a scenario is kept with its run. The packages may lie in
+    an archive."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            if entry.name != "scenarios":
+                yield from _sources(entry, f"{place}/{entry.name}")
+        elif entry.name.endswith((".py", ".yaml")):
+            yield f"{place}/{entry.name}", entry
