@@ -1,5 +1,6 @@
 PYTHON ?= python3
-SEEDS ?= 2000
+SEEDS ?= 1000
+LONG ?= 25000
 ARGS ?=
 BASE ?= python:3.11-slim-bookworm
 TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -7,7 +8,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim museum chaos-test chaos-library image manifests bench fuzz clean
+.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim search-long museum chaos-test chaos-library image manifests bench fuzz clean
 
 help: ## List the targets (ARGS="..." is passed on to the tool)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,8 +65,12 @@ test-kubernetes: setup ## Install the chart where KUBECONFIG points: scenarios, 
 	$(IN_CLUSTER) tests/kubernetes -rs $(ARGS) || [ $$? -eq 5 ]
 	$(IN_CLUSTER) tests/conformance -m k8s -rs --durations=5 $(ARGS) || [ $$? -eq 5 ]
 
-sim: setup ## Look for violations in SEEDS random simulations
+sim: setup ## Look for violations in SEEDS random simulations, the same each time
 	$(BIN)/stormcast search --seeds $(SEEDS) $(ARGS)
+
+search-long: setup ## The same in four fresh ranges of LONG seeds, which are drawn and said: hours
+	$(BIN)/stormcast search --seeds $(LONG) $(ARGS) \
+		--from random --from random --from random --from random
 
 museum: setup ## Show each known flaw on the protocol that has it, and gone on its successor
 	$(BIN)/stormcast museum $(ARGS)
