@@ -10,6 +10,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 from math import inf
 from pathlib import Path
@@ -217,10 +218,9 @@ def load_settings(
         "that has one, such as group-museum",
     )
     for name in given:
-        require(
-            name in names,
-            f"stack {stack} has no protocol {name}{protocol_here(name) or suggestion(name, names)}",
-        )
+        if name not in names:
+            near = protocol_here(name) or suggestion(name, names)
+            raise ConfigError(f"stack {stack} has no protocol {name}{near}")
     paced = timing_file.get("protocols") or {}
     layers = tuple(
         (name, _build_layer(name, {**paced.get(name, {}), **values, **given.get(name, {})},
@@ -304,7 +304,7 @@ def is_path(stack: str) -> bool:
     return stack.endswith((".yaml", ".yml"))
 
 
-def _read_stack(stack: str) -> dict[str, Any]:
+def _read_stack(stack: str) -> Mapping[str, Any]:
     if not is_path(stack):
         return _read_file("stacks", stack)
     content = parse_yaml(text_of(stack, "stack"), stack)
@@ -354,7 +354,7 @@ def _layer(item: object, stack: str) -> tuple[str, dict[str, Any]]:
         values is None or isinstance(values, dict),
         f"stack {stack}: {name} is followed by {values!r}: write its settings as a mapping",
     )
-    return str(name), values or {}
+    return str(name), dict(values or {})
 
 
 def is_museum(stack: str) -> bool:
@@ -439,14 +439,22 @@ def convert(name: str, value: object, wanted: object) -> object:  # noqa: PLR091
     return value
 
 
-def _read_file(folder: str, name: str) -> dict[str, Any]:
+def _read_file(folder: str, name: str) -> Mapping[str, Any]:
     path = files("node").joinpath(folder)
     there = sorted(entry.name.removesuffix(".yaml") for entry in path.iterdir())
-    what = f"{folder.removesuffix('s')} {name}"
     # Looked up, not joined: a name is no path out of the folder.
-    require(name in there, f"no {folder.removesuffix('s')} named {name}{suggestion(name, there)}")
+    if name not in there:
+        raise ConfigError(f"no {folder.removesuffix('s')} named {name}{suggestion(name, there)}")
+    text = path.joinpath(f"{name}.yaml").read_text()
+    return _parse(text, f"{folder.removesuffix('s')} {name}")
+
+
+@lru_cache(maxsize=64)
+def _parse(text: str, what: str) -> Mapping[str, Any]:
+    """The content of a file, not to be changed by who gets it: a search asks for the same few files
+    for every seed, and reading YAML took a tenth of its time."""
     try:
-        content = yaml.safe_load(path.joinpath(f"{name}.yaml").read_text()) or {}
+        content = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
         raise ConfigError(f"{what}: not YAML: {error}") from None
     require(isinstance(content, dict), f"{what}: must be a mapping of keys to values")
