@@ -32,6 +32,7 @@ class Host:
         "held_limit",
         "is_alive",
         "is_clogged",
+        "is_counting",
         "is_grouped",
         "is_paused",
         "label",
@@ -67,6 +68,9 @@ class Host:
         """Where multicast datagrams go; None: to be looked up."""
         self.is_grouped = stack.settings.has_group
         """Whether its turns may end with views and monitored connections, too."""
+        self.is_counting = False
+        """Whether the end of each turn is to be looked at: some of its multicasts wait for their
+        numbers."""
 
 
 EVENTS_PER_INSTANT: Final = 200_000
@@ -80,12 +84,15 @@ class RunawayError(NodeError):
 Send = Callable[[Host, int, bytes], None]
 Deliver = Callable[[Host, list[Delivery]], None]
 AfterTurn = Callable[[Host], None]
+"""A turn ended with news of a group, or while the host is counting."""
 
 
 class Engine:
     """Runs hosts until a time, in an order that depends on the scenario and the seed alone."""
 
-    def __init__(self, send: Send, deliver: Deliver, after_turn: AfterTurn | None = None) -> None:
+    def __init__(
+        self, send: Send, deliver: Deliver, after_turn: AfterTurn = lambda _host: None
+    ) -> None:
         self.now = 0.0
         self.events = 0
         """Frame arrivals and fired timers."""
@@ -186,7 +193,7 @@ class Engine:
         deliveries = stack.take_deliveries()
         if deliveries:
             self._deliver(host, deliveries)
-        if host.is_grouped and self._after_turn is not None:
+        if host.is_grouped and (host.is_counting or stack.has_news()):
             self._after_turn(host)
         deadline = stack.next_deadline()
         if deadline < host.wake_at:

@@ -449,9 +449,8 @@ class World:
         for view in stack.take_views():
             self._note_view(host, view)
         stack.take_abandoned()
-        multicasts = self._multicasts.get(host.short)
-        if multicasts is not None and multicasts.accepted > multicasts.counted:
-            self._count_numbered(host, multicasts)
+        if host.is_counting:
+            self._count_numbered(host, self._multicasts[host.short])
         if stack.has_left and host.is_alive:
             self._stop(host)
 
@@ -473,6 +472,7 @@ class World:
         if number <= 0:
             return
         multicasts.counted = numbered
+        host.is_counting = multicasts.accepted > numbered
         members = host.stack.view.members if host.stack.view is not None else ()
         for member in members:
             other = self.engine.hosts.get(member.short)
@@ -485,8 +485,10 @@ class World:
     @staticmethod
     def _takes_from(host: Host, sender: Host) -> bool:
         """Whether a member is in a view with a sender, as far as it knows, or about to be."""
-        view = host.stack.view
-        return host.is_alive and (view is None or sender.stack.address in view.members)
+        stack = host.stack
+        if stack.view is None or stack.multicast is None:
+            return host.is_alive
+        return host.is_alive and sender.short in stack.multicast.members
 
     def _write_off(self, pair: Pair) -> None:
         """Two members parted: what has not arrived between them need not arrive any more."""
@@ -546,31 +548,36 @@ class World:
 
     def _deliver(self, host: Host, deliveries: list[Delivery]) -> None:
         """The application: recognises every message, and keeps count."""
-        self._last_delivery = self.engine.now
+        now = self._last_delivery = self.engine.now
         for delivery in deliveries:
-            stream = self._streams.get((delivery.source, delivery.dest))
-            number = len(delivery)
-            self._check_place(host, delivery)
+            source = delivery.source
+            stream = self._streams.get((source, delivery.dest))
+            number = delivery.hi - delivery.lo + 1
+            if delivery.conn and not self._is_unordered:
+                self._check_place(host, delivery)
             self.delivered += number
             if stream is None or not stream.recognises_all(delivery.messages):
                 self.mismatches.append(
-                    f"{host.name} t={self.engine.now:.6f} "
-                    f"got from {self._names.get(delivery.source)} "
+                    f"{host.name} t={now:.6f} "
+                    f"got from {self._names.get(source)} "
                     f"conn {delivery.conn} seqnos {delivery.lo}..{delivery.hi}: not what was sent"
                 )
-            reached = self.reached.setdefault((self._names[delivery.source], host.name), [])
-            reached.append((self.engine.now, (reached[-1][1] if reached else 0) + number))
+            pair = self._names[source], host.name
+            reached = self.reached.get(pair)
+            if reached is None:
+                self.reached[pair] = [(now, number)]
+            else:
+                reached.append((now, reached[-1][1] + number))
 
     def _check_place(self, host: Host, delivery: Delivery) -> None:
         """A connection carries a stretch of the stream: its n-th message is always as far along."""
-        if not delivery.conn or self._is_unordered:
-            return
         key = delivery.source, host.short, delivery.conn
-        for seqno, payload in zip(
-            range(delivery.lo, delivery.hi + 1), delivery.messages, strict=True
-        ):
+        expected = self._places.get(key)
+        for seqno, payload in enumerate(delivery.messages, delivery.lo):
             place = int.from_bytes(payload[:INDEX_BYTES], "big") - seqno
-            if self._places.setdefault(key, place) != place:
+            if expected is None:
+                expected = self._places[key] = place
+            elif place != expected:
                 self.mismatches.append(
                     f"{host.name} t={self.engine.now:.6f} got message {place + seqno} of "
                     f"{self._names.get(delivery.source)} as conn {delivery.conn} seqno {seqno}"
@@ -635,6 +642,7 @@ class World:
         elif accepted:
             multicasts = self._multicasts.setdefault(host.short, Multicasts())
             multicasts.accepted += accepted
+            host.is_counting = True
             multicasts.looped = not flags & DONT_LOOPBACK
         self.engine.end_turn(host)
 
