@@ -157,12 +157,15 @@ class Group:
 
     def next_deadline(self) -> float:
         """When `tick` has something to do."""
-        due, other = self._timers.next_deadline(), self.multicast.timers.next_deadline()
+        timers, others = self._timers, self.multicast.timers
+        due = timers.next_deadline() if timers.is_moved else timers.earliest
+        other = others.next_deadline() if others.is_moved else others.earliest
         return due if due < other else other
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        self.multicast.tick(now)
+        if self.multicast.timers.earliest <= now:
+            self.multicast.tick(now)
         for protocol, what in self._timers.take_due(now):
             layer = self._layers.get(protocol)
             if layer is not None and not self.has_left:

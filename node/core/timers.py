@@ -17,9 +17,15 @@ class Timers(Generic[K]):
     """Each key has at most one moment. Setting it again moves it; a moment that is due is taken
     once."""
 
-    __slots__ = ("_heap", "_order", "_when")
+    __slots__ = ("_heap", "_order", "_when", "earliest", "is_moved")
 
     def __init__(self) -> None:
+        self.earliest = inf
+        """The earliest moment, or one before it where `is_moved`; kept at hand, because every turn
+        asks for it and few change it."""
+        self.is_moved = False
+        """Whether what was the earliest was moved, cancelled or taken: `next_deadline` finds out
+        what is now."""
         self._when: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = count()
@@ -27,12 +33,18 @@ class Timers(Generic[K]):
     def set(self, key: K, when: float) -> None:
         """Come back at `when`; infinity is never."""
         if when == inf:
-            self._when.pop(key, None)
-        elif self._when.get(key) != when:
+            self.cancel(key)
+            return
+        before = self._when.get(key)
+        if before != when:
             self._when[key] = when
             heappush(self._heap, (when, next(self._order), key))
             if len(self._heap) > _SLACK + 2 * len(self._when):
                 self._compact()
+            if when < self.earliest:
+                self.earliest = when
+            elif before == self.earliest:
+                self.is_moved = True
 
     def _compact(self) -> None:
         """Drop what was moved or cancelled: a timer that moves all the time must not fill memory
@@ -58,22 +70,32 @@ class Timers(Generic[K]):
 
     def cancel(self, key: K) -> None:
         """Do not come back."""
-        self._when.pop(key, None)
+        if self._when.pop(key, None) == self.earliest:
+            self.is_moved = True
 
     def clear(self) -> None:
         """Forget all of them."""
         self._when.clear()
         self._heap.clear()
+        self.earliest = inf
+        self.is_moved = False
 
     def next_deadline(self) -> float:
         """The earliest moment."""
+        if self.is_moved:
+            self._find_earliest()
+        return self.earliest
+
+    def _find_earliest(self) -> None:
+        self.is_moved = False
         heap = self._heap
         while heap:
             when, _order, key = heap[0]
             if self._when.get(key) == when:
-                return when
+                self.earliest = when
+                return
             heappop(heap)
-        return inf
+        self.earliest = inf
 
     def take_due(self, now: float) -> Iterator[K]:
         """The keys whose moment has come, earliest first, each once. One after the other: what is
@@ -84,6 +106,8 @@ class Timers(Generic[K]):
             when, _order, key = heappop(heap)
             if self._when.get(key) == when:
                 due.append((when, key))
+        if due:
+            self.is_moved = True
         for when, key in due:
             if self._when.get(key) == when:
                 del self._when[key]

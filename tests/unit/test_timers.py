@@ -203,3 +203,29 @@ def test_what_a_due_timer_cancels_or_moves_does_not_come_in_the_same_round() -> 
             timers.set("later", 2.0)
     assert came == ["end", "last"]
     assert list(timers.take_due(2.0)) == ["later"]
+
+
+def test_a_timer_that_is_set_again_to_its_moment_keeps_its_place() -> None:
+    """Between two looks at the earliest moment, nothing that was cancelled is forgotten: else the
+    order of equal moments, and with it a run, would depend on how often was looked."""
+    timers: Timers[str] = Timers()
+    timers.set("a", 1.0)
+    timers.set("b", 1.0)
+
+    timers.cancel("a")
+    timers.set("a", 1.0)
+
+    assert timers.next_deadline() == 1.0
+    assert list(timers.take_due(1.0)) == ["a", "b"]
+
+
+def test_the_earliest_moment_at_hand_is_never_late() -> None:
+    """It is exact unless it says that it was moved, and then no later than the truth."""
+    timers: Timers[str] = Timers()
+    for key, when in [("a", 3.0), ("b", 1.0), ("a", 2.0), ("b", 5.0), ("a", inf), ("b", 4.0)]:
+        timers.set(key, when)
+        at_hand, is_moved = timers.earliest, timers.is_moved
+        truth = min(timers.due("a"), timers.due("b"))
+        assert at_hand == truth or (is_moved and at_hand < truth)
+        assert timers.next_deadline() == timers.earliest == truth
+        assert not timers.is_moved
