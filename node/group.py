@@ -175,7 +175,8 @@ class Group:
 
     def finish_turn(self, now: float) -> None:
         """Send what this turn asked for."""
-        self.multicast.finish_turn(now)
+        if self.multicast.acks_now:
+            self.multicast.finish_turn(now)
         if self.fd_all is not None and self.fd_all.suspects:
             self.fd_all.notice(now)
 

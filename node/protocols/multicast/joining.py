@@ -31,6 +31,7 @@ class Joining(Receiving):
         """Adopt digest and view: windows for exactly the members, begun where it is truthful."""
         before = self.members
         self.view = view
+        self.view_number = view.id.number & 0xFFFFFFFF
         self.members = frozenset(member.short for member in view.members)
         self.coming = frozenset()
         self._former.extend(sorted(before - self.members))

@@ -29,7 +29,10 @@ class Multicast(Joining):
         """Take one checked frame. Whatever contradicts the windows raises BadFrame and changes
         nothing."""
         if self.is_server:
-            self._dispatch(head, body, now)
+            if head.kind == wire.DATA:
+                self._on_data(head, body, now)
+            else:
+                self._dispatch(head, body, now)
         elif self.is_stopped:
             self._port.drop("left")
         else:

@@ -67,7 +67,7 @@ class Mcast(Multicast):
         """Ack at the end of this turn: one ack for all that arrives in it."""
         if not entry.ack_wanted:
             entry.ack_wanted = True
-            self._acks_now.append(entry)
+            self.acks_now.append(entry)
 
     def _ack_later(self, entry: Inbound, now: float) -> None:
         if entry.ack_wanted or self.timers.due((ACK, entry.peer)) < inf:
@@ -79,10 +79,10 @@ class Mcast(Multicast):
             self.timers.set((ACK, entry.peer), due)
 
     def finish_turn(self, now: float) -> None:
-        entries = self._acks_now
+        entries = self.acks_now
         if not entries or self.is_frozen:
             return
-        self._acks_now = []
+        self.acks_now = []
         for entry in entries:
             entry.ack_wanted = False
             if self._inbound.get(entry.peer) is entry:
@@ -221,5 +221,5 @@ class Mcast(Multicast):
     def stop(self, now: float) -> None:
         super().stop(now)
         self.acks.clear()
-        self._acks_now.clear()
+        self.acks_now.clear()
         self.timers.cancel((OWN, 0))

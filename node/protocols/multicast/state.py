@@ -87,12 +87,10 @@ class State(ABC):
         """Messages queued, and frames of senders not in the view, when both became bounded while
         the stack ran: what is there stays."""
         self._epochs = 0
-        self._acks_now: list[Inbound] = []
-
-    @property
-    def view_number(self) -> int:
+        self.acks_now: list[Inbound] = []
+        """Senders to be acked at the end of this turn."""
+        self.view_number = 0
         """The number of the view, as the trace has it; 0 before the first."""
-        return self.view.id.number & 0xFFFFFFFF if self.view is not None else 0
 
     # -- What a protocol decides -----------------------------------------------------------------
 

@@ -61,8 +61,10 @@ class Connections(ABC):
         # Apart from the looks: these are far away, and pushed once, not after every visit.
         self._expiries: list[tuple[float, int, Entry | Sync]] = []
         self._order = count()
-        self._acks_now: list[ReceiverEntry] = []
-        self._syncs_now: list[Sync] = []
+        self.acks_now: list[ReceiverEntry] = []
+        """What is to be acked at the end of this turn."""
+        self.syncs_now: list[Sync] = []
+        """Whose first frame is to be asked for at the end of this turn, unless it came in it."""
 
     # -- Time ---------------------------------------------------------------------------------
 

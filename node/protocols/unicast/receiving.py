@@ -197,7 +197,7 @@ class Receiving(Asking):
             if now >= sync.sent_at + spacing:
                 # The first frame may follow in the same turn, or even in the same datagram.
                 sync.is_wanted = True
-                self._syncs_now.append(sync)
+                self.syncs_now.append(sync)
 
     def _expire_sync(self, sync: Sync, now: float) -> None:
         """Forget a sender that fell silent; else come back when it would be one."""
@@ -294,7 +294,7 @@ class Receiving(Asking):
         """Ack at the end of this turn: one ack for all that arrives in it."""
         if not entry.ack_wanted:
             entry.ack_wanted = True
-            self._acks_now.append(entry)
+            self.acks_now.append(entry)
 
     def _ack_later(self, entry: ReceiverEntry, now: float) -> None:
         """Ack at the next tick, or when the spacing of acks allows."""
@@ -348,18 +348,16 @@ class Receiving(Asking):
     def finish_turn(self, now: float) -> None:
         """Send the acks that this turn asked for, and ask for the first frames that it did not
         bring."""
-        if self._syncs_now:
-            syncs, self._syncs_now = self._syncs_now, []
+        if self.syncs_now:
+            syncs, self.syncs_now = self.syncs_now, []
             for sync in syncs:
                 sync.is_wanted = False
                 self._visit_sync(sync, now)
-        entries = self._acks_now
-        if entries:
-            self._acks_now = []
-            for entry in entries:
-                entry.ack_wanted = False
-                if entry.due != REMOVED:
-                    self._send_ack(entry, now)
+        entries, self.acks_now = self.acks_now, []
+        for entry in entries:
+            entry.ack_wanted = False
+            if entry.due != REMOVED:
+                self._send_ack(entry, now)
 
     # -- Life of an entry ----------------------------------------------------------------------
 
