@@ -264,7 +264,12 @@ class Stack:
         elif self._probing is not None:
             self._rise(self._probing.up(head, body, now), now)
         else:
-            self._arrive(route, head, body, now)
+            # As `_arrive`, but without a call: this is where every frame passes.
+            if self.group is not None:
+                self.group.heard(head)
+            route(head, body, now)
+            if self._port.events:
+                self._drain(now)
 
     def _arrive(self, route: Route, head: Head, body: bytes, now: float) -> None:
         if self.group is not None:
@@ -340,7 +345,9 @@ class Stack:
             # What did not fit the transport, answers what the application took, or was freed at
             # the end of a turn, is due.
             return self._now
-        due = min(self.unicast.next_deadline(), self._flush_at)
+        due = self.unicast.next_deadline()
+        if self._flush_at < due:
+            due = self._flush_at
         if self._probing is not None:
             due = min(due, self._probing.next_deadline())
         if self.group is not None:
@@ -351,19 +358,21 @@ class Stack:
                 due = min(due, self._reassembler.next_deadline())
         return due
 
-    def end_turn(self, now: float) -> list[Frame]:
+    def end_turn(self, now: float) -> list[Frame]:  # noqa: PLR0912 steps that most turns skip
         """Pull from the outbox, close the turn's trace, and hand out the frames to send."""
         self._now = now
         unicast = self.unicast
         port = self._port
         # Acks first: they are small, and what they free at the peer is what it waits for.
-        unicast.finish_turn(now)
+        if unicast.acks_now or unicast.syncs_now:
+            unicast.finish_turn(now)
         group = self.group
         if group is not None:
             group.finish_turn(now)
             # Before lanes are woken: a view may be among it, and free who waits.
-            group.drain(now)
-        if port.closed or port.woken or port.abandoned or self._queued:
+            if port.events:
+                group.drain(now)
+        if self._queued or port.woken or port.closed or port.abandoned:
             self._pull_lanes(now)
         if now >= self._next_gauge:
             self._gauge(now)
@@ -701,7 +710,8 @@ class Stack:
         if self._queued and not self.is_held:
             self._pull(now)
             # A message to self, or an answer that is due at once, may have been added by the pull.
-            self.unicast.finish_turn(now)
+            if self.unicast.acks_now:
+                self.unicast.finish_turn(now)
             if self.group is not None and port.woken:
                 # Own multicasts of a member that is alone are purged as they are sent.
                 self._wake_lanes()
