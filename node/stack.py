@@ -75,6 +75,7 @@ class Stack:
         first_conn: int = 1,
         make_unicast: Callable[..., Unicast] | None = None,
         make_multicast: Callable[..., Multicast] | None = None,
+        make_codec: Callable[[int, int, Hash64], Codec] = Codec,
     ) -> None:
         self.address = address
         self.settings = settings
@@ -82,7 +83,7 @@ class Stack:
         """What this member is to its group."""
         self.refused: dict[str, int] = {}
         """What was dropped or refused so far, by reason."""
-        self._codec = Codec(hash64(cluster.encode()) & 0xFFFFFFFF, address.short, hash64)
+        self._codec = make_codec(hash64(cluster.encode()) & 0xFFFFFFFF, address.short, hash64)
         self._tracer = tracer
         self._port = Port(self._codec, tracer)
         self.unicast = self._make_unicast(make_unicast, first_conn)
