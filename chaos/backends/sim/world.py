@@ -15,6 +15,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
 from chaos import faults
 from chaos.backends.sim.engine import Engine, Host
+from chaos.backends.sim.frames import LastFrame, SharingCodec
 from chaos.backends.sim.links import Links, Notices
 from chaos.backends.sim.nemesis import FLAG_BITS, Nemesis
 from chaos.backends.sim.network import Network
@@ -128,6 +129,7 @@ class World:
         self._make_unicast = make_unicast
         self._make_multicast = make_multicast
         self._has_group = self.settings.has_group
+        self._last_frame = LastFrame()
         self._labels: dict[int, str] = {}
         self._leaving: set[int] = set()
         self._multicasts: dict[int, Multicasts] = {}
@@ -314,6 +316,7 @@ class World:
             first_conn=self.scenario.cluster.unicast_first_conn or 1,
             make_unicast=self._make_unicast,
             make_multicast=self._make_multicast,
+            make_codec=partial(SharingCodec, last=self._last_frame),
         )
         host = Host(name, stack, tracer)
         host.label = label

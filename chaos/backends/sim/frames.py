@@ -1,0 +1,43 @@
+"""Frames that several members receive: checked and unpacked once for all of them."""
+
+from __future__ import annotations
+
+from node.core.codec import Codec, Hash64
+from node.core.model import Payload
+from node.core.wire import Head
+
+_unpack = Codec.unpack_untrusted
+
+
+class LastFrame:
+    """The datagram that was unpacked last in a world, and what was in it."""
+
+    __slots__ = ("datagram", "frame")
+
+    def __init__(self) -> None:
+        self.datagram: Payload = b""
+        self.frame: tuple[Head, bytes] | None = None
+
+
+class SharingCodec(Codec):
+    """A codec that does not unpack again what another member of its cluster has just unpacked.
+
+    A multicast is one object that arrives at its receivers one after the other; a copy that was
+    corrupted on its way to one of them is another object. What was no frame is looked at by each.
+    """
+
+    __slots__ = ("_last",)
+
+    def __init__(self, cluster: int, source: int, hash64: Hash64, last: LastFrame) -> None:
+        super().__init__(cluster, source, hash64)
+        self._last = last
+
+    def unpack_untrusted(self, buffer: Payload, offset: int = 0) -> tuple[Head, bytes]:
+        """The frame at `offset`, whole and unharmed, or BadFrame with the reason."""
+        last = self._last
+        if buffer is last.datagram and not offset and last.frame is not None:
+            return last.frame
+        frame = _unpack(self, buffer, offset)
+        if not offset:
+            last.datagram, last.frame = buffer, frame
+        return frame
