@@ -124,13 +124,16 @@ def _share_a_seqno(one: Event, other: Event) -> bool:
     A request records its first and last seqno and their number, not its holes: its ends are asked
     for, and everything between when the number leaves no room for a hole.
     """
-    return any(_surely_asks(one, seqno) for seqno in (other.lo, other.hi)) or any(
-        _surely_asks(other, seqno) for seqno in (one.lo, one.hi)
+    return (
+        _surely_asks(one, other.lo)
+        or _surely_asks(one, other.hi)
+        or _surely_asks(other, one.lo)
+        or _surely_asks(other, one.hi)
     )
 
 
 def _surely_asks(request: Event, seqno: int) -> bool:
-    if seqno in {request.lo, request.hi}:
+    if seqno in (request.lo, request.hi):
         return True
     return request.lo < seqno < request.hi and request.count == request.hi - request.lo + 1
 

@@ -56,18 +56,17 @@ def _multicasts(stream: Stream, window: Window) -> Iterator[Violation]:
     the seqno of, if there is one."""
     for event in window.delivered:
         batch = stream.batch_at(event.lo)
+        if batch is not None and stream.origin(event) is batch:
+            difference = _difference(batch, event)
+            if not difference:
+                continue
+        else:
+            how = _contradiction(batch, event) if batch is not None else "and never sent"
+            difference = f"multicasts {event.lo}..{event.hi} were delivered {how}"
         witness = [(window.receiver, event)]
         if batch is not None:
             witness.insert(0, (stream.sender, batch))
-        what = f"multicasts {event.lo}..{event.hi}"
-        if stream.origin(event) is not None and batch is not None:
-            difference = _difference(batch, event)
-        elif batch is not None:
-            difference = f"{what} were delivered {_contradiction(batch, event)}"
-        else:
-            difference = f"{what} were delivered and never sent"
-        if difference:
-            yield Violation(event.time, difference, tuple(witness))
+        yield Violation(event.time, difference, tuple(witness))
 
 
 def _difference(batch: Event, event: Event) -> str:
