@@ -82,8 +82,11 @@ class StreamNetwork(Network):
 
     def pass_on(self, path: Path, dest: int, frame: bytes, now: float) -> None:
         """Write a frame to the connection from its sender to `dest`."""
-        source = int.from_bytes(frame[12:16], "big")
-        self._write(self._channel(source, dest, path), frame, now)
+        key = int.from_bytes(frame[12:16], "big"), dest
+        channel = self._channels.get(key)
+        if channel is None:
+            channel = self._channel(*key, path)
+        self._write(channel, frame, now)
 
     def end_process(self, short: int) -> list[int]:
         """Drop the connections of a process that is gone; returns whom it was connected to."""
@@ -151,7 +154,7 @@ class StreamNetwork(Network):
         if path.blocked_by:
             return True
         fate = self._fate
-        for fault, key, below, _amount in (*path.losses, *path.corrupts):
+        for fault, key, below, _amount in path.losses + path.corrupts:
             if fate(frame, (key + attempt) & _KEY_MASK) < below:
                 self.bite(fault, path)
                 return True

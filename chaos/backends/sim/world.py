@@ -536,18 +536,26 @@ class World:
         elif dest < 0:
             dests = tuple(other.short for other in self.members.values() if other is not host)
         hosts, now = self.engine.hosts, self.engine.now
+        network, name, routes = self.network, host.name, host.routes
+        sent = 0
         for short in dests:
             other = hosts.get(short)
             # To a process that is gone there is no connection: it is refused, and nothing sent.
-            if other is not None and other.is_alive and other.name != host.name:
-                if host.is_grouped:
-                    self._count_control(host, frame)
-                self.network.send(self.network.path(host.name, other.name), short, frame, now)
+            if other is not None and other.is_alive and other.name != name:
+                path = routes.get(short)
+                if path is None:
+                    path = routes[short] = network.path(name, other.name)
+                network.send(path, short, frame, now)
+                sent += 1
+        if sent and host.is_grouped:
+            self._count_control(host, frame, sent)
 
-    def _count_control(self, host: Host, frame: bytes) -> None:
-        counts = self._control.setdefault(host.short, {})
+    def _count_control(self, host: Host, frame: bytes, sent: int = 1) -> None:
+        counts = self._control.get(host.short)
+        if counts is None:
+            counts = self._control[host.short] = {}
         what = frame[4:6]
-        counts[what] = counts.get(what, 0) + 1
+        counts[what] = counts.get(what, 0) + sent
 
     def _deliver(self, host: Host, deliveries: list[Delivery]) -> None:
         """The application: recognises every message, and keeps count."""
