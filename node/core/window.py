@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+# What each batch makes is made by one call into C: the constructor of a NamedTuple is a function
+# written in Python.
+_new_tuple: Final = tuple.__new__
 
 
 MOST_UNACKED: Final = 1024
@@ -77,7 +80,7 @@ class SendWindow(Generic[T]):
         lo = self.high + 1
         self.high += count
         self.bytes += size
-        self._batches.append(Stored(lo, self.high, size, item))
+        self._batches.append(_new_tuple(Stored, (lo, self.high, size, item)))
         return lo
 
     def ack(self, seqno: int) -> Stored[T] | None:
@@ -195,7 +198,7 @@ class ReceiveWindow(Generic[T]):
             and hi - self.delivered <= self.capacity
             and (not self.bytes or self.bytes + size <= self.capacity_bytes)
         ):
-            piece: Piece[T] = Piece(lo, hi, size, item)
+            piece: Piece[T] = _new_tuple(Piece, (lo, hi, size, item))
             kept = Piece(lo, hi, 0, None) if oob else piece
             self._ready.append(kept)
             self.bytes += kept.size
