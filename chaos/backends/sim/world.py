@@ -77,6 +77,8 @@ class Sending:
     source: str
     dest: str | None
     """None: the group."""
+    flags: int
+    """Of all its messages."""
     offered: int = 0
     owed: int = 0
     """Offered, and not yet accepted by the outbox."""
@@ -598,9 +600,10 @@ class World:
     # -- Traffic -----------------------------------------------------------------------------
 
     def _begin_load(self, load: Load) -> None:
+        flags = sum(FLAG_BITS[name] for name in load.flags)
         for source, dest in self._lanes(load):
             self._open_loads += 1
-            sending = Sending(load, source, dest)
+            sending = Sending(load, source, dest, flags)
             self.engine.call(load.start, partial(self._offer, sending))
 
     @staticmethod
@@ -636,7 +639,7 @@ class World:
             return
         stream = self._stream(host, dest)
         load = sending.load
-        flags = sum(FLAG_BITS[name] for name in load.flags)
+        flags = sending.flags
         accepted = 0
         while sending.owed:
             index = stream.sent
