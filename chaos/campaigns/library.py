@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import as_completed
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -141,10 +142,18 @@ def run_sides(
 ) -> Generator[SideResult]:
     """Run all of them, on all cores; results come as they are ready. What runs ends when this is
     closed."""
-    with ProcessPool(workers or os.cpu_count() or 1) as pool:
-        futures = [pool.submit(run_side, side, seed, out / side.directory) for side in sides]
-        for future in as_completed(futures):
-            yield future.result()
+    work = partial(_run_into, seed, out)
+    with (
+        ProcessPool(workers or os.cpu_count() or 1) as pool,
+        closing(pool.each(work, sides)) as ended,
+    ):
+        for one in ended:
+            assert one is not None
+            yield one[1]
+
+
+def _run_into(seed: int, out: Path, side: Side) -> SideResult:
+    return run_side(side, seed, out / side.directory)
 
 
 def run_side(side: Side, seed: int, out: Path) -> SideResult:

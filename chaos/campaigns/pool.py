@@ -10,14 +10,19 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from multiprocessing import active_children, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
+from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 GRACE_SECONDS: Final = 1.0
 """Between asking a process to end and killing it."""
@@ -32,6 +37,7 @@ class ProcessPool(ProcessPoolExecutor):
         """`begin` is called first in each process: without one, they ignore Ctrl-C, which is for
         this process to act on."""
         self._others = frozenset(active_children())
+        self._ahead = 2 * workers
         super().__init__(workers, initializer=_begin, initargs=(begin or _ignore_interrupts,))
 
     def __exit__(
@@ -49,16 +55,45 @@ class ProcessPool(ProcessPoolExecutor):
         else:
             self.end()
 
+    def each(
+        self, function: Callable[[T], R], items: Iterable[T], seconds: float | None = None
+    ) -> Generator[tuple[T, R] | None]:
+        """Call a function with each item; yields items and results as they are ready, and None
+        where nothing was for so many seconds. Ctrl-C and SIGTERM end it, between two of them: an
+        executor that is interrupted somewhere else may keep a lock that its own end waits for."""
+        ended: SimpleQueue[tuple[T, Future[R]] | None] = SimpleQueue()
+        waiting, begun = iter(items), 0
+        with _told(lambda: ended.put(None)):
+            while True:
+                for item in islice(waiting, self._ahead - begun):
+                    begun += 1
+                    future = self.submit(function, item)
+                    future.add_done_callback(lambda done, item=item: ended.put((item, done)))  # type: ignore[misc]
+                if not begun:
+                    return
+                try:
+                    one = ended.get(timeout=seconds)
+                except Empty:
+                    yield None
+                    continue
+                if one is None:
+                    raise KeyboardInterrupt
+                item, future = one
+                begun -= 1
+                yield item, future.result()
+
     def end(self) -> None:
         """Give up what is not done, and end all processes."""
         with _undisturbed():
-            self.shutdown(wait=False, cancel_futures=True)
             left = self._children()
             for child in left:
                 child.terminate()
             for child in _outlast(left, GRACE_SECONDS):
                 child.kill()
             _outlast(left, GRACE_SECONDS)
+            # Without its processes this does not last; a thread of it that went on would be in the
+            # way of this process's own end.
+            self.shutdown(cancel_futures=True)
 
     def interrupt(self) -> None:
         """Have each process act as if it saw Ctrl-C."""
@@ -115,6 +150,23 @@ def sigterm_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _told(tell: Callable[[], None]) -> Iterator[None]:
+    """Within, signals to end interrupt nothing, and are told; what ignored them ignores them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in ENDS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, lambda _number, _frame: tell())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

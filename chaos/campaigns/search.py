@@ -14,8 +14,8 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -362,16 +362,20 @@ class Processes:
         look: Callable[[], None],
     ) -> None:
         """Run what is left, and take out of it what is done."""
-        with ProcessPool(self._workers) as pool:
-            begun = {pool.submit(work, item): item for item in left}
-            waiting = set(begun)
-            while waiting:
-                done, waiting = wait(waiting, LOOK_SECONDS)
-                for future in done:
-                    if why := future.result():
+        with (
+            ProcessPool(self._workers) as pool,
+            closing(pool.each(work, list(left), LOOK_SECONDS)) as ended,
+        ):
+            looked = time.monotonic()
+            for one in ended:
+                if one is not None:
+                    item, why = one
+                    left.remove(item)
+                    if why:
                         said.append(why)
-                    left.remove(begun[future])
-                look()
+                if time.monotonic() > looked + LOOK_SECONDS:
+                    looked = time.monotonic()
+                    look()
 
 
 def empty_cells(result: SearchResult, cells: Iterable[Cell] = CELLS) -> list[Cell]:

@@ -116,6 +116,17 @@ def test_what_was_killed_goes_on_without_what_it_has(tmp_path: Path) -> None:
     assert f'"resumed": {rows}' in said
 
 
+def test_a_process_of_the_search_that_dies_costs_no_seed(tmp_path: Path) -> None:
+    """Not the one that was asked to search: the others run again what has no row."""
+    words = ("search", "--seeds", "30", "--workers", "2", "--out", "kept", "--json")
+    with running(tmp_path, *words) as process:
+        wait_for(lambda: any(file.stat().st_size for file in tmp_path.glob("kept/rows/*")))
+        os.kill(max(session_of(process.pid) - {process.pid}), signal.SIGKILL)
+        said, talk = process.communicate(timeout=4 * SECONDS)
+        assert process.returncode == 0, talk
+    assert '"seeds": 30, "violations": 0, "unknown": 0' in said
+
+
 # -- The pool --------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ BEGIN: Final = "<!-- mutants -->"
 END: Final = "<!-- /mutants -->"
 
 
-def hunt_named(name: str, seeds: int) -> tuple[str, Catch | None]:
+def hunt_named(seeds: int, name: str) -> tuple[str, Catch | None]:
     """What a worker does; a class made at run time does not travel, its name does."""
     return name, hunt(ALL_MUTANTS[name], seeds)
 
@@ -61,8 +62,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
     options = parser.parse_args()
     with ProcessPool(options.workers) as pool:
-        hunts = [pool.submit(hunt_named, name, options.seeds) for name in ALL_MUTANTS]
-        caught = dict(one.result() for one in hunts)
+        hunts = pool.each(partial(hunt_named, options.seeds), list(ALL_MUTANTS))
+        found = dict(one[1] for one in hunts if one is not None)
+    caught = {name: found[name] for name in ALL_MUTANTS}
     rows = table(caught)
     if options.write:
         options.write.write_text(written(options.write.read_text(), rows))
