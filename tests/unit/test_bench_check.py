@@ -44,6 +44,9 @@ class Run:
             arrived += self.turn()
         for _ in range(10):
             self.turn()
+        for stack in (self.a, self.b):
+            stack.flush(self.now)
+            stack.end_turn(self.now)
 
     def turn(self) -> int:
         self.now += 1e-3

@@ -19,6 +19,7 @@ from chaos.language.features import FEATURES
 from chaos.language.network_state import NetworkState
 from chaos.language.scenario import Scenario, parse_scenario
 from chaos.oracles.verdict import Verdict
+from chaos.records.directory import TakenError
 from chaos.records.run import RunRecord
 from chaos.session.plans import cluster_plan, probe_in_member
 from chaos.session.runner import judge_run, run_on
@@ -397,16 +398,20 @@ def test_a_network_that_is_lost_in_the_middle_leaves_what_was_written(tmp_path: 
     assert (said["verdict"], said["complete"]) == ("unknown", False)
 
 
-def test_a_backend_that_cannot_be_had_leaves_an_earlier_run_as_it_is(tmp_path: Path) -> None:
+def test_a_backend_that_cannot_be_had_takes_no_directory(tmp_path: Path) -> None:
+    """The next try may have it; and an earlier run is refused before anything begins."""
+
     class Closed(Noting):
         def open(self, plan: ClusterPlan) -> None:
             raise BackendError("no namespaces")
 
     scenario = scenario_of(PAIR)
+    with pytest.raises(BackendError, match="no namespaces"):
+        run_on(Closed(), scenario, 1, out=tmp_path)
     run_on(SimBackend(), scenario, 1, out=tmp_path)
     before = (tmp_path / "verdict.json").read_text()
 
-    with pytest.raises(BackendError, match="no namespaces"):
+    with pytest.raises(TakenError):
         run_on(Closed(), scenario, 1, out=tmp_path)
 
     assert (tmp_path / "verdict.json").read_text() == before

@@ -29,6 +29,7 @@ from node.core.model import (
     View,
     ViewId,
 )
+from node.handover import FLUSH_INTERVAL
 from node.outbox import MESSAGE_OVERHEAD
 from node.settings import GENERATIONS, StackSettings, load_settings
 from node.stack import Stack
@@ -338,6 +339,9 @@ def test_a_message_to_self_is_delivered_in_its_turn_and_leaves_no_frame() -> Non
     a.send(A, b"4", flags=NO_RELIABILITY)
     assert a.turn() == []
     assert a.delivered == [b"1", b"2", b"3", b"4"]
+    # All that is left is to write down what was offered and handed over.
+    assert a.stack.next_deadline() == FLUSH_INTERVAL
+    assert a.turn(FLUSH_INTERVAL) == []
     assert a.stack.next_deadline() == inf
 
 
