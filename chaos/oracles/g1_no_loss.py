@@ -83,8 +83,8 @@ def _untold(evidence: Evidence, entry: Entry) -> Iterator[Violation]:
 
 
 def _thrown_away(evidence: Evidence) -> Iterator[Violation]:
-    """What waited for a connection that was closed because nothing was sent on it: it was not
-    idle, it waited."""
+    """What waited for a connection that was closed as idle though all that was sent was acked: it
+    was not idle, it waited. Or for one to a member of the view."""
     for outgoing in evidence.application.outgoing.values():
         dest = evidence.members.get(outgoing.dest)
         if dest is None or not (dest.lives and outgoing.sender.lives):
@@ -93,8 +93,10 @@ def _thrown_away(evidence: Evidence) -> Iterator[Violation]:
             if event.kind != ABANDONED:
                 continue
             entry = _last_removed(evidence, outgoing.sender, dest, event)
-            if entry is not None and (closed_as(entry) == "idle" or is_held_to(entry)):
-                assert entry.removed is not None
+            if entry is None or entry.removed is None:
+                continue
+            has_waited = closed_as(entry) == "idle" and not entry.removed.event.lo
+            if has_waited or is_held_to(entry):
                 detail = (
                     f"{event.count} messages that waited for {dest.name} were given up, because "
                     "the connection was idle"

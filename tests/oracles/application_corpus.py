@@ -156,6 +156,14 @@ def a_connection_is_forgotten_in_silence(s: Story) -> None:
     a_told_exchange(s).at(2.0).offers(6, 7).sends(6, 7, number=6).at(3.0).removes(why="forgot")
 
 
+@sound(both_ends=True)
+def a_silent_peer_is_given_up_with_what_waits_for_it(s: Story) -> None:
+    """Nobody but the sender can notice that the peer does not answer: there is no group."""
+    a_told_exchange(s).at(2.0).offers(6, 9).sends(6, 7, number=6)
+    s.at(80.0).closes(why="idle").at(90.0).gives_up(6, 7, why="closed")
+    s.removes(why="closed", unacked=2).throws_away(8, 9).quiet(91.0).ends(100.0)
+
+
 @broken(
     "G1",
     witness=(

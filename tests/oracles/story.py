@@ -113,9 +113,12 @@ class Story:
         return self._conn(trace.SENDER_CLOSING, who, to, conn, 0, why)
 
     def removes(
-        self, who: str = "n0", to: str = "n1", *, conn: int = 1, why: str = "closed"
-    ) -> Self:
-        return self._conn(trace.SENDER_REMOVED, who, to, conn, 0, why)
+        self, who: str = "n0", to: str = "n1", *, conn: int = 1, why: str = "closed",
+        unacked: int = 0,
+    ) -> Self:  # fmt: skip
+        return self._note(
+            trace.CONN, who, to, stream=trace.SENDER_REMOVED, conn=conn, text=why, lo=unacked
+        )
 
     def sends(
         self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", **more: Unpack[Detail]

@@ -23,6 +23,7 @@ from chaos.backends.sim.engine import RunawayError
 from chaos.language.cluster import GENERATIONS, TIMINGS
 from chaos.language.scenario import Scenario, load_scenario, parse_scenario
 from chaos.oracles.verdict import Verdict
+from chaos.records.directory import TakenError
 from chaos.session.runner import Unsupported, check_supported, run_scenario
 from node import trace
 from node.core.errors import ConfigError
@@ -819,11 +820,12 @@ def test_a_run_replays_from_its_directory(tmp_path: Path) -> None:
         assert one.read_bytes() == two.read_bytes()
 
 
-def test_a_directory_that_is_used_again_holds_one_run(tmp_path: Path) -> None:
+def test_a_directory_is_of_one_run(tmp_path: Path) -> None:
     run_scenario(story("at: 1s, do: restart, member: n1"), 1, out=tmp_path)
-    run_scenario(story(), 1, out=tmp_path)
-    names = {path.stem for path in tmp_path.glob("trace/*.trace")}
-    assert names == {"n0-1", "n1-1", "rig"}
+    before = {path: path.read_bytes() for path in tmp_path.glob("trace/*.trace")}
+    with pytest.raises(TakenError):
+        run_scenario(story(), 1, out=tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.glob("trace/*.trace")} == before
 
 
 # -- What is not supported -------------------------------------------------------------------------
