@@ -16,7 +16,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
+from pipeline import hand_over, outgoing, words
 from pipeline.groups import Groups
 from pipeline.ranges import before_this
 
@@ -156,7 +156,8 @@ class Tables:
     @cached_property
     def members(self) -> DataFrame:
         """One row per incarnation: run, short_id, label, shown, started, ended (infinite: it ran to
-        the end), lives, promised (bounds of unicast), protocols (settings by protocol)."""
+        the end), lives, promised (bounds of unicast), protocols (settings by protocol), version (of
+        its trace)."""
         by_age = Window.partitionBy("run", "name").orderBy("started", "killed", "short_id")
         never = F.lit(words.INFINITY)
         is_alone = F.count(F.lit(1)).over(Window.partitionBy("run", "name")) == 1
@@ -186,6 +187,7 @@ class Tables:
                 F.when(changed, unpromised).otherwise(F.col("protocols")).alias("protocols"),
                 "was_told",
                 "text",
+                "version",
             )
         )
 
@@ -204,6 +206,7 @@ class Tables:
             F.coalesce("told.protocols", F.from_json(F.lit("{}"), _PROTOCOLS)).alias("protocols"),
             ((F.col("kind") == "start") & F.col("told").isNotNull()).alias("was_told"),
             "text",
+            F.coalesce("version", F.lit(1)).alias("version"),
         )
 
     @cached_property
@@ -386,14 +389,16 @@ class Tables:
     @cached_property
     def removed_entries(self) -> DataFrame:
         """Lives of sender entries that ended: their lane, number and time of the removal, text
-        (why) and `was_closing`: whether it had its time to repeat things."""
+        (why) and `closed_as`: why it was closing before; empty where it was not, and so had no time
+        to repeat things."""
         in_turn = Window.partitionBy(*LANE).orderBy("number")
-        before = F.lag("stream").over(in_turn)
+        was_closing = F.lag("stream").over(in_turn) == words.SENDER_CLOSING
+        closed_as = F.when(was_closing, F.lag("text").over(in_turn))
         return self.keep(
             self.sending.where(_kind("conn"))
-            .withColumn("was_closing", F.coalesce(before == words.SENDER_CLOSING, F.lit(False)))
+            .withColumn("closed_as", F.coalesce(closed_as, F.lit("")))
             .where(F.col("stream") == words.SENDER_REMOVED)
-            .select(*LANE, "number", "time", "text", "protocol", "was_closing")
+            .select(*LANE, "number", "time", "text", "protocol", "closed_as")
         )
 
     @cached_property
@@ -439,6 +444,28 @@ class Tables:
     def delivered(self) -> DataFrame:
         """Deliveries of numbered messages, each with its window and its batch."""
         return self.placed.where(_kind("delivered"))
+
+    # -- From one application to the other ---------------------------------------------------
+
+    @cached_property
+    def of_both_ends(self) -> DataFrame:
+        """What members recorded of messages on their way, if their traces say what applications
+        offered and were handed."""
+        tell = self.members.where(F.col("version") >= words.SAYS_BOTH_ENDS)
+        kinds = _kind("offered", "cut", "sent", "abandoned", "delivered", "handed")
+        return self.events.where(kinds).join(
+            F.broadcast(tell.select("run", "short_id")), ["run", "short_id"], how="left_semi"
+        )
+
+    @cached_property
+    def outgoing(self) -> DataFrame:
+        """What left, by the application's own numbers (see `outgoing.left`)."""
+        return self.keep(outgoing.left(self))
+
+    @cached_property
+    def hand_over(self) -> DataFrame:
+        """What is wrong between windows and applications (see `hand_over.faults`)."""
+        return self.keep(hand_over.faults(self))
 
 
 _PROTOCOLS: Final = _SETTINGS.partition("protocols ")[2]

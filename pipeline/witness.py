@@ -19,6 +19,7 @@ _VERBS: Final = {
     "skipped": "skipped from",
 }
 _GROUP_KINDS: Final = frozenset({*_VERBS, "acked", "conn", "sync", "alarm"})
+_OF_APPLICATION: Final = frozenset({"offered", "cut", "handed", "abandoned"})
 _PARTIAL: Final = 1
 _MERGE: Final = 1
 
@@ -31,6 +32,8 @@ def describe(event: Row, names: Names) -> str:
     peer = _name(names, event.peer) if event.peer != words.RIG else ""
     if event.kind == "view":
         what = _view(event, peer, names)
+    elif event.kind in _OF_APPLICATION:
+        what = _of_application(event, peer or "the group")
     elif event.protocol in words.MULTICAST and event.kind in _GROUP_KINDS:
         what = _multicast(event, peer or "the group", names)
     else:
@@ -72,6 +75,21 @@ def _multicast(event: Row, peer: str, names: Names) -> str:
     origin = f" of {_name(names, event.conn)}" if event.conn else ""
     upto = f"{event.lo}..{event.hi}" if event.lo else f"up to {event.hi}"
     return f"{_VERBS[kind]} {peer}{window} multicasts {upto}{origin}{_notes(event)}"
+
+
+def _of_application(event: Row, peer: str) -> str:
+    """What an application offered or was handed, and what it was told."""
+    lo, hi = event.lo, event.hi
+    if event.kind == "offered":
+        return f"offered {peer} messages {lo}..{hi}"
+    if event.kind == "cut":
+        return f"cut message {lo} to {peer} into {event['count']} pieces"
+    conn = f" conn {event.conn}" if event.conn else ""
+    if event.kind == "handed":
+        what = "the message of seqnos" if event.stream == words.JOINED else "seqnos"
+        return f"handed over from {peer}{conn} {what} {lo}..{hi}"
+    what = "seqnos" if event.protocol else "messages"
+    return f"gave up {what} {lo}..{hi} to {peer}{conn} ({event.text or ''})"
 
 
 def _what(event: Row, peer: str) -> str:

@@ -17,6 +17,10 @@ OOB: Final = 0x01
 NO_FC: Final = 0x04
 FRAGMENT: Final = 0x80
 DONT_LOOPBACK: Final = 0x10
+FRAGMENT: Final = 0x80
+
+SAYS_BOTH_ENDS: Final = 2
+"""The version of traces from which on they say what applications offered and were handed."""
 
 # `stream` of a conn event.
 SENDER_CLOSING: Final = 2
@@ -33,7 +37,9 @@ RECEIVE_WINDOW: Final = (3, 4)
 """`stream` of a gauge event: messages and bytes that a receive window holds."""
 
 # `stream` of a delivered, requested, suspect and view event.
+# `stream` of a delivered, handed, requested, suspect and view event.
 WHOLE: Final = 0
+JOINED: Final = 1
 REPAIR: Final = 0
 JOINING: Final = 1
 CONFIRMED: Final = 2

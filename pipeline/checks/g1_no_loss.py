@@ -1,14 +1,17 @@
-"""G1, no loss: what was sent to a member that stays is delivered."""
+"""G1, no loss: what was accepted for a member that stays is handed to its application, or its
+sender is told."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline import words
+from pipeline.checks import application
 from pipeline.groups import excused, with_batch
+from pipeline.outgoing import told_by_senders
 from pipeline.ranges import first_gaps, with_last
 from pipeline.tables import LANE, Tables
 from pipeline.violations import event, union, violations, with_name
@@ -23,18 +26,27 @@ FLUSHED: Final = ("idle", "close", "closed", "view")
 
 
 def no_loss(tables: Tables) -> DataFrame:
-    """Batches that were not wholly delivered, though nobody who could be blamed was gone."""
-    return union(_unicast(tables), _multicast(tables), _own(tables))
+    """Messages that were lost on their way from one application to the other, though nobody who
+    could be blamed was gone."""
+    removed = tables.keep(_removed(tables))
+    return union(
+        application.not_sent(tables, GUARANTEE),
+        _unicast(tables, removed),
+        _thrown_away(tables, removed),
+        _multicast(tables),
+        _own(tables),
+        application.handed_over(tables, GUARANTEE),
+    )
 
 
-def _unicast(tables: Tables) -> DataFrame:
+def _unicast(tables: Tables, removed: DataFrame) -> DataFrame:
+    """Batches that were not wholly delivered."""
     batch_key = [*LANE, "batch_lo"]
     is_to_self = (F.col("sender") == F.col("lane")) & _is_muted()
     owed_batches = (
         tables.sent.where(~F.col("is_multicast") & ~is_to_self)
         .join(_living(tables, "sender"), ["run", "sender"], how="left_semi")
         .join(_living(tables, "lane"), ["run", "lane"], how="left_semi")
-        .join(F.broadcast(_given_up(tables)), [*LANE], how="left_anti")
     )
     parts = (
         tables.delivered.where(~F.col("is_multicast") & F.col("is_genuine"))
@@ -52,7 +64,14 @@ def _unicast(tables: Tables) -> DataFrame:
     # A range that was recorded as sent twice is one batch.
     wanted = rest.dropDuplicates(batch_key)
     lost = first_gaps(parts.where(~F.col("is_whole")), tables.keep(wanted), batch_key)
-    return _forgotten(tables, lost)
+    removals = removed.select(
+        *LANE, F.col("number").alias("removal"), F.col("text").alias("why"), "is_given_up"
+    )
+    found = tables.keep(lost.join(F.broadcast(removals), [*LANE], how="left"))
+    is_given_up = F.coalesce("is_given_up", F.lit(False))
+    return union(
+        _forgotten(tables, found.where(~is_given_up)), _untold(tables, found.where(is_given_up))
+    )
 
 
 def _forgotten(tables: Tables, lost: DataFrame) -> DataFrame:
@@ -63,13 +82,8 @@ def _forgotten(tables: Tables, lost: DataFrame) -> DataFrame:
         F.col("number").alias("turn"),
         F.struct("number", "hi").alias("purge"),
     )
-    removals = tables.removed_entries.select(
-        *LANE, F.col("number").alias("removal"), F.col("text").alias("why")
-    )
-    found = (
-        with_last(lost.withColumn("at", F.col("gap")), purges, LANE, "purge")
-        .withColumn("purge", F.when(F.col("purge.hi") >= F.col("gap"), F.col("purge")))
-        .join(removals, [*LANE], how="left")
+    found = with_last(lost.withColumn("at", F.col("gap")), purges, LANE, "purge").withColumn(
+        "purge", F.when(F.col("purge.hi") >= F.col("gap"), F.col("purge"))
     )
     was_purged, was_removed = F.col("purge").isNotNull(), F.col("removal").isNotNull()
     how = (
@@ -90,12 +104,101 @@ def _forgotten(tables: Tables, lost: DataFrame) -> DataFrame:
     )
 
 
-def _given_up(tables: Tables) -> DataFrame:
-    """Lanes whose sender was right to remove them with undelivered messages in them."""
-    at_once = (F.col("text") == "view") & F.col("protocol").isin(*CLOSE_AT_ONCE)
-    flushed = F.col("text").isin(*FLUSHED) & F.col("was_closing")
-    return tables.removed_entries.where(at_once | F.col("text").isin(*GIVEN_UP) | flushed).select(
-        *LANE
+def _removed(tables: Tables) -> DataFrame:
+    """Removed sender entries, with `is_held_to`: it was removed for its silence, though its peer is
+    in the view of the sender, and a member is not given up before the view gives it up; and
+    `is_given_up`: the sender was right to remove it with undelivered messages in it."""
+    views = tables.views.select(
+        "run",
+        F.col("short_id").alias("sender"),
+        F.col("time").alias("at"),
+        F.col("number").alias("turn"),
+        F.struct("members").alias("view"),
+    )
+    at = F.col("time") + words.EPSILON
+    text = F.coalesce("text", F.lit(""))
+    is_silent = (text == "aged") | (F.col("closed_as") == "idle")
+    has_peer = F.coalesce(F.array_contains("view.members", F.col("lane")), F.lit(False))
+    at_once = (text == "view") & F.col("protocol").isin(*CLOSE_AT_ONCE)
+    flushed = text.isin(*FLUSHED) & (F.col("closed_as") != "")
+    return (
+        with_last(tables.removed_entries.withColumn("at", at), views, ["run", "sender"], "view")
+        .withColumn("is_held_to", is_silent & has_peer)
+        .withColumn(
+            "is_given_up", at_once | (~F.col("is_held_to") & (text.isin(*GIVEN_UP) | flushed))
+        )
+        .drop("view")
+    )
+
+
+def _untold(tables: Tables, lost: DataFrame) -> DataFrame:
+    """Messages that were rightly given up, of which nobody was told."""
+    connection = ["run", "sender", "lane", "conn"]
+    tell = tables.members.where(F.col("version") >= words.SAYS_BOTH_ENDS).select(
+        "run", F.col("short_id").alias("sender")
+    )
+    by_seqno = (
+        Window.partitionBy(*connection)
+        .orderBy("lo", "number")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    told = (
+        told_by_senders(tables, "abandoned")
+        .where(F.col("protocol").isNotNull())
+        .withColumnRenamed("dest", "lane")
+        .select(
+            *connection,
+            F.col("lo").alias("at"),
+            F.col("number").alias("turn"),
+            F.struct(F.max("hi").over(by_seqno).alias("hi")).alias("told"),
+        )
+    )
+    points = lost.join(F.broadcast(tell), ["run", "sender"], how="left_semi").withColumn(
+        "at", F.col("gap")
+    )
+    was_told = F.coalesce(F.col("told.hi") >= F.col("gap"), F.lit(False))
+    return violations(
+        with_last(points, told, connection, "told").where(~was_told),
+        GUARANTEE,
+        time="time",
+        detail=F.format_string(
+            "seqno %d was given up with its connection (%s), and its application was not told",
+            "gap",
+            "why",
+        ),
+        witness=[event("sender", "number"), event("sender", "removal")],
+    )
+
+
+def _thrown_away(tables: Tables, removed: DataFrame) -> DataFrame:
+    """What waited for a connection that was closed because nothing was sent on it: it was not idle,
+    it waited."""
+    pair = ["run", "sender", "lane"]
+    given_up = (
+        tables.outgoing.where("is_abandoned")
+        .withColumnRenamed("dest", "lane")
+        .join(_living(tables, "sender"), ["run", "sender"], how="left_semi")
+        .join(_living(tables, "lane"), ["run", "lane"], how="left_semi")
+        .withColumn("at", F.col("time") + words.EPSILON)
+    )
+    marks = removed.select(
+        *pair,
+        F.col("time").alias("at"),
+        F.col("number").alias("turn"),
+        F.struct("number", "closed_as", "is_held_to").alias("removal"),
+    )
+    was_idle = (F.col("removal.closed_as") == "idle") | F.col("removal.is_held_to")
+    found = with_last(given_up, marks, pair, "removal").where(was_idle)
+    return violations(
+        with_name(found, tables, "lane", "name"),
+        GUARANTEE,
+        time="time",
+        detail=F.format_string(
+            "%d messages that waited for %s were given up, because the connection was idle",
+            "count",
+            "name",
+        ),
+        witness=[event("sender", "removal.number"), event("sender", "number")],
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipeline.checks import application
 from pipeline.ranges import before_this, with_last
 from pipeline.tables import LANE, WINDOW, Tables
 from pipeline.violations import event, union, violations, with_name
@@ -17,7 +18,13 @@ GUARANTEE: Final = "G2"
 
 def once(tables: Tables) -> DataFrame:
     """Deliveries that share a seqno with an earlier one, and may not."""
-    return union(_in_one_window(tables), _in_two_windows(tables), _multicasts(tables))
+    return union(
+        _in_one_window(tables),
+        _in_two_windows(tables),
+        _multicasts(tables),
+        application.handed_over(tables, GUARANTEE),
+        application.sent_again(tables, GUARANTEE),
+    )
 
 
 def repeats(delivered: DataFrame, by: Sequence[str]) -> DataFrame:

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline import words
+from pipeline.checks import application
 from pipeline.ranges import before_this, first_gaps, with_last
 from pipeline.tables import WINDOW, Tables
 from pipeline.violations import event, union, violations
@@ -19,7 +20,8 @@ _HOLE: Final = (*WINDOW, "number")
 def fifo(tables: Tables) -> DataFrame:
     """Deliveries at or behind their predecessor, or beyond a seqno that nothing accounts for."""
     in_order = tables.keep(_odd(_in_order(tables)))
-    return union(_steps_back(in_order), _skips(tables, in_order))
+    handed_over = application.handed_over(tables, GUARANTEE)
+    return union(_steps_back(in_order), _skips(tables, in_order), handed_over)
 
 
 def _odd(in_order: DataFrame) -> DataFrame:

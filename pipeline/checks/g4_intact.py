@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline import words
+from pipeline.checks import application
 from pipeline.tables import Tables, is_numbered
 from pipeline.violations import event, union, violations, with_name
 
@@ -19,7 +20,13 @@ DELIVERY_FLAGS: Final = words.OOB | words.DONT_LOOPBACK
 
 def intact(tables: Tables) -> DataFrame:
     """Deliveries of what was not sent, or not so."""
-    return union(_different(tables), _strange(tables), _unnumbered(tables), _mixed(tables))
+    return union(
+        _different(tables),
+        _strange(tables),
+        _unnumbered(tables),
+        _mixed(tables),
+        application.handed_over(tables, GUARANTEE),
+    )
 
 
 def _different(tables: Tables) -> DataFrame:

@@ -1,0 +1,98 @@
+"""What applications offered and were handed: between these ends messages are counted (G1 to G4).
+
+Traces of version 1 say nothing of either end, and are not judged here.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline import words
+from pipeline.outgoing import DEST, told_by_senders
+from pipeline.tables import Tables
+from pipeline.violations import event, union, violations, with_name
+
+
+def not_sent(tables: Tables, guarantee: str) -> DataFrame:
+    """Messages that were accepted, and neither left nor were given up aloud."""
+    skipped = violations(
+        tables.outgoing.where(F.col("first") > F.col("reached") + 1),
+        guarantee,
+        time="time",
+        detail=F.format_string(
+            "messages %d..%d were accepted, never left, and nobody was told",
+            F.col("reached") + 1,
+            F.col("first") - 1,
+        ),
+        witness=[event("sender", "number")],
+    )
+    return union(skipped, _still_waiting(tables, guarantee))
+
+
+def _still_waiting(tables: Tables, guarantee: str) -> DataFrame:
+    """What waits at the end of a run, and has somewhere to go."""
+    offered = (
+        told_by_senders(tables, "offered")
+        .groupBy(*DEST)
+        .agg(F.max_by(F.struct("number", "time", "hi"), "number").alias("offered"))
+    )
+    reached = tables.outgoing.groupBy(*DEST).agg(F.max("last").alias("upto"))
+    living = tables.members.where("lives").select("run", "short_id")
+    senders = living.withColumnRenamed("short_id", "sender")
+    dests = living.select("run", F.col("short_id").alias("dest"), F.lit(True).alias("dest_lives"))
+    grouped = tables.views.select(
+        "run", F.col("short_id").alias("sender"), F.lit(True).alias("has_view")
+    ).distinct()
+    groups = tables.views.select("run", F.lit(True).alias("has_group")).distinct()
+    no = F.lit(False)
+    has_somewhere = F.when(
+        F.col("dest") == words.GROUP,
+        F.coalesce("has_view", no) | ~F.coalesce("has_group", no),
+    ).otherwise(F.coalesce("dest_lives", no))
+    found = (
+        offered.join(reached, [*DEST], how="left")
+        .withColumn("waiting", F.col("offered.hi") - F.coalesce("upto", F.lit(0)))
+        .where(F.col("waiting") > 0)
+        .join(F.broadcast(senders), ["run", "sender"], how="left_semi")
+        .join(F.broadcast(dests), ["run", "dest"], how="left")
+        .join(F.broadcast(grouped), ["run", "sender"], how="left")
+        .join(F.broadcast(groups), "run", how="left")
+        .where(has_somewhere)
+    )
+    return violations(
+        with_name(found, tables, "dest", "name"),
+        guarantee,
+        time="offered.time",
+        detail=F.format_string(
+            "%d messages to %s were accepted and wait in the outbox at the end", "waiting", _dest()
+        ),
+        witness=[event("sender", "offered.number")],
+    )
+
+
+def sent_again(tables: Tables, guarantee: str) -> DataFrame:
+    """Messages that left twice, under two seqnos."""
+    again = tables.outgoing.where(F.col("first") <= F.col("reached"))
+    return violations(
+        with_name(again, tables, "dest", "name"),
+        guarantee,
+        time="time",
+        detail=F.format_string("message %d to %s left a second time", "first", _dest()),
+        witness=[event("sender", "number")],
+    )
+
+
+def _dest() -> Column:
+    return F.when(F.col("dest") == words.GROUP, "the group").otherwise(F.col("name"))
+
+
+def handed_over(tables: Tables, guarantee: str) -> DataFrame:
+    """What is wrong between windows and applications, of one guarantee."""
+    return violations(
+        tables.hand_over.where(F.col("guarantee") == guarantee),
+        guarantee,
+        time="time",
+        detail=F.col("detail"),
+        witness=[event("other", "before"), event("receiver", "number")],
+    )

@@ -1,0 +1,354 @@
+"""Between windows and applications: what was delivered is handed over, once, whole, in order.
+
+Both sides are ranges, cut differently: the deliveries of a connection, and what its receiver's
+application was handed. Each has a *place*: how many messages of its side came before it. The sides
+agree where at each place stands the same seqno, and that is seen where either has a new range.
+Messages in pieces have no place of their own: they are handed over where their last piece stands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipeline import words
+from pipeline.outgoing import DEST, cuts, is_fragment, told_by_senders
+from pipeline.ranges import before_this, with_last
+
+if TYPE_CHECKING:
+    from pipeline.tables import Tables
+
+INCOMING: Final = ("run", "receiver", "source", "protocol", "conn")
+"""`protocol` is empty where messages are not numbered."""
+_MESSAGE: Final = ("run", "source", "dest", "protocol", "conn", "first")
+NEVER: Final = (1 << 63) - 1
+"""Stands for the number of an event that never came."""
+_SIDE: Final = ("number", "time", "first", "last", "place")
+_FAULT: Final = ("guarantee", "time", "detail", "other", "before", "receiver", "number")
+
+
+def faults(tables: Tables) -> DataFrame:
+    """What is wrong with hand-overs: run, guarantee, time, detail, and the events that show it:
+    `before` of member `other` (null: none) and `number` of the receiver.
+
+    Of each connection what is wrong first: after that nothing can be compared."""
+    moves = tables.keep(_moves(tables))
+    found = _differences(tables, moves).unionByName(_joined_wrongly(moves))
+    first = F.min_by(F.struct(*(name for name in _FAULT if name != "receiver")), "turn")
+    walked = (
+        found.groupBy(*INCOMING)
+        .agg(first.alias("fault"))
+        .select("run", "fault.*", "receiver")
+        .select("run", *_FAULT)
+    )
+    large = tables.keep(_large(tables))
+    return walked.unionByName(_otherwise_than_cut(large, moves)).unionByName(
+        _never_joined(tables, large, moves)
+    )
+
+
+def _moves(tables: Tables) -> DataFrame:
+    """Deliveries and hand-overs, `first` to `last`, each with its place."""
+    is_handed = F.col("kind") == "handed"
+    # Batches without numbers count from 1, each by itself.
+    counts_itself = F.col("protocol").isNull() & ~is_handed
+    one_side = Window.partitionBy(*INCOMING, "is_handed").orderBy("number")
+    size = F.when(F.col("is_large"), 0).otherwise(F.col("last") - F.col("first") + 1)
+    return (
+        tables.of_both_ends.where(F.col("kind").isin("delivered", "handed"))
+        .withColumn("is_handed", is_handed)
+        .withColumn(
+            "is_large", F.when(is_handed, F.col("stream") == words.JOINED).otherwise(is_fragment())
+        )
+        .withColumn("first", F.when(counts_itself, 1).otherwise(F.col("lo")))
+        .withColumn("last", F.when(counts_itself, F.col("count")).otherwise(F.col("hi")))
+        .select(
+            "run",
+            F.col("short_id").alias("receiver"),
+            F.col("peer").alias("source"),
+            F.coalesce("protocol", F.lit("")).alias("protocol"),
+            *("conn", "number", "time", "is_handed", "is_large", "first", "last"),
+            *("bytes", "digest"),
+            size.alias("size"),
+        )
+        .withColumn("place", F.coalesce(F.sum("size").over(before_this(one_side)), F.lit(0)))
+    )
+
+
+# -- What is handed over as it was delivered -------------------------------------------------------
+
+
+def _differences(tables: Tables, moves: DataFrame) -> DataFrame:
+    """Of each connection the first place at which the two sides differ, as a fault with its
+    `turn`: the number of the event that showed it."""
+    side = F.struct(*_SIDE)
+    # Neighbours at one place see each other: frames by value, not by row.
+    upto = (
+        Window.partitionBy(*INCOMING)
+        .orderBy("place")
+        .rangeBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    plain = moves.where(~F.col("is_large")).select(*INCOMING, "is_handed", *_SIDE)
+    both = (
+        plain.unionByName(_ends(moves), allowMissingColumns=True)
+        .withColumn("due", F.last(F.when(~F.col("is_handed"), side), True).over(upto))
+        .withColumn("given", F.last(F.when(F.col("is_handed"), side), True).over(upto))
+    )
+    is_due, is_given = F.col("due.number").isNotNull(), F.col("given.number").isNotNull()
+    is_late = F.coalesce(F.col("due.number") > F.col("given.number"), F.lit(False))
+    what = (
+        F.when(is_given & (~is_due | is_late), "undelivered")
+        .when(is_given & is_due & (_at("given") != _at("due")), "other")
+        .when(is_due & ~is_given, "left over")
+    )
+    found = (
+        both.withColumn("what", what)
+        .where(F.col("what").isNotNull())
+        .withColumn("due_at", _at("due"))
+        .withColumn("given_at", _at("given"))
+        .groupBy(*INCOMING)
+        .agg(F.min_by(F.struct("what", "due", "given", "due_at", "given_at"), "place").alias("it"))
+        .select(*INCOMING, "it.*")
+    )
+    living = tables.members.where("lives").select("run", F.col("short_id").alias("receiver"))
+    owed = found.join(F.broadcast(living), ["run", "receiver"], how="left_semi")
+    judged = found.where(F.col("what") != "left over").unionByName(
+        owed.where(F.col("what") == "left over")
+    )
+    return _as_faults(moves, tables.keep(judged))
+
+
+def _ends(moves: DataFrame) -> DataFrame:
+    """Where each side of a connection ends: nothing stands there, as far as anyone looks."""
+    handed = F.sum(F.when(F.col("is_handed"), F.col("size")).otherwise(0))
+    delivered = F.sum(F.when(F.col("is_handed"), 0).otherwise(F.col("size")))
+    sides = F.array(
+        F.struct(F.lit(False).alias("is_handed"), delivered.alias("place")),
+        F.struct(F.lit(True).alias("is_handed"), handed.alias("place")),
+    )
+    return (
+        moves.groupBy(*INCOMING)
+        .agg(sides.alias("sides"))
+        .select(*INCOMING, F.explode("sides").alias("side"))
+        .select(*INCOMING, "side.*")
+    )
+
+
+def _at(side: str) -> Column:
+    """The seqno of one side at this place."""
+    return F.col(f"{side}.first") + F.col("place") - F.col(f"{side}.place")
+
+
+def _as_faults(moves: DataFrame, found: DataFrame) -> DataFrame:
+    """Which guarantee each difference breaks."""
+    in_order = (
+        Window.partitionBy(*INCOMING)
+        .orderBy("first", "number")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    handed = (
+        moves.where("is_handed")
+        .join(found.select(*INCOMING), [*INCOMING], how="left_semi")
+        .select(
+            *INCOMING,
+            F.col("first").alias("at"),
+            F.col("number").alias("turn"),
+            F.struct(F.max("last").over(in_order).alias("last")).alias("upto"),
+        )
+    )
+    told = with_last(found.withColumn("at", F.col("due_at")), handed, INCOMING, "upto")
+    is_ever_handed = F.coalesce(F.col("upto.last") >= F.col("due_at"), F.lit(False))
+    is_other = F.col("what") == "other"
+    guarantee = (
+        F.when(F.col("what") == "undelivered", "G4")
+        .when(is_other & (F.col("given_at") < F.col("due_at")), "G2")
+        .when(is_other & is_ever_handed, "G3")
+        .otherwise("G1")
+    )
+    too_early = F.format_string("%d was handed over when %d was next", "given_at", "due_at")
+    detail = (
+        F.when(
+            F.col("guarantee") == "G4",
+            F.format_string("%d..%d were handed over and not delivered", "given_at", "given.last"),
+        )
+        .when(F.col("guarantee") == "G2", F.concat(too_early, F.lit(": for the second time")))
+        .when(F.col("guarantee") == "G3", too_early)
+        .otherwise(
+            F.format_string("%d was delivered, and the application was never handed it", "due_at")
+        )
+    )
+    is_lost = F.col("guarantee") == "G1"
+    return told.withColumn("guarantee", guarantee).select(
+        *INCOMING,
+        F.coalesce("given.number", F.lit(NEVER)).alias("turn"),
+        "guarantee",
+        F.when(is_lost, F.col("due.time")).otherwise(F.col("given.time")).alias("time"),
+        detail.alias("detail"),
+        F.col("receiver").alias("other"),
+        F.when(is_other, F.col("due.number")).alias("before"),
+        F.coalesce("given.number", "due.number").alias("number"),
+    )
+
+
+# -- Messages in pieces --------------------------------------------------------------------------
+
+
+def _joined_wrongly(moves: DataFrame) -> DataFrame:
+    """Messages that were joined before all of their pieces were delivered, or more often than
+    these were, or before what was delivered before the last piece was handed over."""
+    in_turn = Window.partitionBy(*INCOMING, "is_handed", "first").orderBy("number")
+    large = (
+        moves.where("is_large")
+        .withColumn("nth", F.row_number().over(in_turn))
+        .withColumn("before", F.lag("number").over(in_turn))
+    )
+    joined = large.where("is_handed")
+    marks = joined.select(
+        *INCOMING,
+        "nth",
+        F.col("first").alias("at"),
+        F.col("number").alias("turn"),
+        F.struct("number", "last").alias("whole"),
+    )
+    pieces = large.where(~F.col("is_handed")).withColumn("at", F.col("first"))
+    had = (
+        with_last(pieces, marks, [*INCOMING, "nth"], "whole")
+        .where(F.col("whole.last") >= F.col("first"))
+        .groupBy(*INCOMING, F.col("whole.number").alias("number"))
+        .agg(
+            F.count(F.lit(1)).alias("pieces"),
+            F.max("number").alias("last_piece"),
+            F.max("place").alias("behind"),
+        )
+    )
+    is_whole = F.col("pieces") == F.col("last") - F.col("first") + 1
+    is_its_turn = (F.col("last_piece") < F.col("number")) & (F.col("behind") <= F.col("place"))
+    is_again = F.col("before").isNotNull()
+    what = F.format_string("the message of %d..%d was handed over", "first", "last")
+    return (
+        joined.join(had, [*INCOMING, "number"], how="left")
+        .where(~F.coalesce(is_whole & is_its_turn, F.lit(False)))
+        .select(
+            *INCOMING,
+            F.col("number").alias("turn"),
+            F.when(is_again, "G2").otherwise("G3").alias("guarantee"),
+            "time",
+            F.concat(what, F.when(is_again, " twice").otherwise(" when it was not its turn")).alias(
+                "detail"
+            ),
+            F.col("receiver").alias("other"),
+            "before",
+            "number",
+        )
+    )
+
+
+def _large(tables: Tables) -> DataFrame:
+    """Messages that left in pieces, all of them, on one connection and without a gap: run, source,
+    dest, protocol, conn, first, last, cut, is_muted."""
+    is_muted = F.col("flags").bitwiseAND(words.DONT_LOOPBACK) != 0
+    is_whole = F.col("pieces") == F.col("last") - F.col("first") + 1
+    return (
+        told_by_senders(tables, "sent")
+        .where(is_fragment() & F.col("protocol").isNotNull())
+        .groupBy(*DEST, "trim", "protocol", "conn")
+        .agg(
+            F.count(F.lit(1)).alias("pieces"),
+            F.min("lo").alias("first"),
+            F.max("hi").alias("last"),
+            F.max(is_muted).alias("is_muted"),
+        )
+        .join(cuts(tables), [*DEST, "trim"], how="inner")
+        .where(is_whole & (F.col("pieces") == F.col("cut.count")))
+        .select(
+            "run",
+            F.col("sender").alias("source"),
+            *("dest", "protocol", "conn", "first", "last", "cut", "is_muted"),
+        )
+    )
+
+
+def _with_dest(moves: DataFrame) -> DataFrame:
+    """With the destination for which its sender numbered it."""
+    is_multicast = F.col("protocol").isin(*words.MULTICAST)
+    return moves.withColumn("dest", F.when(is_multicast, words.GROUP).otherwise(F.col("receiver")))
+
+
+def _otherwise_than_cut(large: DataFrame, moves: DataFrame) -> DataFrame:
+    """Messages that were joined with another length or other bytes than they were cut with (G4)."""
+    joined = _with_dest(moves.where(F.col("is_handed") & F.col("is_large")))
+    as_cut = large.select(*_MESSAGE, "cut", F.col("last").alias("upto"), "is_muted")
+    is_same = (
+        (F.col("last") == F.col("upto"))
+        & (F.col("bytes") == F.col("cut.bytes"))
+        & (F.col("digest") == F.col("cut.digest"))
+    )
+    is_for_others = F.col("is_muted") & (F.col("receiver") == F.col("source"))
+    return (
+        joined.join(as_cut, [*_MESSAGE], how="inner")
+        .where(~is_same & ~is_for_others)
+        .select(
+            "run",
+            F.lit("G4").alias("guarantee"),
+            "time",
+            F.format_string(
+                "a message of %d..%d was joined otherwise than it was cut", "first", "last"
+            ).alias("detail"),
+            F.col("source").alias("other"),
+            F.col("cut.number").alias("before"),
+            "receiver",
+            "number",
+        )
+    )
+
+
+def _never_joined(tables: Tables, large: DataFrame, moves: DataFrame) -> DataFrame:
+    """Messages of which a member that lives delivered all pieces, and handed over nothing (G1)."""
+    living = tables.members.where("lives").select(
+        "run", F.col("short_id").alias("receiver"), F.col("shown").alias("name")
+    )
+    by = ["run", "source", "dest", "protocol", "conn"]
+    marks = large.select(
+        *by,
+        F.col("first").alias("at"),
+        F.col("first").alias("turn"),
+        F.struct("first", "last", "cut", "is_muted").alias("whole"),
+    )
+    of_large = _with_dest(moves.where("is_large"))
+    pieces = of_large.where(~F.col("is_handed")).withColumn("at", F.col("first"))
+    is_last = F.col("first") == F.col("whole.last")
+    had = (
+        with_last(pieces, marks, by, "whole")
+        .where(F.col("whole.last") >= F.col("first"))
+        .groupBy(*by, "receiver", "whole")
+        .agg(
+            F.count_distinct("first").alias("pieces"),
+            F.max(F.when(is_last, F.col("number"))).alias("number"),
+        )
+        .select(*by, "receiver", "pieces", "number", "whole.*")
+    )
+    joined = of_large.where("is_handed").select(*_MESSAGE, "receiver")
+    is_for_others = F.col("is_muted") & (F.col("receiver") == F.col("source"))
+    return (
+        had.where((F.col("pieces") == F.col("last") - F.col("first") + 1) & ~is_for_others)
+        .join(joined, [*_MESSAGE, "receiver"], how="left_anti")
+        .join(F.broadcast(living), ["run", "receiver"], how="inner")
+        .select(
+            "run",
+            F.lit("G1").alias("guarantee"),
+            F.col("cut.time").alias("time"),
+            F.format_string(
+                "all %d pieces of message %d were delivered by %s, and its application was never "
+                "handed it",
+                "pieces",
+                "cut.lo",
+                "name",
+            ).alias("detail"),
+            F.col("source").alias("other"),
+            F.col("cut.number").alias("before"),
+            "receiver",
+            "number",
+        )
+    )

@@ -1,0 +1,120 @@
+"""What applications offered to each destination, and which of their messages left for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipeline import words
+from pipeline.ranges import before_this, with_last
+
+if TYPE_CHECKING:
+    from pipeline.tables import Tables
+
+DEST: Final = ("run", "sender", "dest")
+"""`dest` is the receiver, or 0: the group. Messages are numbered for each destination."""
+LOW: Final = 0xFFFFFFFF
+"""What a record keeps of a message's number."""
+
+
+def told_by_senders(tables: Tables, *kinds: str) -> DataFrame:
+    """Events of these kinds, with their destination, of members that tell both ends."""
+    return tables.of_both_ends.where(F.col("kind").isin(*kinds)).select(
+        "run",
+        F.col("short_id").alias("sender"),
+        F.col("peer").alias("dest"),
+        "kind",
+        "protocol",
+        "number",
+        "time",
+        "conn",
+        "count",
+        "lo",
+        "hi",
+        "bytes",
+        "digest",
+        "trim",
+        "flags",
+    )
+
+
+def is_fragment() -> Column:
+    """Whether a record is of a piece of a message."""
+    return F.col("flags").bitwiseAND(words.FRAGMENT) != 0
+
+
+def left(tables: Tables) -> DataFrame:
+    """Batches that left, and messages that waited and were given up, in order: run, sender, dest,
+    number, time, is_abandoned, count, `first` to `last` (the application's numbers), `reached` (the
+    highest number of those before). A message in pieces is there once, as the last of them."""
+    sent = told_by_senders(tables, "sent")
+    abandoned = told_by_senders(tables, "abandoned").where(F.col("protocol").isNull())
+    rows = (
+        sent.where(~is_fragment())
+        .unionByName(_last_pieces(tables, sent.where(is_fragment()), abandoned))
+        .unionByName(abandoned)
+        .withColumn("is_abandoned", F.col("kind") == "abandoned")
+    )
+    in_turn = Window.partitionBy(*DEST).orderBy("number")
+    upto = in_turn.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    since = Window.partitionBy(*DEST, "resets").orderBy("number")
+    since_upto = since.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    end = F.when(F.col("is_abandoned"), F.col("hi")).otherwise(F.col("trim") + F.col("count") - 1)
+    before = F.coalesce(F.lag(end).over(in_turn), F.lit(0))
+    # A record keeps the low half of a number: it is the one next to where we are. What was given up
+    # says its whole number, and counting goes on from there.
+    step = F.when(F.col("is_abandoned"), 0).otherwise(
+        _signed(F.col("trim") - before - 1) + F.col("count")
+    )
+    is_reset = F.col("is_abandoned").cast("int")
+    start = F.last(F.when(F.col("is_abandoned"), F.col("hi")), True).over(upto)
+    first = F.col("last") - F.col("count") + 1
+    return (
+        rows.withColumn("step", step)
+        .withColumn("resets", F.sum(is_reset).over(upto))
+        .withColumn("start", F.coalesce(start, F.lit(0)))
+        .withColumn("last", F.col("start") + F.sum("step").over(since_upto))
+        .withColumn("first", F.when(F.col("is_abandoned"), F.col("lo")).otherwise(first))
+        .withColumn("reached", F.coalesce(F.max("last").over(before_this(in_turn)), F.lit(0)))
+        .select(*DEST, "number", "time", "is_abandoned", "count", "first", "last", "reached")
+    )
+
+
+def cuts(tables: Tables) -> DataFrame:
+    """The messages that left in pieces: run, sender, dest, trim (low half of the number), cut."""
+    return (
+        told_by_senders(tables, "cut")
+        .groupBy(*DEST, F.col("lo").bitwiseAND(LOW).alias("trim"))
+        .agg(
+            F.max_by(F.struct("number", "time", "lo", "count", "bytes", "digest"), "number").alias(
+                "cut"
+            )
+        )
+    )
+
+
+def _last_pieces(tables: Tables, pieces: DataFrame, abandoned: DataFrame) -> DataFrame:
+    """Of each message that left in pieces the last one, in place of the message."""
+    marks = abandoned.select(
+        *DEST,
+        F.col("number").alias("at"),
+        F.col("number").alias("turn"),
+        F.struct("number").alias("reset"),
+    )
+    placed = with_last(pieces.withColumn("at", F.col("number")), marks, DEST, "reset")
+    of_message = Window.partitionBy(*DEST, "trim", "reset").orderBy("number")
+    return (
+        placed.withColumn("nth", F.row_number().over(of_message))
+        .join(cuts(tables), [*DEST, "trim"], how="inner")
+        .where(F.col("nth") % F.col("cut.count") == 0)
+        .withColumn("count", F.lit(1).cast("bigint"))
+        .select(*pieces.columns)
+    )
+
+
+def _signed(difference: Column) -> Column:
+    """The smallest number that is equal to a difference in its low 32 bits."""
+    half = F.lit(0x80000000)
+    return (difference + half).bitwiseAND(LOW) - half
