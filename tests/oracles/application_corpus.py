@@ -91,6 +91,44 @@ def a_sender_that_is_told_lost_nothing_in_silence(s: Story) -> None:
     s.at(3.0).gives_up(6, 7).removes(why="forgot").throws_away(8, 9)
 
 
+@sound(both_ends=True)
+def multicasts_are_offered_and_handed_over_too(s: Story) -> None:
+    """Also to their own sender; n1 is handed two batches as one."""
+    s.a_group("n0", "n1").at(1.0).offers(1, 5, to="").casts(1, 3, number=1).casts(4, 5, number=4)
+    s.is_given_cast(1, 5, "n0").at(1.1).takes(1, 3).takes(4, 5).is_given_cast(1, 5)
+    s.at(1.2).drops(1, 5)
+
+
+@sound(both_ends=True)
+def a_window_that_opens_again_delivers_a_message_in_pieces_anew(s: Story) -> None:
+    """The first piece in the old window; all of them in the new one."""
+    s.at(1.0).offers(1).cuts(1, 2).opens().sends(1, number=1, piece=True)
+    s.sends(2, number=1, piece=True)
+    s.at(1.1).listens().delivers(1, piece=True).at(1.2).forgets()
+    s.at(1.3).listens(epoch=2).delivers(1, piece=True, epoch=2).delivers(2, piece=True, epoch=2)
+    s.is_given_whole(1, 1, 2).acks(2, epoch=2).at(1.4).purges(1, 2)
+
+
+@sound(both_ends=True)
+def a_message_of_which_some_pieces_left_is_given_up(s: Story) -> None:
+    """The connection was forgotten in the middle of it; the next message is whole again."""
+    s.at(1.0).offers(1, 2).cuts(1, 3).opens().sends(1, number=1, piece=True)
+    s.sends(2, number=1, piece=True).gives_up(1, 2).removes(why="forgot").throws_away(1)
+    s.at(2.0).cuts(2, 2).opens(conn=2).sends(1, number=2, piece=True, conn=2)
+    s.sends(2, number=2, piece=True, conn=2)
+    s.at(2.1).listens(conn=2).delivers(1, piece=True, conn=2).delivers(2, piece=True, conn=2)
+    s.is_given_whole(2, 1, 2, conn=2).acks(2, conn=2).at(2.2).purges(1, 2, conn=2)
+
+
+@sound(both_ends=True)
+def numbers_go_on_where_a_record_keeps_half_of_them(s: Story) -> None:
+    """The low half of a number starts again at 0."""
+    beyond = 1 << 32
+    a_told_exchange(s).at(2.0).offers(6, beyond + 4).throws_away(6, beyond - 2)
+    s.sends(6, 7, number=beyond - 1).sends(8, 11, number=1)
+    s.at(2.1).delivers(6, 7).delivers(8, 11).is_given(6, 11).acks(11).at(2.2).purges(6, 11)
+
+
 @broken(
     "G1",
     witness=("n0#5 t=2.000 offered n1 messages 6..9",),
@@ -167,6 +205,53 @@ def a_silent_peer_is_given_up_with_what_waits_for_it(s: Story) -> None:
 @broken(
     "G1",
     witness=(
+        "n0#6 t=2.000 sent to n1 conn 1 seqnos 6..9",
+        "n0#8 t=3.000 sender removed to n1 conn 1 (forgot)",
+    ),
+    both_ends=True,
+)
+def a_connection_is_forgotten_and_only_a_part_of_it_is_told(s: Story) -> None:
+    a_told_exchange(s).at(2.0).offers(6, 9).sends(6, 9, number=6)
+    s.at(3.0).gives_up(7, 9).removes(why="forgot")
+
+
+@broken(
+    "G1",
+    witness=("n0#3 t=1.000 offered the group messages 1..9",),
+    both_ends=True,
+)
+def multicasts_wait_in_the_outbox_for_ever(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).offers(1, 9, to="").casts(1, 3, number=1)
+    s.is_given_cast(1, 3, "n0").at(1.1).takes(1, 3).is_given_cast(1, 3).at(1.2).drops(1, 3)
+
+
+@broken(
+    "G1",
+    witness=("n1#3 t=1.100 delivered from n0 window 1 multicasts 1..3",),
+    both_ends=True,
+)
+def a_multicast_never_reaches_an_application(s: Story) -> None:
+    s.a_group("n0", "n1").at(1.0).offers(1, 3, to="").casts(1, 3, number=1)
+    s.is_given_cast(1, 3, "n0").at(1.1).takes(1, 3).is_given_cast(1, 2).at(1.2).drops(1, 3)
+
+
+@broken(
+    "G1",
+    witness=(
+        "n0#8 t=22.000 sender removed to n1 conn 1 (aged)",
+        "n0#9 t=22.000 gave up messages 6..9 to n1 (connection-closed)",
+    ),
+    both_ends=True,
+)
+def what_waited_for_a_member_of_the_view_is_given_up(s: Story) -> None:
+    s.a_group("n0", "n1")
+    a_told_exchange(s).at(2.0).offers(6, 9)
+    s.at(22.0).removes(why="aged").throws_away(6, 9).quiet(23.0).ends(40.0)
+
+
+@broken(
+    "G1",
+    witness=(
         "n0#7 t=90.000 sender removed to n1 conn 1 (closed)",
         "n0#8 t=90.000 gave up messages 6..9 to n1 (connection-closed)",
     ),
@@ -204,6 +289,16 @@ def a_member_of_the_view_is_given_up(s: Story) -> None:
 def messages_leave_twice(s: Story) -> None:
     a_told_exchange(s).at(2.0).offers(6).sends(6, 7, number=5)
     s.at(2.1).delivers(6, 7).is_given(6, 7).acks(7).at(2.2).purges(6, 7)
+
+
+@broken(
+    "G2",
+    witness=("n0#7 t=1.000 sent to n1 conn 1 seqnos 4..4",),
+    both_ends=True,
+)
+def a_message_in_pieces_is_followed_by_itself(s: Story) -> None:
+    a_large_exchange(s).is_given_whole(1, 1, 3).at(1.0).sends(4, number=1)
+    s.at(1.2).delivers(4).is_given(4).acks(4).at(1.3).purges(1, 4)
 
 
 @broken(
@@ -246,6 +341,18 @@ def a_message_in_pieces_is_handed_over_twice(s: Story) -> None:
 def deliveries_are_handed_over_in_another_order(s: Story) -> None:
     a_told_exchange(s).at(2.0).offers(6, 7).sends(6, number=6).sends(7, number=7)
     s.at(2.1).delivers(6).delivers(7).is_given(7).is_given(6).acks(7).at(2.2).purges(6, 7)
+
+
+@broken(
+    "G3",
+    witness=("n1#5 t=1.200 handed over from n0 conn 1 the message of seqnos 2..3",),
+    both_ends=True,
+)
+def a_message_in_pieces_overtakes_what_was_delivered_before_it(s: Story) -> None:
+    s.at(1.0).offers(1, 2).opens().sends(1, number=1).cuts(2, 2)
+    s.sends(2, number=2, piece=True).sends(3, number=2, piece=True)
+    s.at(1.1).listens().delivers(1).delivers(2, piece=True).delivers(3, piece=True)
+    s.at(1.2).is_given_whole(2, 2, 3).is_given(1).acks(3).at(1.3).purges(1, 3)
 
 
 @broken(
@@ -298,3 +405,14 @@ def a_message_is_joined_with_another_length(s: Story) -> None:
 )
 def what_was_never_delivered_is_handed_over(s: Story) -> None:
     a_told_exchange(s).at(2.1).is_given(6)
+
+
+@broken(
+    "G4",
+    witness=("n1#6 t=2.100 handed over from n0 conn 1 seqnos 6..7",),
+    both_ends=True,
+)
+def what_is_delivered_is_handed_over_before(s: Story) -> None:
+    """The second message of the range comes later."""
+    a_told_exchange(s).at(2.0).offers(6, 7).sends(6, number=6).sends(7, number=7)
+    s.at(2.1).delivers(6).is_given(6, 7).delivers(7).acks(7).at(2.2).purges(6, 7)

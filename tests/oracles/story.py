@@ -229,12 +229,12 @@ class Story:
 
     def is_given_whole(
         self, number: int, lo: int, hi: int, who: str = "n1", of: str = "n0", *, size: int = 100,
-        digest: int | None = None,
+        digest: int | None = None, conn: int = 1,
     ) -> Self:  # fmt: skip
         """The application is handed a message that came in pieces."""
         digest = digest_of("large", of, number) if digest is None else digest
         return self._app(
-            trace.HANDED, who, of, protocol=wire.UNICAST3, stream=trace.JOINED, conn=1, count=1,
+            trace.HANDED, who, of, protocol=wire.UNICAST3, stream=trace.JOINED, conn=conn, count=1,
             lo=lo, hi=hi, size=size, digest=digest,
         )  # fmt: skip
 
