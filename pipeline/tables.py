@@ -389,8 +389,8 @@ class Tables:
     @cached_property
     def removed_entries(self) -> DataFrame:
         """Lives of sender entries that ended: their lane, number and time of the removal, text
-        (why) and `closed_as`: why it was closing before; empty where it was not, and so had no time
-        to repeat things."""
+        (why), how many messages were `unacked`, and `closed_as`: why it was closing before; empty
+        where it was not, and so had no time to repeat things."""
         in_turn = Window.partitionBy(*LANE).orderBy("number")
         was_closing = F.lag("stream").over(in_turn) == words.SENDER_CLOSING
         closed_as = F.when(was_closing, F.lag("text").over(in_turn))
@@ -398,7 +398,15 @@ class Tables:
             self.sending.where(_kind("conn"))
             .withColumn("closed_as", F.coalesce(closed_as, F.lit("")))
             .where(F.col("stream") == words.SENDER_REMOVED)
-            .select(*LANE, "number", "time", "text", "protocol", "closed_as")
+            .select(
+                *LANE,
+                "number",
+                "time",
+                "text",
+                "protocol",
+                "closed_as",
+                F.col("lo").alias("unacked"),
+            )
         )
 
     @cached_property

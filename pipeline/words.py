@@ -15,7 +15,6 @@ MULTICAST: Final = ("NAKACK2", "MCAST")
 
 OOB: Final = 0x01
 NO_FC: Final = 0x04
-FRAGMENT: Final = 0x80
 DONT_LOOPBACK: Final = 0x10
 FRAGMENT: Final = 0x80
 
@@ -36,7 +35,6 @@ ASKED: Final = 3
 RECEIVE_WINDOW: Final = (3, 4)
 """`stream` of a gauge event: messages and bytes that a receive window holds."""
 
-# `stream` of a delivered, requested, suspect and view event.
 # `stream` of a delivered, handed, requested, suspect and view event.
 WHOLE: Final = 0
 JOINED: Final = 1

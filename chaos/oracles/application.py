@@ -7,6 +7,7 @@ ends are laid beside what the windows say. Traces of version 1 say nothing of ei
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -186,10 +187,11 @@ def _numbers(outgoing: Outgoing) -> Iterator[tuple[Event, int, int]]:
     message count once, with the last of them."""
     at = 0
     """The number of the last message that is dealt with."""
-    pieces = 0
+    pieces: Counter[int] = Counter()
+    """Of messages of which some have left, by number."""
     for event in outgoing.events:
         if event.kind == ABANDONED:
-            pieces = 0
+            pieces.clear()
             yield event, event.lo, event.hi
             at = event.hi
             continue
@@ -199,10 +201,10 @@ def _numbers(outgoing: Outgoing) -> Iterator[tuple[Event, int, int]]:
             at = first + event.count - 1
             yield event, first, at
             continue
-        pieces += 1
+        pieces[event.trim] += 1
         cut = outgoing.cuts.get(event.trim)
-        if cut is not None and pieces == cut.count:
-            pieces = 0
+        if cut is not None and pieces[event.trim] == cut.count:
+            del pieces[event.trim]
             at = first
             yield event, first, first
 

@@ -171,8 +171,8 @@ def _untold(tables: Tables, lost: DataFrame) -> DataFrame:
 
 
 def _thrown_away(tables: Tables, removed: DataFrame) -> DataFrame:
-    """What waited for a connection that was closed because nothing was sent on it: it was not idle,
-    it waited."""
+    """What waited for a connection that was closed as idle though all that was sent was acked: it
+    was not idle, it waited. Or for one to a member of the view."""
     pair = ["run", "sender", "lane"]
     given_up = (
         tables.outgoing.where("is_abandoned")
@@ -185,10 +185,12 @@ def _thrown_away(tables: Tables, removed: DataFrame) -> DataFrame:
         *pair,
         F.col("time").alias("at"),
         F.col("number").alias("turn"),
-        F.struct("number", "closed_as", "is_held_to").alias("removal"),
+        F.struct("number", "closed_as", "unacked", "is_held_to").alias("removal"),
     )
-    was_idle = (F.col("removal.closed_as") == "idle") | F.col("removal.is_held_to")
-    found = with_last(given_up, marks, pair, "removal").where(was_idle)
+    has_waited = (F.col("removal.closed_as") == "idle") & (F.col("removal.unacked") == 0)
+    found = with_last(given_up, marks, pair, "removal").where(
+        has_waited | F.col("removal.is_held_to")
+    )
     return violations(
         with_name(found, tables, "lane", "name"),
         GUARANTEE,

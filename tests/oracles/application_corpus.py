@@ -151,6 +151,22 @@ def messages_vanish_from_the_outbox(s: Story) -> None:
 
 @broken(
     "G1",
+    witness=("n0#8 t=1.000 sent to n1 conn 1 seqnos 4..4 (FRAGMENT)",),
+    both_ends=True,
+)
+def the_last_piece_of_a_message_never_leaves(s: Story) -> None:
+    """The next message leaves whole, and its pieces are not taken for those of the first."""
+    s.at(1.0).offers(1, 2).cuts(1, 3).opens().sends(1, number=1, piece=True)
+    s.sends(2, number=1, piece=True).cuts(2, 2)
+    s.sends(3, number=2, piece=True).sends(4, number=2, piece=True)
+    s.at(1.1).listens()
+    for seqno in (1, 2, 3, 4):
+        s.delivers(seqno, piece=True)
+    s.is_given_whole(2, 3, 4).acks(4).at(1.2).purges(1, 4)
+
+
+@broken(
+    "G1",
     witness=("n1#5 t=2.100 delivered from n0 conn 1 seqnos 6..7",),
     both_ends=True,
 )
@@ -289,6 +305,24 @@ def a_member_of_the_view_is_given_up(s: Story) -> None:
 def messages_leave_twice(s: Story) -> None:
     a_told_exchange(s).at(2.0).offers(6).sends(6, 7, number=5)
     s.at(2.1).delivers(6, 7).is_given(6, 7).acks(7).at(2.2).purges(6, 7)
+
+
+@broken(
+    "G2",
+    witness=("n0#12 t=2.000 sent to n1 conn 2 seqnos 3..3 (FRAGMENT)",),
+    both_ends=True,
+)
+def a_message_that_was_given_up_in_the_middle_leaves_all_the_same(s: Story) -> None:
+    """Its sender was told that it is given up; the pieces that left before do not count."""
+    s.at(1.0).offers(1).cuts(1, 3).opens().sends(1, number=1, piece=True)
+    s.sends(2, number=1, piece=True).gives_up(1, 2).removes(why="forgot").throws_away(1)
+    s.at(2.0).opens(conn=2)
+    for seqno in (1, 2, 3):
+        s.sends(seqno, number=1, piece=True, conn=2)
+    s.at(2.1).listens(conn=2)
+    for seqno in (1, 2, 3):
+        s.delivers(seqno, piece=True, conn=2)
+    s.is_given_whole(1, 1, 3, conn=2).acks(3, conn=2).at(2.2).purges(1, 3, conn=2)
 
 
 @broken(
