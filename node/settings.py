@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -22,7 +22,8 @@ from node.core import wire
 from node.core.errors import ConfigError, require
 from node.core.timing import Timing
 from node.jgroups_names import protocol_here, setting_here
-from node.protocols.frag import FragConfig
+from node.protocols.flow import HistoricalFlow
+from node.protocols.frag import FragConfig, HistoricalFrag
 from node.protocols.multicast import HistoricalMulticast, MulticastConfig
 from node.protocols.probes import PROBES, read_probe
 from node.protocols.unicast import Historical, UnicastConfig
@@ -72,9 +73,21 @@ _MOST: Final = 1 << 63
 """Above any number that a setting may be, in whatever unit."""
 MAX_COUNT: Final = 0xFFFF
 """Messages that a frame can count."""
-_HISTORICAL_MULTICAST: Final = frozenset(
-    field.name for field in dataclasses.fields(HistoricalMulticast)
-)
+_HISTORICAL: Final[dict[type, str]] = {
+    HistoricalMulticast: "multicast",
+    HistoricalFlow: "flow control",
+    HistoricalFrag: "FRAG",
+}
+"""Kinds of historical flaws besides those of unicast, and what a stack needs to have them."""
+_FLAWS: Final = {field.name: kind for kind in _HISTORICAL for field in dataclasses.fields(kind)}
+"""The kind of each of these flaws, by its name."""
+_KINDS: Final = {
+    name: type(field.default)
+    for name, config in CONFIGS.items()
+    for field in dataclasses.fields(config)
+    if field.name == "historical"
+}
+"""The kind of historical flaws that a protocol may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,12 +224,7 @@ def load_settings(
     reliable = next(name for name, _values in listed if name in RELIABLE_UNICAST)
     given[reliable] = {**given.get(reliable, {}), **(overrides or {})}
     names = [name for name, _values in listed]
-    stray = sorted(_HISTORICAL_MULTICAST & set(historical or {}))
-    require(
-        not stray or any(name in RELIABLE_MULTICAST for name in names),
-        f"historical.{', '.join(stray)}: stack {stack} has no multicast; drop it, or use a stack "
-        "that has one, such as group-museum",
-    )
+    _check_flaws(historical or {}, names, stack)
     for name in given:
         if name not in names:
             near = protocol_here(name) or suggestion(name, names)
@@ -277,14 +285,23 @@ def _build_layer(name: str, values: dict[str, object], historical: Values) -> An
     if name in PROBES:
         return read_probe(name, values)
     config = build(CONFIGS[name], values, name)
-    flaws: Any = None
-    if name in RELIABLE_UNICAST:
-        mine = {key: value for key, value in historical.items() if key not in _HISTORICAL_MULTICAST}
-        flaws = build(Historical, mine, "historical")
-    elif name in RELIABLE_MULTICAST:
-        mine = {key: value for key, value in historical.items() if key in _HISTORICAL_MULTICAST}
-        flaws = build(HistoricalMulticast, mine, "historical")
-    return dataclasses.replace(config, historical=flaws) if flaws is not None else config
+    kind = _KINDS.get(name)
+    if kind is None:
+        return config
+    mine = {key: value for key, value in historical.items() if _FLAWS.get(key, Historical) is kind}
+    return dataclasses.replace(config, historical=build(kind, mine, "historical"))
+
+
+def _check_flaws(historical: Values, names: Sequence[str], stack: str) -> None:
+    """Refuse flaws of protocols that the stack does not have."""
+    there = {_KINDS.get(name) for name in names}
+    for kind, what in _HISTORICAL.items():
+        stray = sorted(key for key in historical if _FLAWS.get(key) is kind)
+        require(
+            not stray or kind in there,
+            f"historical.{', '.join(stray)}: stack {stack} has no {what}; drop it, or use a stack "
+            "that has it, such as group-museum",
+        )
 
 
 def read_layers(stack: str) -> list[tuple[str, dict[str, Any]]]:
@@ -393,7 +410,12 @@ def _finite(bounds: Mapping[str, float]) -> dict[str, float | None]:
 
 def build(kind: type[T], values: Mapping[str, object], what: str) -> T:
     """A settings dataclass from plain values; unknown names and wrong types are refused."""
-    known = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    known = {
+        field.name: field
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+        # Flaws have a place of their own, which only museum stacks have.
+        if field.name != "historical"
+    }
     checked = {}
     for name, value in values.items():
         if name not in known:

@@ -789,6 +789,8 @@ class Stack:
         """Whether the receivers have room for another OOB message in pieces (see FRAG)."""
         assert self._fragmenter is not None
         config = self._fragmenter.config
+        if not config.historical.sender_keeps_bound:
+            return True
         conn, acked = self._acked(lane.dest)
         if lane.has_room_for_early(
             cut.cost, conn, acked, config.max_open_messages, config.max_open_bytes

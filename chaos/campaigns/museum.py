@@ -1,9 +1,8 @@
-"""The flaw museum: each flaw of the design notes, shown on the version that has it and gone on the
-one that fixes it.
+"""The flaw museum: flaws of the design notes and of our own first version, each shown on the
+version that has it and gone on the one that fixes it.
 
 An exhibit is one scenario, run twice. The flawed run must be violated, in the guarantee and with
-the
-witness that the note describes; the fixed run must hold.
+the witness that the exhibit names; the fixed run must hold.
 """
 
 from __future__ import annotations
@@ -19,7 +18,10 @@ from chaos.session.runner import Outcome, run_scenario
 
 SEED: Final = 1
 
-WINGS: Final = ("unicast", "multicast")
+FIRST_VERSION: Final = "the first version"
+"""The note of a flaw that we made ourselves."""
+
+WINGS: Final = ("unicast", "multicast", FIRST_VERSION)
 
 Setting = Mapping[str, object]
 """First what runs: a generation (`unicast`) or a stack. Then flaws, and settings of protocols."""
@@ -45,6 +47,8 @@ class Exhibit:
     @property
     def wing(self) -> str:
         """In which part of the museum it stands."""
+        if self.note == FIRST_VERSION:
+            return FIRST_VERSION
         return "unicast" if "unicast" in self.flawed else "multicast"
 
 
@@ -200,6 +204,22 @@ EXHIBITS: Final = (
         witness="resen",
         flawed={"stack": "group-museum", "NAKACK2.xmit_interval": 1.0},
         fixed={"stack": "group-museum"},
+    ),
+    Exhibit(
+        name="refused-after-acked",
+        note=FIRST_VERSION,
+        guarantee="G1",
+        witness="its application was never handed it",
+        flawed={"stack": "mcast-museum", "sender_keeps_bound": False},
+        fixed={"stack": "mcast-museum"},
+    ),
+    Exhibit(
+        name="question-about-a-dead-connection",
+        note=FIRST_VERSION,
+        guarantee="C1",
+        witness="of a connection that had ended",
+        flawed={"stack": "mcast-museum", "asks_anew": False},
+        fixed={"stack": "mcast-museum"},
     ),
 )
 

@@ -31,7 +31,7 @@ until one of each arrives (P-34, P-09).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 from typing import Protocol as Interface
@@ -61,6 +61,18 @@ LONGEST_WAIT: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HistoricalFlow:
+    """A flaw of an earlier design. Only museum stacks may have it."""
+
+    asks_anew: bool = True
+    """False: a sender that waits for credits asks about the same place of its stream for ever,
+    though the connection of that place is gone."""
+
+
+SOUND: Final = HistoricalFlow()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowConfig:
     """Settings of UFC and of MFC. The credits must be equal on all members."""
 
@@ -78,6 +90,9 @@ class FlowConfig:
     max_block_time: float = 5.0
     """Seconds between two questions of a sender that waits (in `fast` timing their upper bound).
     The first one is asked at once: an answer grants nothing new, so asking is cheap."""
+
+    historical: HistoricalFlow = field(default=SOUND)
+    """A flaw to reproduce."""
 
     def __post_init__(self) -> None:
         require(
@@ -260,6 +275,8 @@ class FlowControl(Layer):
 
     def _place_of(self, question: Question, receiver: int) -> Place | None:
         assert self.stream is not None
+        if not self.config.historical.asks_anew:
+            return question.place
         return question.place.as_of(self.stream.sent(receiver))
 
     def _first_wait(self) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar, Final, NamedTuple
 
@@ -39,6 +39,18 @@ LEAST_EXPIRY: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HistoricalFrag:
+    """A flaw of an earlier design. Only museum stacks may have it."""
+
+    sender_keeps_bound: bool = True
+    """False: a sender begins any number of OOB messages, and its receivers throw away pieces beyond
+    their bounds though the windows below have acked them."""
+
+
+SOUND: Final = HistoricalFrag()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FragConfig:
     """Settings of FRAG. They must be equal on all members."""
 
@@ -59,6 +71,9 @@ class FragConfig:
     max_open_messages: int = 64
     """Unfinished OOB messages of one sender at a receiver. A sender waits with the next one until
     one of those is acked. Of regular messages there is one per sender and kind."""
+
+    historical: HistoricalFrag = field(default=SOUND)
+    """A flaw to reproduce."""
 
     def __post_init__(self) -> None:
         require(

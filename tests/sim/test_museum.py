@@ -11,12 +11,23 @@ from math import inf
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.campaigns.museum import EXHIBITS, WINGS, Exhibit, Shown, exhibit_scenario, tour
+from chaos.campaigns.museum import (
+    EXHIBITS,
+    FIRST_VERSION,
+    WINGS,
+    Exhibit,
+    Shown,
+    exhibit_scenario,
+    tour,
+)
 from chaos.language.cluster import GENERATIONS
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.verdict import Verdict
 from chaos.session.runner import Outcome, run_scenario
 from node import trace
+from node.core import wire
+from node.protocols.flow import HistoricalFlow
+from node.protocols.frag import HistoricalFrag
 from node.protocols.multicast import HistoricalMulticast
 from node.protocols.unicast import Historical
 from node.trace import Event
@@ -76,7 +87,8 @@ def test_every_exhibit_has_its_file_and_every_file_its_exhibit() -> None:
 
 def test_every_historical_flaw_is_on_show() -> None:
     shown = {key for exhibit in EXHIBITS for key in exhibit.flawed if "." not in key}
-    flaws = {field.name for kind in (Historical, HistoricalMulticast) for field in fields(kind)}
+    kinds = (Historical, HistoricalMulticast, HistoricalFlow, HistoricalFrag)
+    flaws = {field.name for kind in kinds for field in fields(kind)}
     assert shown == flaws | {"unicast", "stack"}
 
 
@@ -143,7 +155,11 @@ def test_the_table_says_what_was_run_and_what_came_of_it() -> None:
 
 
 def test_each_wing_has_its_exhibits() -> None:
-    assert Counter(exhibit.wing for exhibit in EXHIBITS) == {"unicast": 13, "multicast": 6}
+    assert Counter(exhibit.wing for exhibit in EXHIBITS) == {
+        "unicast": 13,
+        "multicast": 6,
+        FIRST_VERSION: 2,
+    }
     assert set(WINGS) == {exhibit.wing for exhibit in EXHIBITS}
 
 
@@ -225,3 +241,52 @@ def test_over_a_stream_that_stands_still_retransmission_is_a_storm() -> None:
     everything = Counter([*range(1, 1001), *range(1, 101), *range(1, 101)])
     for outcome in (shown.flawed, shown.fixed):
         assert Counter(delivered(outcome, "c")) == everything, "of B, of A, and its own"
+
+
+# -- The first version ---------------------------------------------------------------------------
+
+
+def handed(outcome: Outcome, name: str, before: float = inf) -> int:
+    """How many messages the application of a member was handed."""
+    return sum(
+        event.count for event in events_of(outcome, name, trace.HANDED) if event.time < before
+    )
+
+
+def test_pieces_beyond_the_bounds_were_acked_and_thrown_away() -> None:
+    """C's window has all 160 pieces of 40 messages, and acked them: B is told nothing."""
+    (shown,) = tour((BY_NAME["refused-after-acked"],))
+    for outcome in (shown.flawed, shown.fixed):
+        assert sorted(delivered(outcome, "c")) == list(range(1, 161))
+        assert not events_of(outcome, "b", trace.ABANDONED)
+    assert handed(shown.flawed, "c") < 20
+    assert handed(shown.fixed, "c") == 40
+    assert not events_of(shown.flawed, "b", trace.BLOCKED)
+    assert events_of(shown.fixed, "b", trace.BLOCKED), "the sender waits"
+
+
+def test_a_question_about_a_dead_connection_was_asked_until_the_member_was_gone() -> None:
+    """What was sent on the connection is lost with it, on both sides. What follows is not sent."""
+    (shown,) = tour((BY_NAME["question-about-a-dead-connection"],))
+    gone = 6.5
+
+    def asked_of(outcome: Outcome) -> set[int]:
+        """About which connections A asks once the first one is gone."""
+        return {
+            event.conn
+            for event in events_of(outcome, "a", trace.CREDIT)
+            if event.stream == trace.ASKED and event.protocol == wire.UFC and event.time > gone
+        }
+
+    (first,) = {
+        event.conn
+        for event in events_of(shown.flawed, "a", trace.CREDIT)
+        if event.stream == trace.ASKED and event.time < gone
+    }
+    assert asked_of(shown.flawed) == {first}
+    assert first not in asked_of(shown.fixed)
+    assert not delivered(shown.flawed, "b")
+    assert handed(shown.fixed, "b") == 100
+    assert not [
+        event for event in events_of(shown.flawed, "a", trace.SENT) if gone < event.time < 40.0
+    ]

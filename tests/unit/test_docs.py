@@ -31,6 +31,8 @@ from node.core.errors import ConfigError
 from node.core.match import ANYTHING, Match, read_match
 from node.core.timing import Timing
 from node.protocols.discovery import DiscoveryConfig, DnsPingConfig, StaticConfig
+from node.protocols.flow import HistoricalFlow
+from node.protocols.frag import HistoricalFrag
 from node.protocols.multicast import (
     HistoricalMulticast,
     McastConfig,
@@ -362,7 +364,12 @@ def test_settings_are_described_with_their_defaults(config: type) -> None:
 
 @pytest.mark.parametrize(
     ("name", "config"),
-    [("protocols/unicast.md", Historical), ("protocols/multicast.md", HistoricalMulticast)],
+    [
+        ("protocols/unicast.md", Historical),
+        ("protocols/multicast.md", HistoricalMulticast),
+        ("protocols/flow.md", HistoricalFlow),
+        ("protocols/frag.md", HistoricalFrag),
+    ],
 )
 def test_historical_flaws_are_described_with_their_defaults(name: str, config: type) -> None:
     kinds = {field.name: field.type for field in dataclasses.fields(config)}

@@ -11,6 +11,9 @@ from node.core import wire
 from node.core.errors import ConfigError
 from node.core.model import Address
 from node.core.timing import Timing
+from node.protocols.flow import HistoricalFlow
+from node.protocols.frag import HistoricalFrag
+from node.protocols.multicast import HistoricalMulticast
 from node.protocols.unicast import Historical, Unicast3Config, Unicast4Config
 from node.settings import (
     GENERATIONS,
@@ -307,6 +310,53 @@ def test_historical_flaws_are_brought_back_in_the_museum() -> None:
     assert settings.unicast_config.historical == Historical(conn_ids="first", repair_ends=False)
     assert not settings.unicast_config.historical.is_flawless
     assert load_settings("unicast-museum").unicast_config.historical.is_flawless
+
+
+@pytest.mark.parametrize("protocol", ["UNICAST4", "MCAST", "UFC", "FRAG"])
+def test_a_flaw_is_no_setting_of_a_protocol(protocol: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_settings("mcast-museum", protocols={protocol: {"historical": "none"}})
+    assert str(refused.value).startswith(f"{protocol}: unknown setting historical")
+
+
+def test_a_flaw_reaches_the_protocols_that_it_is_of_and_no_other() -> None:
+    settings = load_settings(
+        "mcast-museum",
+        historical={
+            "stamps": False,
+            "split_send": True,
+            "asks_anew": False,
+            "sender_keeps_bound": False,
+        },
+    )
+    assert settings.unicast_config.historical == Historical(stamps=False)
+    assert settings.of("MCAST").historical == HistoricalMulticast(split_send=True)
+    assert settings.of("UFC").historical == HistoricalFlow(asks_anew=False)
+    assert settings.of("FRAG").historical == HistoricalFrag(sender_keeps_bound=False)
+    sound = load_settings("mcast")
+    assert sound.unicast_config.historical.is_flawless
+    assert sound.of("MCAST").historical == HistoricalMulticast()
+    assert sound.of("UFC").historical.asks_anew
+    assert sound.of("FRAG").historical.sender_keeps_bound
+
+
+@pytest.mark.parametrize(
+    ("flaw", "what"),
+    [
+        ({"split_send": True}, "multicast"),
+        ({"asks_anew": False}, "flow control"),
+        ({"sender_keeps_bound": False}, "FRAG"),
+    ],
+)
+def test_a_flaw_of_a_protocol_that_is_not_there_is_refused(
+    flaw: dict[str, object], what: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_settings("unicast-museum", historical=flaw)
+    assert str(refused.value) == (
+        f"historical.{next(iter(flaw))}: stack unicast-museum has no {what}; drop it, or use a "
+        "stack that has it, such as group-museum"
+    )
 
 
 @pytest.mark.parametrize(
