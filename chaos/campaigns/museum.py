@@ -214,11 +214,27 @@ EXHIBITS: Final = (
         fixed={"stack": "mcast-museum"},
     ),
     Exhibit(
+        name="waiting-is-not-idle",
+        note=FIRST_VERSION,
+        guarantee="G1",
+        witness="gave up messages",
+        flawed={"stack": "group-museum", "waiting_is_use": False},
+        fixed={"stack": "group-museum"},
+    ),
+    Exhibit(
         name="question-about-a-dead-connection",
         note=FIRST_VERSION,
         guarantee="C1",
         witness="of a connection that had ended",
         flawed={"stack": "mcast-museum", "asks_anew": False},
+        fixed={"stack": "mcast-museum"},
+    ),
+    Exhibit(
+        name="given-up-before-the-view",
+        note=FIRST_VERSION,
+        guarantee="G1",
+        witness="without flushing it",
+        flawed={"stack": "mcast-museum", "view_decides": False},
         fixed={"stack": "mcast-museum"},
     ),
 )

@@ -158,7 +158,7 @@ def test_each_wing_has_its_exhibits() -> None:
     assert Counter(exhibit.wing for exhibit in EXHIBITS) == {
         "unicast": 13,
         "multicast": 6,
-        FIRST_VERSION: 2,
+        FIRST_VERSION: 4,
     }
     assert set(WINGS) == {exhibit.wing for exhibit in EXHIBITS}
 
@@ -253,6 +253,11 @@ def handed(outcome: Outcome, name: str, before: float = inf) -> int:
     )
 
 
+def views(outcome: Outcome, name: str, before: float = inf) -> int:
+    """How many views a member installed."""
+    return sum(event.time < before for event in events_of(outcome, name, trace.VIEW))
+
+
 def test_pieces_beyond_the_bounds_were_acked_and_thrown_away() -> None:
     """C's window has all 160 pieces of 40 messages, and acked them: B is told nothing."""
     (shown,) = tour((BY_NAME["refused-after-acked"],))
@@ -263,6 +268,19 @@ def test_pieces_beyond_the_bounds_were_acked_and_thrown_away() -> None:
     assert handed(shown.fixed, "c") == 40
     assert not events_of(shown.flawed, "b", trace.BLOCKED)
     assert events_of(shown.fixed, "b", trace.BLOCKED), "the sender waits"
+
+
+def test_a_sender_that_waited_for_credits_lost_its_connection_and_what_waited() -> None:
+    """All that was sent is acked when the connection is removed, and no view changes."""
+    (shown,) = tour((BY_NAME["waiting-is-not-idle"],))
+    sent = sum(event.count for event in events_of(shown.flawed, "a", trace.SENT))
+    (given_up,) = events_of(shown.flawed, "a", trace.ABANDONED)
+    assert 25.0 < given_up.time < 45.5, "while B is stalled"
+    assert given_up.count == 1000 - handed(shown.flawed, "b")
+    assert handed(shown.flawed, "b") == sent
+    assert handed(shown.fixed, "b") == 1000
+    assert not events_of(shown.fixed, "a", trace.ABANDONED)
+    assert views(shown.flawed, "b") == views(shown.fixed, "b")
 
 
 def test_a_question_about_a_dead_connection_was_asked_until_the_member_was_gone() -> None:
@@ -289,4 +307,24 @@ def test_a_question_about_a_dead_connection_was_asked_until_the_member_was_gone(
     assert handed(shown.fixed, "b") == 100
     assert not [
         event for event in events_of(shown.flawed, "a", trace.SENT) if gone < event.time < 40.0
+    ]
+
+
+def test_a_silent_member_was_given_up_before_a_view_excluded_it() -> None:
+    """B is silent for 25 s and stays in the view. A gives up what it sent meanwhile."""
+    (shown,) = tour((BY_NAME["given-up-before-the-view"],))
+    for outcome in (shown.flawed, shown.fixed):
+        assert views(outcome, "a") == views(outcome, "a", before=10.0)
+    assert delivered(shown.flawed, "b") == list(range(1, 101))
+    assert delivered(shown.fixed, "b") == list(range(1, 201))
+    (removed,) = [
+        event
+        for event in events_of(shown.flawed, "a", trace.CONN)
+        if event.stream == trace.SENDER_REMOVED
+    ]
+    assert 10.0 < removed.time < 35.0, "during the partition"
+    assert not [
+        event
+        for event in events_of(shown.fixed, "a", trace.CONN)
+        if event.stream == trace.SENDER_REMOVED and event.time < 35.0
     ]

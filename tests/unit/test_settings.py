@@ -323,13 +323,13 @@ def test_a_flaw_reaches_the_protocols_that_it_is_of_and_no_other() -> None:
     settings = load_settings(
         "mcast-museum",
         historical={
-            "stamps": False,
+            "waiting_is_use": False,
             "split_send": True,
             "asks_anew": False,
             "sender_keeps_bound": False,
         },
     )
-    assert settings.unicast_config.historical == Historical(stamps=False)
+    assert settings.unicast_config.historical == Historical(waiting_is_use=False)
     assert settings.of("MCAST").historical == HistoricalMulticast(split_send=True)
     assert settings.of("UFC").historical == HistoricalFlow(asks_anew=False)
     assert settings.of("FRAG").historical == HistoricalFrag(sender_keeps_bound=False)

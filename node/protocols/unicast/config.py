@@ -32,6 +32,12 @@ class Historical:
     sync_spacing: bool = True
     """False: every message without a window asks for the first seqno (JGRP-1874)."""
 
+    waiting_is_use: bool = True
+    """False: a sender that waits for credits counts as idle, and is closed with all that waits."""
+
+    view_decides: bool = True
+    """False: a silent member of the view is given up before failure detection excludes it."""
+
     def __post_init__(self) -> None:
         require(
             self.conn_ids in CONN_IDS,

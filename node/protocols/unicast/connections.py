@@ -158,8 +158,11 @@ class Connections(ABC):
         """
         if isinstance(entry, ReceiverEntry) and entry.is_untaken():
             return now
-        is_owed = entry.is_pending() or (
-            isinstance(entry, SenderEntry) and entry.peer in self._port.waiting
+        historical = self.config.historical
+        is_owed = (entry.is_pending() and historical.view_decides) or (
+            isinstance(entry, SenderEntry)
+            and entry.peer in self._port.waiting
+            and historical.waiting_is_use
         )
         if is_owed and self.is_grouped and self.members is not None and entry.peer in self.members:
             return now
