@@ -239,7 +239,7 @@ def test_what_was_found_is_printed_where_it_cannot_be_written(shell: Shell) -> N
     Path("taken").mkdir()
     said = shell("shrink", keep(BLOWN_UP), "--budget", "0s", "--out", "taken")
     assert said.code == 2
-    assert "Is a directory" in said.err
+    assert "is a directory" in said.err
     assert parse_scenario(said.out).name == "blown-up-minimal"
     assert list(Path("taken").iterdir()) == []
 
