@@ -73,8 +73,9 @@ def make(directory: Path, events: int, seed: int = 1) -> int:
     """Write about so many events; how many there are."""
     chance = random.Random(seed)
     members = [Trace(f"n{index}-1", 0xA0 + index) for index in range(MEMBERS)]
-    # Of each multicast there is a sending and as many deliveries as members; of a unicast two.
-    per_round = MEMBERS * (1 + MEMBERS) + MEMBERS * 2 / MULTICASTS_PER_UNICAST
+    # Of each multicast there is a sending and as many deliveries as members; of a unicast two. What
+    # is sent was offered, and what is delivered is handed over.
+    per_round = 2 * (MEMBERS * (1 + MEMBERS) + MEMBERS * 2 / MULTICASTS_PER_UNICAST)
     rounds = int(events / per_round / 1.05)
     end = BEGIN + rounds * SPACING
     for member in members:
@@ -119,16 +120,32 @@ def _multicast(sender: Trace, members: list[Trace], rounds: int, chance: random.
         time = BEGIN + index * SPACING + sender.short * 1e-7
         what = {**base, "lo": index * BATCH + 1, "hi": (index + 1) * BATCH,
                 "digest": chance.getrandbits(63)}  # fmt: skip
-        sender.note(time, "sent", **what)
-        sender.note(time, "delivered", peer=sender.short, **what)
+        _send(sender, time, what)
+        _deliver(sender, time, what, peer=sender.short)
         for receiver in others:
             arrived = _arrives(time, what, sender, receiver, chance)
             reached[receiver.label] = max(reached[receiver.label], arrived)
-            receiver.note(reached[receiver.label], "delivered", peer=sender.short, epoch=1, **what)
+            _deliver(receiver, reached[receiver.label], what, peer=sender.short, epoch=1)
         if index % STABLE_EVERY == STABLE_EVERY - 1:
             lo = (index - STABLE_EVERY + 1) * BATCH + 1
             sender.note(max(reached.values()) + 0.1, "purged", protocol="NAKACK2", view=1,
                         lo=lo, hi=what["hi"], count=STABLE_EVERY * BATCH)  # fmt: skip
+
+
+def _send(sender: Trace, time: float, what: dict[str, Any], *, peer: int = 0) -> None:
+    """A batch is offered, and leaves at once."""
+    lo, hi = what["lo"], what["hi"]
+    sender.note(time, "offered", peer=peer, count=BATCH, lo=lo, hi=hi)
+    sender.note(time, "sent", peer=peer, trim=lo, **what)
+
+
+def _deliver(
+    receiver: Trace, time: float, what: dict[str, Any], *, peer: int, epoch: int = 0
+) -> None:
+    """A batch is delivered, and handed to the application at once."""
+    receiver.note(time, "delivered", peer=peer, epoch=epoch, **what)
+    receiver.note(time, "handed", peer=peer, protocol=what["protocol"], conn=what.get("conn", 0),
+                  count=BATCH, lo=what["lo"], hi=what["hi"])  # fmt: skip
 
 
 def _arrives(
@@ -158,10 +175,10 @@ def _unicast(sender: Trace, receiver: Trace, rounds: int, chance: random.Random)
         what = {"protocol": "UNICAST3", "conn": conn, "count": BATCH, "bytes": BATCH * 100,
                 "lo": number * BATCH + 1, "hi": (number + 1) * BATCH,
                 "digest": chance.getrandbits(63)}  # fmt: skip
-        sender.note(time, "sent", peer=receiver.short, **what)
+        _send(sender, time, what, peer=receiver.short)
         arrived = _arrives(time, what, sender, receiver, chance, conn=conn)
         reached = max(reached, arrived)
-        receiver.note(reached, "delivered", peer=sender.short, epoch=1, **what)
+        _deliver(receiver, reached, what, peer=sender.short, epoch=1)
         if number % 5 == 4:
             receiver.note(reached, "acked", protocol="UNICAST3", stream=1, peer=sender.short,
                           conn=conn, epoch=1, lo=what["hi"])  # fmt: skip
@@ -208,7 +225,7 @@ def _table(trace: Trace, start: int, schema: pyarrow.Schema, directory: Path) ->
     }
     for name in ("protocol", "text"):
         columns[name] = [what.get(name) for _time, _kind, what in rows]
-    columns["version"] = [1] * number
+    columns["version"] = [2] * number
     for name in INTS:
         columns[name] = [what.get(name, 0) for _time, _kind, what in rows]
     return pyarrow.Table.from_pydict(columns, schema=schema)

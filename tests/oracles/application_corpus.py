@@ -85,6 +85,12 @@ def what_waited_for_a_member_that_crashed_owes_nothing(s: Story) -> None:
 
 
 @sound(both_ends=True)
+def what_a_member_that_crashed_had_delivered_owes_nothing(s: Story) -> None:
+    a_told_exchange(s).at(2.0).offers(6, 7).sends(6, 7, number=6).at(2.1).delivers(6, 7)
+    s.at(2.2).fault("crash", member="n1").probe(1, do="crash")
+
+
+@sound(both_ends=True)
 def a_sender_that_is_told_lost_nothing_in_silence(s: Story) -> None:
     """A command forgets the connection: what had left, and what still waited, is said."""
     a_told_exchange(s).at(2.0).offers(6, 9).sends(6, 7, number=6)
