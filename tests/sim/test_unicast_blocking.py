@@ -365,6 +365,29 @@ def test_an_application_that_stalls_is_handed_nothing_when_its_window_has_to_go(
 
 
 @on_every_generation
+def test_a_window_with_untaken_messages_is_not_idle(generation: str, timing: str) -> None:
+    """A is silent for longer than an idle window lives, and B has yet to take what it has. Only
+    then is the window idle."""
+    pair = Pair(
+        generation, timing, conn_expiry_timeout=2.0, conn_close_timeout=2.0,
+        **_threshold(generation),
+    )  # fmt: skip
+    pair.b.consume(consuming=False)
+    pair.a.send(*numbered(1, 3))
+    pair.deliver()
+    pair.partition("A", "B")
+    pair.advance(20.0)
+    entry = pair.b.receiver("A")
+    assert entry is not None
+    assert entry.state is State.OPEN
+
+    pair.b.consume(consuming=True)
+    pair.advance(20.0)
+    assert pair.b.delivered == numbered(1, 3)
+    assert pair.b.receiver("A") is None
+
+
+@on_every_generation
 def test_what_is_kept_for_a_stalled_application_has_a_bound(generation: str, timing: str) -> None:
     """A forgets B and begins anew, again and again, with five messages each: B keeps those of a
     window that had to go, and opens no further one; nothing of the last connection is lost."""
