@@ -7,6 +7,7 @@ closed connection is remembered.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -246,12 +247,19 @@ def generate(seed: int, attempt: int, generation: str, leading: str) -> Scenario
         (load.sources[0], load.dests[0]) for load in workload if load.sources != load.dests
     )
     timeline = _timeline(draw, leading)
+    cluster = _cluster(draw, generation, timeline)
+    network = Link(delay=draw.seconds(0.0002, 0.02), jitter=random.choice((0.0, 0.0, 0.002)))
+    if random.random() < 0.15:
+        # Longer than `fast` waits by itself: then it is what spaces the questions.
+        spacing = random.choice((0.1, 1.0))
+        settings = sorted({**dict(cluster.settings), "sync_min_interval": spacing}.items())
+        cluster = replace(cluster, settings=tuple(settings))
     return Scenario(
         name=f"generated-{seed}",
         about=f"{generation} under {leading} and more, drawn from seed {seed}.",
         guarantees=GUARANTEES,
-        cluster=_cluster(draw, generation, timeline),
-        network=Link(delay=draw.seconds(0.0002, 0.02), jitter=random.choice((0.0, 0.0, 0.002))),
+        cluster=cluster,
+        network=network,
         workload=workload,
         timeline=timeline,
         limits=Limits(run=300.0),
