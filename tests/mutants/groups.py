@@ -2,7 +2,8 @@
 
 A group mutant replaces methods of the product's classes for as long as a run lasts. What it breaks
 may need a rare moment, so each names the stacks that have the code and, mostly, the kinds of fault
-that lead to the moment: seeds of those cells alone are tried.
+that lead to the moment: seeds of those cells alone are tried. Some name plots besides, which bring
+the settings that the moment takes.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from chaos.campaigns.generate import cell_of, is_group
+from chaos.campaigns.generate import cell_of, generate, is_group
 from chaos.campaigns.generate.groups import STACKS
+from node import trace
 from node.core import gaps, wire
 from node.core.ack_table import AckTable
+from node.core.credits import Place
 from node.core.digest import Digest
+from node.core.errors import BadFrame
 from node.core.model import DONT_LOOPBACK, Address, View
 from node.core.window import SendWindow
 from node.protocols.events import Confirmed
@@ -29,7 +33,10 @@ from node.protocols.gms.messages import pack_view
 from node.protocols.gms.state import Membership
 from node.protocols.multicast import Mcast, Multicast, Nakack2, receiving
 from node.protocols.stable import Stable
+from node.protocols.unicast.connections import Connections
+from node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry
 from node.protocols.verify_suspect2 import VerifySuspect2
+from node.stack import Stack
 
 NAKACK: Final = ("udp", "tcp", "tcp-nio2", "tcp-no-retransmit")
 """Stacks with NAKACK2, STABLE and MFC."""
@@ -86,6 +93,8 @@ class GroupMutant:
     """Those that have the code."""
     kinds: tuple[str, ...]
     """Leading faults of the seeds that are tried; empty: all."""
+    plots: tuple[str, ...]
+    """Plots of the seeds that are tried; empty: all."""
     breaks: tuple[str, ...]
     """Guarantees of which at least one must be found broken."""
     bug: Callable[[Patches], None]
@@ -103,7 +112,9 @@ class GroupMutant:
         if not is_group(seed):
             return False
         stack, kind = cell_of(seed)
-        return stack in self.stacks and (not self.kinds or kind in self.kinds)
+        if stack not in self.stacks or (self.kinds and kind not in self.kinds):
+            return False
+        return not self.plots or plot_of(seed) in self.plots
 
     @contextmanager
     def alive(self) -> Iterator[None]:
@@ -116,6 +127,12 @@ class GroupMutant:
             patches.undo()
 
 
+def plot_of(seed: int) -> str:
+    """The name of the plot in the scenario of a seed; nothing where there is none."""
+    found = re.search(r"\((.*)\)", generate(seed).about)
+    return found[1] if found else ""
+
+
 GROUP_MUTANTS: Final[dict[str, GroupMutant]] = {}
 Bug = TypeVar("Bug", bound=Callable[[Patches], None])
 
@@ -125,6 +142,7 @@ def mutant(
     breaks: tuple[str, ...],
     stacks: tuple[str, ...] = STACKS,
     kinds: tuple[str, ...] = (),
+    plots: tuple[str, ...] = (),
 ) -> Callable[[Bug], Bug]:
     """Register a bug under the name of its function, described by its docstring."""
 
@@ -136,6 +154,7 @@ def mutant(
             source=source,
             stacks=stacks,
             kinds=kinds,
+            plots=plots,
             breaks=breaks,
             bug=bug,
         )
@@ -617,5 +636,131 @@ def fragments_in_order_of_arrival(patches: Patches) -> None:
         return b"".join(message.pieces.values())
 
 
-GROUP_BLIND: Final[dict[str, str]] = {}
+@mutant("fragments, OOB", ("G1",), plots=("pieces overtake",))
+def oob_messages_begun_without_bound(patches: Patches) -> None:
+    """More OOB messages in pieces are begun than a receiver keeps: it drops what it had acked."""
+
+    @patches.method(Stack)
+    def _may_begin(self: Stack, lane: Any, cut: Any, now: float) -> bool:
+        return True
+
+
+@mutant("fragments", ("G1",), plots=("all send large",))
+def all_senders_share_one_bound(patches: Patches) -> None:
+    """One bound is for all unfinished messages, whoever sent them: what is beyond is dropped."""
+    old = Reassembler._keep_bounds
+
+    @patches.method(Reassembler)
+    def _keep_bounds(self: Reassembler, source: int, sender: Any, newest: Any) -> None:
+        if self.open_bytes > self.config.max_open_bytes:
+            self._give_up(sender, newest)
+            raise BadFrame("fragment-bytes")
+        old(self, source, sender, newest)
+
+
+# -- Connections in groups ------------------------------------------------------------------------
+
+
+@mutant(
+    "credits, ended connections",
+    ("G8", "L1"),
+    ("udp", "mcast", "tcp-nio2"),
+    plots=("forgotten while blocked",),
+)
+def questions_of_ended_connections_stay(patches: Patches) -> None:
+    """A question for credits goes on naming a connection that has ended."""
+
+    @patches.method(Place)
+    def as_of(self: Place, end: Place) -> Place:
+        return self
+
+
+@mutant("idle senders", ("G1",), plots=("blocked for long",))
+def waiting_for_credits_is_idle(patches: Patches) -> None:
+    """A sender that waits for credits counts as idle: its connection ends, and what waits goes."""
+    old = Connections._used_at
+
+    @patches.method(Connections)
+    def _used_at(self: Connections, entry: Entry, now: float) -> float:
+        if isinstance(entry, SenderEntry) and not entry.is_pending():
+            return entry.used_at()
+        return old(self, entry, now)
+
+
+@mutant("idle receivers", ("G1", "G5", "L1", "G8"), plots=("blocked for long",))
+def untaken_windows_are_idle(patches: Patches) -> None:
+    """A window that holds what a stalled application has yet to take counts as idle."""
+    old = Connections._used_at
+
+    @patches.method(Connections)
+    def _used_at(self: Connections, entry: Entry, now: float) -> float:
+        return entry.used_at() if isinstance(entry, ReceiverEntry) else old(self, entry, now)
+
+
+@mutant("ageing of members", ("G1",), plots=("parted unnoticed",))
+def silent_members_are_given_up(patches: Patches) -> None:
+    """A connection to a silent member ends before a view drops the member."""
+    old = Connections._used_at
+
+    @patches.method(Connections)
+    def _used_at(self: Connections, entry: Entry, now: float) -> float:
+        return entry.used_at() if entry.is_pending() else old(self, entry, now)
+
+    @patches.method(Connections)
+    def _is_ageing(self: Connections, entry: SenderEntry) -> bool:
+        return self.config.max_retransmit_time > 0
+
+
+# -- Windows that nothing repairs -----------------------------------------------------------------
+
+
+@mutant(
+    "baseline",
+    ("G1", "A1", "C1", "G8"),
+    ("tcp", "tcp-nio2", "tcp-no-retransmit"),
+    plots=("baseline from before", "joiner overflows"),
+)
+def unasked_baselines_complete(patches: Patches) -> None:
+    """Without retransmission a window counts as complete by what its sender said before a loss."""
+
+    @patches.method(receiving.Receiving)
+    def _on_final(self: Any, entry: Any, high: int, is_answer: bool, now: float) -> None:  # noqa: FBT001 as there
+        if not entry.is_synced:
+            entry.sync_target = max(entry.sync_target, high)
+
+
+@mutant("skipped records", ("C1", "G1"))
+def skips_claim_too_much(patches: Patches) -> None:
+    """A full window says that it gave up all that its sender lacks, and gave up what it held."""
+    old = receiving.Receiving._skip_to
+
+    @patches.method(receiving.Receiving)
+    def _skip_to(self: Any, entry: Any, seqno: int, now: float) -> None:
+        tracer, self._tracer = self._tracer, _Claiming(self._tracer, seqno)
+        try:
+            old(self, entry, seqno, now)
+        finally:
+            self._tracer = tracer
+
+
+class _Claiming:
+    """A tracer that says of every stretch that it ends at `hi`."""
+
+    def __init__(self, tracer: Any, hi: int) -> None:
+        self._tracer = tracer
+        self._hi = hi
+        self.records = tracer.records
+
+    def record(self, event: int, now: float, **fields: Any) -> None:
+        if event in {trace.ALARM, trace.SKIPPED}:
+            fields["hi"] = self._hi
+        self._tracer.record(event, now, **fields)
+
+
+GROUP_BLIND: Final[dict[str, str]] = {
+    "untaken-windows-are-idle": "what an ended window held is kept for its application, too; "
+    "tests/sim/test_unicast_blocking.py holds that the window stays",
+    "skips-claim-too-much": "none of some 300 seeds has the loss, the stall and the return that "
+    "it takes; tests/sim/test_multicast_joins.py has them",
+}
 """Mutants that nothing can catch yet, and why. Their test fails as soon as one is caught."""

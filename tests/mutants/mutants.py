@@ -650,6 +650,33 @@ class SyncsNotSpaced(Unicast):
         self._send_sfs(self.resync.remember(arrival, now), now)
 
 
+@mutant("sync_min_interval", ("C1",), tuple(name for name in ALL if name != "UNICAST3"))
+class SyncSpacingIsTheMost(Unicast):
+    """In `fast` the least time between two SFS is taken for the most: a few round trips do."""
+
+    def _ask_first_seqno(self, arrival: Arrival, now: float) -> None:
+        config, least = self.config, self.config.sync_min_interval
+        if self.pacer.timing.adaptive:
+            least = min(least, self.pacer.spaced(0.0, self._round_trip(arrival.head.source)))
+        self.config = replace(config, sync_min_interval=least)
+        try:
+            super()._ask_first_seqno(arrival, now)
+        finally:
+            self.config = config
+
+
+@mutant("UNICAST3 note, [2, 1, 3]", ("C1",))
+class AsksBeforeTheTurnEnds(Unicast):
+    """The first frame is asked for at once, though it may follow in the same datagram."""
+
+    def _ask_first_seqno(self, arrival: Arrival, now: float) -> None:
+        super()._ask_first_seqno(arrival, now)
+        syncs, self.syncs_now = self.syncs_now, []
+        for sync in syncs:
+            sync.is_wanted = False
+            self._visit_sync(sync, now)
+
+
 class BadResync(Unicast):
     """A bug in what is kept without a window, as `resync_type` says; not a mutant by itself."""
 
@@ -751,6 +778,17 @@ class ViewClosesAtOnce(Unicast):
     closes_at_once = True
 
 
+@mutant("CLOSE", ("G5", "C1", "L1"))
+class StrangersNotToldOfCloses(Unicast):
+    """A connection that ends is not closed at a peer that is no member: its window stays."""
+
+    def _end_sender(self, entry: SenderEntry, reason: str, now: float) -> None:
+        if self.members is None or entry.peer in self.members:
+            super()._end_sender(entry, reason, now)
+        else:
+            self._remove_sender(entry, reason, now)
+
+
 @mutant("JGRP-942", ("C1",))
 class SilentPeersNeverAge(Unicast):
     """Messages to a member that is gone are resent for ever."""
@@ -759,5 +797,10 @@ class SilentPeersNeverAge(Unicast):
         return False
 
 
-BLIND: Final[dict[str, str]] = {}
+BLIND: Final[dict[str, str]] = {
+    "asks-before-the-turn-ends": "a trace does not say which frames came in one turn; "
+    "tests/unit/test_unicast_entries.py does",
+    "strangers-not-told-of-closes": "a CLOSE is sent once and may be lost, so a window that stays "
+    "breaks nothing; tests/sim/test_unicast_lifecycle.py holds it",
+}
 """Mutants that nothing can catch yet, and why. Their test fails as soon as one is caught."""
