@@ -85,13 +85,13 @@ class Incoming:
         """DELIVERED and HANDED, in the order of the trace."""
 
     @cached_property
-    def pieces(self) -> dict[int, Event]:
-        """The delivered pieces of messages, by seqno."""
-        return {
-            event.lo: event
-            for event in self.events
-            if event.kind == DELIVERED and event.flags & FRAGMENT
-        }
+    def pieces(self) -> dict[int, dict[int, Event]]:
+        """The delivered pieces of messages, by window (its epoch) and seqno."""
+        found: dict[int, dict[int, Event]] = {}
+        for event in self.events:
+            if event.kind == DELIVERED and event.flags & FRAGMENT:
+                found.setdefault(event.epoch, {})[event.lo] = event
+        return found
 
     @cached_property
     def joined(self) -> dict[int, list[Event]]:

@@ -6,7 +6,7 @@ was delivered.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -166,7 +166,9 @@ def _large_faults(evidence: Evidence) -> Iterator[Fault]:
             for receiver in _receivers(evidence, sender, dest, first):
                 incoming = index.incoming.get((receiver.short, short, first.protocol, first.conn))
                 if incoming is not None:
-                    yield from _large_at(large, first.lo, last.hi, sender, incoming)
+                    yield from _large_at(
+                        large, first.lo, last.hi, sender, incoming, is_cast=dest == GROUP
+                    )
 
 
 def _receivers(evidence: Evidence, sender: Member, dest: int, piece: Event) -> Iterator[Member]:
@@ -179,7 +181,13 @@ def _receivers(evidence: Evidence, sender: Member, dest: int, piece: Event) -> I
 
 
 def _large_at(
-    large: Large, lo: int, hi: int, sender: Member, incoming: Incoming
+    large: Large,
+    lo: int,
+    hi: int,
+    sender: Member,
+    incoming: Incoming,
+    *,
+    is_cast: bool,
 ) -> Iterator[Fault]:
     receiver = incoming.receiver
     handed = incoming.joined.get(lo, ())
@@ -188,8 +196,14 @@ def _large_at(
             detail = f"a message of {lo}..{joined.hi} was joined otherwise than it was cut"
             witness = ((sender, large.cut), (receiver, joined))
             yield Fault("G4", Violation(joined.time, detail, witness))
-    pieces = incoming.pieces
-    if handed or not receiver.lives or any(at not in pieces for at in range(lo, hi + 1)):
+    if handed or not receiver.lives:
+        return
+    windows = [*incoming.pieces.values()]
+    # A connection outlives its windows, and so does what came of a message. A window of multicasts
+    # ends with the view that drops their sender, and what came of a message is given up with it.
+    seen = windows if is_cast else [ChainMap(*windows)]
+    pieces = next((one for one in seen if all(at in one for at in range(lo, hi + 1))), None)
+    if pieces is None:
         return
     detail = (
         f"all {hi - lo + 1} pieces of message {large.cut.lo} were delivered by "

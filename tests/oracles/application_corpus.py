@@ -204,6 +204,40 @@ def a_message_in_pieces_is_thrown_away_after_it_was_acked(s: Story) -> None:
     a_large_exchange(s).acks(3).at(1.2).purges(1, 3)
 
 
+def a_large_multicast(s: Story, *, taken: int) -> Story:
+    """n0 multicasts one message of three pieces; n1 delivers the first ones."""
+    s.a_group("n0", "n1").at(1.0).offers(1, to="").cuts(1, 3, to="")
+    for seqno in (1, 2, 3):
+        s.casts(seqno, number=1, piece=True, muted=True)
+    s.at(1.1)
+    for seqno in range(1, taken + 1):
+        s.takes(seqno, piece=True, muted=True)
+    return s
+
+
+@sound(both_ends=True)
+def pieces_of_two_windows_make_no_message(s: Story) -> None:
+    """n1 and n0 lose each other in the middle of it: what n1 had is given up, and a window that
+    goes on where the first one ended brings the rest."""
+    a_large_multicast(s, taken=2).at(2.0).installs(2, "n0").unwatches("n0", "n1", epoch=2)
+    s.installs(2, "n1").unwatches("n1", "n0", at=2)
+    s.at(4.0).installs(3, "n0", "n1", merge=True).watches("n0", "n1", epoch=4, why="merge")
+    s.watches("n1", "n0", after=2, epoch=4, why="merge")
+    s.at(4.1).takes(3, epoch=4, piece=True, muted=True)
+
+
+@broken(
+    "G1",
+    witness=(
+        "n0#4 t=1.000 cut message 1 to the group into 3 pieces",
+        "n1#5 t=1.100 delivered from n0 window 1 multicasts 3..3 (DONT_LOOPBACK|FRAGMENT)",
+    ),
+    both_ends=True,
+)
+def a_multicast_in_pieces_is_thrown_away(s: Story) -> None:
+    a_large_multicast(s, taken=3).at(1.2).drops(1, 3)
+
+
 @broken(
     "G1",
     witness=(

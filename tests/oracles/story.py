@@ -464,6 +464,7 @@ class Story:
             digest = self.digest(sender, "", lo, hi, conn=0)
         size = count * BYTES if size is None else size
         flags = OOB * more.get("oob", False) | DONT_LOOPBACK * more.get("muted", False)
+        flags |= FRAGMENT * more.get("piece", False)
         trim = more.get("number" if kind == trace.SENT else "trim", 0)
         self._of(who).records.append(
             (kind, flags, self.multicast, more.get("stream", 0), IDS[peer] if peer else 0,
