@@ -52,6 +52,11 @@ class Link:
     bandwidth: float | None = None
     """None is without limit."""
 
+    @property
+    def can_lose(self) -> bool:
+        """Whether a frame may not arrive. A limit queues a little, and drops the rest."""
+        return self.loss > 0 or self.corrupt > 0 or self.bandwidth is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkFault:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from xxhash import xxh3_64_intdigest
 
 from chaos import faults
+from chaos.language.network_state import BASE
 from chaos.language.schedule import TimedStep
 from node import trace
 from node.trace import Tracer
@@ -32,6 +33,11 @@ def fault_text(step: TimedStep, phase: str, member: int | None = None) -> dict[s
     if isinstance(step.action, faults.Rule) and step.action.does == "duplicate":
         text["copies"] = step.action.copies
     return text
+
+
+def base_text(base: faults.Link) -> dict[str, Any] | None:
+    """The event of a network that may lose something without any fault; None: it may not."""
+    return {"id": BASE, "do": BASE, "phase": "on"} if base.can_lose else None
 
 
 class RigTrace:
@@ -54,6 +60,12 @@ class RigTrace:
         if member is not None:
             text["member"] = member
         self._add(at, trace.FAULT, text)
+
+    def network(self, at: float, base: faults.Link) -> None:
+        """What the network is like by itself, as far as judges must know."""
+        text = base_text(base)
+        if text is not None:
+            self._add(at, trace.FAULT, text)
 
     def stood_still(self, start: float, end: float, member: int) -> None:
         """The machine gave a member no turn, which is a pause, whoever made it."""

@@ -166,6 +166,7 @@ class Session:
     def _prepare_network(self) -> None:
         """Make it what it is by itself; and whoever has to be started for that is there when the
         first fault begins, which is not to wait for it."""
+        self.rig.network(self.backend.now(), self.scenario.network)
         is_plain = self.scenario.network == faults.Link()
         if not is_plain or any(isinstance(s.action, faults.NetworkFault) for s in self.steps):
             self.backend.apply(self.nemesis.state)

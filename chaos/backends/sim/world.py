@@ -25,6 +25,7 @@ from chaos.language.scenario import Scenario
 from chaos.language.schedule import schedule
 from chaos.language.stacks import STREAM_TRANSPORTS, settings_of
 from chaos.language.workload import Load
+from chaos.records.rig_trace import base_text
 from chaos.records.run import Life, Pair, RunRecord, ViewSeen
 from node import trace
 from node.core import wire
@@ -190,6 +191,9 @@ class World:
     def run(self) -> SimulatedRun:
         """Workload and timeline to their ends, then quiet until everything had time to settle."""
         engine, limit = self.engine, self.scenario.limits.run
+        base = base_text(self.scenario.network)
+        if base is not None:
+            self.rig.record(trace.FAULT, engine.now, text=json.dumps(base))
         steps = schedule(self.scenario, self.seed)
         names = self.scenario.cluster.members
         for step in steps:
