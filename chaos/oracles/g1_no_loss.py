@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from chaos.oracles import application, g1_multicast, hand_over
+from chaos.oracles import application, g1_alarms, g1_multicast, hand_over
 from chaos.oracles.coverage import first_gap
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.groups import view_at
@@ -35,6 +35,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
                 yield from _lost(entry)
     yield from _thrown_away(evidence)
     yield from g1_multicast.violations(evidence)
+    yield from g1_alarms.violations(evidence)
     yield from hand_over.found_in(evidence, "G1")
 
 
@@ -95,7 +96,9 @@ def _thrown_away(evidence: Evidence) -> Iterator[Violation]:
             entry = _last_removed(evidence, outgoing.sender, dest, event)
             if entry is None or entry.removed is None:
                 continue
-            has_waited = closed_as(entry) == "idle" and not entry.removed.event.lo
+            # A command may forget a connection that is closing.
+            was_closed = entry.removed.text == "closed" and closed_as(entry) == "idle"
+            has_waited = was_closed and not entry.removed.event.lo
             if has_waited or is_held_to(entry):
                 detail = (
                     f"{event.count} messages that waited for {dest.name} were given up, because "

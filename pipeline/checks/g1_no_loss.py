@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from pipeline import words
 from pipeline.checks import application
+from pipeline.checks.g1_alarms import without_cause
 from pipeline.groups import excused, with_batch
 from pipeline.outgoing import told_by_senders
 from pipeline.ranges import first_gaps, with_last
@@ -36,6 +37,7 @@ def no_loss(tables: Tables) -> DataFrame:
         _multicast(tables),
         _own(tables),
         application.handed_over(tables, GUARANTEE),
+        without_cause(tables),
     )
 
 
@@ -185,9 +187,11 @@ def _thrown_away(tables: Tables, removed: DataFrame) -> DataFrame:
         *pair,
         F.col("time").alias("at"),
         F.col("number").alias("turn"),
-        F.struct("number", "closed_as", "unacked", "is_held_to").alias("removal"),
+        F.struct("number", "text", "closed_as", "unacked", "is_held_to").alias("removal"),
     )
-    has_waited = (F.col("removal.closed_as") == "idle") & (F.col("removal.unacked") == 0)
+    # A command may forget a connection that is closing.
+    was_closed = (F.col("removal.text") == "closed") & (F.col("removal.closed_as") == "idle")
+    has_waited = was_closed & (F.col("removal.unacked") == 0)
     found = with_last(given_up, marks, pair, "removal").where(
         has_waited | F.col("removal.is_held_to")
     )

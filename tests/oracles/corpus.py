@@ -365,7 +365,7 @@ def a_window_that_was_closing_is_used_again(s: Story) -> None:
 )
 def a_batch_is_delivered_after_it_was_given_up(s: Story) -> None:
     """The skip was said aloud; the step back is what is wrong."""
-    s.a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
+    s.fault("loss").probe(1).a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
     s.at(2.05).skips(10).at(2.1).delivers(11, 15).at(2.2).delivers(6, 10)
 
 
@@ -407,7 +407,7 @@ def the_last_message_is_delivered_again(s: Story) -> None:
 
 @sound()
 def a_hole_was_given_up_aloud(s: Story) -> None:
-    s.a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
+    s.fault("loss").probe(1).a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
     s.at(2.1).skips(10).delivers(11, 15).at(3.0).removes(why="forgot")
 
 
@@ -419,7 +419,7 @@ def a_hole_was_given_up_aloud(s: Story) -> None:
     ),
 )
 def a_hole_is_larger_than_what_was_given_up(s: Story) -> None:
-    s.a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
+    s.fault("loss").probe(1).a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
     s.at(2.1).skips(9).delivers(11, 15).at(3.0).removes(why="forgot")
 
 

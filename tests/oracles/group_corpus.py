@@ -257,6 +257,195 @@ def where_there_is_repair_an_alarm_excuses_nothing(s: Story) -> None:
     s.at(1.1).takes(1, 5).at(5.0).alarms(6, 10)
 
 
+# -- G1: no loss without a cause ------------------------------------------------------------------
+
+
+def a_late_delivery(s: Story) -> Story:
+    """n1 misses 6 for a while, and says so."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).casts(6).at(1.1).takes(1, 5)
+    return s.at(5.0).alarms(6, epoch=1).at(5.1).takes(6)
+
+
+LATE: Final = ("n1#4 t=5.000 alarm about n0 window 1 multicasts 6..6 (a gap stands)",)
+
+
+@broken("G1", protocols=nakack2(), witness=LATE)
+def an_alarm_has_no_cause(s: Story) -> None:
+    a_late_delivery(s)
+
+
+@broken("G1", protocols=SILENT | {"TCP": {"drop_when_full": False}}, witness=LATE)
+def an_alarm_has_no_cause_where_nothing_is_repaired(s: Story) -> None:
+    a_late_delivery(s)
+
+
+@broken("G1", protocols=nakack2(), witness=LATE)
+def an_alarm_is_older_than_the_first_fault(s: Story) -> None:
+    a_late_delivery(s).at(6.0).fault("loss").probe(1)
+
+
+@broken("G1", protocols=nakack2(), witness=LATE)
+def an_alarm_under_what_loses_nothing(s: Story) -> None:
+    s.at(0.9).fault("delay").fault("reorder", name="f2").fault("duplicate", name="f3")
+    s.fault("pause", member="n1", name="f4").fault("pause", "off", member="n1", name="f4")
+    s.fault("stall", member="n1", name="f5").fault("consume", member="n1", name="f6")
+    a_late_delivery(s)
+
+
+@broken("G1", protocols=nakack2(), witness=LATE)
+def the_end_of_a_fault_is_none(s: Story) -> None:
+    """A heal of everything is recorded even where there was nothing to heal."""
+    s.at(0.9).fault("loss", "off")
+    a_late_delivery(s)
+
+
+@sound(protocols=nakack2())
+def an_alarm_after_a_fault_has_a_cause(s: Story) -> None:
+    s.at(0.9).fault("loss").fault("loss", "off").probe(1)
+    a_late_delivery(s)
+
+
+@sound(protocols=nakack2())
+def an_alarm_on_a_network_that_loses_has_a_cause(s: Story) -> None:
+    s.at(0.0).fault("network", name="network")
+    a_late_delivery(s)
+
+
+@sound(protocols=nakack2())
+def an_alarm_after_a_test_protocol_took_something_has_a_cause(s: Story) -> None:
+    s.at(0.9).refuses("probe-discard", "n0")
+    a_late_delivery(s)
+
+
+@broken(
+    "G1",
+    protocols=nakack2(),
+    witness=("n1#5 t=5.000 alarm about n0 window 1 multicasts 6..6 (a gap stands)",),
+)
+def what_a_member_refuses_is_no_cause(s: Story) -> None:
+    s.at(0.9).refuses("duplicate", "n1")
+    a_late_delivery(s)
+
+
+@sound(protocols=nakack2())
+def an_alarm_after_a_member_ended_has_a_cause(s: Story) -> None:
+    s.at(0.9).stops("n2")
+    a_late_delivery(s)
+
+
+@sound(protocols=nakack2())
+def an_alarm_after_a_view_left_somebody_out_has_a_cause(s: Story) -> None:
+    s.at(0.2).installs(1, "n0", "n1", who="n1", by="n0").installs(2, "n1", who="n1")
+    s.at(0.5).installs(3, "n0", "n1", merge=True)
+    for epoch, (who, of) in enumerate((("n1", "n0"), ("n0", "n1")), 1):
+        s.watches(who, of, epoch=epoch)
+    s.at(1.0).casts(1).at(5.0).alarms(1, epoch=1).at(5.1).takes(1)
+
+
+@broken(
+    "G1",
+    protocols=nakack2(),
+    witness=("n1#4 t=5.000 alarm about n0 window 1 multicasts 1..1 (a gap stands)",),
+)
+def a_view_that_grows_is_no_cause(s: Story) -> None:
+    s.at(0.2).installs(1, "n0", who="n0")
+    s.installs(1, "n1", who="n1")
+    s.at(0.5).watches("n1", "n0").watches("n0", "n1", epoch=2)
+    s.installs(2, "n0", "n1", merge=True)
+    s.at(1.0).casts(1).at(5.0).alarms(1, epoch=1).at(5.1).takes(1)
+
+
+@sound(protocols={"NAKACK2": {"xmit_interval": 1.0, "historical": {"split_send": True}}, "GMS": {}})
+def a_flaw_of_history_is_a_cause(s: Story) -> None:
+    a_late_delivery(s)
+
+
+@sound(protocols={"MCAST": {"historical": {"queue_overflow": "drop-oldest"}}, "GMS": {}})
+def a_queue_that_drops_is_a_cause(s: Story) -> None:
+    a_late_delivery(s)
+
+
+@broken(
+    "G1",
+    protocols={
+        "NAKACK2": {"historical": {"split_send": False, "queue_overflow": "none"}},
+        "UDP": {"drop_when_full": True},
+        "GMS": {},
+    },
+    witness=LATE,
+)
+def settings_without_a_flaw_are_no_cause(s: Story) -> None:
+    """What the transport drops is repaired."""
+    a_late_delivery(s)
+
+
+@sound(protocols=SILENT | {"UDP": {"drop_when_full": True}})
+def without_repair_a_transport_that_drops_is_a_cause(s: Story) -> None:
+    a_late_delivery(s)
+
+
+@broken("G1", witness=("n1#4 t=2.100 skipped from n0 conn 1 seqnos up to 10",))
+def messages_are_given_up_without_a_cause(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
+    s.at(2.1).skips(10).delivers(11, 15).at(3.0).removes(why="forgot")
+
+
+@broken(
+    "G1",
+    protocols=nakack2(),
+    witness=("n1#5 t=2.000 skipped from n0 window 1 multicasts up to 6",),
+)
+def a_multicast_is_given_up_without_a_cause(s: Story) -> None:
+    """It came early and out of band before, so that nothing else shows."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).casts(6, oob=True)
+    s.at(1.1).takes(1, 5).at(1.2).takes(6, oob=True).at(2.0).misses(6)
+
+
+TCP: Final = nakack2() | {"TCP_NIO2": {"drop_when_full": False, "receive_queue": 0}}
+LOST: Final = ("n0#4 t=1.000 sent to  conn 0 unnumbered",)
+
+
+@broken("G1", protocols=TCP, witness=LOST)
+def an_unnumbered_multicast_is_lost_without_a_cause(s: Story) -> None:
+    s.a_group().at(1.0).shouts_to_all("lost").at(1.1).hears("lost", "n2")
+
+
+@broken("G1", protocols=TCP, witness=("n0#4 t=1.000 sent to n1 conn 0 unnumbered",))
+def an_unnumbered_message_is_lost_without_a_cause(s: Story) -> None:
+    s.at(0.9).fault("delay").probe(1)
+    s.a_group().at(1.0).shouts("lost").shouts("hello", to="n2").at(1.1).hears("hello", "n2")
+
+
+@sound(protocols=TCP)
+def unnumbered_messages_arrive_over_connections(s: Story) -> None:
+    """What is sent while somebody joins, or when the run is over, is nobody's due."""
+    s.a_group("n0", "n1").at(1.0).shouts_to_all("one").shouts("two").at(1.1).hears("one")
+    s.hears("two").at(2.0).shouts_to_all("three").at(2.1).hears("three")
+    s.at(2.0).installs(2, "n0", "n1", "n2").quiet(10.0).at(12.0).shouts_to_all("four").ends(20.0)
+
+
+@sound(protocols=TCP)
+def an_unnumbered_message_is_lost_with_a_cause(s: Story) -> None:
+    """A connection that is cut takes with it what is under way."""
+    s.a_group().at(1.0).shouts_to_all("lost").at(1.001).fault("cut").probe(1)
+
+
+@sound(protocols=TCP)
+def an_unnumbered_message_finds_nobody_who_takes_it(s: Story) -> None:
+    s.a_group("n0", "n1").at(0.9).fault("stall", member="n1").probe(1)
+    s.at(1.0).shouts_to_all("lost").at(1.5).fault("stall", "off", member="n1")
+
+
+@sound(protocols=nakack2() | {"TCP": {"drop_when_full": True}})
+def an_unnumbered_message_found_no_room(s: Story) -> None:
+    s.a_group().at(1.0).shouts_to_all("lost")
+
+
+@sound(protocols=nakack2() | {"UDP": {"drop_when_full": False}})
+def an_unnumbered_message_is_lost_as_a_datagram(s: Story) -> None:
+    s.a_group().at(1.0).shouts_to_all("lost")
+
+
 # -- G2: at most once ----------------------------------------------------------------------------
 
 
@@ -405,7 +594,7 @@ def what_the_sender_dropped_before_a_join_is_skipped(s: Story) -> None:
     s.at(2.0).installs(2, "n0", "n1", "n2", who="n0").installs(2, "n0", "n1", "n2", who="n1")
     s.at(2.1).watches("n2", "n0", after=3, why="digest")
     s.installs(2, "n0", "n1", "n2", who="n2", by="n0").at(3.0).casts(6)
-    s.at(3.1).misses(5, "n2").takes(6).takes(6, who="n2").at(3.2).drops(6, view=2)
+    s.at(3.1).misses(5, "n2", meant=False).takes(6).takes(6, who="n2").at(3.2).drops(6, view=2)
 
 
 # -- G4: intact ----------------------------------------------------------------------------------
@@ -593,7 +782,7 @@ def what_a_joiner_wants_is_dropped(s: Story) -> None:
     s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
     s.at(2.0).installs(2, "n0", "n1", "n2", who="n0").installs(2, "n0", "n1", "n2", who="n1")
     s.drops(1, 5, view=2).at(2.1).watches("n2", "n0", after=3, why="digest")
-    s.installs(2, "n0", "n1", "n2", who="n2", by="n0").at(2.5).misses(5, "n2")
+    s.installs(2, "n0", "n1", "n2", who="n2", by="n0").at(2.5).misses(5, "n2", meant=False)
 
 
 @sound()
@@ -1044,6 +1233,7 @@ def _a_late_joiner(s: Story) -> Story:
 
 @broken(
     "C1",
+    "G1",
     protocols=SILENT,
     witness=(
         "n0#5 t=1.900 sent to the group multicasts 6..6",

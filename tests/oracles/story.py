@@ -182,7 +182,8 @@ class Story:
         return self._note(trace.SYNC, who, to, conn=conn, lo=1)
 
     def skips(self, upto: int, who: str = "n1", to: str = "n0", *, epoch: int = 1) -> Self:
-        return self._note(trace.SKIPPED, who, to, conn=1, epoch=epoch, hi=upto, count=1)
+        text = "the sender no longer has them"
+        return self._note(trace.SKIPPED, who, to, conn=1, epoch=epoch, hi=upto, count=1, text=text)
 
     def gauges(
         self, metric: int, value: int, bound: int, who: str = "n1", peer: str = "n0"
@@ -415,9 +416,12 @@ class Story:
         """Ack again."""
         return self._group_note(trace.FREEZE, who, None)
 
-    def misses(self, upto: int, who: str = "n1", of: str = "n0", *, epoch: int = 1) -> Self:
-        """Give multicasts up that the sender no longer has."""
-        return self._group_note(trace.SKIPPED, who, of, epoch=epoch, hi=upto, count=1)
+    def misses(
+        self, upto: int, who: str = "n1", of: str = "n0", *, epoch: int = 1, meant: bool = True
+    ) -> Self:
+        """Give multicasts up that the sender no longer has, or never meant for this member."""
+        text = "lost from this sender" if meant else "not for this member: sent before"
+        return self._group_note(trace.SKIPPED, who, of, epoch=epoch, hi=upto, count=1, text=text)
 
     def announces(self, seqno: int, who: str = "n0") -> Self:
         return self._group_note(trace.SYNC, who, None, lo=seqno)

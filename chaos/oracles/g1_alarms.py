@@ -1,0 +1,161 @@
+"""G1, where nothing was done that could lose a message: there nobody has a reason to raise an
+alarm, to give a message up, or to miss one that is not repaired."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from math import inf
+from typing import Any, Final
+
+from chaos.oracles.evidence import Evidence
+from chaos.oracles.groups import MULTICAST, since
+from chaos.oracles.history import EPSILON, Member, Violation
+from node.core import wire
+from node.trace import ALARM, DROPPED, FAULT, SKIPPED, Event
+
+HARMLESS: Final = frozenset(
+    {"delay", "reorder", "duplicate", "pause", "resume", "stall", "consume", "join"}
+)
+"""What a rig may do, and every message arrives all the same."""
+NOT_MEANT: Final = "not for this member"
+"""How a member says that it passed over what it was never to have."""
+PROBE: Final = "probe-"
+"""How a member says what a test protocol in its stack took."""
+STREAMS: Final = ("TCP", "TCP_NIO2")
+SOUND: Final = {"conn_ids": "every", "queue_overflow": "none", "split_send": False}
+"""Historical settings that are no flaw; of all others it is True."""
+
+
+def violations(evidence: Evidence) -> Iterator[Violation]:
+    """Losses, or the word of a member that there are some, without a cause."""
+    until = disturbed_at(evidence)
+    for member in evidence.members.values():
+        yield from _said(evidence, member, until)
+    if until == inf:
+        yield from _unnumbered(evidence)
+
+
+def disturbed_at(evidence: Evidence) -> float:
+    """When something first happened that could lose a message; `inf` if nothing ever did."""
+    members = evidence.members.values()
+    if any(map(_loses_by_design, members)):
+        return -inf
+    times = [inf]
+    for number, event in enumerate(evidence.rig.events):
+        if event.kind == FAULT:
+            fault = json.loads(evidence.rig.texts[number])
+            if fault["phase"] == "on" and fault["do"] not in HARMLESS:
+                times.append(event.time)
+    for member in members:
+        times.append(member.ended)
+        # What was sent to whom a view leaves out may be forgotten.
+        times += [
+            view.time for before, view in pairwise(member.views)
+            if not {*before.members} <= {*view.members}
+        ]  # fmt: skip
+        times += [
+            member.events[number].time
+            for number, text in member.texts.items()
+            if text.startswith(PROBE) and member.events[number].kind == DROPPED
+        ]
+    return min(times)
+
+
+def _loses_by_design(member: Member) -> bool:
+    """Whether a member has a flaw on purpose: of history, or no repair over a transport that may
+    drop."""
+    settings = _settings(member)
+    if any(not _is_sound(each) for each in (settings, *member.protocols.values())):
+        return True
+    repairs = [
+        member.protocols[name].get("xmit_interval")
+        for name in map(wire.PROTOCOLS.__getitem__, MULTICAST)
+        if name in member.protocols
+    ]
+    is_silent = any(interval is not None and interval <= 0 for interval in repairs)
+    return is_silent and any(_may_drop(each) for each in member.protocols.values())
+
+
+def _settings(member: Member) -> dict[str, Any]:
+    settings: dict[str, Any] = json.loads(member.texts[0].split(" ", 2)[2])
+    return settings
+
+
+def _is_sound(settings: dict[str, Any]) -> bool:
+    historical = settings.get("historical") or {}
+    return all(value == SOUND.get(name, True) for name, value in historical.items())
+
+
+def _may_drop(settings: dict[str, Any]) -> bool:
+    """Whether these are the settings of a transport that has a bound beyond which it drops."""
+    return bool(
+        settings.get("drop_when_full")
+        or settings.get("receive_queue")
+        or settings.get("max_send_buffers")
+    )
+
+
+# -- What members say ------------------------------------------------------------------------------
+
+
+def _said(evidence: Evidence, member: Member, until: float) -> Iterator[Violation]:
+    """Alarms about multicasts, and messages given up."""
+    for number, text in member.texts.items():
+        event = member.events[number]
+        if event.time >= until - EPSILON:
+            continue
+        peer = evidence.find(event.peer).name
+        if event.kind == ALARM and event.protocol in MULTICAST:
+            detail = f"{member.name} raised an alarm about {peer}"
+        elif event.kind == SKIPPED and not text.startswith(NOT_MEANT):
+            detail = f"{member.name} gave up {event.count} messages of {peer} up to {event.hi}"
+        else:
+            continue
+        detail += ", and nothing was done that could lose a message"
+        yield Violation(event.time, detail, ((member, event),))
+
+
+# -- Messages without a number ---------------------------------------------------------------------
+
+
+def _unnumbered(evidence: Evidence) -> Iterator[Violation]:
+    """Messages with NO_RELIABILITY that somebody never got, over connections that lose nothing."""
+    steady = [member for member in evidence.members.values() if _is_on_a_stream(member)]
+    for sender in steady:
+        for receiver in steady:
+            if receiver is not sender:
+                yield from _unheard(evidence, sender, receiver)
+
+
+def _is_on_a_stream(member: Member) -> bool:
+    streams = [member.protocols[name] for name in STREAMS if name in member.protocols]
+    return bool(streams) and not any(map(_may_drop, streams))
+
+
+def _unheard(evidence: Evidence, sender: Member, receiver: Member) -> Iterator[Violation]:
+    """What one member sent to another that had it, and it had, from before to the end."""
+    ours, theirs = since(sender, receiver), since(receiver, sender)
+    if ours is None or theirs is None:
+        return
+    met = max(ours.time, theirs.time)
+    heard = {
+        event.digest
+        for event in evidence.unnumbered_delivered.get((receiver.short, sender.short), ())
+    }
+    for sent in _sent_between(evidence, sender, receiver):
+        if not met + EPSILON < sent.time < evidence.quiet - EPSILON or sent.digest in heard:
+            continue
+        if any(each.is_hindered(sent.time, evidence.end) for each in (sender, receiver)):
+            continue
+        detail = (
+            f"an unnumbered batch was never delivered by {receiver.name}, and nothing was done "
+            "that could lose a message"
+        )
+        yield Violation(sent.time, detail, ((sender, sent),))
+
+
+def _sent_between(evidence: Evidence, sender: Member, receiver: Member) -> Iterator[Event]:
+    for dest in (wire.GROUP, receiver.short):
+        yield from evidence.unnumbered_sent.get((sender.short, dest), ())

@@ -1,0 +1,208 @@
+"""G1, where nothing was done that could lose a message: there nobody has a reason to raise an
+alarm, to give a message up, or to miss one that is not repaired."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline import words
+from pipeline.tables import Tables, is_multicast, is_numbered
+from pipeline.violations import event, union, violations, with_name
+
+GUARANTEE: Final = "G1"
+HARMLESS: Final = (
+    "delay", "reorder", "duplicate", "pause", "resume", "stall", "consume", "join",
+)  # fmt: skip
+"""What a rig may do, and every message arrives all the same."""
+NOT_MEANT: Final = "not for this member"
+"""How a member says that it passed over what it was never to have."""
+PROBE: Final = "probe-"
+"""How a member says what a test protocol in its stack took."""
+STREAMS: Final = ("TCP", "TCP_NIO2")
+SOUND: Final = {"conn_ids": "every", "queue_overflow": "none", "split_send": "false"}
+"""Historical settings that are no flaw; of all others it is true."""
+WITHOUT_CAUSE: Final = ", and nothing was done that could lose a message"
+
+_LAYER: Final = """
+    historical: MAP<STRING, STRING>, xmit_interval: DOUBLE, drop_when_full: BOOLEAN,
+    receive_queue: BIGINT, max_send_buffers: BIGINT
+"""
+_SETTINGS: Final = f"""
+    historical MAP<STRING, STRING>, protocols MAP<STRING, STRUCT<{_LAYER}>>
+"""
+
+
+def without_cause(tables: Tables) -> DataFrame:
+    """Losses, or the word of a member that there are some, without a cause."""
+    designs = tables.keep(_designs(tables))
+    disturbed = tables.keep(_disturbed(tables, designs))
+    return union(_said(tables, disturbed), _unheard(tables, designs, disturbed))
+
+
+# -- What could lose a message ---------------------------------------------------------------------
+
+
+def _designs(tables: Tables) -> DataFrame:
+    """What each member's settings let happen: run, short_id, loses (it has a flaw on purpose),
+    is_on_a_stream (its transport loses nothing)."""
+    told = F.from_json(F.get(F.split("text", " ", 3), 2), _SETTINGS)
+    layers = F.coalesce(F.map_values("told.protocols"), F.array())
+    flawed = ~_is_sound(F.col("told.historical")) | F.exists(
+        layers, lambda layer: ~_is_sound(layer["historical"])
+    )
+    intervals = (F.col("told.protocols")[name]["xmit_interval"] for name in words.MULTICAST)
+    is_silent = F.lit(False)
+    for interval in intervals:
+        is_silent = is_silent | F.coalesce(interval <= 0, F.lit(False))
+    streams = F.filter(
+        F.array(*(F.col("told.protocols")[name] for name in STREAMS)), lambda layer: ~layer.isNull()
+    )
+    return tables.members.withColumn("told", told).select(
+        "run",
+        "short_id",
+        (flawed | (is_silent & F.exists(layers, _may_drop))).alias("loses"),
+        ((F.size(streams) > 0) & ~F.exists(streams, _may_drop)).alias("is_on_a_stream"),
+    )
+
+
+def _is_sound(historical: Column) -> Column:
+    nothing = F.expr("CAST(map() AS MAP<STRING, STRING>)")
+    sound = F.create_map(*(F.lit(word) for pair in SOUND.items() for word in pair))
+    return F.forall(
+        F.map_entries(F.coalesce(historical, nothing)),
+        lambda told: told["value"] == F.coalesce(sound[told["key"]], F.lit("true")),
+    )
+
+
+def _may_drop(layer: Column) -> Column:
+    """Whether these are the settings of a transport that has a bound beyond which it drops."""
+    return (
+        F.coalesce(layer["drop_when_full"], F.lit(False))
+        | (F.coalesce(layer["receive_queue"], F.lit(0)) != 0)
+        | (F.coalesce(layer["max_send_buffers"], F.lit(0)) != 0)
+    )
+
+
+def _disturbed(tables: Tables, designs: DataFrame) -> DataFrame:
+    """When something first happened in a run that could lose a message; a run without a row was
+    never disturbed."""
+    done = tables.fault_events.where((F.col("phase") == "on") & ~F.col("do").isin(*HARMLESS))
+    gone = tables.members.where(~F.col("lives")).select("run", F.col("ended").alias("time"))
+    before, view = tables.views.alias("before"), tables.views.alias("view")
+    # What was sent to whom a view leaves out may be forgotten.
+    left_out = before.join(
+        view,
+        (F.col("view.run") == F.col("before.run"))
+        & (F.col("view.short_id") == F.col("before.short_id"))
+        & (F.col("view.place") == F.col("before.place") + 1),
+        how="inner",
+    ).where(F.size(F.array_except("before.members", "view.members")) > 0)
+    took = tables.events.where((F.col("kind") == "dropped") & F.col("text").startswith(PROBE))
+    by_design = designs.where("loses").select("run", F.lit(-words.INFINITY).alias("time"))
+    times = (
+        done.select("run", "time")
+        .unionByName(gone)
+        .unionByName(left_out.select("view.run", "view.time"))
+        .unionByName(took.select("run", "time"))
+        .unionByName(by_design)
+    )
+    return times.groupBy("run").agg(F.min("time").alias("disturbed"))
+
+
+# -- What members say ------------------------------------------------------------------------------
+
+
+def _said(tables: Tables, disturbed: DataFrame) -> DataFrame:
+    """Alarms about multicasts, and messages given up."""
+    is_alarm = (F.col("kind") == "alarm") & is_multicast()
+    is_loss = (F.col("kind") == "skipped") & ~F.col("text").startswith(NOT_MEANT)
+    found = (
+        tables.events.where(is_alarm | is_loss)
+        .join(F.broadcast(disturbed), "run", how="left")
+        .where(F.col("disturbed").isNull() | (F.col("time") < F.col("disturbed") - words.EPSILON))
+    )
+    named = with_name(with_name(found, tables, "short_id", "who"), tables, "peer", "whose")
+    what = F.when(
+        F.col("kind") == "alarm", F.format_string("%s raised an alarm about %s", "who", "whose")
+    ).otherwise(
+        F.format_string("%s gave up %d messages of %s up to %d", "who", "count", "whose", "hi")
+    )
+    return violations(
+        named,
+        GUARANTEE,
+        time="time",
+        detail=F.concat(what, F.lit(WITHOUT_CAUSE)),
+        witness=[event("short_id", "number")],
+    )
+
+
+# -- Messages without a number ---------------------------------------------------------------------
+
+
+def _unheard(tables: Tables, designs: DataFrame, disturbed: DataFrame) -> DataFrame:
+    """What one member sent without a number to another that had it, and it had, from before to the
+    end, over connections that lose nothing."""
+    undisturbed = tables.runs.join(F.broadcast(disturbed), "run", how="left_anti")
+    pairs = _pairs(tables, designs).join(
+        F.broadcast(undisturbed.select("run", "quiet", F.col("end").alias("run_end"))), "run"
+    )
+    rows = tables.events.where(~is_numbered())
+    heard = rows.where(F.col("kind") == "delivered").select(
+        "run", F.col("peer").alias("sender"), F.col("short_id").alias("receiver"), "digest"
+    )
+    sent = rows.where(F.col("kind") == "sent").select(
+        "run", F.col("short_id").alias("sender"), "peer", "number", "time", "digest"
+    )
+    unheard = (
+        sent.join(F.broadcast(pairs), ["run", "sender"])
+        .where(F.col("peer").isin(words.GROUP) | (F.col("peer") == F.col("receiver")))
+        .where(
+            (F.col("time") > F.col("met") + words.EPSILON)
+            & (F.col("time") < F.col("quiet") - words.EPSILON)
+        )
+        .join(heard.distinct(), ["run", "sender", "receiver", "digest"], how="left_anti")
+    )
+    holds = tables.holds.select("run", F.col("short_id").alias("held"), "start", "end")
+    is_held = (
+        (F.col("unheard.run") == F.col("hold.run"))
+        & F.col("held").isin(F.col("sender"), F.col("receiver"))
+        & (F.col("hold.start") <= F.col("run_end"))
+        & (F.col("hold.end") >= F.col("unheard.time"))
+    )
+    lost = unheard.alias("unheard").join(holds.alias("hold"), is_held, how="left_anti")
+    return violations(
+        with_name(lost, tables, "receiver", "name"),
+        GUARANTEE,
+        time="time",
+        detail=F.concat(
+            F.format_string("an unnumbered batch was never delivered by %s", "name"),
+            F.lit(WITHOUT_CAUSE),
+        ),
+        witness=[event("sender", "number")],
+    )
+
+
+def _pairs(tables: Tables, designs: DataFrame) -> DataFrame:
+    """Who had whom, both on streams, from `met` to the end: run, sender, receiver, met."""
+    steady = designs.where("is_on_a_stream").select("run", "short_id")
+    since = tables.groups.since.join(steady, ["run", "short_id"], how="left_semi")
+    ours = since.select(
+        "run",
+        F.col("short_id").alias("sender"),
+        F.col("other").alias("receiver"),
+        F.col("time").alias("ours"),
+    )
+    theirs = since.select(
+        "run",
+        F.col("other").alias("sender"),
+        F.col("short_id").alias("receiver"),
+        F.col("time").alias("theirs"),
+    )
+    return (
+        ours.join(theirs, ["run", "sender", "receiver"])
+        .where(F.col("sender") != F.col("receiver"))
+        .select("run", "sender", "receiver", F.greatest("ours", "theirs").alias("met"))
+    )
