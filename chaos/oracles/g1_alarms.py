@@ -33,8 +33,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     until = disturbed_at(evidence)
     for member in evidence.members.values():
         yield from _said(evidence, member, until)
-    if until == inf:
-        yield from _unnumbered(evidence)
+    yield from _unnumbered(evidence, until)
 
 
 def disturbed_at(evidence: Evidence) -> float:
@@ -120,13 +119,13 @@ def _said(evidence: Evidence, member: Member, until: float) -> Iterator[Violatio
 # -- Messages without a number ---------------------------------------------------------------------
 
 
-def _unnumbered(evidence: Evidence) -> Iterator[Violation]:
+def _unnumbered(evidence: Evidence, until: float) -> Iterator[Violation]:
     """Messages with NO_RELIABILITY that somebody never got, over connections that lose nothing."""
     steady = [member for member in evidence.members.values() if _is_on_a_stream(member)]
     for sender in steady:
         for receiver in steady:
             if receiver is not sender:
-                yield from _unheard(evidence, sender, receiver)
+                yield from _unheard(evidence, sender, receiver, until)
 
 
 def _is_on_a_stream(member: Member) -> bool:
@@ -134,18 +133,25 @@ def _is_on_a_stream(member: Member) -> bool:
     return bool(streams) and not any(map(_may_drop, streams))
 
 
-def _unheard(evidence: Evidence, sender: Member, receiver: Member) -> Iterator[Violation]:
+def _unheard(
+    evidence: Evidence, sender: Member, receiver: Member, until: float
+) -> Iterator[Violation]:
     """What one member sent to another that had it, and it had, from before to the end."""
     ours, theirs = since(sender, receiver), since(receiver, sender)
     if ours is None or theirs is None:
         return
+    heard: dict[int, float] = {}
+    for event in evidence.unnumbered_delivered.get((receiver.short, sender.short), ()):
+        heard.setdefault(event.digest, event.time)
+    batches = list(_sent_between(evidence, sender, receiver))
+    limit = evidence.quiet
+    if until < inf:
+        # Connections keep the order: what was sent before something that came in time was due.
+        came = (sent.time for sent in batches if heard.get(sent.digest, inf) < until - EPSILON)
+        limit = min(limit, max(came, default=-inf))
     met = max(ours.time, theirs.time)
-    heard = {
-        event.digest
-        for event in evidence.unnumbered_delivered.get((receiver.short, sender.short), ())
-    }
-    for sent in _sent_between(evidence, sender, receiver):
-        if not met + EPSILON < sent.time < evidence.quiet - EPSILON or sent.digest in heard:
+    for sent in batches:
+        if not met + EPSILON < sent.time < limit - EPSILON or sent.digest in heard:
             continue
         if any(each.is_hindered(sent.time, evidence.end) for each in (sender, receiver)):
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline import words
@@ -145,25 +145,35 @@ def _said(tables: Tables, disturbed: DataFrame) -> DataFrame:
 def _unheard(tables: Tables, designs: DataFrame, disturbed: DataFrame) -> DataFrame:
     """What one member sent without a number to another that had it, and it had, from before to the
     end, over connections that lose nothing."""
-    undisturbed = tables.runs.join(F.broadcast(disturbed), "run", how="left_anti")
-    pairs = _pairs(tables, designs).join(
-        F.broadcast(undisturbed.select("run", "quiet", F.col("end").alias("run_end"))), "run"
+    never = F.lit(words.INFINITY)
+    until = F.coalesce("disturbed", never)
+    runs = tables.runs.join(F.broadcast(disturbed), "run", how="left").select(
+        "run", "quiet", F.col("end").alias("run_end"), until.alias("until")
     )
+    pairs = _pairs(tables, designs).join(F.broadcast(runs), "run")
+    pair = ["run", "sender", "receiver"]
     rows = tables.events.where(~is_numbered())
-    heard = rows.where(F.col("kind") == "delivered").select(
-        "run", F.col("peer").alias("sender"), F.col("short_id").alias("receiver"), "digest"
+    heard = (
+        rows.where(F.col("kind") == "delivered")
+        .groupBy(
+            "run", F.col("peer").alias("sender"), F.col("short_id").alias("receiver"), "digest"
+        )
+        .agg(F.min_by("time", "number").alias("heard_at"))
     )
     sent = rows.where(F.col("kind") == "sent").select(
         "run", F.col("short_id").alias("sender"), "peer", "number", "time", "digest"
     )
+    # Connections keep the order: what was sent before something that came in time was due.
+    came = F.when(F.col("heard_at") < F.col("until") - words.EPSILON, F.col("time"))
+    newest = F.coalesce(F.max(came).over(Window.partitionBy(*pair)), -never)
+    limit = F.when(F.col("until") == never, F.col("quiet")).otherwise(F.least("quiet", newest))
     unheard = (
         sent.join(F.broadcast(pairs), ["run", "sender"])
         .where(F.col("peer").isin(words.GROUP) | (F.col("peer") == F.col("receiver")))
-        .where(
-            (F.col("time") > F.col("met") + words.EPSILON)
-            & (F.col("time") < F.col("quiet") - words.EPSILON)
-        )
-        .join(heard.distinct(), ["run", "sender", "receiver", "digest"], how="left_anti")
+        .join(heard, [*pair, "digest"], how="left")
+        .withColumn("limit", limit)
+        .where(F.col("heard_at").isNull() & (F.col("time") > F.col("met") + words.EPSILON))
+        .where(F.col("time") < F.col("limit") - words.EPSILON)
     )
     holds = tables.holds.select("run", F.col("short_id").alias("held"), "start", "end")
     is_held = (

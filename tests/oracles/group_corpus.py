@@ -430,6 +430,20 @@ def an_unnumbered_message_is_lost_with_a_cause(s: Story) -> None:
     s.a_group().at(1.0).shouts_to_all("lost").at(1.001).fault("cut").probe(1)
 
 
+@broken("G1", protocols=TCP, witness=("n0#3 t=1.000 sent to  conn 0 unnumbered",))
+def an_unnumbered_message_was_lost_before_the_first_fault(s: Story) -> None:
+    """What was sent after it had come before anything was done."""
+    s.a_group("n0", "n1").at(1.0).shouts_to_all("lost").at(1.1).shouts("next")
+    s.at(1.2).hears("next").at(2.0).fault("cut").probe(1)
+
+
+@sound(protocols=TCP)
+def an_unnumbered_message_was_under_way_at_the_first_fault(s: Story) -> None:
+    """What was sent after it came later."""
+    s.a_group("n0", "n1").at(1.0).shouts_to_all("lost").at(1.1).shouts("next")
+    s.at(1.15).fault("cut").probe(1).at(1.2).hears("next")
+
+
 @sound(protocols=TCP)
 def an_unnumbered_message_finds_nobody_who_takes_it(s: Story) -> None:
     s.a_group("n0", "n1").at(0.9).fault("stall", member="n1").probe(1)
