@@ -58,11 +58,17 @@ def closed_as(entry: Entry) -> str:
     return ""
 
 
+def was_idle(entry: Entry) -> bool:
+    """Whether a connection was removed because it was idle: closing ended, and no command."""
+    removed = entry.removed
+    return removed is not None and removed.text == "closed" and closed_as(entry) == "idle"
+
+
 def is_held_to(entry: Entry) -> bool:
     """Whether a connection was removed for its silence, though its peer is in the view of the
     sender: a member is not given up before the view gives it up."""
     removed = entry.removed
-    if removed is None or not (removed.text == "aged" or closed_as(entry) == "idle"):
+    if removed is None or not (removed.text == "aged" or was_idle(entry)):
         return False
     view = view_at(entry.connection.sender, removed.event.time)
     return view is not None and entry.connection.receiver.short in view.members
@@ -96,9 +102,7 @@ def _thrown_away(evidence: Evidence) -> Iterator[Violation]:
             entry = _last_removed(evidence, outgoing.sender, dest, event)
             if entry is None or entry.removed is None:
                 continue
-            # A command may forget a connection that is closing.
-            was_closed = entry.removed.text == "closed" and closed_as(entry) == "idle"
-            has_waited = was_closed and not entry.removed.event.lo
+            has_waited = was_idle(entry) and not entry.removed.event.lo
             if has_waited or is_held_to(entry):
                 detail = (
                     f"{event.count} messages that waited for {dest.name} were given up, because "

@@ -119,12 +119,15 @@ def _removed(tables: Tables) -> DataFrame:
     )
     at = F.col("time") + words.EPSILON
     text = F.coalesce("text", F.lit(""))
-    is_silent = (text == "aged") | (F.col("closed_as") == "idle")
+    # A command may forget a connection that is closing.
+    was_idle = (text == "closed") & (F.col("closed_as") == "idle")
+    is_silent = (text == "aged") | was_idle
     has_peer = F.coalesce(F.array_contains("view.members", F.col("lane")), F.lit(False))
     at_once = (text == "view") & F.col("protocol").isin(*CLOSE_AT_ONCE)
     flushed = text.isin(*FLUSHED) & (F.col("closed_as") != "")
     return (
         with_last(tables.removed_entries.withColumn("at", at), views, ["run", "sender"], "view")
+        .withColumn("was_idle", was_idle)
         .withColumn("is_held_to", is_silent & has_peer)
         .withColumn(
             "is_given_up", at_once | (~F.col("is_held_to") & (text.isin(*GIVEN_UP) | flushed))
@@ -187,11 +190,9 @@ def _thrown_away(tables: Tables, removed: DataFrame) -> DataFrame:
         *pair,
         F.col("time").alias("at"),
         F.col("number").alias("turn"),
-        F.struct("number", "text", "closed_as", "unacked", "is_held_to").alias("removal"),
+        F.struct("number", "was_idle", "unacked", "is_held_to").alias("removal"),
     )
-    # A command may forget a connection that is closing.
-    was_closed = (F.col("removal.text") == "closed") & (F.col("removal.closed_as") == "idle")
-    has_waited = was_closed & (F.col("removal.unacked") == 0)
+    has_waited = F.col("removal.was_idle") & (F.col("removal.unacked") == 0)
     found = with_last(given_up, marks, pair, "removal").where(
         has_waited | F.col("removal.is_held_to")
     )

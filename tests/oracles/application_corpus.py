@@ -251,6 +251,15 @@ def a_connection_is_forgotten_in_silence(s: Story) -> None:
 
 
 @sound(both_ends=True)
+def a_command_forgets_a_connection_that_was_closing_as_idle(s: Story) -> None:
+    """In a group, too: whoever commands it is told."""
+    s.a_group("n0", "n1")
+    a_told_exchange(s).at(2.0).offers(6, 9).sends(6, 7, number=6).at(80.0).closes(why="idle")
+    s.at(81.0).gives_up(6, 7).removes(why="forgot", unacked=2).throws_away(8, 9)
+    s.quiet(91.0).ends(100.0)
+
+
+@sound(both_ends=True)
 def a_silent_peer_is_given_up_with_what_waits_for_it(s: Story) -> None:
     """Nobody but the sender can notice that the peer does not answer: there is no group."""
     a_told_exchange(s).at(2.0).offers(6, 9).sends(6, 7, number=6)
