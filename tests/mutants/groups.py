@@ -328,7 +328,7 @@ def mcast_acks_what_it_received(patches: Patches) -> None:
         window.delivered = delivered
 
 
-@mutant("JGRP-2904", ("G6", "C1"), ("mcast",), COMING + PARTING)
+@mutant("JGRP-2904", ("G6", "C1", "G8"), ("mcast",), COMING + PARTING)
 def new_members_need_nothing(patches: Patches) -> None:
     """A joiner counts as having acked all that was sent so far, by whoever."""
 
