@@ -62,6 +62,10 @@ def check_journals(folder: Path, sent: int, undelivered: int = 0) -> Checked:
 
 def _judge(traces: Mapping[str, bytes], sent: int, undelivered: int, began: float) -> Checked:
     evidence = Evidence.from_blocks({**traces, "rig": rig_trace(began)}, xxh3_64_intdigest)
+    # Members are killed, and say a little later what was handed over: the run ended with the last
+    # event of any.
+    lasts = (member.events[-1].time for member in evidence.members.values())
+    evidence.end = max(lasts, default=evidence.end)
     judgement = judge(evidence, GUARANTEES)
     findings = {
         finding.guarantee: str(finding.verdict)

@@ -25,6 +25,8 @@ INCOMING: Final = ("run", "receiver", "source", "protocol", "conn")
 _MESSAGE: Final = ("run", "source", "dest", "protocol", "conn", "first")
 NEVER: Final = (1 << 63) - 1
 """Stands for the number of an event that never came."""
+UNSAID_SECONDS: Final = 0.5
+"""Before the end of a run: what was handed over then may not be written down."""
 _SIDE: Final = ("number", "time", "first", "last", "place")
 _FAULT: Final = ("guarantee", "time", "detail", "other", "before", "receiver", "number")
 
@@ -113,7 +115,13 @@ def _differences(tables: Tables, moves: DataFrame) -> DataFrame:
         .select(*INCOMING, "it.*")
     )
     living = tables.members.where("lives").select("run", F.col("short_id").alias("receiver"))
-    owed = found.join(F.broadcast(living), ["run", "receiver"], how="left_semi")
+    ends = F.broadcast(tables.runs.select("run", F.col("end").alias("run_end")))
+    owed = (
+        found.join(F.broadcast(living), ["run", "receiver"], how="left_semi")
+        .join(ends, "run", how="inner")
+        .where(F.col("due.time") <= F.col("run_end") - UNSAID_SECONDS)
+        .drop("run_end")
+    )
     judged = found.where(F.col("what") != "left over").unionByName(
         owed.where(F.col("what") == "left over")
     )

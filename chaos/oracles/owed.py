@@ -13,6 +13,7 @@ from chaos.oracles.application import SAYS_BOTH_ENDS
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.g1_no_loss import was_given_up
 from chaos.oracles.groups import Stream, last_view
+from chaos.oracles.hand_over import UNSAID_SECONDS
 from chaos.oracles.history import Member
 from node.core.model import DONT_LOOPBACK, FRAGMENT
 from node.trace import HANDED, Event
@@ -109,6 +110,9 @@ def _arrived(
         incoming = evidence.application.incoming.get((receiver.short, *key))
         events = incoming.events if incoming is not None else ()
         ranges = [event for event in events if event.kind == HANDED]
+        # What came in the last moment may have been handed over unsaid.
+        said_until = evidence.end - UNSAID_SECONDS
+        ranges += [event for _where, event in delivered if event.time > said_until]
     else:
         ranges = [event for _where, event in delivered]
     return {seqno for event in ranges for seqno in range(event.lo, event.hi + 1)}

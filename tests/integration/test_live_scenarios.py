@@ -21,6 +21,7 @@ from chaos.campaigns.live import KINDS, LiveResult, live_runs, run_one
 from chaos.language.features import FEATURES
 from chaos.language.scenario import parse_scenario
 from chaos.oracles.verdict import Verdict
+from chaos.records.directory import TakenError
 from chaos.session.runner import run_on
 from stormcast.cli import main
 
@@ -100,14 +101,15 @@ def test_a_run_leaves_its_traces_and_its_logs_and_no_more(
     assert blocked["n0", "n1"] >= 10, "half a second of fifty messages a second"
 
 
-def test_a_second_run_into_the_same_directory_is_not_mixed_with_the_first(
+def test_a_second_run_into_the_same_directory_is_refused(
     tmp_path: Path, features: Mapping[str, str | None]
 ) -> None:
-    for _time in range(2):
-        outcome = run_on(NetnsBackend(features), parse_scenario(PAIR), 1, out=tmp_path)
+    outcome = run_on(NetnsBackend(features), parse_scenario(PAIR), 1, out=tmp_path)
+    assert outcome.verdict is Verdict.HOLDS
+    assert len(list((tmp_path / "trace").iterdir())) == 3
 
-        assert outcome.verdict is Verdict.HOLDS
-        assert len(list((tmp_path / "trace").iterdir())) == 3
+    with pytest.raises(TakenError):
+        run_on(NetnsBackend(features), parse_scenario(PAIR), 1, out=tmp_path)
 
 
 # -- What does not -------------------------------------------------------------------------------

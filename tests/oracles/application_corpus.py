@@ -251,6 +251,12 @@ def a_connection_is_forgotten_in_silence(s: Story) -> None:
 
 
 @sound(both_ends=True)
+def what_is_delivered_in_the_last_moment_may_be_handed_over_unsaid(s: Story) -> None:
+    a_told_exchange(s).at(19.4).offers(6, 7).sends(6, 7, number=6)
+    s.at(19.6).delivers(6, 7).acks(7).at(19.8).purges(6, 7).quiet(19.9).ends(20.0)
+
+
+@sound(both_ends=True)
 def a_command_forgets_a_connection_that_was_closing_as_idle(s: Story) -> None:
     """In a group, too: whoever commands it is told."""
     s.a_group("n0", "n1")
