@@ -72,7 +72,7 @@ def _moves(tables: Tables) -> DataFrame:
             F.col("peer").alias("source"),
             F.coalesce("protocol", F.lit("")).alias("protocol"),
             *("conn", "number", "time", "is_handed", "is_large", "first", "last"),
-            *("bytes", "digest"),
+            *("bytes", "digest", "epoch"),
             size.alias("size"),
         )
         .withColumn("place", F.coalesce(F.sum("size").over(before_this(one_side)), F.lit(0)))
@@ -330,7 +330,10 @@ def _never_joined(tables: Tables, large: DataFrame, moves: DataFrame) -> DataFra
     had = (
         with_last(pieces, marks, by, "whole")
         .where(F.col("whole.last") >= F.col("first"))
-        .groupBy(*by, "receiver", "whole")
+        # A connection outlives its windows, and so does what came of a message. A window of
+        # multicasts ends with the view that drops their sender, and what came of a message with it.
+        .withColumn("window", F.when(F.col("dest") == words.GROUP, F.col("epoch")).otherwise(0))
+        .groupBy(*by, "receiver", "window", "whole")
         .agg(
             F.count_distinct("first").alias("pieces"),
             F.max(F.when(is_last, F.col("number"))).alias("number"),
