@@ -88,7 +88,6 @@ class Stack:
         self._port = Port(self._codec, tracer)
         self.unicast = self._make_unicast(make_unicast, first_conn)
         self._places = UnicastPlaces(self.unicast, self._port)
-        self.unicast.is_grouped = settings.has_group
         self.group: Group | None = None
         """The protocols of a group, where the stack has them."""
         if settings.has_group:
