@@ -47,7 +47,7 @@ class Head(NamedTuple):
         Field(
             "I",
             "timestamp of ACK, STABLE, SFS; DATA answering an SFS echoes its stamp; "
-            "multicast DATA: number of the sender's view",
+            "multicast DATA: a hash of the sender's view id",
         ),
     ]
     size: Annotated[int, Field("I", "bytes of the body")]

@@ -25,6 +25,12 @@ class Joining(Receiving):
         """A view is about to come: its members may ask, and nothing they need may be purged."""
         self.coming = frozenset(member.short for member in view.members)
 
+    def _tag_of(self, view: View) -> int:
+        """What DATA carries of a view. Two groups that were apart may give views the same number,
+        but never by the same creator."""
+        name = view.id.number.to_bytes(8, "big") + view.id.creator.identity.to_bytes(16, "big")
+        return self._codec.hash64(name) & 0xFFFFFFFF
+
     def install(
         self, view: View, digest: Digest | None, mutual: frozenset[int] | None, now: float
     ) -> None:
@@ -32,6 +38,7 @@ class Joining(Receiving):
         before = self.members
         self.view = view
         self.view_number = view.id.number & 0xFFFFFFFF
+        self.view_tag = self._tag_of(view)
         self.members = frozenset(member.short for member in view.members)
         self.coming = frozenset()
         self._former.extend(sorted(before - self.members))

@@ -51,7 +51,7 @@ class Receiving(Sending):
             self._skip_to(entry, head.mark, now)
         if entry.kept:
             self._drop_kept(entry, head.mark)
-        if not entry.is_synced and head.stamp == self.view_number and self.config.retransmits:
+        if not entry.is_synced and head.stamp == self.view_tag and self.config.retransmits:
             # Sent in a view with this member: from here on nothing is purged without it. Without
             # retransmission that is not enough: what was sent before may not have been sent here.
             entry.sync_target = max(entry.sync_target, head.lo + head.count - 1)

@@ -73,7 +73,7 @@ class Sending(State):
     def _emit(self, lo: int, batch: Batch, dest: int) -> None:
         head = self._codec.pack_data(
             self.protocol, dest, 0, lo, batch.body, batch.flags, batch.transmission,
-            self.own.low, self.view_number,
+            self.own.low, self.view_tag,
         )  # fmt: skip
         self._port.frames.append((dest, head, batch.body.data))
 

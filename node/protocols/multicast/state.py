@@ -91,6 +91,8 @@ class State(ABC):
         """Senders to be acked at the end of this turn."""
         self.view_number = 0
         """The number of the view, as the trace has it; 0 before the first."""
+        self.view_tag = 0
+        """Tells the view from all others, whoever made them; 0 before the first."""
 
     # -- What a protocol decides -----------------------------------------------------------------
 
