@@ -5,15 +5,23 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chaos.backends.base import BackendError, ClusterPlan, MemberError, MemberPlan
+from chaos.backends.base import (
+    LEASE_SECONDS,
+    BackendError,
+    ClusterPlan,
+    MemberError,
+    MemberPlan,
+)
 from chaos.backends.kubernetes import KubernetesBackend
+from chaos.backends.kubernetes.pods import MemberPod
 from chaos.backends.netns.process import until
 from chaos.faults import Partition
 from chaos.language.network_state import NetworkState, parse_state
@@ -146,6 +154,56 @@ def test_an_agent_that_was_started_anew_ends_the_run(
     cluster.agents[2].answer = lambda *_asked: (200, {"lease": None})  # type: ignore[method-assign]
     with pytest.raises(BackendError, match="agent of n2 was started anew"):
         backend.wait(10.0)
+
+
+def test_what_is_cleared_in_the_middle_of_a_renewal_is_no_agent_started_anew(
+    cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    """A renewal is two requests to an agent. The network may be cleared between them, and then the
+    agent has no lease: the run goes on, and nobody is blamed."""
+    backend.open(plan(tmp_path))
+    backend.apply(NetworkState(members=NAMES))
+    agent = cluster.agents[1]
+    in_the_middle, answer = threading.Event(), agent.answer
+
+    def slow(target: str, asked: Mapping[str, Any]) -> tuple[int, object]:
+        answered = answer(target, asked)
+        if target == "/renew":
+            in_the_middle.set()
+            time.sleep(0.5)
+        return answered
+
+    agent.answer = slow  # type: ignore[method-assign]
+    assert in_the_middle.wait(5.0)
+    backend.clear()
+    assert all(one.until == 0.0 for one in cluster.agents)
+    backend.wait(2.0)
+
+
+def test_members_that_are_frozen_in_the_middle_of_a_renewal_stay_so(
+    cluster: FakeCluster,
+    backend: KubernetesBackend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are frozen so that what they wrote can be brought here, and that may take longer than
+    the lease of a pause."""
+    backend.open(plan(tmp_path))
+    backend.start("n0")
+    backend.pause("n0")
+    in_the_middle, keep = threading.Event(), MemberPod.keep
+
+    def slow(pod: MemberPod, method: str, target: str, *rest: Any) -> Any:  # noqa: ANN401
+        if target == "/renew":
+            in_the_middle.set()
+            time.sleep(0.5)
+        return keep(pod, method, target, *rest)
+
+    monkeypatch.setattr(MemberPod, "keep", slow)
+    assert in_the_middle.wait(5.0)
+    backend.freeze()
+    time.sleep(LEASE_SECONDS + 1.0)
+    assert cluster.keeper(0)["paused"]
 
 
 def test_a_keeper_that_was_started_anew_ends_the_run(

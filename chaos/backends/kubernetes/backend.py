@@ -283,7 +283,7 @@ class KubernetesBackend:
         """Have nothing act any more."""
         if self._leases is None or not self._has_agents:
             return
-        self._leases.is_applied = False
+        self._leases.cleared()
         self._each(lambda pod: pod.agent.clear())
 
     def release(self, fault: str | None) -> None:
@@ -315,10 +315,10 @@ class KubernetesBackend:
 
     def freeze(self) -> None:
         """Stop everyone who runs, for long enough to collect what they wrote."""
-        living = [pod for name, pod in self._pods.items() if self.is_alive(name)]
-        self._each(lambda pod: pod.pause(FREEZE_SECONDS), living)
         assert self._leases is not None
-        self._leases.is_frozen = True
+        living = [pod for name, pod in self._pods.items() if self.is_alive(name)]
+        self._leases.frozen()
+        self._each(lambda pod: pod.pause(FREEZE_SECONDS), living)
 
     def collect(self) -> Mapping[str, bytes]:
         """Bring journals and logs of all incarnations here."""

@@ -65,6 +65,17 @@ class Leases:
             self.is_applied = True
             self._renewed = time.monotonic()
 
+    def cleared(self) -> None:
+        """Nothing is to act on the network any more, and agents may be told so: a renewal that is
+        under way ends before. In its middle, a cleared agent looks like one started anew."""
+        with self._lock:
+            self.is_applied = False
+
+    def frozen(self) -> None:
+        """Members are about to be stopped for good: no renewal shortens that pause."""
+        with self._lock:
+            self.is_frozen = True
+
     def renew(self) -> None:
         """Renew everything now."""
         with self._lock:
