@@ -122,7 +122,7 @@ EXHIBITS: Final = (
         note="UNICAST3 sync, JGRP-1873, JGRP-1875",
         guarantee="G1",
         witness="seqno 26",
-        flawed={"unicast": "UNICAST3-SYNC", "stamps": False},
+        flawed={"unicast": "UNICAST3-SYNC", "stamps": False, "remembers_delivered": False},
         fixed={"unicast": "UNICAST3-SYNC"},
     ),
     Exhibit(

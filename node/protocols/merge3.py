@@ -7,8 +7,8 @@ Asking one holder of each finds also a member that kept a view whose creator is 
 A member of the view that merely missed it needs no merge: its coordinator is told that it lags.
 
 Differences from JGroups: only who could lead a merge asks, which is who coordinates or created one
-of the views; the others' findings would be ignored. A pause for a view that never comes ends by
-itself.
+of the views, or anybody where no creator is heard of; the others' findings would be ignored. A
+pause for a view that never comes ends by itself.
 """
 
 from __future__ import annotations
@@ -213,7 +213,10 @@ class Merge3(Layer):
             return
         heard[role.address] = role.view.id
         creators = {view_id.creator for view_id in heard.values()}
-        if not role.is_coordinator and role.address not in creators:
+        # Where a creator is gone, whoever coordinates in its place leads. But members whose views
+        # order them differently may each take the other for the one: then everybody asks.
+        is_led = not creators.isdisjoint(heard)
+        if is_led and not role.is_coordinator and role.address not in creators:
             return
         asked = self._choose(heard, role.view)
         if not asked:

@@ -78,6 +78,17 @@ def test_views_of_one_creator_with_different_numbers_are_all_reported() -> None:
     assert said(world, "A") == {"A": "A:5{A}", "B": "A:6{A,B}", "C": "A:7{A,B,C}"}
 
 
+def test_where_no_creator_is_left_somebody_reports_all_the_same() -> None:
+    """A is gone. B would coordinate in its place by C's view, C by B's: both wait for the other."""
+    world = group("ABC")
+    world.install(view(4, "ACB"), at="B")
+    world.install(view(3, "ABC"), at="C")
+    world.kill("A")
+    world.advance(6)
+    expected = {"B": "A:4{A,C,B}", "C": "A:3{A,B,C}"}
+    assert said(world, "B") == said(world, "C") == expected
+
+
 def test_three_groups_are_one_report() -> None:
     """M-20: S|10 {S}, T|10 {T}, U|11 {U, V}."""
     world = group("STUV")

@@ -35,6 +35,9 @@ class Historical:
     waiting_is_use: bool = True
     """False: a sender that waits for credits counts as idle, and is closed with all that waits."""
 
+    remembers_delivered: bool = True
+    """False: a window that opens again delivers what the one before it had delivered, too."""
+
     view_decides: bool = True
     """False: a silent member of the view is given up before failure detection excludes it."""
 

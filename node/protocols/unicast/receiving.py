@@ -371,15 +371,20 @@ class Receiving(Asking):
 
     def _open_receiver(self, peer: int, conn: int, offset: int, now: float) -> ReceiverEntry:
         config = self.config
+        delivered, places = self.resync.delivered(peer, conn)
         window: ReceiveWindow[Arrival] = ReceiveWindow(
-            offset, config.window_messages, config.window_bytes
+            max(offset, delivered), config.window_messages, config.window_bytes
         )
+        for lo, hi in places:
+            window.hold_place(lo, hi)
         self._epochs += 1
         entry = ReceiverEntry(peer, conn, now, self._round_trip(peer), window, self._epochs)
         self._receivers[peer] = entry
         self.resync.opened(peer)
         self._trace_conn(entry, trace.RECEIVER_OPEN, "", now)
         self._schedule_expiry(entry, now)
+        if places and self.is_consuming:
+            self._deliver_ready(entry, now)
         return entry
 
     def _set_receiver_state(
@@ -403,7 +408,7 @@ class Receiving(Asking):
             self._flush_ack(entry, now)
         entry.due = REMOVED
         del self._receivers[entry.peer]
-        self.resync.bury(entry.peer, entry.conn, self._last_stamp, now)
+        self.resync.bury(entry, self._last_stamp, now)
         self._trace_conn(entry, trace.RECEIVER_REMOVED, reason, now, entry.window.delivered)
 
     def _expire_receiver(self, entry: ReceiverEntry, now: float) -> None:

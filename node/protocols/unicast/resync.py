@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from node.core.serial import is_newer
 from node.core.wire import Head
 from node.protocols.unicast.config import UnicastConfig
-from node.protocols.unicast.entries import Arrival
+from node.protocols.unicast.entries import Arrival, ReceiverEntry
 
 MAX_PEERS: Final = 4096
 """Strangers remembered at once; the oldest is forgotten first, so a flood of sources is bounded."""
@@ -51,12 +51,17 @@ class Sync:
 
 
 class Tombstone(NamedTuple):
-    """A removed connection: its id, our newest timestamp at that moment, and how long it is
-    remembered."""
+    """A removed connection."""
 
     conn: int
     stamp: int
+    """Our newest timestamp at that moment."""
     until: float
+    """Before, a first frame opens it only as an answer to what was asked since."""
+    delivered: int
+    """Up to which seqno its windows delivered: the sender may not have heard, and repeat it."""
+    places: list[tuple[int, int]]
+    """What they delivered out of band, above a gap."""
 
 
 class Resync:
@@ -128,22 +133,32 @@ class Resync:
         if sync := self._syncs.get(peer):
             sync.due = inf
 
-    def bury(self, peer: int, conn: int, stamp: int, now: float) -> None:
-        """Remember the newest connection that was removed: a late first frame of it must not
-        re-open it."""
+    def bury(self, entry: ReceiverEntry, stamp: int, now: float) -> None:
+        """Remember the newest connection of a peer that was removed: a late first frame of it must
+        not open it again, and where it opens again, nothing is delivered twice (G2)."""
+        self._tombs.pop(entry.peer, None)
         if len(self._tombs) >= MAX_PEERS:
             del self._tombs[next(iter(self._tombs))]
-        self._tombs[peer] = Tombstone(conn, stamp, now + self.config.conn_close_timeout)
+        window = entry.window
+        until = now + self.config.conn_close_timeout
+        self._tombs[entry.peer] = Tombstone(
+            entry.conn, stamp, until, window.delivered, window.places()
+        )
 
     def tombstone(self, peer: int, now: float) -> int:
-        """The connection of `peer` last removed, or 0."""
+        """The connection of `peer` last removed, or 0 where that is long ago."""
         buried = self._tombs.get(peer)
-        if buried is None:
-            return 0
-        if now >= buried.until and self.config.conn_close_timeout > 0:
-            del self._tombs[peer]
+        if buried is None or (now >= buried.until and self.config.conn_close_timeout > 0):
             return 0
         return buried.conn
+
+    def delivered(self, peer: int, conn: int) -> tuple[int, list[tuple[int, int]]]:
+        """What earlier windows of a connection delivered: up to a seqno, and places above it."""
+        buried = self._tombs.get(peer)
+        remembers = self.config.historical.remembers_delivered
+        if buried is None or buried.conn != conn or not conn or not remembers:
+            return 0, []
+        return buried.delivered, buried.places
 
     def retain(self, members: frozenset[int]) -> None:
         """Drop the early frames of who is not in the view; the tombstones outlive it."""
