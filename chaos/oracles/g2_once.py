@@ -1,7 +1,6 @@
-"""G2, at most once: within an epoch always; across epochs except what the sender still owed.
+"""G2, at most once: a message is delivered once by a member, in whatever windows.
 
-A multicast is delivered once by a member, in whatever windows: one that is opened again begins
-above what was delivered in the last one.
+One that is opened again begins above what the last one delivered.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from typing import TypeVar
 from chaos.oracles import application, hand_over
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.groups import Stream, Window
-from chaos.oracles.history import Entry, Epoch, Violation
+from chaos.oracles.history import Violation
 from node.trace import Event
 
-Delivered = tuple[Epoch, Event]
 Where = TypeVar("Where")
 
 
@@ -31,9 +29,13 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
             yield Violation(again.time, detail, ((receiver, first), (receiver, again)))
     for entry in evidence.entries():
         if len(entry.connection.epochs) > 1:
-            for before, after in repeats(entry.delivered):
-                if before[0] is not after[0]:
-                    yield from _across_epochs(entry, before, after)
+            for (epoch, first), (other, again) in repeats(entry.delivered):
+                if epoch is not other:
+                    receiver = entry.connection.receiver
+                    detail = (
+                        f"seqno {_shared(first, again)[0]} was delivered again, in another window"
+                    )
+                    yield Violation(again.time, detail, ((receiver, first), (receiver, again)))
     for stream in evidence.streams.values():
         for short in stream.windows:
             yield from _multicast_twice(stream, list(stream.windows[short].values()))
@@ -72,26 +74,3 @@ def repeats(
 
 def _shared(one: Event, other: Event) -> tuple[int, int]:
     return max(one.lo, other.lo), min(one.hi, other.hi)
-
-
-def _across_epochs(entry: Entry, before: Delivered, after: Delivered) -> Iterator[Violation]:
-    """A repeat is fair when the first window was gone, and the sender still owed the message."""
-    (first_epoch, first), (epoch, again) = before, after
-    receiver, opened, removed = entry.connection.receiver, epoch.opened, first_epoch.removed
-    lo, hi = _shared(first, again)
-    if opened is None or removed is None or removed.number > opened.number:
-        detail = f"seqno {lo} was delivered in two windows, and no removal of the first is logged"
-        yield Violation(again.time, detail, ((receiver, first), (receiver, again)))
-        return
-    for purge in entry.purged:
-        if purge.time < opened.event.time and purge.lo <= hi and lo <= purge.hi:
-            seqno = max(lo, purge.lo)
-            detail = f"seqno {seqno} was delivered again, in a window opened after it was purged"
-            witness = (
-                (receiver, first),
-                (entry.connection.sender, purge),
-                (receiver, opened.event),
-                (receiver, again),
-            )
-            yield Violation(again.time, detail, witness)
-            return

@@ -19,7 +19,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
         receiver = epoch.connection.receiver
         # The highest delivery in order so far. Where a window starts is for G1 to judge.
         before: Event | None = None
-        early: dict[int, Event] = {}
+        early = {event.lo: event for event in _early_before(epoch)}
         for event in epoch.delivered:
             if event.flags & OOB:
                 early[event.lo] = event
@@ -31,6 +31,14 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     for window in evidence.groups.windows():
         yield from _multicasts(window)
     yield from hand_over.found_in(evidence, "G3")
+
+
+def _early_before(epoch: Epoch) -> Iterator[Event]:
+    """What earlier windows on the connection delivered out of band: it keeps its place."""
+    for past in epoch.connection.epochs:
+        if past is epoch:
+            return
+        yield from (event for event in past.delivered if event.flags & OOB)
 
 
 def _multicasts(window: Window) -> Iterator[Violation]:

@@ -169,16 +169,15 @@ def _within_holes(tables: Tables, holes: DataFrame) -> DataFrame:
 
 
 def _early(tables: Tables) -> DataFrame:
-    """What a window delivered out of band; of multicasts earlier windows of the receiver too, in
-    which a message keeps its place."""
+    """What a window delivered out of band; and earlier ones of the receiver, in which a message
+    keeps its place."""
     oob = tables.delivered.where(_is_oob())
     here = oob.select(*WINDOW, "number", "lo", "hi")
-    later = tables.windows.where("is_multicast").select(
-        "run", "sender", "receiver", F.col("epoch").alias("later")
-    )
+    of_one_stream = ["run", "sender", "receiver", "conn", "is_multicast"]
+    later = tables.windows.select(*of_one_stream, F.col("epoch").alias("later"))
     before = (
-        oob.where(F.col("is_multicast") & F.col("is_genuine"))
-        .join(F.broadcast(later), ["run", "sender", "receiver"], how="inner")
+        oob.where(F.col("is_genuine"))
+        .join(F.broadcast(later), of_one_stream, how="inner")
         .where(F.col("later") > F.col("epoch"))
         .withColumn("epoch", F.col("later"))
         .select(*WINDOW, "number", "lo", "hi")
