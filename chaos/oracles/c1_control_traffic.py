@@ -136,7 +136,7 @@ def _not_quiet(evidence: Evidence, member: Member) -> Iterator[Violation]:
     """Traffic with a living peer after everything has had its time to settle (P-03).
 
     A view that comes later, as a merge does after the network healed, has windows opened and filled
-    again: the time runs from there.
+    again, and an alarm has what is missing asked for after all: the time runs from there.
     """
     quiet = evidence.calm + EPSILON
     for event in reversed(member.events):
@@ -149,7 +149,8 @@ def _not_quiet(evidence: Evidence, member: Member) -> Iterator[Violation]:
             continue
         late = event.time - evidence.calm
         detail = (
-            f"not quiet {late:.3f}s after the last fault, send and view: the bound is {within:g}s"
+            f"not quiet {late:.3f}s after the last fault, send, view and alarm: "
+            f"the bound is {within:g}s"
         )
         yield Violation(event.time, detail, ((member, event),))
 

@@ -167,9 +167,10 @@ class Evidence:
 
     @cached_property
     def calm(self) -> float:
-        """From here on the rig did nothing, and no view changed."""
+        """From here on the rig did nothing, no view changed, and nobody raised an alarm."""
         changes = (member.views[-1].event.time for member in self.members.values() if member.views)
-        return max(self.quiet, max(changes, default=0.0))
+        alarms = (alarms[-1].time for alarms in self.groups.alarms.values())
+        return max([self.quiet, *changes, *alarms])
 
     @property
     def messages_sent(self) -> int:

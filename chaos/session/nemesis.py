@@ -303,16 +303,18 @@ class Nemesis:
         there = [person for person in people if person is not None]
         if not there:
             return
+        answering = roster.answering()
+        told = [name for name in action.at_members if name in answering]
         self._views += 1
         view: dict[str, Any] = {"number": self._views, "creator": there[0], "members": there}
         if roster.has_group:
             # As if a member had made it: later than all views, under an id that nobody else uses.
+            # Of one that has left, or is about to, nobody knows which numbers it used.
             held = [state["view"]["number"] for state in roster.states().values() if state["view"]]
-            maker = roster.person(action.at_members[0])
-            view |= {"number": 1 + max(held, default=0), "creator": maker or there[0]}
-        for name in action.at_members:
-            if name not in roster.answering():
-                continue
+            makers = [roster.person(name) for name in told if name not in roster.leaving]
+            maker = next((person for person in makers if person is not None), there[0])
+            view |= {"number": 1 + max(held, default=0), "creator": maker}
+        for name in told:
             try:
                 answer = roster.ask(name, "POST", "/view", view)
             except MemberError:

@@ -1320,6 +1320,34 @@ def a_group_falls_silent(s: Story) -> None:
     s.a_group().a_clean_cast().quiet(5.0).at(8.0).announces(5).ends(20.0)
 
 
+def _alarmed(s: Story) -> Story:
+    """6 is lost where nothing is repaired, and missed long after the rig has fallen silent."""
+    s.a_group("n0", "n1").at(0.9).fault("loss").probe(1).at(1.0).casts(1, 5).casts(6).casts(7)
+    return s.at(1.1).takes(1, 5).quiet(5.0).at(15.0).alarms(6)
+
+
+QUIET_SILENT: Final = {
+    "NAKACK2": {"xmit_interval": 0.0, "bounds": {"quiet_within": 3.0}},
+    "GMS": {},
+}
+
+
+@sound(protocols=QUIET_SILENT)
+def what_is_missing_is_asked_for_after_an_alarm(s: Story) -> None:
+    _alarmed(s).asks(6, joining=True).at(15.1).recasts(6, to="n1").at(15.2).takes(6).takes(7)
+    s.ends(30.0)
+
+
+@broken(
+    "C1",
+    protocols=QUIET_SILENT,
+    witness=("n1#6 t=18.100 requested from n0 window 1 multicasts 6..6 (joining)",),
+)
+def what_is_missing_is_asked_for_long_after_an_alarm(s: Story) -> None:
+    _alarmed(s).asks(6, joining=True).at(18.1).asks(6, joining=True).at(18.2).takes(6).takes(7)
+    s.ends(30.0)
+
+
 @broken(
     "C1",
     witness=(

@@ -54,10 +54,6 @@ class MemberWorld(World):
         host = self.members.get(name)
         return None if host is None else self.people[host.short]
 
-    def is_leaving(self, host: Host) -> bool:
-        """Whether a member was told to leave."""
-        return host.short in self._leaving
-
     def take_traces(self) -> dict[str, bytes]:
         """The traces of every incarnation so far, those included that still write on."""
         for host in self.engine.hosts.values():

@@ -189,17 +189,17 @@ class Nemesis:
         if not there:
             return
         addresses = tuple(host.stack.address for host in there)
+        told = [world.members[name] for name in action.at_members if name in world.members]
+        told = [host for host in told if host.is_alive]
         view_id = ViewId(self._views, addresses[0])
         if there[0].is_grouped:
             # As if a member had made it: later than all views, under an id that nobody else uses.
+            # Of one that has left, or is about to, nobody knows which numbers it used.
             held = [h.stack.view for h in world.members.values() if h.stack.view is not None]
             number = 1 + max((view.id.number for view in held), default=0)
-            maker = world.members.get(action.at_members[0], there[0])
+            maker = next((host for host in told if not world.is_leaving(host)), there[0])
             view_id = ViewId(number, maker.stack.address)
-        for name in action.at_members:
-            host = world.members.get(name)
-            if host is None or not host.is_alive:
-                continue
+        for host in told:
             before = len(host.stack.unicast.send_connections()) + len(
                 host.stack.unicast.receive_connections()
             )

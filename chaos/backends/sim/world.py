@@ -372,6 +372,10 @@ class World:
         host.tracer.seal()
         self._end_process(host)
 
+    def is_leaving(self, host: Host) -> bool:
+        """Whether a member was told to leave."""
+        return host.short in self._leaving
+
     def leave(self, host: Host) -> None:
         """Have a member leave; its process ends when the protocol is through with it."""
         if host.short in self._leaving:
