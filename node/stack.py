@@ -98,7 +98,7 @@ class Stack:
         self.multicast = self.group.multicast if self.group is not None else None
         self._flow = self.group.flow if self.group is not None else {}
         self._fragmenter = Fragmenter(pieces, hash64) if (pieces := settings.fragments) else None
-        self._reassembler = Reassembler(pieces, self._idle_time()) if pieces else None
+        self._reassembler = Reassembler(pieces, self._longest_life()) if pieces else None
         self._hand_over = self._make_hand_over()
         self.large_from = self._cost_of_large()
         """Cost of a message from which on it is not simply queued."""
@@ -602,10 +602,12 @@ class Stack:
             self._reassembler.on_view(shorts, now)
         self._views.append(view)
 
-    def _idle_time(self) -> float:
-        """Seconds for which a receiver keeps a connection that is silent."""
+    def _longest_life(self) -> float:
+        """Seconds after which nobody goes on with a message to somebody outside its view who has
+        not answered since: its connection has aged, or was idle, and is removed."""
         config = self.unicast.config
-        return config.conn_expiry_timeout + config.conn_close_timeout
+        idle = config.conn_expiry_timeout + config.conn_close_timeout
+        return config.max_retransmit_time + idle
 
     def _make_unicast(self, make: Callable[..., Unicast] | None, first_conn: int) -> Unicast:
         settings = self.settings
