@@ -375,7 +375,7 @@ class Tables:
         return self.keep(
             self.receiving.groupBy(*WINDOW, "is_multicast").agg(
                 F.min("number").alias("first"),
-                F.min(F.when(is_open, F.struct("number", "time", "lo"))).alias("opened"),
+                F.min(F.when(is_open, F.struct("number", "time", "lo", "view"))).alias("opened"),
                 F.max(F.when(is_removed, F.struct("number", "time"))).alias("removed"),
                 F.max(F.when(_kind("skipped"), F.col("hi"))).alias("skipped"),
                 F.sum(F.when(_kind("delivered"), F.col("count")).otherwise(0)).alias("delivered"),

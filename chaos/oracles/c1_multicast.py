@@ -44,7 +44,11 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 def _needless_alarms(receiver: Member, stream: Stream, alarms: list[Event]) -> Iterator[Violation]:
     """Alarms about what no network lost: it was sent to others only, before the window opened. A
-    window that begins below has to be completed, and that is all."""
+    window that begins below has to be completed, and that is all.
+
+    What was sent in a later view than the window was opened in came after it, even where its member
+    heard late of the view: that one was excluded, and does not know it yet.
+    """
     windows = stream.windows.get(receiver.short, {})
     for alarm in alarms:
         window = windows.get(alarm.epoch)
@@ -53,7 +57,9 @@ def _needless_alarms(receiver: Member, stream: Stream, alarms: list[Event]) -> I
             continue
         view = stream.sender.views[stream.sent_in[at]]
         is_older = stream.sent[at].time <= window.opened_at + EPSILON
-        if is_older and receiver.short not in view.members:
+        opened_in = window.opened.event.view if window.opened else 0
+        is_later = 0 < opened_in < view.number
+        if is_older and not is_later and receiver.short not in view.members:
             detail = (
                 f"an alarm about multicast {alarm.lo}, which was sent in view {view.number}, "
                 f"without {receiver.name}: its window was never completed"

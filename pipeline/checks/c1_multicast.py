@@ -138,8 +138,8 @@ def _announced(tables: Tables) -> DataFrame:
 
 
 def _needless_alarms(tables: Tables) -> DataFrame:
-    """Alarms about what no network lost: it was sent to others only, before the window opened. A
-    window that begins below has to be completed, and that is all."""
+    """Alarms about what no network lost: it was sent to others only, before the window opened, and
+    not in a later view. A window that begins below has to be completed, and that is all."""
     stream = ["run", "sender"]
     alarms = tables.events.where((F.col("kind") == "alarm") & is_multicast()).select(
         "run",
@@ -152,7 +152,11 @@ def _needless_alarms(tables: Tables) -> DataFrame:
         F.col("lo").alias("at"),
     )
     windows = tables.windows.where("is_multicast").select(
-        *stream, "receiver", "epoch", F.coalesce("opened.time", F.lit(0.0)).alias("opened_at")
+        *stream,
+        "receiver",
+        "epoch",
+        F.coalesce("opened.time", F.lit(0.0)).alias("opened_at"),
+        F.coalesce("opened.view", F.lit(0)).alias("opened_in"),
     )
     sent_in = tables.groups.sent_in.select(
         *stream,
@@ -178,6 +182,7 @@ def _needless_alarms(tables: Tables) -> DataFrame:
         .withColumn("place", F.col("sent_in.place"))
         .join(views, [*stream, "place"], how="inner")
         .where(~F.array_contains("members", F.col("receiver")))
+        .where((F.col("opened_in") == 0) | (F.col("opened_in") >= F.col("view")))
     )
     return violations(
         with_name(found, tables, "receiver", "name"),

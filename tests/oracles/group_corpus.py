@@ -1277,6 +1277,33 @@ def a_window_that_was_there_before_may_raise_an_alarm(s: Story) -> None:
     s.at(3.5).alarms(6, epoch=1).misses(6)
 
 
+def _a_view_comes_late(s: Story, view: int) -> Story:
+    """n2 was let in, and excluded at once. It hears of view 2 when n0 has sent 6 in view 3."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0).installs(2, "n0", "n1", "n2", who="n0").installs(2, "n0", "n1", "n2", who="n1")
+    s.at(2.2).installs(3, "n0", "n1", who="n0").installs(3, "n0", "n1", who="n1")
+    s.at(2.3).casts(6).takes(6).drops(6).at(2.5).installs(2, "n0", "n1", "n2", who="n2")
+    s.watches("n2", "n0", after=5, view=view).fault("pause", member="n2").probe(1)
+    return s.at(2.6).alarms(6, who="n2", epoch=1).misses(6, who="n2")
+
+
+@sound(protocols=SILENT)
+def a_member_that_hears_late_that_it_is_excluded_may_raise_an_alarm(s: Story) -> None:
+    _a_view_comes_late(s, 2)
+
+
+@broken(
+    "C1",
+    protocols=SILENT,
+    witness=(
+        "n0#7 t=2.300 sent to the group multicasts 6..6",
+        "n2#3 t=2.600 alarm about n0 window 1 multicasts 6..6 (a gap stands)",
+    ),
+)
+def a_window_of_a_later_view_raises_an_alarm_about_what_came_before(s: Story) -> None:
+    _a_view_comes_late(s, 4)
+
+
 @sound(age_within=1.0, quiet_within=1.0)
 def a_group_does_not_age(s: Story) -> None:
     """What is resent to it is resent to nobody in particular."""

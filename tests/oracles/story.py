@@ -319,12 +319,14 @@ class Story:
         return self
 
     def watches(
-        self, who: str, of: str, *, after: int = 0, epoch: int = 1, why: str = "view"
-    ) -> Self:
+        self, who: str, of: str, *, after: int = 0, epoch: int = 1, why: str = "view",
+        view: int = 0,
+    ) -> Self:  # fmt: skip
         """Open a window on somebody's multicasts."""
         return self._group_note(
-            trace.CONN, who, of, stream=trace.RECEIVER_OPEN, epoch=epoch, lo=after, text=why
-        )
+            trace.CONN, who, of, stream=trace.RECEIVER_OPEN, epoch=epoch, lo=after, text=why,
+            view=view,
+        )  # fmt: skip
 
     def unwatches(
         self, who: str, of: str, *, at: int = 0, epoch: int = 1, why: str = "view"
