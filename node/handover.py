@@ -54,6 +54,19 @@ class HandOver:
         self._growing: dict[tuple[int, int, int], list[int]] = {}
         """First and last seqno of what was handed over and is not recorded yet, by source,
         connection and protocol."""
+        self._views: list[tuple[Delivery, frozenset[int]]] = []
+        """Members of views that came while something waited, each with the last that did."""
+
+    def on_view(self, members: frozenset[int], now: float) -> None:
+        """A view is in force. What was delivered before it, and waits, is joined before pieces are
+        given up because of it."""
+        if self._reassembler is None:
+            return
+        waiting = self._port.deliveries or self._port.withheld
+        if waiting:
+            self._views.append((waiting[-1], members))
+        else:
+            self._reassembler.on_view(members, now)
 
     def take(self) -> list[Delivery]:
         """What the application has to be given now."""
@@ -66,6 +79,17 @@ class HandOver:
         """Move what was delivered to what is handed over."""
         port = self._port
         deliveries, port.deliveries = port.deliveries, []
+        for last, members in self._views:
+            # One that a test protocol keeps back, or dropped, is waited for no longer.
+            end = next((at for at, one in enumerate(deliveries, 1) if one is last), 0)
+            self._move(deliveries[:end], now)
+            del deliveries[:end]
+            assert self._reassembler is not None
+            self._reassembler.on_view(members, now)
+        self._views.clear()
+        self._move(deliveries, now)
+
+    def _move(self, deliveries: list[Delivery], now: float) -> None:
         ready = self._ready
         numbered_by = self._numbering
         counts = self._counts

@@ -335,8 +335,14 @@ class Stack:
                 self._drain(now)
         if self._probing is not None and self._probing.next_deadline() <= now:
             self._release(now)
+        # What an application that is stalled has yet to take may be the rest of a message.
         reassembler = self._reassembler
-        if reassembler is not None and reassembler.next_deadline() <= now:
+        if (
+            reassembler is not None
+            and reassembler.next_deadline() <= now
+            and self.unicast.is_consuming
+            and not (self._port.deliveries or self._port.withheld)
+        ):
             self._port.drop("fragment-expired", reassembler.expire(now))
 
     def next_deadline(self) -> float:
@@ -354,7 +360,7 @@ class Stack:
             when = self.group.next_deadline()
             if when < due:
                 due = when
-            if self._reassembler is not None:
+            if self._reassembler is not None and self.unicast.is_consuming:
                 due = min(due, self._reassembler.next_deadline())
         return due
 
@@ -598,8 +604,7 @@ class Stack:
         )
         shorts = frozenset(member.short for member in view.members)
         self.unicast.on_view(shorts, now)
-        if self._reassembler is not None:
-            self._reassembler.on_view(shorts, now)
+        self._hand_over.on_view(shorts, now)
         self._views.append(view)
 
     def _longest_life(self) -> float:

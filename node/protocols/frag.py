@@ -272,8 +272,6 @@ class Reassembler:
         """The whole message, if this was its last missing piece. A piece that contradicts those
         before it raises BadFrame, and its message is given up."""
         fragment = unpack_fragment_untrusted(header, len(piece), self.config.max_message_size)
-        if self._next_expiry <= now:
-            self.expire(now)
         key = source, is_group
         sender = self._senders.get(key)
         if sender is None:

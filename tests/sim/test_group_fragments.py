@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.core.model import OOB
+from node.core.model import OOB, View, ViewId
 from node.core.wire import DATA
 from tests.helpers.group import ALWAYS, STACKS, GroupWorld, formed, numbered
 from tests.helpers.world import TIMINGS
@@ -121,6 +121,46 @@ def test_a_large_message_of_who_leaves_arrives_before_it_is_gone(stack: str, tim
     world.depart("C")
     world.settle()
     assert world.everyone_got("C", [large(1, pieces=40), *numbered(1, 3)], "AB")
+
+
+@pytest.mark.parametrize("flags", [0, OOB])
+@everywhere
+def test_the_last_piece_may_come_in_the_turn_in_which_its_sender_is_excluded(
+    stack: str, timing: str, flags: int
+) -> None:
+    """B was paused: when it goes on it takes the rest of a message, and then the view without A.
+    All of it was delivered, so the application is handed it."""
+    world = GroupWorld("AB", stack, timing, protocols=PIECES)
+    last = world.hold("A", DATA, 5, dest="B")
+    world.multicast("A", large(1), flags=flags)
+    world.deliver()
+    assert world.got("B", "A") == []
+    b = world["B"]
+    b.stack.receive(last.held[0].data, b.now)
+    alone = View(ViewId(9, b.address), (b.address,))
+    b.stack.install_view(alone, b.now)
+    b.turn()
+    assert world.got("B", "A") == [large(1)]
+
+
+@everywhere
+def test_what_a_stranger_began_waits_for_an_application_that_is_stalled(
+    stack: str, timing: str
+) -> None:
+    """A is excluded at B in the middle of a unicast. B's application takes nothing for longer than
+    any connection lives without an answer; then it gets the message whole."""
+    world = GroupWorld("AB", stack, timing, protocols=PIECES)
+    last = world.hold("A", DATA, 5, dest="B")
+    world["A"].send(large(1), to="B")
+    world.deliver()
+    world.install("B", at="B", number=9)
+    world["B"].consume(consuming=False)
+    world.release(last)
+    world.advance(1000.0)
+    assert world.got("B", "A") == []
+    world["B"].consume(consuming=True)
+    world.advance(5.0)
+    assert world.got("B", "A") == [large(1)]
 
 
 # -- What may be unfinished ------------------------------------------------------------------------
