@@ -237,6 +237,14 @@ EXHIBITS: Final = (
         flawed={"stack": "mcast-museum", "view_decides": False},
         fixed={"stack": "mcast-museum"},
     ),
+    Exhibit(
+        name="delivered-again",
+        note=FIRST_VERSION,
+        guarantee="G2",
+        witness="was delivered again, in another window",
+        flawed={"stack": "mcast-museum", "remembers_delivered": False},
+        fixed={"stack": "mcast-museum"},
+    ),
 )
 
 
