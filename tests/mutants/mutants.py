@@ -713,6 +713,18 @@ class AnyFirstIsTheAnswer(BadResync):
     resync_type = _Credulous
 
 
+class _Forgetful(Resync):
+    def delivered(self, peer: int, conn: int) -> tuple[int, list[tuple[int, int]]]:
+        return 0, []
+
+
+@mutant("U-3, our first version", ("G2", "G5"))
+class DeliveredIsForgotten(BadResync):
+    """A window that opens again delivers what the one before it had delivered."""
+
+    resync_type = _Forgetful
+
+
 class _Mixing(Resync):
     def remember(self, arrival: Arrival, now: float) -> Sync:
         before = self._syncs.get(arrival.head.source)
@@ -797,7 +809,16 @@ class SilentPeersNeverAge(Unicast):
         return False
 
 
+_IS_REMEMBERED: Final = "what a window delivered is remembered when it opens again, so it costs "
 BLIND: Final[dict[str, str]] = {
+    "stamps-ignored": f"{_IS_REMEMBERED}nothing, as acks never say more; "
+    "tests/sim/test_unicast_reconnect.py holds it",
+    "repeated-first-reopens": f"{_IS_REMEMBERED}a resend; "
+    "tests/unit/test_unicast_entries.py holds it",
+    "opens-below-the-acked": f"{_IS_REMEMBERED}nothing; "
+    "tests/unit/test_unicast_entries.py holds it",
+    "any-first-is-the-answer": f"{_IS_REMEMBERED}nothing; "
+    "tests/sim/test_unicast_reconnect.py holds it",
     "asks-before-the-turn-ends": "a trace does not say which frames came in one turn; "
     "tests/unit/test_unicast_entries.py does",
     "strangers-not-told-of-closes": "a CLOSE is sent once and may be lost, so a window that stays "
