@@ -363,6 +363,7 @@ class Tables:
             "protocol",
             "stream",
             "stream_word",
+            "view",
             *_RANGE,
         )
 
