@@ -357,7 +357,7 @@ def _switches(draw: GroupDraw) -> tuple[str, tuple[object, ...]]:
             (f"{draw.multicast}.xmit_interval", (0.1, 1.0)),
             (f"{draw.multicast}.max_xmit_req_size", (1, 64)),
             ("xmit_interval", (0.1, 1.0)),
-            ("ack_threshold", (1, 8)),
+            ("ack_threshold", (1, 2)),  # At most half of the smallest window.
             ("conn_expiry_timeout", (1.5, 60.0)),
             ("max_retransmit_time", (4.0, 60.0)),
             ("sync_min_interval", (0.1, 1.0)),
