@@ -69,8 +69,10 @@ def _needless_alarms(receiver: Member, stream: Stream, alarms: list[Event]) -> I
 
 
 def _is_silent(member: Member, time: float) -> bool:
-    """Whether a member had switched repair off, and not just in this moment."""
-    return member.repairs(time - EPSILON) is False and member.repairs(time + EPSILON) is False
+    """Whether a member had switched repair off, and neither did nor undid it in this moment."""
+    if any(abs(start - time) <= EPSILON for start, _interval in member.intervals):
+        return False
+    return member.repairs(time) is False
 
 
 def _unjustified(window: Window) -> Iterator[Violation]:

@@ -121,9 +121,10 @@ def _purged_at(entry: Entry, batch: Event, last: float) -> float:
 
 
 def _asked(evidence: Evidence, connection: Connection, batch: Event) -> int:
-    """Requests for a batch, and syncs and reports that may be answered with it."""
+    """Requests for a batch, and syncs and reports that may be answered with it: one that is late
+    may be answered with what was sent after it."""
     pair = connection.receiver.short, connection.sender.short
-    asked = sum(1 for sync in evidence.syncs.get(pair, ()) if sync.time >= batch.time - EPSILON)
+    asked = sum(1 for sync in evidence.syncs.get(pair, ()) if sync.conn == connection.conn)
     return asked + _requests(connection, batch) + _reports(connection)
 
 

@@ -309,11 +309,14 @@ class Nemesis:
         view: dict[str, Any] = {"number": self._views, "creator": there[0], "members": there}
         if roster.has_group:
             # As if a member had made it: later than all views, under an id that nobody else uses.
-            # Of one that has left, or is about to, nobody knows which numbers it used.
-            held = [state["view"]["number"] for state in roster.states().values() if state["view"]]
-            makers = [roster.person(name) for name in told if name not in roster.leaving]
-            maker = next((person for person in makers if person is not None), there[0])
-            view |= {"number": 1 + max(held, default=0), "creator": maker}
+            # Of one that has no view any more nobody knows which numbers it used.
+            views = {name: state["view"] for name, state in roster.states().items()}
+            held = [each["number"] for each in views.values() if each]
+            makers = [name for name in told if views.get(name) or name not in roster.leaving]
+            people = [person for person in map(roster.person, makers) if person is not None]
+            if not people:
+                return
+            view |= {"number": 1 + max(held, default=0), "creator": people[0]}
         for name in told:
             try:
                 answer = roster.ask(name, "POST", "/view", view)

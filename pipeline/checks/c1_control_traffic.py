@@ -40,6 +40,9 @@ def _hasty_syncs(tables: Tables) -> DataFrame:
         tables,
         "short_id",
     ).where(apart < of_unicast("sync_spacing") - words.EPSILON)
+    # What a pause held up comes late, and what follows comes in time.
+    begin = F.col("before.time") - of_unicast("sync_spacing")
+    found = unhindered(found, tables, "short_id", begin, F.col("time"))
     return violations(
         found,
         GUARANTEE,

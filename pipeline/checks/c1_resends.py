@@ -211,7 +211,8 @@ def _with_silence(tables: Tables, paced: DataFrame) -> DataFrame:
 
 
 def _with_asked(tables: Tables, batches: DataFrame) -> DataFrame:
-    """With the requests for a batch, and the syncs and reports that may be answered with it."""
+    """With the requests for a batch, and the syncs and reports that may be answered with it: one
+    that is late may be answered with what was sent after it."""
     connection = [*_PAIR, "conn"]
     of_unicast_only = tables.receiving.where(~F.col("is_multicast"))
     requests = of_unicast_only.where(F.col("kind") == "requested").withColumn("weight", F.lit(1))
@@ -220,21 +221,17 @@ def _with_asked(tables: Tables, batches: DataFrame) -> DataFrame:
         .groupBy(*connection)
         .agg(F.count(F.lit(1)).alias("reports"))
     )
-    syncs = tables.events.where((F.col("kind") == "sync") & ~is_multicast()).select(
-        "run",
-        F.col("peer").alias("sender"),
-        F.col("short_id").alias("receiver"),
-        (-F.col("time")).alias("at"),
-        F.col("number").alias("turn"),
-        F.lit(1).alias("weight"),
+    syncs = (
+        tables.events.where((F.col("kind") == "sync") & ~is_multicast())
+        .groupBy("run", F.col("peer").alias("sender"), F.col("short_id").alias("receiver"), "conn")
+        .agg(F.count(F.lit(1)).alias("syncs"))
     )
     found = batches.withColumn("receiver", F.col("lane"))
     found = _with_overlaps(found, requests, connection, "batch.hi", "lo")
-    found = total_upto(
-        found.withColumn("at", words.EPSILON - F.col("batch.time")), syncs, _PAIR, "syncs"
-    )
-    asked = F.col("requests") + F.col("syncs") + F.coalesce("reports", F.lit(0))
-    return found.join(reports, connection, how="left").withColumn("asked", asked)
+    found = found.join(syncs, connection, how="left").join(reports, connection, how="left")
+    none = F.lit(0)
+    asked = F.col("requests") + F.coalesce("syncs", none) + F.coalesce("reports", none)
+    return found.withColumn("asked", asked)
 
 
 def _with_overlaps(

@@ -932,6 +932,14 @@ def syncs_follow_each_other_too_fast(s: Story) -> None:
 
 
 @sound(sync_spacing=2.0)
+def a_sync_that_a_pause_held_up_is_late_and_the_next_is_not(s: Story) -> None:
+    s.a_clean_exchange().at(2.0).fault("pause", member="n1").at(3.7).fault(
+        "resume", "off", member="n1"
+    ).probe(1)
+    s.at(3.7).syncs().at(4.0).syncs()
+
+
+@sound(sync_spacing=2.0)
 def syncs_to_two_peers_need_no_spacing(s: Story) -> None:
     s.a_clean_exchange().at(2.0).syncs().syncs(to="n2")
 
@@ -1083,6 +1091,35 @@ def a_frame_in_the_middle_is_sent_again_more_often_than_it_was_asked_for(s: Stor
     _four_more(s).at(2.5).requests(8).at(2.6).resends(8).at(2.7).resends(8).at(2.8).resends(8)
     for seqno in range(6, 10):
         s.delivers(seqno)
+
+
+def _late_syncs(s: Story, conn: int) -> None:
+    """Nothing was unacked when they were sent."""
+    s.a_clean_exchange().at(1.5).forgets()
+    for number in range(8):
+        s.at(1.6 + 0.01 * number).syncs(conn=conn)
+    s.at(2.0).sends(6).sends(7)
+    for _ in range(8):
+        s.at(2.01).resends(6)
+    s.at(2.1).listens(epoch=2).delivers(6, epoch=2).delivers(7, epoch=2).at(2.2).purges(6, 7)
+
+
+@sound(resend_within=1.0, request_spacing=0.5)
+def syncs_that_were_long_under_way_are_answered_with_what_is_the_lowest_by_then(s: Story) -> None:
+    _late_syncs(s, 1)
+
+
+@broken(
+    "C1",
+    resend_within=1.0,
+    request_spacing=0.5,
+    witness=(
+        "n0#4 t=2.000 sent to n1 conn 1 seqnos 6..6",
+        "n0#8 t=2.010 resent to n1 conn 1 seqnos 6..6",
+    ),
+)
+def syncs_of_another_connection_are_answered_with_nothing(s: Story) -> None:
+    _late_syncs(s, 9)
 
 
 @sound()

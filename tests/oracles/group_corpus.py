@@ -1152,6 +1152,17 @@ def repair_is_switched_off_and_goes_on(s: Story) -> None:
 
 
 @sound(protocols=SILENT)
+def repair_is_switched_on_and_off_in_one_moment(s: Story) -> None:
+    """What is missing is asked for at once, in the very moment between."""
+    s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2").at(3.0)
+    for number, value in enumerate(("500ms", 0)):
+        s.fault("set-attribute", member="n1", attribute="xmit_interval", value=value,
+                name=f"f{number}")  # fmt: skip
+        s.probe(1, f"f{number}")
+    s.asks(6).at(3.1).takes(6)
+
+
+@sound(protocols=SILENT)
 def repair_is_switched_on(s: Story) -> None:
     s.a_group().a_clean_cast().at(2.0)
     s.fault("set-attribute", member="n1", attribute="xmit_interval", value="500ms")

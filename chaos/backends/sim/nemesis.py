@@ -194,11 +194,13 @@ class Nemesis:
         view_id = ViewId(self._views, addresses[0])
         if there[0].is_grouped:
             # As if a member had made it: later than all views, under an id that nobody else uses.
-            # Of one that has left, or is about to, nobody knows which numbers it used.
+            # Of one that has no view any more nobody knows which numbers it used.
             held = [h.stack.view for h in world.members.values() if h.stack.view is not None]
             number = 1 + max((view.id.number for view in held), default=0)
-            maker = next((host for host in told if not world.is_leaving(host)), there[0])
-            view_id = ViewId(number, maker.stack.address)
+            makers = [host for host in told if host.stack.view or not world.is_leaving(host)]
+            if not makers:
+                return
+            view_id = ViewId(number, makers[0].stack.address)
         for host in told:
             before = len(host.stack.unicast.send_connections()) + len(
                 host.stack.unicast.receive_connections()
