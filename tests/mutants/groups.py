@@ -616,24 +616,25 @@ def credits_half_spent(patches: Patches) -> None:
         old(self, dest, size // 2, now, flags)
 
 
-@mutant("fragments", ("G4", "G8"))
+@mutant("fragments", ("G1", "G4", "G8"))
 def fragments_mixed(patches: Patches) -> None:
     """Pieces of two OOB messages of one sender are joined to one."""
-    old = Reassembler._take_early
+    old = Reassembler._find_early
 
     @patches.method(Reassembler)
-    def _take_early(self: Reassembler, source: int, key: tuple[bool, int], *rest: Any) -> Any:
-        return old(self, source, (key[0], 0), *rest)
+    def _find_early(self: Reassembler, sender: Any, fragment: Any, *rest: Any) -> Any:
+        return old(self, sender, fragment._replace(id=0), *rest)
 
 
 @mutant("fragments", ("G4",))
 def fragments_in_order_of_arrival(patches: Patches) -> None:
     """The pieces of a message are joined as they came."""
 
+    old = Reassembler._add
+
     @patches.method(Reassembler)
-    def _join(self: Reassembler, message: Any) -> bytes:
-        self.open_bytes -= message.cost
-        return b"".join(message.pieces.values())
+    def _add(self: Reassembler, sender: Any, message: Any, fragment: Any, *rest: Any) -> None:
+        old(self, sender, message, fragment._replace(index=len(message.pieces)), *rest)
 
 
 @mutant("fragments, OOB", ("G1",), plots=("pieces overtake",))

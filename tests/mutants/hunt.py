@@ -49,6 +49,9 @@ def hunt(mutant: AnyMutant, seeds: int = SEEDS) -> Catch | None:
         try:
             with mutant.alive():
                 outcome, _enough = outcome_of(seed, mutant.make_unicast)
+        except (AttributeError, NameError, TypeError):
+            # The product has changed, and the mutant does not fit it any more: it shows nothing.
+            raise
         except Exception as error:  # noqa: BLE001 whatever a bug makes of the run, it was noticed
             return Catch(seed, needed, (CRASH,), (f"{type(error).__name__}: {error}",))
         if outcome.verdict is Verdict.VIOLATED:

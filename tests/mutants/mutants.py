@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from chaos.campaigns.generate import cell_of
 from chaos.language.cluster import GENERATIONS
@@ -299,11 +299,16 @@ class SentAndNotStored(Unicast):
     """What is sent on a connection that was closing is not kept for a resend."""
 
     def send(
-        self, peer: int, payloads: Sequence[Payload], flags: int, now: float, header: bytes = b""
+        self,
+        peer: int,
+        payloads: Sequence[Payload],
+        flags: int,
+        now: float,
+        *rest: Any,  # noqa: ANN401 passed on
     ) -> None:
         entry = self._senders.get(peer)
         was_closing = entry is not None and entry.state is State.CLOSING
-        super().send(peer, payloads, flags, now, header)
+        super().send(peer, payloads, flags, now, *rest)
         if entry is not None and was_closing:
             entry.window.ack(entry.window.high)
 
@@ -320,10 +325,15 @@ class NumberedAndDropped(Unicast):
         self._dropped: set[Batch] = set()
 
     def send(
-        self, peer: int, payloads: Sequence[Payload], flags: int, now: float, header: bytes = b""
+        self,
+        peer: int,
+        payloads: Sequence[Payload],
+        flags: int,
+        now: float,
+        *rest: Any,  # noqa: ANN401 passed on
     ) -> None:
         self._drops = self.room(peer)[0] == len(payloads)
-        super().send(peer, payloads, flags, now, header)
+        super().send(peer, payloads, flags, now, *rest)
         self._drops = False
 
     def _emit(self, entry: SenderEntry, lo: int, batch: Batch, flags: int, stamp: int) -> None:
