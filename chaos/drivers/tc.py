@@ -4,8 +4,10 @@ nft marks them, for as long as the lease lasts, with CLASS and a number; a filte
 that mark, and what has none passes as if nothing were there. So the queues need no lease of their
 own: without marks they are empty.
 
-A class is htb, for the rate. Where the kernel has netem, that makes packets late in it, and then a
-queue of so many bytes stands behind netem; elsewhere it stands in the class itself.
+A class is htb, for the rate. In it stands tbf, which limits nothing: it takes a large write, that
+the device would have cut at the very end (GSO), apart into the packets of the network. One that is
+larger than the queue would never pass, however often it is repeated. Then comes a queue of so many
+bytes; where the kernel has netem, that makes packets late before they come to the queue.
 """
 
 from __future__ import annotations
@@ -37,10 +39,17 @@ HANDLE: Final = 0x5C
 """Of our qdisc: by it we know it again."""
 _LATE: Final = 0x100
 """Plus the number of a class: the handle of its netem."""
+_CUT: Final = 0x4000
+"""Plus the number of a class: the handle of its tbf."""
+_NO_LIMIT: Final = "1tbit"
+"""The rate of tbf: it never makes anything wait."""
 QUEUE_SECONDS: Final = 0.25
 """What would wait longer is dropped: as in the simulator."""
 MIN_QUEUE: Final = 4096
-"""Bytes that wait at least: room for two packets, or nothing would ever pass a very narrow link."""
+"""Bytes that wait at least, as do two packets, or nothing would ever pass a very narrow link."""
+ETHERNET_PACKET: Final = 1518
+_LINK_HEADERS: Final = 18
+"""Of Ethernet, with a VLAN."""
 PLAIN_QDISCS: Final = frozenset(("noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "pfifo"))
 """What a device has by itself: it comes back when ours goes."""
 LATE_PACKETS: Final = 16384
@@ -85,25 +94,33 @@ def root_lines(device: str) -> list[str]:
     ]
 
 
-def class_lines(device: str, link: SlowLink, *, netem: bool = False) -> list[str]:
-    """The class of one link, whatever it was before. What waits in it goes on waiting."""
+def class_lines(
+    device: str, link: SlowLink, *, packet: int = ETHERNET_PACKET, netem: bool = False
+) -> list[str]:
+    """The class of one link, whatever it was before. What waits in it goes on waiting.
+
+    A packet is the largest that the device carries.
+    """
     name = f"{HANDLE:x}:{link.number:x}"
     rate = LINE_RATE if link.rate is None else link.rate
     bits = max(8, round(rate * 8))
+    limit = max(MIN_QUEUE, 2 * packet, round(rate * QUEUE_SECONDS))
+    cut = f"{_CUT + link.number:x}:"
     lines = [
         f"class replace dev {device} parent {HANDLE:x}: classid {name} "
-        f"htb rate {bits}bit quantum {_QUANTUM}"
+        f"htb rate {bits}bit quantum {_QUANTUM}",
+        # The queue of this limit is tbf's own, until netem takes its place.
+        f"qdisc replace dev {device} parent {name} handle {cut} "
+        f"tbf rate {_NO_LIMIT} burst {packet} limit {limit}",
     ]
     if netem:
         # Always there, late or not: to put it there later would throw away what waits.
-        handle = f"{_LATE + link.number:x}:"
-        lines.append(
-            f"qdisc replace dev {device} parent {name} handle {handle} "
-            f"netem delay {round(link.delay * 1e6)}us limit {LATE_PACKETS}"
-        )
-        name = f"{handle}1"
-    limit = max(MIN_QUEUE, round(rate * QUEUE_SECONDS))
-    lines.append(f"qdisc replace dev {device} parent {name} bfifo limit {limit}")
+        late = f"{_LATE + link.number:x}:"
+        lines += [
+            f"qdisc replace dev {device} parent {cut}1 handle {late} "
+            f"netem delay {round(link.delay * 1e6)}us limit {LATE_PACKETS}",
+            f"qdisc replace dev {device} parent {late}1 bfifo limit {limit}",
+        ]
     return lines
 
 
@@ -160,6 +177,8 @@ class Shaped:
     """One site with slow links."""
 
     site: Site
+    packet: int
+    """Bytes of the largest that its device carries, with headers."""
     links: dict[int, SlowLink] = field(default_factory=dict)
     """By class number; those that are over keep their class, in which nothing comes any more."""
     others: tuple[str, ...] = ()
@@ -199,7 +218,7 @@ class TcDriver:
             finally:
                 await self._remove_root(site)
         except DriverError as error:
-            why = f"{error} (what it takes is sch_htb and cls_bpf: try modprobe)"
+            why = f"{error} (what it takes is sch_htb, sch_tbf and cls_bpf: try modprobe)"
             return {"bandwidth": why, "netem": why}
         return found
 
@@ -225,11 +244,14 @@ class TcDriver:
                 if not links:
                     continue
                 await self._make_root(site)
-                shaped = self._shaped[site.name] = Shaped(site)
+                shaped = Shaped(site, await self._largest_packet(site))
+                self._shaped[site.name] = shaped
             changed = [link for link in links if shaped.links.get(link.number) != link]
             shaped.others = tuple(name for name in state.members if name != site.name)
-            lines = (class_lines(site.device, link, netem=state.netem) for link in changed)
-            await self._batch(site, [line for each in lines for line in each])
+            lines: list[str] = []
+            for link in changed:
+                lines += class_lines(site.device, link, packet=shaped.packet, netem=state.netem)
+            await self._batch(site, lines)
             shaped.links |= {link.number: link for link in changed}
 
     async def renew(self, lease: float) -> None:
@@ -306,6 +328,10 @@ class TcDriver:
                 f"{site.device} of {site.name} is shaped by a {found} that is not ours: remove it"
             )
         await self._batch(site, root_lines(site.device))
+
+    async def _largest_packet(self, site: Site) -> int:
+        said = await self._do(inside(site, ("ip", "-j", "link", "show", "dev", site.device)), "")
+        return int(json.loads(said)[0]["mtu"]) + _LINK_HEADERS
 
     async def _remove_root(self, site: Site) -> None:
         if is_there(site.netns):

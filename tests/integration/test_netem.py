@@ -187,3 +187,20 @@ def test_a_lease_of_marks_ends_a_delay(pair: Pair, tc: TcDriver) -> None:
             await nft.clear()
 
     asyncio.run(script())
+
+
+def test_a_large_write_is_late_and_its_packets_pass_that_the_queue_has_room_for(
+    pair: Pair, tc: TcDriver
+) -> None:
+    very_narrow = Bandwidth(sources=("n0",), dests=("n1",), rate=10_000.0)
+    asyncio.run(tc.apply(state(pair, f1=LATE, f2=very_narrow), 30.0))
+    mark(pair, TO_N1)
+    other = pair.sockets["n1"]
+    drained(other)
+    begun = time.monotonic()
+    pair.say_in_one_write("n0", [bytes(958)] * 12)
+    while time.monotonic() < begun + DELAY / 2:
+        assert not drained(other)
+        time.sleep(0.01)
+    time.sleep(DELAY + SLACK + 0.5)
+    assert 3 <= len(drained(other)) <= 6

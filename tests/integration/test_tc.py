@@ -92,3 +92,28 @@ def test_the_driver_finds_that_this_machine_has_what_it_takes(pair: Pair) -> Non
     tc = TcDriver(pair.network.sites(), pair.network.run.table, run_command)
     assert asyncio.run(tc.probe())["bandwidth"] is None
     assert qdiscs(pair) == ["noqueue", "noqueue"]
+
+
+def test_of_a_large_write_the_packets_pass_that_the_queue_has_room_for(pair: Pair) -> None:
+    """As from a network; whole it would never pass, however often it is repeated."""
+
+    async def script() -> int:
+        network = pair.network
+        narrow: dict[str, NetworkFault] = {
+            "f1": Bandwidth(sources=("n0",), dests=("n1",), rate=10_000.0)
+        }
+        state = NetworkState(members=network.names, places=network.places(), faults=narrow)
+        tc = TcDriver(network.sites(), network.run.table, run_command)
+        nft = NftDriver(network.sites(), network.run.table, run_command)
+        try:
+            await tc.apply(state, 30.0)
+            await nft.apply(state, 30.0)
+            drained(pair.sockets["n1"])
+            pair.say_in_one_write("n0", [DATAGRAM] * 12)
+            await asyncio.sleep(1.0)
+            return len(drained(pair.sockets["n1"]))
+        finally:
+            await nft.clear()
+            await tc.clear()
+
+    assert 3 <= asyncio.run(script()) <= 6

@@ -6,7 +6,7 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -15,6 +15,8 @@ from chaos.drivers.netlink import inside
 from node.core import wire
 
 SO_RCVBUFFORCE = 33
+UDP_SEGMENT = 103
+"""Of a socket: the kernel cuts what is written into datagrams of so many bytes (GSO)."""
 GROUP = "228.8.8.8"
 END = b"end"
 """Too short to have a fate."""
@@ -84,6 +86,15 @@ class Pair:
         """Send one datagram to the other end, or to an address."""
         other = "n1" if source == "n0" else "n0"
         self.sockets[source].sendto(data, (dest or self.addresses[other], 7800))
+
+    def say_in_one_write(self, source: str, datagrams: Sequence[bytes]) -> None:
+        """Send datagrams of one size to the other end, which the kernel cuts apart at the end."""
+        end = self.sockets[source]
+        end.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, len(datagrams[0]))
+        try:
+            self.say(source, b"".join(datagrams))
+        finally:
+            end.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 0)
 
     def pass_on(
         self, datagrams: Iterable[bytes], source: str = "n0", dest: str = ""

@@ -44,12 +44,15 @@ class Machine:
         self.roots = list(roots) or [{"kind": "noqueue", "handle": "0:", "root": True}]
         self.told: list[str] = []
         self.counts = ""
+        self.mtu = 1500
         self.lacks = ""
         """No qdisc of this kind."""
 
     async def __call__(self, argv: Sequence[str], stdin: str) -> str:
         if "class" in argv:
             return self.counts
+        if "ip" in argv:
+            return json.dumps([{"ifname": "eth0", "mtu": self.mtu}])
         if "show" in argv:
             return json.dumps(self.roots)
         if self.lacks and self.lacks in stdin:
@@ -124,27 +127,36 @@ def test_a_class_has_the_rate_in_bits_and_a_quarter_of_a_second_of_room() -> Non
     link = SlowLink(dest="n1", number=11, rate=100_000)
     made, queue = class_lines("eth0", link)
     assert "classid 5c:b htb rate 800000bit" in made
-    assert queue.endswith("parent 5c:b bfifo limit 25000")
+    assert queue.endswith("parent 5c:b handle 400b: tbf rate 1tbit burst 1518 limit 25000")
 
 
 def test_the_narrowest_link_still_has_room_for_a_packet() -> None:
     link = SlowLink(dest="n1", number=2, rate=0.1)
     assert "rate 8bit" in class_lines("eth0", link)[0]
     assert class_lines("eth0", link)[1].endswith("limit 4096")
+    assert class_lines("eth0", link, packet=9018)[1].endswith("burst 9018 limit 18036")
 
 
-def test_what_is_late_waits_in_netem_and_then_for_its_rate() -> None:
+def test_what_is_late_is_cut_into_packets_and_waits_in_netem_and_then_for_its_rate() -> None:
     link = SlowLink(dest="n1", number=3, rate=100_000, delay=0.0204)
-    made, delayed, queue = class_lines("eth0", link, netem=True)
+    made, cut, delayed, queue = class_lines("eth0", link, netem=True)
     assert "classid 5c:3 htb rate 800000bit" in made
-    assert delayed.endswith("parent 5c:3 handle 103: netem delay 20400us limit 16384")
+    assert "parent 5c:3 handle 4003: tbf" in cut
+    assert delayed.endswith("parent 4003:1 handle 103: netem delay 20400us limit 16384")
     assert queue.endswith("parent 103:1 bfifo limit 25000")
 
 
 def test_what_is_but_late_has_all_the_rate_that_there_is() -> None:
-    made, _delayed, queue = class_lines("eth0", SlowLink(dest="n1", number=3, delay=1), netem=True)
+    made, *_others, queue = class_lines("eth0", SlowLink(dest="n1", number=3, delay=1), netem=True)
     assert "rate 32000000000bit" in made
     assert queue.endswith("limit 1000000000")
+
+
+def test_the_packets_of_a_queue_are_those_of_its_device() -> None:
+    machine = Machine()
+    machine.mtu = 9000
+    asyncio.run(driver(machine).apply(state(narrow(1e5)), 3.0))
+    assert machine.told[-1].endswith("tbf rate 1tbit burst 9018 limit 25000")
 
 
 def test_counts_are_read_of_our_classes_alone() -> None:
@@ -209,7 +221,7 @@ def test_with_netem_those_are_that_take_no_dice() -> None:
     wanted = state(late(0.1), late(0.02), late(0.3, jitter=0.1), narrow(1e5), netem=True)
     asyncio.run(driver(machine).apply(wanted, 3.0))
     assert [line for line in machine.told if "netem" in line] == [
-        "qdisc replace dev eth0 parent 5c:3 handle 103: netem delay 120000us limit 16384"
+        "qdisc replace dev eth0 parent 4003:1 handle 103: netem delay 120000us limit 16384"
     ]
 
 
