@@ -293,6 +293,16 @@ class Tables:
         )
 
     @cached_property
+    def calm(self) -> DataFrame:
+        """run, calm: from here on the rig did nothing, no view changed, and nobody raised an alarm
+        about multicasts, which has what is missing asked for after all."""
+        alarms = self.events.where(_kind("alarm") & is_multicast()).select("run", "time")
+        changes = self.views.select("run", "time").unionByName(alarms)
+        last = changes.groupBy("run").agg(F.max("time").alias("changed"))
+        calm = F.greatest("quiet", F.coalesce("changed", F.lit(0.0)))
+        return self.runs.join(last, "run", how="left").select("run", calm.alias("calm"))
+
+    @cached_property
     def views(self) -> DataFrame:
         """Views that members installed: run, short_id, place (from 0), number, time, view, creator,
         stream, members (short ids by rank). Those that a test handed in are none."""

@@ -58,25 +58,11 @@ def _not_quiet(tables: Tables) -> DataFrame:
     """Traffic with a living peer after everything has had its time to settle (P-03).
 
     A view that comes later, as a merge does after the network healed, has windows opened and filled
-    again: the time runs from there.
+    again, and an alarm has what is missing asked for after all: the time runs from there.
     """
     living = tables.members.where("lives").select("run", F.col("short_id").alias("peer"))
     crowd = tables.members.groupBy("run").agg(F.sum(F.col("lives").cast("int")).alias("living"))
-    # What came after them has windows filled again, or what is missing asked for after all.
-    alarms = tables.events.where(F.col("kind") == "alarm").select("run", "time")
-    changes = (
-        tables.views.select("run", "time")
-        .unionByName(alarms)
-        .groupBy("run")
-        .agg(F.max("time").alias("changed"))
-    )
-    calm = (
-        tables.runs.join(changes, "run", how="left")
-        .join(crowd, "run", how="left")
-        .select(
-            "run", F.greatest("quiet", F.coalesce("changed", F.lit(0.0))).alias("calm"), "living"
-        )
-    )
+    calm = tables.calm.join(crowd, "run", how="left").select("run", "calm", "living")
     late = (
         tables.events.where(F.col("kind").isin(*TRAFFIC))
         .join(F.broadcast(calm), "run", how="inner")

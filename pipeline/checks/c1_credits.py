@@ -45,14 +45,10 @@ def _of_the_past(tables: Tables, asked: DataFrame) -> DataFrame:
 
 def _unanswered(tables: Tables, asked: DataFrame) -> DataFrame:
     """Questions that are repeated when the run is quiet, and all that they name was acked."""
-    changes = tables.views.groupBy("run").agg(F.max("time").alias("changed"))
-    calm = tables.runs.join(changes, "run", how="left").select(
-        "run", F.greatest("quiet", F.coalesce("changed", F.lit(0.0))).alias("calm")
-    )
     same = Window.partitionBy("run", "short_id", "peer", "protocol", "bytes").orderBy("number")
     late = (
         asked.where(F.col("count") == 0)
-        .join(F.broadcast(calm), "run", how="inner")
+        .join(F.broadcast(tables.calm), "run", how="inner")
         .where(F.col("time") > F.col("calm") + words.EPSILON)
         .withColumn("begun", F.first(F.struct("number", "time")).over(same))
         .withColumn("waited", F.col("time") - F.col("begun.time"))

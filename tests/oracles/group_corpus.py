@@ -1740,6 +1740,14 @@ def a_question_for_credits_is_never_answered(s: Story) -> None:
 
 
 @sound(protocols=CREDITED)
+def a_question_for_credits_is_asked_again_after_an_alarm(s: Story) -> None:
+    """It has what is missing asked for, so the network is quiet only after it."""
+    a_pair(s).at(1.4).delivers(1, size=604).delivers(2, size=404).fault("loss").probe(1).quiet(10.0)
+    s.at(11.0).purges(1, 2).at(12.0).wants(1000, 2).at(16.0).alarms(1).at(17.0).wants(1000, 2)
+    s.at(22.5).wants(1000, 2).ends(30.0)
+
+
+@sound(protocols=CREDITED)
 def a_question_for_credits_waits_for_a_slow_application(s: Story) -> None:
     """What it names is not acked, or the receiver's application takes nothing."""
     a_pair(s).fault("stall", member="n1").quiet(10.0)
