@@ -16,6 +16,7 @@ WHAT: Final = {
     "sweep": "how cost grows with members, size, loss and delay",
     "core": "full stacks in memory",
     "sim": "the simulator",
+    "pairs": "this tree beside another commit, in turns",
 }
 
 
@@ -29,6 +30,10 @@ def bench(argv: list[str]) -> int:
             from bench import memory_cli  # noqa: PLC0415 the simulator is not needed by the others
 
             return memory_cli.bench(what, words)
+        case ["pairs", *words]:
+            from bench import pairs_cli  # noqa: PLC0415 as above
+
+            return pairs_cli.bench(words)
         case ["table" | "sweep" as what, *words]:
             from bench import table_cli  # noqa: PLC0415 as above
 
