@@ -88,7 +88,7 @@ class RunRecord:
     complete: bool
     """Whether the workload ended within the limits."""
     stalled_for: float
-    """Seconds without any delivery before the limit, where it did not."""
+    """Seconds without any delivery at the end, where members still held messages to send."""
     views: dict[str, list[ViewSeen]] = field(default_factory=dict)
     """What each incarnation installed, in order; empty where nobody forms a group."""
     lives: dict[str, Life] = field(default_factory=dict)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from chaos import faults
 from chaos.backends.base import Backend, MemberError
+from chaos.faults import Names
 from chaos.language.network_state import NetworkState
 from chaos.language.roles import Roles
 from chaos.language.schedule import End, TimedStep
@@ -18,6 +20,24 @@ from chaos.session.traffic import Traffic
 
 ONCE: Final = 1
 """What is done to a member that runs has an effect, and just this one."""
+
+
+@dataclass(slots=True)
+class InMembers:
+    """A rule that acts inside of members."""
+
+    rule: faults.Rule
+    dests: Names
+    there: set[str] = field(default_factory=set)
+    """Those whose running process has it, or gets it when it goes on."""
+    struck: dict[str, int] = field(default_factory=dict)
+    """How often it had an effect in each."""
+
+    @property
+    def kind(self) -> str:
+        """The test protocol that does it."""
+        (kind,) = probe_in_member(self.rule)
+        return kind
 
 
 class Nemesis:
@@ -48,9 +68,10 @@ class Nemesis:
         """Of what was done to members."""
         self._held: dict[tuple[str, str], str] = {}
         """Pauses and stalls, by what they are and whom they hold: the fault."""
+        self._mail: dict[str, list[Callable[[], object]]] = {}
+        """What members that are paused are told when they go on."""
         self._roles = Roles(roster.members, roster.coordinator, roster.participant)
-        self._probes: dict[str, tuple[faults.Rule, dict[str, int]]] = {}
-        """Rules that act inside members: in whom, and how often each had an effect so far."""
+        self._probes: dict[str, InMembers] = {}
         self._views = 0
         self._is_gathering = self._is_changed = False
         self._over: list[str] = []
@@ -98,8 +119,8 @@ class Nemesis:
                 found[fault] = sum(pairs.values())
         for fault, number in self._bites.items():
             found[fault] = found.get(fault, 0) + number
-        for fault, (_rule, struck) in self._probes.items():
-            found[fault] = found.get(fault, 0) + sum(struck.values())
+        for fault, probe in self._probes.items():
+            found[fault] = found.get(fault, 0) + sum(probe.struck.values())
         return found
 
     def heal_all(self) -> None:
@@ -111,9 +132,9 @@ class Nemesis:
 
     def came_back(self, name: str) -> None:
         """A member started anew: what acts inside of members acts in it, too."""
-        for rule, struck in self._probes.values():
-            if name in struck:
-                self._put_probe(name, rule)
+        for probe in self._probes.values():
+            if name in probe.dests:
+                self._put_probe(name, probe)
 
     def count_in_members(self) -> None:
         """Ask members how often what acts inside of them had an effect."""
@@ -178,32 +199,31 @@ class Nemesis:
     # -- Rules inside members --------------------------------------------------------------------
 
     def _begin_in_members(self, fault: str, rule: faults.Rule) -> None:
-        dests = rule.match.dests or self._roster.members
         self.in_members.add(fault)
-        self._probes[fault] = rule, dict.fromkeys(dests, 0)
-        for name in dests:
-            self._put_probe(name, rule)
+        probe = self._probes[fault] = InMembers(rule, rule.match.dests or self._roster.members)
+        for name in probe.dests:
+            self._put_probe(name, probe)
 
-    def _put_probe(self, name: str, rule: faults.Rule) -> None:
-        if name in self._roster.answering():
-            self._roster.ask(name, "POST", "/probes", probe_in_member(rule))
+    def _put_probe(self, name: str, probe: InMembers) -> None:
+        roster = self._roster
+        if roster.is_alive(name) and name not in roster.joining:
+            probe.there.add(name)
+            words = probe_in_member(probe.rule)
+            self._tell(name, partial(roster.ask, name, "POST", "/probes", words))
 
     def _count_probe(self, fault: str) -> None:
-        rule, struck = self._probes[fault]
-        (kind,) = probe_in_member(rule)
-        for name in struck:
-            if name in self._roster.answering():
-                listed = self._roster.ask(name, "GET", "/probes")
-                struck[name] = sum(one["struck"] for one in listed if one["name"] == kind)
+        probe = self._probes[fault]
+        for name in probe.there.intersection(self._roster.answering()):
+            listed = self._roster.ask(name, "GET", "/probes")
+            probe.struck[name] = sum(one["struck"] for one in listed if one["name"] == probe.kind)
 
     def _end_in_members(self, fault: str) -> None:
         self._count_probe(fault)
-        rule, struck = self._probes.pop(fault)
-        (kind,) = probe_in_member(rule)
-        self._bite(fault, sum(struck.values()))
-        for name in struck:
-            if name in self._roster.answering():
-                self._roster.ask(name, "POST", "/probes", {kind: None})
+        probe = self._probes.pop(fault)
+        self._bite(fault, sum(probe.struck.values()))
+        for name in sorted(probe.there.intersection(self._roster.living())):
+            words = {probe.kind: None}
+            self._tell(name, partial(self._roster.ask, name, "POST", "/probes", words))
         self.last_heal = self._now()
 
     # -- Members ---------------------------------------------------------------------------------
@@ -229,7 +249,7 @@ class Nemesis:
         self._traffic.note_end(name)
         self._rig.begin(self._now(), step, roster.shorts.get(name))
         self._bite(step.fault, ONCE)
-        self._forget_holds(name)
+        self._forget_process(name)
         self.last_heal = self._now()
         roster.start(name)
 
@@ -237,7 +257,7 @@ class Nemesis:
         action, roster = step.action, self._roster
         if isinstance(action, faults.Crash):
             self._traffic.note_end(name)
-            self._forget_holds(name)
+            self._forget_process(name)
             roster.kill(name)
         elif isinstance(action, faults.Leave):
             self._traffic.note_end(name)
@@ -247,22 +267,38 @@ class Nemesis:
             self._held["pause", name] = step.fault
             roster.paused.add(name)
             self._backend.pause(name)
-        elif name in roster.paused:
-            # It is told nothing before it goes on; the simulator tells it then.
-            return
         elif isinstance(action, faults.Stall):
             self._held["stall", name] = step.fault
-            roster.ask(name, "POST", "/consume", {"consuming": False})
+            self._tell(name, partial(self._have_consumed, name, consuming=False))
         elif isinstance(action, faults.SetAttribute):
-            roster.ask(name, "POST", "/attributes", {action.attribute: action.value})
+            told = {action.attribute: action.value}
+            self._tell(name, partial(roster.ask, name, "POST", "/attributes", told))
         else:
-            self._lose_connection(step, name)
+            assert isinstance(action, faults.Forget | faults.Close)
+            self._tell(name, partial(self._lose_connection, step.fault, action, name))
             return
         self._bite(step.fault, ONCE)
 
-    def _lose_connection(self, step: TimedStep, name: str) -> None:
-        action = step.action
-        assert isinstance(action, faults.Forget | faults.Close)
+    def _tell(self, name: str, do: Callable[[], object]) -> None:
+        """Tell a member something: now, or when it goes on."""
+        if name in self._roster.paused:
+            self._mail.setdefault(name, []).append(do)
+        else:
+            do()
+
+    def _tell_what_waited(self, name: str) -> None:
+        for do in self._mail.pop(name, ()):
+            try:
+                do()
+            except MemberError:
+                # One that leaves, now that it goes on, need not answer.
+                if name not in self._roster.leaving and self._roster.is_alive(name):
+                    raise
+
+    def _have_consumed(self, name: str, *, consuming: bool) -> None:
+        self._roster.ask(name, "POST", "/consume", {"consuming": consuming})
+
+    def _lose_connection(self, fault: str, action: faults.Forget | faults.Close, name: str) -> None:
         person = self._roster.person(action.peer)
         if person is None:
             # Nobody is connected to who has not come yet.
@@ -272,7 +308,7 @@ class Nemesis:
         if isinstance(action, faults.Forget):
             body["half"], target = action.half, "/forget"
         answer = self._roster.ask(name, "POST", target, body)
-        self._bite(step.fault, int(answer["connected"]))
+        self._bite(fault, int(answer["connected"]))
 
     def _undo(self, what: str, name: str) -> None:
         """End a pause or a stall."""
@@ -282,15 +318,19 @@ class Nemesis:
         self.last_heal = self._now()
         if what == "pause":
             self._backend.resume(name)
-            roster.paused.discard(name)
-        elif name not in roster.paused:
-            roster.ask(name, "POST", "/consume", {"consuming": True})
+            roster.went_on(name)
+            self._tell_what_waited(name)
+        else:
+            self._tell(name, partial(self._have_consumed, name, consuming=True))
         self._rig.end(self._now(), fault, roster.shorts.get(name))
 
-    def _forget_holds(self, name: str) -> None:
-        """A process that ends takes its pause and its stall with it."""
+    def _forget_process(self, name: str) -> None:
+        """A process that ends takes with it what was done to it, and what it was to be told."""
         for held in [held for held in self._held if held[1] == name]:
             del self._held[held]
+        self._mail.pop(name, None)
+        for probe in self._probes.values():
+            probe.there.discard(name)
 
     def _bite(self, fault: str, number: int) -> None:
         self._bites[fault] = self._bites.get(fault, 0) + number
@@ -303,8 +343,8 @@ class Nemesis:
         there = [person for person in people if person is not None]
         if not there:
             return
-        answering = roster.answering()
-        told = [name for name in action.at_members if name in answering]
+        living = roster.living()
+        told = [name for name in action.at_members if name in living]
         self._views += 1
         view: dict[str, Any] = {"number": self._views, "creator": there[0], "members": there}
         if roster.has_group:
@@ -318,10 +358,13 @@ class Nemesis:
                 return
             view |= {"number": 1 + max(held, default=0), "creator": people[0]}
         for name in told:
-            try:
-                answer = roster.ask(name, "POST", "/view", view)
-            except MemberError:
-                if roster.is_alive(name):
-                    raise
-                continue
-            self._bite(fault, int(answer["connections"] > 0))
+            self._tell(name, partial(self._hand_in, fault, name, view))
+
+    def _hand_in(self, fault: str, name: str, view: Mapping[str, Any]) -> None:
+        try:
+            answer = self._roster.ask(name, "POST", "/view", view)
+        except MemberError:
+            if self._roster.is_alive(name):
+                raise
+            return
+        self._bite(fault, int(answer["connections"] > 0))

@@ -191,11 +191,19 @@ class Roster:
         state = self.state(name)
         return state is not None and state["state"] == "connected" and self.person(name) is not None
 
+    def went_on(self, name: str) -> None:
+        """A member is paused no more: it learns who came meanwhile, and others may learn of it."""
+        self.paused.discard(name)
+        if not self.has_group:
+            self._tell_all()
+
     def _tell_all(self) -> None:
         """Where nobody forms a group, tell everyone who there is."""
-        people = [self.person(name) for name in self.answering() if name not in self.joining]
+        people = [self.person(name) for name in self.living() if name not in self.joining]
         there = [person for person in people if person is not None]
         for person in there:
+            if person["name"] in self.paused:
+                continue
             try:
                 self.ask(person["name"], "POST", "/peers", {"members": there})
             except MemberError:

@@ -33,6 +33,7 @@ from chaos.session.roster import Roster
 from chaos.session.settling import Settling, quiet_seconds, regroup_seconds
 from chaos.session.traffic import Traffic
 from node.core.errors import NodeError
+from node.core.wire import GROUP
 from node.trace import GAUGE, OUTBOX_BYTES
 
 POLL_SECONDS: Final = 0.1
@@ -268,8 +269,11 @@ class Session:
         self._pass(self._quiet_for)
 
     def _wait_for_rest(self, longest: float) -> None:
-        begun = self.now()
-        while not self._settling.is_settled(self.now()) and self.now() - begun < longest:
+        begun, limit = self.now(), self.scenario.limits.run
+        while not self._settling.is_settled(self.now()):
+            is_moving = self._settling.is_moving(self.now()) and self.now() < limit
+            if self.now() - begun >= longest and not is_moving:
+                break
             self._tell(f"t={self.now():.1f}s: waiting until all have everything")
             self._pass(POLL_SECONDS)
 
@@ -340,7 +344,8 @@ class Session:
         healed = self.nemesis.last_heal
         end = ending.at - self._zero
         last = max((times[-1][0] for times in facts.reached.values()), default=0.0)
-        complete = ending.complete and not _has_backlog(evidence, ending.at - 2 * GAUGE_SECONDS)
+        has_backlog = _has_backlog(evidence, ending.at - 2 * GAUGE_SECONDS)
+        complete = ending.complete and not has_backlog
         return RunRecord(
             traces=traces,
             events=facts.events,
@@ -353,7 +358,7 @@ class Session:
             sent_by_pair=facts.sent_by_pair,
             reached=facts.reached,
             complete=complete,
-            stalled_for=0.0 if complete else end - last,
+            stalled_for=end - last if has_backlog else 0.0,
             views=facts.views,
             lives=facts.lives,
             backend=self.backend.name,
@@ -372,12 +377,15 @@ class Session:
 
 
 def _has_backlog(evidence: Evidence, since: float) -> bool:
-    """Whether a member that lived to the end still held messages that it had not sent."""
+    """Whether a member that lived to the end still held messages that it had not sent, to one that
+    did, or to its group."""
+    living = {GROUP, *(one.short for one in evidence.members.values() if one.ended == inf)}
     return any(
         event.kind == GAUGE
         and event.stream == OUTBOX_BYTES
         and event.time >= since
         and event.lo > 0
+        and event.peer in living
         and member.ended == inf
         for member, event in evidence.gauges
     )

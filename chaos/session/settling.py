@@ -29,6 +29,10 @@ class Settling:
         self._last: dict[str, int] = {}
         self._since = 0.0
 
+    def is_moving(self, now: float) -> bool:
+        """Whether messages still arrived a moment ago, when members were last looked at."""
+        return now - self._since < STILL_SECONDS
+
     def is_settled(self, now: float) -> bool:
         """Whether all have all that was sent and hold one view; or, where that cannot be told,
         whether nothing has come for a while."""

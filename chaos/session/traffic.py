@@ -6,7 +6,7 @@ incarnation of it had sent, and at once what should have been sent by now, as if
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from chaos.backends.base import MemberError
@@ -89,9 +89,26 @@ class Traffic:
             if name in self._roster.leaving:
                 continue
             state = None if name in self._roster.joining else self._roster.state(name)
-            if state is None or state["workload"]["running"]:
+            if state is None or any(map(self._is_running, state["workload"]["loads"])):
                 return False
         return True
+
+    def _is_running(self, load: Mapping[str, Any]) -> bool:
+        """Whether a load of a member, as that member tells it, has messages left for anybody who
+        is there, or will be."""
+        if load["over"]:
+            return False
+        # Before the member looked for them it knows no destinations.
+        return not load["to"] or any(
+            sending["accepted"] < load["load"]["count"]
+            and (sending["there"] or not self._is_gone(dest))
+            for dest, sending in load["to"].items()
+        )
+
+    def _is_gone(self, dest: str) -> bool:
+        roster = self._roster
+        is_ending = dest in roster.leaving or not roster.is_alive(dest)
+        return is_ending and dest not in self._coming
 
     def stop(self) -> None:
         """Have nobody send any more."""

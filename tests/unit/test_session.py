@@ -161,6 +161,65 @@ def test_a_member_that_comes_back_sends_the_rest(tmp_path: Path) -> None:
     assert run.seconds < 8, "it does not begin again from the first message"
 
 
+LEFT = """
+name: left
+guarantees: [G1, G2, G3, G8]
+cluster: {members: 3, stack: udp, timing: fast}
+workload:
+  - {do: unicast, from: n0, to: n2, count: 500, rate: 50/s, size: 16B}
+timeline:
+  - {at: 1s, do: partition, groups: [[n0, n1], [n2]], for: 8s}
+  - {at: 4s, do: restart, member: n0}
+  - {at: 8s, do: leave, member: n2}
+limits: {run: 90s}
+"""
+
+
+def test_nobody_waits_for_a_load_to_a_member_that_left_for_good(tmp_path: Path) -> None:
+    """n0 comes back, and is told to send to n2, which leaves before n0 has it in its view."""
+    scenario = scenario_of(LEFT)
+
+    run = play_it(scenario, tmp_path)
+
+    assert run.complete
+    assert run.seconds < 30
+    assert judge_run(scenario, run).verdict is Verdict.HOLDS
+
+
+APART = """
+name: apart
+guarantees: [G1]
+cluster:
+  members: 3
+  stack: udp
+  timing: fast
+  protocols: {MERGE3: {min_interval: 500s, max_interval: 600s, check_interval: 0s}}
+workload:
+  - {do: multicast, from: n0, count: 10, rate: 50/s, size: 16B}
+  - {do: unicast, from: n0, to: n2, count: 10, rate: 50/s, size: 16B, start: 20s}
+timeline:
+  - {at: 2s, do: partition, groups: [[n0, n1], [n2]], for: 10s}
+limits: {run: 90s}
+"""
+
+
+@pytest.mark.parametrize("player", ["session", "simulator"])
+def test_a_load_that_could_not_be_sent_is_no_standstill_of_the_members(
+    tmp_path: Path, player: str
+) -> None:
+    """The two sides never merge, so that n0 is not even asked to take a message for n2."""
+    scenario = scenario_of(APART)
+
+    run = play_it(scenario, tmp_path) if player == "session" else simulate(scenario, 1)
+
+    findings = judge_run(scenario, run).findings
+    assert not run.complete
+    assert [one.detail for one in findings if one.guarantee == "run"] == [
+        "the workload did not end within 90s: raise limits.run or lower the load"
+    ]
+    assert not any("messages wait" in one.detail for one in findings)
+
+
 def test_a_stalled_application_gets_what_waited(tmp_path: Path) -> None:
     scenario = scenario_of(
         PAIR.replace("do: cut, from: n0, to: n1, for: 300ms", "do: stall, member: n1, for: 1s")
@@ -189,6 +248,111 @@ def test_members_without_a_group_are_told_of_each_other_and_again_of_who_comes(
     identities = {person["identity"] for people in told for person in people}
     assert len(told) == 4, "each of two, twice"
     assert len(identities) == 3
+
+
+def stepped(*steps: str, **replaced: str) -> Scenario:
+    """PAIR with other steps."""
+    lines = "\n".join(f"  - {{{step}}}" for step in steps)
+    return scenario_of(
+        PAIR.replace("  - {at: 500ms, do: cut, from: n0, to: n1, for: 300ms}", lines), **replaced
+    )
+
+
+def test_a_stall_that_ends_while_its_member_is_paused_is_over_when_that_goes_on(
+    tmp_path: Path,
+) -> None:
+    scenario = stepped(
+        "at: 500ms, do: stall, member: n1, for: 1s", "at: 1s, do: pause, member: n1, for: 2s"
+    )
+
+    run = play_it(scenario, tmp_path)
+
+    assert run.complete
+    assert run.delivered == run.sent == 200
+    assert judge_run(scenario, run).verdict is Verdict.HOLDS
+
+
+def test_a_paused_member_is_told_all_that_was_meant_for_it_in_order_when_it_goes_on(
+    tmp_path: Path,
+) -> None:
+    scenario = stepped(
+        "at: 1s, do: pause, member: n1, for: 1s",
+        "at: 1100ms, do: stall, member: n1, for: 1500ms",
+        "at: 1200ms, do: set-attribute, member: n1, attribute: conn_expiry_timeout, value: 1500ms",
+        "at: 1300ms, do: forget, member: n1, peer: n0, half: receiver",
+        "at: 1400ms, do: install-view, member: n1, members: [n0, n1]",
+    )
+    backend = Noting()
+
+    run = play_it(scenario, tmp_path, backend)
+
+    told = [
+        target
+        for name, target, _body in backend.asked
+        if name == "n1" and target in {"/consume", "/attributes", "/forget", "/view"}
+    ]
+    assert told == ["/consume", "/attributes", "/forget", "/view", "/consume"]
+    assert all(run.bites[fault] for fault in ("f1", "f2", "f3", "f4", "f5"))
+    assert judge_run(scenario, run).verdict is Verdict.HOLDS
+
+
+def test_a_member_that_is_killed_while_it_is_paused_is_told_nothing_more(tmp_path: Path) -> None:
+    backend = Noting()
+
+    run = play_it(
+        stepped(
+            "at: 500ms, do: pause, member: n1, for: 2s",
+            "at: 600ms, do: stall, member: n1, for: 4s",
+            "at: 1s, do: restart, member: n1",
+            "at: 2s, do: pause, member: n1, for: 100ms",
+        ),
+        tmp_path,
+        backend,
+    )
+
+    assert run.complete
+    assert not any(target == "/consume" for _name, target, _body in backend.asked)
+
+
+def test_who_comes_while_a_member_is_paused_learns_of_it_and_it_of_them(tmp_path: Path) -> None:
+    scenario = stepped(
+        "at: 500ms, do: pause, member: n1, for: 3s", "at: 700ms, do: restart, member: n0"
+    )
+
+    run = play_it(scenario, tmp_path)
+
+    assert run.complete
+    assert run.sent_by_pair["n0", "n1"] == pytest.approx(100, abs=5)
+    assert run.sent_by_pair["n1", "n0"] == pytest.approx(100, abs=5)
+
+
+def test_what_waits_for_a_process_that_is_gone_is_not_the_runs_business(tmp_path: Path) -> None:
+    """A window of two messages: the rest waits at n0 for an n1 that will not come back."""
+    scenario = stepped(
+        "at: 500ms, do: cut, from: n0, to: n1, for: 1s",
+        "at: 1s, do: restart, member: n1",
+        cluster="{members: 2, timing: fast, settings: {window_messages: 2}}",
+    )
+
+    run = play_it(scenario, tmp_path)
+
+    assert run.complete
+    assert judge_run(scenario, run).verdict is Verdict.HOLDS
+
+
+def test_a_run_is_not_quiet_while_messages_still_arrive(tmp_path: Path) -> None:
+    """All are accepted long before windows of two messages have let them pass."""
+    scenario = scenario_of(
+        f"{PAIR}network: {{delay: 50ms}}\n",
+        cluster="{members: 2, timing: fast, settings: {window_messages: 2}}",
+        limits="{run: 100s, settle: 1s}",
+    )
+
+    run = play_it(scenario, tmp_path)
+
+    quiet = next(time for kind, time, text in rig_events(run) if (kind, text) == (PHASE, "quiet"))
+    assert max(times[-1][0] for times in run.reached.values()) < quiet
+    assert run.delivered == 200
 
 
 def test_both_clocks_are_read_at_one_moment(
@@ -267,6 +431,27 @@ def test_a_rule_on_a_stream_is_done_inside_the_member_and_said_to_be(tmp_path: P
     assert told == [("n1", probe_in_member(rule)), ("n1", {"DROP": None})]  # type: ignore[arg-type]
     assert run.bites["f1"] > 0
     assert run.notes == ("done inside the members: f1",)
+
+
+def test_a_rule_inside_members_follows_them_through_pauses_and_restarts(tmp_path: Path) -> None:
+    rule = "do: rule, does: drop, match: {kind: HEARTBEAT, to: [n1, n2]}"
+    scenario = scenario_of(
+        PAIR.replace(
+            "  - {at: 500ms, do: cut, from: n0, to: n1, for: 300ms}",
+            "  - {at: 100ms, do: pause, member: n1, for: 500ms}\n"
+            f"  - {{at: 200ms, {rule}, for: 1s}}\n"
+            "  - {at: 1190ms, do: restart, member: n2}",
+        ),
+        cluster="{members: 3, stack: tcp, timing: fast}",
+    )
+    backend = Noting()
+
+    run = play_it(scenario, tmp_path, backend)
+
+    put = probe_in_member(scenario.timeline[1].action)  # type: ignore[arg-type]
+    told = [(name, body) for name, target, body in backend.asked if target == "/probes"]
+    assert told == [("n2", put), ("n1", put), ("n1", {"DROP": None})]
+    assert run.complete
 
 
 # -- Doubts --------------------------------------------------------------------------------------

@@ -208,11 +208,12 @@ class World:
         engine.run(max([step.at for step in steps], default=0.0))
         while (self._open_loads or self._has_backlog()) and engine.now < limit:
             engine.run(min(limit, engine.now + 0.5))
-        complete = not self._open_loads and not self._has_backlog()
-        stalled_for = engine.now - self._last_delivery
+        has_backlog = self._has_backlog()
+        complete = not self._open_loads and not has_backlog
+        stalled_for = engine.now - self._last_delivery if has_backlog else 0.0
         self.rig.record(trace.PHASE, engine.now, text="quiet")
         engine.run(engine.now + self._settle_seconds())
-        return self._finish(complete=complete, stalled_for=0.0 if complete else stalled_for)
+        return self._finish(complete=complete, stalled_for=stalled_for)
 
     def _has_backlog(self) -> bool:
         """Whether a living member still holds unnumbered messages for another, or for its group."""
