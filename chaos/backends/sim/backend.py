@@ -32,6 +32,8 @@ from node.member.settings import MemberSettings, load_member
 
 POLL_SECONDS: Final = 0.02
 """How often it is looked whether what is waited for has come."""
+RESTART_SECONDS: Final = 0.001
+"""Between a process and the next of its name: only their times tell which of the two came first."""
 RENEW_SECONDS: Final = LEASE_SECONDS / 3
 RULES: Final = frozenset({"rule-drop", "rule", "rule-on-streams"})
 _OK: Final = range(200, 300)
@@ -125,6 +127,7 @@ class SimBackend:
     def restart(self, name: str) -> None:
         """A new incarnation, whatever became of the last."""
         self.kill(name)
+        self.wait(RESTART_SECONDS)
         self.start(name)
 
     def pause(self, name: str) -> None:
