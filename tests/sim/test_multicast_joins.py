@@ -216,6 +216,35 @@ def test_a_silent_sender_s_last_words_before_a_join_reach_the_joiner(
 
 
 @on_datagrams
+def test_what_a_sender_said_in_an_earlier_view_completes_no_window(stack: str, timing: str) -> None:
+    """A excludes B, multicasts to C alone until all of that is purged, and has B again; only then
+    comes what A said when B was first in the view, and what it says now is lost."""
+    world = GroupWorld("ABC", stack, timing, joined=False)
+    world.install("AC")
+    world.multicast("A", *numbered(1, 5))
+    world.deliver()
+    early = world.hold("A", BASELINE, dest="B", times=1)
+    world.install("ABC", at="AC")
+    world.install_digest("B", "ABC", {"A": (5, 5), "C": (0, 0)})
+    world.deliver()
+    world.partition("AC", "B")
+    world.install("AC")
+    world.multicast("A", *numbered(6, 10))
+    world.settle()
+    world.partition()
+    world.drop("A", BASELINE, dest="B")
+    world.install("B")
+    view = world.install("ABC", at="AC")
+    world.install("ABC", at="B", number=view.id.number)
+    world.release(early)
+    world.multicast("A", *numbered(11, 12))
+    world.settle()
+    assert world.got("B", "A") == numbered(11, 12)
+    assert world["B"].events(trace.SKIPPED)
+    assert not world["B"].events(trace.ALARM)
+
+
+@on_datagrams
 def test_what_a_joiner_s_queue_refused_is_asked_for(stack: str, timing: str) -> None:
     """A JOIN_RSP that is late: a hundred messages come before it, ten are kept."""
     name = "MCAST" if stack == "mcast" else "NAKACK2"

@@ -315,20 +315,22 @@ class Receiving(Sending):
             self._skip_to(entry, head.mark, now)
         entry.window.note(head.lo)
         if head.flags & FIRST:
-            self._on_final(entry, head.lo, is_answer, now)
+            self._on_final(entry, head, is_answer, now)
         self._announced(entry, now)
         if entry.window.has_gap():
             self._notice_gap(entry, now)
         self._check_synced(entry)
 
-    def _on_final(self, entry: Inbound, high: int, is_answer: bool, now: float) -> None:  # noqa: FBT001 either word
-        """A sender that knows this member says what there is. Where nothing is retransmitted only
-        an answer completes a window: what comes unasked may have left before the last loss."""
+    def _on_final(self, entry: Inbound, head: Head, is_answer: bool, now: float) -> None:  # noqa: FBT001 either word
+        """A sender that knows this member says what there is. Unasked it may have said so in an
+        earlier view, and purged more since, without this member. Where nothing is retransmitted
+        only an answer completes a window: what comes unasked may have left before the last loss."""
         if is_answer or self.config.retransmits:
-            if not entry.is_synced:
-                entry.sync_target = max(entry.sync_target, high)
+            is_of_this_view = is_answer or head.stamp == self.view_tag
+            if is_of_this_view and not entry.is_synced:
+                entry.sync_target = max(entry.sync_target, head.lo)
             return
-        if entry.is_synced and entry.window.deliverable < high and self.config.completes:
+        if entry.is_synced and entry.window.deliverable < head.lo and self.config.completes:
             # It noticed a loss that this member did not, or not yet.
             self._desync(entry, now)
         self._complete(entry, now)

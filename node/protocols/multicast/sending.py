@@ -205,11 +205,13 @@ class Sending(State):
 
     # -- Baselines -----------------------------------------------------------------------------
 
-    def _send_baseline(self, peer: int, transmission: int = 0, stamp: int = 0) -> None:
-        """Say what can still be had. To a member it is final: nothing more is purged without it."""
+    def _send_baseline(self, peer: int, transmission: int = 0, question: int = 0) -> None:
+        """Say what can still be had. To a member it is final, as long as it is one: nothing more is
+        purged without it. Unasked, it says in which view that is so."""
         self._port.control(
             peer, wire.BASELINE, self.protocol, self.own.high, mark=self.own.low,
-            flags=FIRST if peer in self.members else 0, transmission=transmission, stamp=stamp,
+            flags=FIRST if peer in self.members else 0, transmission=transmission,
+            stamp=question or self.view_tag,
         )  # fmt: skip
 
     def _on_baseline_request(self, head: Head, now: float) -> None:
