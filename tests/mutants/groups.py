@@ -725,9 +725,9 @@ def unasked_baselines_complete(patches: Patches) -> None:
     """Without retransmission a window counts as complete by what its sender said before a loss."""
 
     @patches.method(receiving.Receiving)
-    def _on_final(self: Any, entry: Any, high: int, is_answer: bool, now: float) -> None:  # noqa: FBT001 as there
+    def _on_final(self: Any, entry: Any, head: Any, is_answer: bool, now: float) -> None:  # noqa: FBT001 as there
         if not entry.is_synced:
-            entry.sync_target = max(entry.sync_target, high)
+            entry.sync_target = max(entry.sync_target, head.lo)
 
 
 @mutant("skipped records", ("C1", "G1"))
