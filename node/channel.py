@@ -74,16 +74,16 @@ class Publication:
 
     def offer(self, payload: Payload, flags: int = 0) -> bool:
         """As `Channel.try_send`, at half the cost (bench/micro/sending.py)."""
-        lane = self._lane
-        run = lane.run
-        if payload.__class__ is not bytes:
-            return self._offer_slowly(payload, flags)
-        cost = len(payload) + MESSAGE_OVERHEAD
-        if not lane.is_queued or cost > lane.room or cost > self._large_from or flags or run.flags:
-            return self._offer_slowly(payload, flags)
-        lane.room -= cost
-        run.payloads.append(payload)
-        return True
+        if payload.__class__ is bytes and not flags:
+            lane = self._lane
+            run = lane.run
+            cost = len(payload) + MESSAGE_OVERHEAD
+            room = lane.room - cost
+            if room >= 0 and lane.is_queued and not run.flags and cost <= self._large_from:
+                lane.room = room
+                run.payloads.append(payload)
+                return True
+        return self._offer_slowly(payload, flags)
 
     def _offer_slowly(self, payload: Payload, flags: int) -> bool:
         channel = self._channel
