@@ -81,7 +81,7 @@ class Traffic:
                 self._tell(name, number, left)
 
     def is_over(self) -> bool:
-        """Whether everyone who is there has sent all that it is to send."""
+        """Whether everyone who is there has sent all that it is to send, out of its outbox too."""
         if len(self._begun) < len(self._loads):
             return False
         sources = {name for load in self._loads for name in load.sources}
@@ -91,7 +91,15 @@ class Traffic:
             state = None if name in self._roster.joining else self._roster.state(name)
             if state is None or any(map(self._is_running, state["workload"]["loads"])):
                 return False
+            if self._has_backlog(state["workload"]["waiting"]):
+                return False
         return True
+
+    def _has_backlog(self, waiting: Mapping[str, int]) -> bool:
+        """Whether messages wait in a member for its group, or for somebody who is there."""
+        roster = self._roster
+        there = {roster.shorts.get(name) for name in roster.living()}
+        return any(not int(dest, 16) or int(dest, 16) in there for dest in waiting)
 
     def _is_running(self, load: Mapping[str, Any]) -> bool:
         """Whether a load of a member, as that member tells it, has messages left for anybody who

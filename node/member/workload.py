@@ -344,8 +344,12 @@ class Driver:
                 }
                 for job in self.jobs
             ],
-            "streams": {f"{dest:x}": stream.sent for dest, stream in self._streams.items()},
+            "streams": self.sent_to(),
         }
+
+    def sent_to(self) -> dict[str, int]:
+        """Messages that were accepted, by the short id of whom they are for, in hex."""
+        return {f"{dest:x}": stream.sent for dest, stream in self._streams.items()}
 
 
 # -- Receiving -----------------------------------------------------------------------------------

@@ -355,6 +355,26 @@ def test_a_run_is_not_quiet_while_messages_still_arrive(tmp_path: Path) -> None:
     assert run.delivered == 200
 
 
+def test_a_run_is_not_over_while_messages_wait_in_outboxes(tmp_path: Path) -> None:
+    """Credits let each message pass in many pieces: for seconds no application is given another."""
+    scenario = parse_scenario("""
+name: large-messages-by-small-credits
+guarantees: [G1, L1]
+cluster:
+  members: 2
+  stack: udp
+  protocols: {MFC: {max_credits: 8000}, FRAG: {frag_size: 400}}
+network: {delay: 100ms}
+workload: [{do: multicast, from: n0, count: 6, rate: 10/s, size: 100KB}]
+limits: {run: 100s, settle: 1s}
+""")
+
+    run = play_it(scenario, tmp_path)
+
+    assert run.complete
+    assert judge_run(scenario, run).verdict is Verdict.HOLDS
+
+
 def test_both_clocks_are_read_at_one_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
