@@ -138,7 +138,7 @@ class HandOver:
         try:
             joined = self._reassembler.take(
                 piece.source, piece.is_multicast, bool(piece.flags & OOB), piece.conn, piece.lo,
-                piece.header, piece.messages[0], now,
+                piece.header, piece.messages[0], piece.settled, now,
             )  # fmt: skip
         except BadFrame as bad:
             self._port.drop(bad.reason)

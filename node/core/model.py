@@ -199,6 +199,7 @@ class Delivery(Sequence[Payload]):
         "headers",
         "hi",
         "lo",
+        "settled",
         "source",
     )
 
@@ -224,6 +225,9 @@ class Delivery(Sequence[Payload]):
         self.lo = lo
         self.hi = hi
         self.flags = flags
+        self.settled = 0
+        """Of a piece of a message: the seqno up to which everything was handed up before it, or
+        will never be."""
         self._body = body
         self._start = start
         self._lengths = lengths

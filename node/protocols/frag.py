@@ -267,10 +267,12 @@ class Reassembler:
         seqno: int,
         header: bytes,
         piece: Payload,
+        settled: int,
         now: float,
     ) -> Joined | None:
         """The whole message, if this was its last missing piece. A piece that contradicts those
-        before it raises BadFrame, and its message is given up."""
+        before it raises BadFrame, and its message is given up. What is missing up to the seqno
+        `settled` will not come."""
         fragment = unpack_fragment_untrusted(header, len(piece), self.config.max_message_size)
         key = source, is_group
         sender = self._senders.get(key)
@@ -287,7 +289,7 @@ class Reassembler:
             self._give_up(sender, message)
             raise
         if len(message.pieces) < message.count:
-            self._keep_bounds(source, sender, message)
+            self._keep_bounds(source, sender, message, settled)
             return None
         self._end(sender, message)
         payload = b"".join([message.pieces[index] for index in range(message.count)])
@@ -359,21 +361,38 @@ class Reassembler:
 
     # -- Bounds -----------------------------------------------------------------------------------
 
-    def _keep_bounds(self, source: int, sender: Sender, newest: Unfinished) -> None:
-        """A sender with our settings never goes beyond them. One that does, and strangers together,
-        lose what they began first; BadFrame says so."""
-        config = self.config
-        if sender.regular is not newest:
-            of_early = sender.open_bytes - (sender.regular.cost if sender.regular else 0)
-            if len(sender.early) > config.max_open_messages or of_early > config.max_open_bytes:
+    def _keep_bounds(self, source: int, sender: Sender, newest: Unfinished, settled: int) -> None:
+        """A sender with our settings never goes beyond them with what can still be whole. One that
+        does, and strangers together, lose what they began first; BadFrame says so."""
+        if sender.regular is not newest and self._is_beyond(sender):
+            self._give_up_remainders(sender, settled)
+            if newest.id not in sender.early:
+                raise BadFrame("fragment-headless")
+            if self._is_beyond(sender):
                 self._give_up(sender, next(iter(sender.early.values())))
                 raise BadFrame("fragment-beyond-settings")
+        config = self.config
         if self._is_stranger(source):
             strangers = [one for key, one in self._senders.items() if self._is_stranger(key[0])]
             if sum(one.open_bytes for one in strangers) > STRANGERS_SHARE * config.max_open_bytes:
                 oldest = min(strangers, key=lambda one: _oldest(one).touched)
                 self._give_up(oldest, _oldest(oldest))
                 raise BadFrame("fragment-strangers")
+
+    def _is_beyond(self, sender: Sender) -> bool:
+        """Whether the OOB messages that a sender has unfinished are more than it may have."""
+        of_early = sender.open_bytes - (sender.regular.cost if sender.regular else 0)
+        config = self.config
+        return len(sender.early) > config.max_open_messages or of_early > config.max_open_bytes
+
+    def _give_up_remainders(self, sender: Sender, settled: int) -> None:
+        """Give up OOB messages of which a piece will not come: a window began within them, or
+        skipped it, or had been handed it before a view gave up what was joined of it. Their sender
+        has the acks for all of each, and so does not count them."""
+        for message in list(sender.early.values()):
+            missing = next(index for index in range(message.count) if index not in message.pieces)
+            if message.lo + missing <= settled:
+                self._give_up(sender, message)
 
     def _is_stranger(self, source: int) -> bool:
         """Without views nobody is one."""

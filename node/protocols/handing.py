@@ -17,7 +17,7 @@ MULTICASTS: Final = frozenset({wire.NAKACK2, wire.MCAST})
 
 
 def hand_up(
-    port: Port, piece: Piece[Arrival], conn: int, epoch: int, view: int, now: float
+    port: Port, piece: Piece[Arrival], conn: int, epoch: int, view: int, settled: int, now: float
 ) -> None:
     """Hand a piece of a received batch to the application; a part of a batch is cut out of it."""
     arrival = piece.item
@@ -35,9 +35,11 @@ def hand_up(
     )  # fmt: skip
     # A repair travels to one member, and yet it is a message to the group.
     dest = wire.GROUP if head.protocol in MULTICASTS else head.dest
-    port.deliveries.append(
-        Delivery(head.source, conn, lo, hi, head.flags, body, start, lengths, dest, head.headers)
+    delivery = Delivery(
+        head.source, conn, lo, hi, head.flags, body, start, lengths, dest, head.headers
     )
+    delivery.settled = settled
+    port.deliveries.append(delivery)
 
 
 def hand_to_self(

@@ -652,11 +652,22 @@ def all_senders_share_one_bound(patches: Patches) -> None:
     old = Reassembler._keep_bounds
 
     @patches.method(Reassembler)
-    def _keep_bounds(self: Reassembler, source: int, sender: Any, newest: Any) -> None:
+    def _keep_bounds(
+        self: Reassembler, source: int, sender: Any, newest: Any, settled: int
+    ) -> None:
         if self.open_bytes > self.config.max_open_bytes:
             self._give_up(sender, newest)
             raise BadFrame("fragment-bytes")
-        old(self, source, sender, newest)
+        old(self, source, sender, newest, settled)
+
+
+@mutant("fragments, OOB", ("G1",), plots=("pieces left over",))
+def remainders_take_places(patches: Patches) -> None:
+    """What is left of a message that cannot be whole any more counts as one that can."""
+
+    @patches.method(Reassembler)
+    def _give_up_remainders(self: Reassembler, sender: Any, settled: int) -> None:
+        return
 
 
 # -- Connections in groups ------------------------------------------------------------------------

@@ -564,16 +564,16 @@ class CloseKeepsWaiters(Unicast):
 class TrimsOneByteEarly(Unicast):
     """A part of a batch is cut out one byte too early."""
 
-    def _deliver(self, entry: ReceiverEntry, piece: Piece[Arrival], now: float) -> None:
-        super()._deliver(entry, _shifted(piece, whole=False), now)
+    def _deliver(self, entry: ReceiverEntry, piece: Piece[Arrival], *rest: Any) -> None:  # noqa: ANN401 as there
+        super()._deliver(entry, _shifted(piece, whole=False), *rest)
 
 
 @mutant("parts of a batch, receiving.py", ("G4",))
 class TrimsOneMessageEarly(Unicast):
     """A part of a batch is cut out one message too early: whole messages, but others."""
 
-    def _deliver(self, entry: ReceiverEntry, piece: Piece[Arrival], now: float) -> None:
-        super()._deliver(entry, _shifted(piece, whole=True), now)
+    def _deliver(self, entry: ReceiverEntry, piece: Piece[Arrival], *rest: Any) -> None:  # noqa: ANN401 as there
+        super()._deliver(entry, _shifted(piece, whole=True), *rest)
 
 
 def _shifted(piece: Piece[Arrival], *, whole: bool) -> Piece[Arrival]:

@@ -52,7 +52,7 @@ def test_any_interleaving_of_senders_delivers_every_message_as_it_was(
     while queues:
         queue = dice.choice(queues)
         source, is_group, is_oob, seqno, header, piece = queue.pop()
-        joined = reassembler.take(source, is_group, is_oob, 1, seqno, header, piece, 0.0)
+        joined = reassembler.take(source, is_group, is_oob, 1, seqno, header, piece, 0, 0.0)
         if joined is not None:
             got.append((source, is_group, is_oob, joined.payload))
         queues = [queue for queue in queues if queue]
@@ -81,7 +81,7 @@ def test_lost_pieces_cost_their_own_message_and_nothing_stays(seed: int, loss: f
         for index in kept:
             header, piece = cut.header(index), cut.pieces[index]
             try:
-                joined = reassembler.take(1, True, False, 0, index + 1, header, piece, 0.0)
+                joined = reassembler.take(1, True, False, 0, index + 1, header, piece, 0, 0.0)
             except BadFrame:
                 continue
             if joined is not None:
@@ -95,13 +95,13 @@ def test_lost_pieces_cost_their_own_message_and_nothing_stays(seed: int, loss: f
 SMALL = st.integers(0, 6)
 PIECES = st.tuples(
     st.integers(1, 3), st.booleans(), st.booleans(), SMALL, SMALL, SMALL, st.integers(0, 40),
-    st.integers(0, 20), st.sampled_from([0.0, 0.1, 30.0, 61.0]),
+    st.integers(0, 20), SMALL, st.sampled_from([0.0, 0.1, 30.0, 61.0]),
 )  # fmt: skip
 
 
 @given(pieces=st.lists(PIECES, max_size=60))
 def test_no_sequence_of_pieces_breaks_a_bound(
-    pieces: list[tuple[int, bool, bool, int, int, int, int, int, float]],
+    pieces: list[tuple[int, bool, bool, int, int, int, int, int, int, float]],
 ) -> None:
     """Whatever headers say: bytes and messages stay within their bounds, a whole message has the
     size it announced, and only BadFrame is raised."""
@@ -111,12 +111,12 @@ def test_no_sequence_of_pieces_breaks_a_bound(
     reassembler = Reassembler(settings)
     reassembler.on_view([1, 2], 0.0)
     now = 0.0
-    for source, is_group, is_oob, message, index, count, total, size, later in pieces:
+    for source, is_group, is_oob, message, index, count, total, size, settled, later in pieces:
         now += later
         header = HEADER.pack(message, index, count, total)
         try:
             whole = reassembler.take(
-                source, is_group, is_oob, message % 2, index + 1, header, bytes(size), now
+                source, is_group, is_oob, message % 2, index + 1, header, bytes(size), settled, now
             )
         except BadFrame:
             continue

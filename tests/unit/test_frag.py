@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import pytest
 from xxhash import xxh3_64_intdigest
@@ -48,20 +49,21 @@ class Receiver:
         group: bool = False,
         oob: bool = False,
         conn: int = 7,
+        settled: int = 0,
     ) -> None:
         for header, piece in pieces:
             # Ids and seqnos of a message go together: both are given in the order of sending.
             message, index = HEADER.unpack(header.ljust(HEADER.size)[: HEADER.size])[:2]
             first = 1000 * message + 1
             joined = self.reassembler.take(
-                source, group, oob, conn, first + index, header, piece, self.now
+                source, group, oob, conn, first + index, header, piece, settled, self.now
             )
             if joined is not None:
                 self.whole.append(joined.payload)
                 count = HEADER.unpack(header)[2]
                 assert (joined.lo, joined.hi) == (first, first + count - 1)
 
-    def refuses(self, reason: str, source: int, piece: tuple[bytes, Payload], **how: bool) -> None:
+    def refuses(self, reason: str, source: int, piece: tuple[bytes, Payload], **how: Any) -> None:  # noqa: ANN401 what `take` takes
         with pytest.raises(BadFrame, match=f"^{reason}$"):
             self.take(source, piece, **how)
 
@@ -367,6 +369,29 @@ def test_a_sender_beyond_the_settings_loses_what_it_began_first() -> None:
     for message in range(1, 5):
         receiver.take(A, forged(message, 1, 2, 200, 100), oob=True)
     assert len(receiver.whole) == 4
+
+
+def test_what_cannot_be_whole_any_more_takes_no_message_its_place() -> None:
+    """A window began after the first piece of message 1: its sender has the acks of all of it, and
+    so begins messages 2 and 3. A piece of 2 had overtaken what is left of 1."""
+    receiver = Receiver(max_open_messages=2)
+    (left, second, third) = cut(300, 400, 500)
+    before = 1001
+    receiver.take(A, second[3], left[1], left[2], second[0], oob=True, settled=before)
+    receiver.take(A, third[2], oob=True, settled=2001)
+    assert receiver.reassembler.given_up == 1
+    receiver.take(A, second[1], second[2], *third[:2], *third[3:], oob=True, settled=2001)
+    assert receiver.whole == [text(400, 400), text(500, 500)]
+
+
+def test_a_message_that_began_before_its_window_is_refused_where_it_is_one_too_many() -> None:
+    receiver = Receiver(max_open_messages=1)
+    (left, second) = cut(300, 400)
+    receiver.take(A, second[0], oob=True, settled=1001)
+    receiver.refuses("fragment-headless", A, left[2], oob=True, settled=1001)
+    receiver.refuses("fragment-old", A, left[1], oob=True, settled=1001)
+    receiver.take(A, *second[1:], oob=True, settled=1001)
+    assert receiver.whole == [text(400, 400)]
 
 
 def test_unfinished_oob_bytes_of_a_sender_are_bounded() -> None:

@@ -86,7 +86,8 @@ class Receiving(Sending):
             for piece in new:
                 taken += piece.hi - piece.lo + 1
                 if oob:
-                    hand_up(self._port, piece, 0, entry.epoch, self.view_number, now)
+                    settled = window.delivered
+                    hand_up(self._port, piece, 0, entry.epoch, self.view_number, settled, now)
             if self.is_consuming:
                 self._deliver_ready(entry, now)
         else:
@@ -113,7 +114,8 @@ class Receiving(Sending):
         for piece in entry.window.take_ready():
             arrival = piece.item
             if arrival is not None:
-                hand_up(self._port, piece, 0, entry.epoch, self.view_number, now)
+                settled = piece.lo - 1
+                hand_up(self._port, piece, 0, entry.epoch, self.view_number, settled, now)
                 if keeps and (not entry.kept or entry.kept[-1] is not arrival):
                     entry.kept.append(arrival)
 

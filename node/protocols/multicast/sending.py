@@ -102,7 +102,7 @@ class Sending(State):
             start, lengths = unpack_lengths_untrusted(head, batch.body.data)
             arrival = Arrival(head, batch.body.data, start, lengths)
             piece = Piece(max(stored.lo, after + 1), stored.hi, stored.size, arrival)
-            hand_up(self._port, piece, 0, 0, self.view_number, now)
+            hand_up(self._port, piece, 0, 0, self.view_number, piece.lo - 1, now)
 
     # -- The last message ----------------------------------------------------------------------
 

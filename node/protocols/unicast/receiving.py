@@ -87,7 +87,7 @@ class Receiving(Asking):
             for piece in new:
                 taken += piece.hi - piece.lo + 1
                 if oob:
-                    self._deliver(entry, piece, now)
+                    self._deliver(entry, piece, window.delivered, now)
             if self.is_consuming:
                 self._deliver_ready(entry, now)
         else:
@@ -113,10 +113,12 @@ class Receiving(Asking):
     def _deliver_ready(self, entry: ReceiverEntry, now: float) -> None:
         for piece in entry.window.take_ready():
             if piece.item is not None:
-                self._deliver(entry, piece, now)
+                self._deliver(entry, piece, piece.lo - 1, now)
 
-    def _deliver(self, entry: ReceiverEntry, piece: Piece[Arrival], now: float) -> None:
-        hand_up(self._port, piece, entry.conn, entry.epoch, 0, now)
+    def _deliver(
+        self, entry: ReceiverEntry, piece: Piece[Arrival], settled: int, now: float
+    ) -> None:
+        hand_up(self._port, piece, entry.conn, entry.epoch, 0, settled, now)
 
     def set_consuming(self, consuming: bool, now: float) -> None:  # noqa: FBT001 it is the whole message
         """Whether the application takes deliveries. While it does not, windows fill and senders

@@ -144,6 +144,37 @@ def _pieces_overtake(draw: GroupDraw) -> Steps:
     return broken
 
 
+def _pieces_left_over(draw: GroupDraw) -> Steps:
+    """Members come, or are expelled and merge, within OOB multicasts of which two are on the way at
+    any time, and no more may be unfinished: they keep the end of one that they missed the beginning
+    of, while pieces overtake each other."""
+    random = draw.random
+    budget = _small_credits(draw)
+    draw.ask("FRAG", max_open_messages=2)
+    draw.has_large = True
+    start = draw.seconds(0.5, 1.5)
+    for source in random.sample(draw.members, random.randint(1, 2)):
+        count = random.randint(60, 150)
+        draw.loads.append(
+            Load(
+                do="multicast",
+                sources=(source,),
+                dests=draw.members,
+                excludes_self=False,
+                count=count,
+                rate=round(count / (END_SECONDS - start), 3),
+                size=(budget // 6 + 1, budget // 2),
+                start=start,
+                burst=random.choice((1, 10)),
+                flags=("OOB",),
+            )
+        )
+    late = KINDS[random.choice(("reorder", "reorder", "delay"))](draw).action
+    kinds = random.choices(("restart", "restart", "join", "pause", "partition"), k=2)
+    begun = Step(at=start, action=late, duration=END_SECONDS)
+    return [begun, *(KINDS[kind](draw) for kind in kinds)]
+
+
 def _all_send_large(draw: GroupDraw) -> Steps:
     """Several send messages of many pieces at one time, and receivers may keep no more than one of
     the largest; small credits have the pieces of all of them arrive in turns."""
@@ -452,6 +483,7 @@ def _odd_views(draw: GroupDraw) -> Steps:
 STAGED: Final[tuple[StagedPlot, ...]] = (
     _pieces_overtake,
     _pieces_overtake,
+    _pieces_left_over,
     _all_send_large,
     _all_send_large,
     _forgotten_while_blocked,
