@@ -5,15 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from collections.abc import Callable
-from multiprocessing import get_context
-from typing import Any, TypeVar
 
 from bench import core, group, group_sim, sim
 
 TIMINGS = ("fast", "compatible")
 GROUP_STACKS = ("udp", "mcast")
-Figure = TypeVar("Figure")
 GENERATIONS = ("UNICAST", "UNICAST2", "UNICAST3", "UNICAST3-SYNC", "UNICAST4")
 
 
@@ -32,22 +28,15 @@ def bench(what: str, argv: list[str]) -> int:
     return _core(args) if what == "core" else _sim(args)
 
 
-def _alone(measure: Callable[..., Figure], *args: Any) -> Figure:  # noqa: ANN401 whatever it takes
-    """Measure in a new process. Of the holes that other measurements leave in a process's memory
-    come up to 20 % of a figure of small messages, more or less, by the order of the rows."""
-    with get_context("spawn").Pool(1) as pool:
-        return pool.apply(measure, args)
-
-
 def _core(args: argparse.Namespace) -> int:
     unicast, timing = args.unicast or "UNICAST3-SYNC", args.timing or "fast"
     figures = [
-        _alone(core.measure, size, messages, args.rounds, unicast, timing)
+        core.measure(size, messages, args.rounds, unicast, timing)
         for size, messages in ((100, 400_000), (1000, 120_000), (10_000, 20_000))
     ]
     bare = {figure.size: figure.median for figure in figures}
     groups = [
-        _alone(group.measure, members, size, messages, args.rounds, stack, timing)
+        group.measure(members, size, messages, args.rounds, stack, timing)
         for stack in GROUP_STACKS
         for members in (3, 10)
         for size, messages in ((100, 120_000), (1000, 30_000))
