@@ -675,7 +675,7 @@ def remainders_take_places(patches: Patches) -> None:
 
 @mutant(
     "credits, ended connections",
-    ("C1", "G1", "L1"),
+    ("C1", "G1", "G8", "L1"),
     ("udp", "mcast", "tcp-nio2"),
     plots=("forgotten while blocked",),
 )
