@@ -42,7 +42,7 @@ class Mcast(Multicast):
         self.acks = AckTable()
         self.is_frozen = False
         """While a digest of this member is in use, what it promises must not be purged anywhere: no
-        ack leaves."""
+        ack leaves, and none of its own messages counts as acked by itself."""
         self._low_before = 0
 
     # -- Acks sent ------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class Mcast(Multicast):
     def _own_progress(self, now: float) -> None:
         # Own messages never cross the network, so neither does the ack for them; without it a
         # window of DONT_LOOPBACK messages would never empty (JGRP-2829).
-        if self.acks.ack(self._port.me, self.own_delivered):
+        if not self.is_frozen and self.acks.ack(self._port.me, self.own_delivered):
             self._purge(self.acks.minimum, now)
 
     def _members_changed(self, now: float) -> None:
@@ -153,6 +153,7 @@ class Mcast(Multicast):
             self._tracer.record(trace.FREEZE, now, protocol=self.protocol)
         self.is_frozen = False
         self.timers.cancel((THAW, 0))
+        self._own_progress(now)
 
     # -- Slow members ---------------------------------------------------------------------------
 
