@@ -20,30 +20,30 @@ _DONE: Final[dict[str, object]] = {}
 def endpoints(agent: Agent) -> Table:
     """Endpoints by path, then by method."""
 
-    async def probe(_body: bytes) -> Answer:
+    async def probe(_body: object) -> Answer:
         return as_json(await agent.probe())
 
-    async def apply(body: bytes) -> Answer:
+    async def apply(body: object) -> Answer:
         asked = _mapping(body, "state", "lease")
         text = asked.get("state")
         if not isinstance(text, str):
             raise RefusedError(400, 'write {"state": TEXT, "lease": SECONDS}')
         return await _do(agent.apply(parse_state(text), _lease(asked)))
 
-    async def renew(body: bytes) -> Answer:
+    async def renew(body: object) -> Answer:
         return await _do(agent.renew(_lease(_mapping(body, "lease"))))
 
-    async def clear(body: bytes) -> Answer:
+    async def clear(body: object) -> Answer:
         _mapping(body)
         return await _do(agent.clear())
 
-    async def release(body: bytes) -> Answer:
+    async def release(body: object) -> Answer:
         fault = _mapping(body, "fault").get("fault")
         if not (fault is None or isinstance(fault, str)):
             raise RefusedError(400, 'write {"fault": ID}, or {"fault": null} for all')
         return await _do(agent.release(fault))
 
-    async def bites(_body: bytes) -> Answer:
+    async def bites(_body: object) -> Answer:
         return as_json(write_bites(await agent.bites()))
 
     return {
@@ -93,7 +93,7 @@ def _pair(words: str) -> tuple[str, str]:
     return source, dest
 
 
-def _mapping(body: bytes, *known: str) -> dict[str, Any]:
+def _mapping(body: object, *known: str) -> dict[str, Any]:
     value = parse_body(body)
     if not isinstance(value, dict) or not set(value) <= set(known):
         raise RefusedError(400, f"write a mapping of {', '.join(known) or 'nothing'}")

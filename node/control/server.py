@@ -44,7 +44,8 @@ OPEN: Final = frozenset(("/livez", "/readyz"))
 TOKEN_HEADER: Final = b"x-stormcast-token"
 """Beside Authorization, which not every proxy passes on."""
 
-Handler = Callable[[bytes], "Answer | Awaitable[Answer]"]
+Handler = Callable[[object], "Answer | Awaitable[Answer]"]
+"""Takes a request's body: its bytes, or from within one process the value that they would spell."""
 Table = Mapping[str, Mapping[str, Handler]]
 """Endpoints by path, then by method."""
 Pass = Callable[[str, str, bytes], Awaitable["Answer"]]
@@ -54,12 +55,20 @@ Pass = Callable[[str, str, bytes], Awaitable["Answer"]]
 class Answer(NamedTuple):
     """What is sent back."""
 
-    body: bytes
+    content: object
+    """Bytes as they are; anything else is a value, which is written as JSON."""
     status: int = 200
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
     parts: Iterable[bytes] | None = None
     """The body where it is too long to be held whole."""
+
+    @property
+    def body(self) -> bytes:
+        """As it is written."""
+        if isinstance(self.content, bytes):
+            return self.content
+        return json.dumps(self.content).encode() + b"\n"
 
 
 class RefusedError(NodeError):
@@ -73,11 +82,13 @@ class RefusedError(NodeError):
 
 def as_json(value: object, status: int = 200) -> Answer:
     """A value as an answer."""
-    return Answer(json.dumps(value).encode() + b"\n", status)
+    return Answer(value, status)
 
 
-def parse_body(body: bytes) -> Any:  # noqa: ANN401 whatever was sent
+def parse_body(body: object) -> Any:  # noqa: ANN401 whatever was sent
     """The JSON value of a request; an empty one is an empty mapping."""
+    if not isinstance(body, bytes):
+        return body
     if not body.strip():
         return {}
     try:
@@ -115,7 +126,7 @@ def _check_plain(value: object) -> None:
     raise RefusedError(400, f"the body is nested deeper than {MAX_DEPTH} times; write it flatter")
 
 
-def parse_mapping(body: bytes, example: str) -> dict[str, Any]:
+def parse_mapping(body: object, example: str) -> dict[str, Any]:
     """The JSON mapping of a request."""
     value = parse_body(body)
     if not isinstance(value, dict) or not value:
@@ -241,7 +252,9 @@ class Control:
             self._on_failure(error)
             raise RefusedError(500, f"{path} failed: {type(error).__name__}; a bug") from None
 
-    def _handler(self, method: str, path: str, target: str) -> Handler:
+    def _handler(
+        self, method: str, path: str, target: str
+    ) -> Callable[[bytes], Answer | Awaitable[Answer]]:
         for beginning, answer in self._passes.items():
             if path.startswith(beginning):
                 return lambda body: answer(method, target, body)
@@ -367,7 +380,8 @@ class _Connection:
 
     def _put(self, answer: Answer, *, is_last: bool) -> None:
         """Everything but what comes in parts, and the end."""
-        length = [("Content-Length", str(len(answer.body)))] if answer.parts is None else []
+        body = answer.body
+        length = [("Content-Length", str(len(body)))] if answer.parts is None else []
         headers = [
             ("Content-Type", answer.content_type),
             *length,
@@ -378,7 +392,7 @@ class _Connection:
         ]
         self._send(h11.Response(status_code=answer.status, headers=headers))
         if not self._is_head:
-            self._send(h11.Data(data=answer.body))
+            self._send(h11.Data(data=body))
 
     def _send(self, event: Any) -> None:  # noqa: ANN401 any event
         data = self._http.send(event)

@@ -72,7 +72,7 @@ def passes(keeper: Keeper) -> dict[str, Pass]:
 # -- Commands ------------------------------------------------------------------------------------
 
 
-def _claim(keeper: Keeper, body: bytes) -> Answer:
+def _claim(keeper: Keeper, body: object) -> Answer:
     """For one run, which is to say so again before its lease is over."""
     try:
         is_fresh = keeper.claim(_run(body), _lease(body))
@@ -81,19 +81,19 @@ def _claim(keeper: Keeper, body: bytes) -> Answer:
     return as_json({"fresh": is_fresh})
 
 
-async def _give_back(keeper: Keeper, body: bytes) -> Answer:
+async def _give_back(keeper: Keeper, body: object) -> Answer:
     await keeper.give_back(_run(body))
     return as_json(keeper.state())
 
 
-def _run(body: bytes) -> str:
+def _run(body: object) -> str:
     run = parse_mapping(body, '{"run": "order-7", "lease": 30.0}').get("run")
     if not isinstance(run, str) or not 0 < len(run) <= LONGEST_NAME:
         raise RefusedError(400, f"run is {run!r}: write a word for the run")
     return run
 
 
-def _start(keeper: Keeper, body: bytes) -> Answer:
+def _start(keeper: Keeper, body: object) -> Answer:
     """The default member, or one as `config` says."""
     given = parse_body(body)
     config = given.get("config") if isinstance(given, dict) else given
@@ -122,7 +122,7 @@ async def _kill(keeper: Keeper) -> Answer:
     return as_json(keeper.state())
 
 
-def _pause(keeper: Keeper, body: bytes) -> Answer:
+def _pause(keeper: Keeper, body: object) -> Answer:
     lease = _lease(body)
     try:
         keeper.pause(lease)
@@ -131,7 +131,7 @@ def _pause(keeper: Keeper, body: bytes) -> Answer:
     return as_json({"paused": True})
 
 
-def _renew(keeper: Keeper, body: bytes) -> Answer:
+def _renew(keeper: Keeper, body: object) -> Answer:
     keeper.renew(_lease(body))
     return as_json({"paused": keeper.state()["paused"]})
 
@@ -141,9 +141,9 @@ def _resume(keeper: Keeper) -> Answer:
     return as_json({"paused": False})
 
 
-def _lease(body: bytes) -> float:
+def _lease(body: object) -> float:
     """Seconds, within reason: a pause must end by itself."""
-    if not body.strip():
+    if isinstance(body, bytes) and not body.strip():
         return LEASE_SECONDS
     lease = parse_mapping(body, '{"lease": 3.0}').get("lease", LEASE_SECONDS)
     if (

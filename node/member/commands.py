@@ -36,7 +36,7 @@ def running(member: Member) -> Runtime:
     return runtime
 
 
-def set_peers(member: Member, body: bytes) -> Answer:
+def set_peers(member: Member, body: object) -> Answer:
     """Who there is, where no group says so."""
     peers = _people(parse_mapping(body, _PEOPLE), "members")
     running(member)
@@ -44,7 +44,7 @@ def set_peers(member: Member, body: bytes) -> Answer:
     return as_json({"peers": [peer.name for peer in peers]})
 
 
-def install_view(member: Member, body: bytes) -> Answer:
+def install_view(member: Member, body: object) -> Answer:
     """A view by hand, as if a membership protocol had agreed on it."""
     values = parse_mapping(body, f'{{"number": 7, "creator": {_PERSON}, "members": [{_PERSON}]}}')
     members = _people(values, "members")
@@ -65,7 +65,7 @@ def install_view(member: Member, body: bytes) -> Answer:
     return as_json({"view": f"{creator}:{number}", "connections": len(had)})
 
 
-def forget(member: Member, body: bytes) -> Answer:
+def forget(member: Member, body: object) -> Answer:
     """Lose a connection, or half of it, without a word to the other side."""
     values = parse_mapping(body, '{"peer": "n1", "half": "both"}')
     half = values.get("half", "both")
@@ -80,7 +80,7 @@ def forget(member: Member, body: bytes) -> Answer:
     return as_json({"connected": was_there})
 
 
-def close(member: Member, body: bytes) -> Answer:
+def close(member: Member, body: object) -> Answer:
     """Close a connection as the protocol does."""
     values = parse_mapping(body, '{"peer": "n1"}')
     runtime = running(member)

@@ -116,7 +116,7 @@ def metrics_handler(subject: Subject) -> Handler:
     """What answers a scrape."""
     made: list[Metrics] = []
 
-    def answer(_body: bytes) -> Answer:
+    def answer(_body: object) -> Answer:
         if not made:
             # Only now: its library costs memory that a member which nobody scrapes can spare.
             from node.member.metrics import Metrics  # noqa: PLC0415
@@ -130,7 +130,7 @@ def metrics_handler(subject: Subject) -> Handler:
 # -- What it is told -----------------------------------------------------------------------------
 
 
-def _set_attributes(member: Member, body: bytes) -> Answer:
+def _set_attributes(member: Member, body: object) -> Answer:
     """Settings by name, one after the other."""
     values = parse_mapping(body, '{"NAKACK2.xmit_interval": "500ms"}')
     running(member)
@@ -152,7 +152,7 @@ def _set_each(values: Mapping[str, Any], put: Callable[[str, Any], None]) -> lis
     return done
 
 
-def _start_workload(member: Member, body: bytes) -> Answer:
+def _start_workload(member: Member, body: object) -> Answer:
     loads = read_loads(parse_body(body))
     running(member)
     if not member.is_connected:
@@ -161,7 +161,7 @@ def _start_workload(member: Member, body: bytes) -> Answer:
     return as_json(_workload(member), ACCEPTED)
 
 
-def _set_probes(member: Member, body: bytes) -> Answer:
+def _set_probes(member: Member, body: object) -> Answer:
     """Test protocols by name: settings put one in or change it, null takes it out."""
     values = parse_mapping(body, '{"DISCARD": {"up": 0.1}}, or {"DISCARD": null}')
     runtime = running(member)
@@ -188,7 +188,7 @@ def _set_probes(member: Member, body: bytes) -> Answer:
     return as_json(runtime.stack.probes())
 
 
-def _consume(member: Member, body: bytes) -> Answer:
+def _consume(member: Member, body: object) -> Answer:
     consuming = parse_mapping(body, '{"consuming": false}').get("consuming")
     if not isinstance(consuming, bool):
         raise RefusedError(400, f"consuming is {consuming!r}: write true or false")

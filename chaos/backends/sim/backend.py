@@ -155,15 +155,14 @@ class SimBackend:
             raise MemberError(f"{name} does not answer {method} {target}: it does not run")
         if member.host.is_paused:
             raise MemberError(f"{name} does not answer {method} {target}: it is paused")
-        data = b"" if body is None else json.dumps(body).encode()
         try:
-            answer = member.answer(method, target, data)
+            answer = member.answer(method, target, {} if body is None else body)
         except NodeError as error:
             raise MemberError(f"{name}: {method} {target}: {error}") from None
-        text = answer.body.decode()
+        said = answer.content.decode() if isinstance(answer.content, bytes) else answer.content
         if answer.status not in _OK:
-            raise MemberError(f"{name}: {method} {target}: {answer.status} {text.strip()}")
-        return json.loads(text) if answer.content_type == "application/json" else text
+            raise MemberError(f"{name}: {method} {target}: {answer.status} {said}")
+        return said
 
     # -- The network ---------------------------------------------------------------------------
 

@@ -279,7 +279,7 @@ class SimMember:
 
     # -- Its control endpoint ----------------------------------------------------------------------
 
-    def answer(self, method: str, target: str, body: bytes) -> Answer:
+    def answer(self, method: str, target: str, body: object) -> Answer:
         """The answer to one request; RefusedError or another NodeError where there is none."""
         methods = self._table.get(target)
         if methods is None:
