@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,6 @@ from chaos.backends.base import (
     Bites,
     ClusterPlan,
     MemberError,
-    MemberPlan,
     Unsupported,
 )
 from chaos.backends.sim.members import MemberWorld, SimMember
@@ -65,7 +65,7 @@ class SimBackend:
             raise BackendError("this simulator has a cluster; make another one for another run")
         self._check_needs(plan)
         plan.folder.mkdir(parents=True, exist_ok=True)
-        settings = {member.name: _settings(plan, member) for member in plan.members}
+        settings = _settings(plan)
         # Nobody starts by itself, and nothing is written of what is done: that is the session's.
         cluster = Cluster(members=plan.names, late=plan.names)
         self._plan = plan
@@ -253,11 +253,22 @@ class SimBackend:
         return member
 
 
-def _settings(plan: ClusterPlan, member: MemberPlan) -> MemberSettings:
-    """What a member is to be, read as `stormcast node --config` reads it."""
-    path = plan.folder / f"{member.name}.json"
-    path.write_text(json.dumps({**member.config, "name": member.name}) + "\n")
+def _settings(plan: ClusterPlan) -> dict[str, MemberSettings]:
+    """What each member is to be, read as `stormcast node --config` reads it; what several of them
+    are told in the same words is read once."""
+    read: dict[str, MemberSettings] = {}
+    found: dict[str, MemberSettings] = {}
+    for member in plan.members:
+        words = json.dumps(member.config)
+        if words not in read:
+            read[words] = _read(plan.folder / f"{member.name}.json", words)
+        found[member.name] = replace(read[words], name=member.name)
+    return found
+
+
+def _read(path: Path, words: str) -> MemberSettings:
+    path.write_text(words + "\n")
     try:
         return load_member({"--config": str(path)}, {}).settings
     except NodeError as error:
-        raise BackendError(f"{member.name}: {error}") from None
+        raise BackendError(f"{path.stem}: {error}") from None
