@@ -167,6 +167,8 @@ STRIKING: Final[Mapping[str, faults.NetworkFault]] = {
 INSIDE: Final = {
     "pause": ("SIGSTOP", "keeper"),
     "members": ("process", "keeper"),
+    "first-conn": ("–", "–"),
+    "frames-of-streams": ("–", "–"),
     "rule-on-streams": ("DROP in the member", "DROP in the member"),
 }
 """Of others, what does it where members are real; the rest members do by themselves."""

@@ -490,11 +490,13 @@ class Channel:
         self.runtime.stack.set_attribute(name, value, self.runtime.now())
         self.runtime.wake()
 
-    def set_consuming(self, consuming: bool) -> None:  # noqa: FBT001 it is the whole message
-        """Whether the application takes messages; while it does not, senders wait in the end."""
+    def set_consuming(self, consuming: bool) -> int:  # noqa: FBT001 it is the whole message
+        """Whether the application takes messages; while it does not, senders wait in the end.
+        Returns how many messages, or pieces of them, waited for it."""
         self.runtime.check_open()
-        self.runtime.stack.set_consuming(consuming, self.runtime.now())
+        waited = self.runtime.stack.set_consuming(consuming, self.runtime.now())
         self.runtime.wake()
+        return waited
 
     def stats(self) -> dict[str, int | float]:
         """Counters and gauges, by name."""

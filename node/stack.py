@@ -221,11 +221,14 @@ class Stack:
         """Whether anything that was accepted is not yet numbered."""
         return any(not lane.is_empty() for lane in self._lanes.values())
 
-    def set_consuming(self, consuming: bool, now: float) -> None:  # noqa: FBT001 it is the whole message
-        """Whether the application takes deliveries; while it does not, senders block in the end."""
-        self.unicast.set_consuming(consuming, now)
+    def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
+        """Whether the application takes deliveries; while it does not, senders block in the end.
+        Returns how many messages, or pieces of them, waited for it."""
+        waited = sum(map(len, self._port.withheld)) if consuming else 0
+        waited += self.unicast.set_consuming(consuming, now)
         if self.multicast is not None:
-            self.multicast.set_consuming(consuming, now)
+            waited += self.multicast.set_consuming(consuming, now)
+        return waited
 
     # -- The network's side --------------------------------------------------------------------
 

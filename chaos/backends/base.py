@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from chaos.faults import Names
 from chaos.language.network_state import NetworkState
@@ -53,6 +53,10 @@ class ClusterPlan:
     seed: int = 1
     needs: frozenset[str] = frozenset()
     """Words of `chaos.language.features.FEATURES` that the run makes use of."""
+    first_conn: int = 1
+    """The connection id from which members count, where the backend can have them begin there."""
+    trace_bytes: int = 1 << 62
+    """What all journals may hold together, where nothing else bounds them."""
 
     @property
     def names(self) -> Names:
@@ -63,10 +67,35 @@ Bites = Mapping[str, Mapping[tuple[str, str], int]]
 """Per fault id, per sender and receiver: frames (or packets) on which it had an effect."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What only a simulator can see of a run."""
+
+    events: int
+    """Frame arrivals and fired timers: how much work the run was."""
+    mismatches: tuple[str, ...]
+    """What applications got that was not what was sent, of all incarnations."""
+    control: Mapping[str, int]
+    """Control frames sent in a group, by `protocol/kind`."""
+    control_most: Mapping[str, int]
+    """The same, of the incarnation that sent most of each."""
+
+
+@runtime_checkable
+class Observes(Protocol):
+    """A backend that sees every frame and every application."""
+
+    def observed(self) -> Observed:
+        """Of the run so far."""
+        ...
+
+
 class Backend(Protocol):
     """Where members live, for one run. Use it as: open, verbs, collect, close."""
 
     name: str
+    is_virtual: bool
+    """Whether its time is virtual: waiting costs only what happens meanwhile."""
 
     def probe(self) -> Mapping[str, str | None]:
         """Every feature of `chaos.language.features.FEATURES`: None where this backend has it here,
@@ -114,8 +143,8 @@ class Backend(Protocol):
         """Have a member do nothing. It goes on by itself when nobody is there to resume it."""
         ...
 
-    def resume(self, name: str) -> None:
-        """Have it go on."""
+    def resume(self, name: str) -> int | None:
+        """Have it go on; returns how much the pause held (frames, timers), None if nobody knows."""
         ...
 
     def is_alive(self, name: str) -> bool:

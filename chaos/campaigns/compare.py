@@ -10,9 +10,9 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-from chaos.backends.sim import SimulatedRun
 from chaos.language.cluster import GENERATIONS
 from chaos.language.scenario import Scenario, parse_scenario
+from chaos.session.record import RunRecord
 from chaos.session.runner import run_scenario
 from node import trace
 from node.trace import Event, read_blocks_untrusted
@@ -60,7 +60,7 @@ def compare(seed: int, timing: str) -> Iterator[Row]:
         yield _row(generation, timing, str(outcome.verdict), outcome.run)
 
 
-def _row(generation: str, timing: str, verdict: str, run: SimulatedRun) -> Row:
+def _row(generation: str, timing: str, verdict: str, run: RunRecord) -> Row:
     events = sorted(_events(run), key=lambda event: event.time)
     peak, peak_bytes = _unacked_peaks(events)
     lost_at = next(
@@ -87,14 +87,14 @@ def _row(generation: str, timing: str, verdict: str, run: SimulatedRun) -> Row:
     )
 
 
-def _events(run: SimulatedRun) -> Iterator[Event]:
+def _events(run: RunRecord) -> Iterator[Event]:
     for label, data in run.traces.items():
         if label != "rig":
             for block in read_blocks_untrusted(data, xxh3_64_intdigest):
                 yield from block.events
 
 
-def _healed_at(run: SimulatedRun) -> float:
+def _healed_at(run: RunRecord) -> float:
     """When the last network fault ended."""
     ends = [
         event.time

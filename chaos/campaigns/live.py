@@ -23,12 +23,11 @@ from chaos.backends.netns.backend import NetnsBackend
 from chaos.campaigns.library import has_group, library
 from chaos.campaigns.pool import ProcessPool
 from chaos.language.cluster import GENERATIONS
-from chaos.language.features import features_of
 from chaos.language.scenario import Scenario, parse_scenario
 from chaos.language.stacks import is_stream
 from chaos.oracles.verdict import Verdict
-from chaos.records.run import Resync
 from chaos.session.plans import cluster_plan
+from chaos.session.record import Resync
 from chaos.session.runner import LATE_SECONDS, run_on
 from node.core.errors import NodeError
 
@@ -235,14 +234,9 @@ def lacks(run: LiveRun, features: Mapping[str, str | None]) -> str | None:
     """Why a scenario cannot be run here; None: it can."""
     scenario = run.scenario
     try:
-        cluster_plan(scenario, 1, "x", Path())
+        cluster_plan(scenario, 1, "x", Path(), features)
     except Unsupported as refusal:
         return str(refusal)
-    is_group = scenario.cluster.stack != "unicast-only"
-    needs = features_of(scenario, is_stream=is_stream(scenario), is_group=is_group)
-    for need in sorted(needs):
-        if why := features.get(need, "this version does not have it"):
-            return f"{need}: {why}"
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from chaos.backends.base import Backend
 from chaos.commands.host_checks import NOT_TRIED, Check, all_checks
-from chaos.language.features import FEATURES, SPEED
+from chaos.language.features import FEATURES, OTHER_WAYS
 from chaos.session.runner import BACKENDS, Unsupported, make_backend
 from node.core.errors import NodeError
 
@@ -93,7 +93,7 @@ class Health:
         if not self.works:
             return f"the default backend, {self.default}, does not work here"
         answers = self.backends[self.default]
-        missing = [name for name in answers if answers[name] is not None and name != SPEED]
+        missing = [name for name in answers if answers[name] is not None and name not in OTHER_WAYS]
         rest = f", without {', '.join(missing)}" if missing else ""
         return f"the default backend, {self.default}, works{rest}"
 

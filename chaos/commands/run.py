@@ -27,7 +27,7 @@ from chaos.language.schedule import format_plan
 from chaos.language.stacks import settings_of
 from chaos.language.yaml_nodes import ScenarioError
 from chaos.records.directory import make_fresh
-from chaos.records.run import Resync
+from chaos.session.record import Resync
 from chaos.session.runner import (
     SIM,
     Outcome,

@@ -22,14 +22,16 @@ FEATURES: Final[dict[str, str]] = {
     "bandwidth": "limit the bytes per second",
     "rule-drop": "drop frames that are known by themselves",
     "rule": "delay, hold, double or corrupt chosen frames, or drop the n-th of them",
+    "first-conn": "have members count their connections from another number than 1",
+    "frames-of-streams": "do to frames of a connection, on their way, what rules do to datagrams",
     "rule-on-streams": "drop, delay or double chosen frames of a TCP connection, inside the member",
     "group": "members that find each other and form a group",
     "no-group": "members that are told of each other, without a group",
     "commands": "have members forget or close connections, take views and settings, stall",
 }
 """Each with what it is."""
-SPEED: Final = "netem"
-"""What only makes a run cheaper: without it the same is done in another way."""
+OTHER_WAYS: Final = frozenset({"netem", "frames-of-streams"})
+"""What no scenario needs: without it the same is done in another way."""
 
 _BY_FAULT: Final[dict[type, str]] = {
     faults.Partition: "partition",
@@ -63,17 +65,19 @@ _BY_LINK: Final = {
 }
 
 
-def features_of(scenario: Scenario, *, is_stream: bool, is_group: bool) -> frozenset[str]:
-    """What a scenario needs of a backend."""
+def features_of(scenario: Scenario, *, in_members: bool, is_group: bool) -> frozenset[str]:
+    """What a scenario needs of a backend; whether its rules are done inside of members."""
     found = {"members", "group" if is_group else "no-group"}
     base, plain = scenario.network, faults.Link()
     found |= {what for key, what in _BY_LINK.items() if getattr(base, key) != getattr(plain, key)}
     if base.delay > plain.delay:
         found.add("delay")
+    if scenario.cluster.unicast_first_conn:
+        found.add("first-conn")
     for step in scenario.timeline:
         action = step.action
         if isinstance(action, faults.Rule):
-            found.add(_of_rule(action, is_stream=is_stream))
+            found.add(_of_rule(action, in_members=in_members))
         elif isinstance(action, _COMMANDS):
             found.add("commands")
         elif (what := _BY_FAULT.get(type(action))) is not None:
@@ -81,7 +85,7 @@ def features_of(scenario: Scenario, *, is_stream: bool, is_group: bool) -> froze
     return frozenset(found)
 
 
-def _of_rule(rule: faults.Rule, *, is_stream: bool) -> str:
-    if is_stream:
+def _of_rule(rule: faults.Rule, *, in_members: bool) -> str:
+    if in_members:
         return "rule-on-streams"
     return "rule-drop" if rule.is_told_by_the_preamble() else "rule"

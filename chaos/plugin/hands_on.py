@@ -20,8 +20,8 @@ from chaos.language.stacks import settings_of
 from chaos.language.timeline import LASTING, Step, actions
 from chaos.language.workload import load_codec
 from chaos.language.yaml_nodes import compose
-from chaos.records.run import RunRecord
 from chaos.session.plans import FRAME_BY_FRAME, cluster_plan
+from chaos.session.record import RunRecord
 from chaos.session.session import POLL_SECONDS, Session
 
 OF_A_GROUP: Final = (
@@ -97,8 +97,8 @@ class HandsOn(Session):
         self.traffic.begin(replace(load, start=self.now() + load.start))
 
     def _check(self, scripted: Scenario) -> None:
-        needs = cluster_plan(scripted, self.seed, self.plan.run, self._folder).needs
         there = self.backend.probe()
+        needs = cluster_plan(scripted, self.seed, self.plan.run, self._folder, there).needs
         for need in sorted(needs - self.plan.needs):
             raise Unsupported(f"{self.backend.name} has no {need}: {there.get(need)}")
 

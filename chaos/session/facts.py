@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.groups import MULTICAST, VIEW_MASK, Installed
 from chaos.oracles.history import Member
-from chaos.records.run import Life, Pair, Reached, Resync, ViewSeen
+from chaos.session.record import Life, Pair, Reached, Resync, ViewSeen
 from node.core import wire
 from node.core.model import DONT_LOOPBACK
 from node.trace import DELIVERED, SENT, VIEW, Event
@@ -94,11 +94,15 @@ class _Reading:
         for told in _in_order(evidence):
             self._take(told)
 
+    def _since(self, time: float) -> float:
+        """Seconds from the start. A difference of two times is exact to a nanosecond, no more."""
+        return round(time - self._start, 9)
+
     def _introduce(self, member: Member) -> None:
         facts = self.facts
-        end = member.ended - self._start if member.ended < inf else inf
+        end = self._since(member.ended) if member.ended < inf else inf
         facts.lives[member.label] = Life(
-            self._names[member.short], member.started - self._start, end
+            self._names[member.short], self._since(member.started), end
         )
         if member.views:
             facts.views[member.label] = [self._seen(view) for view in member.views]
@@ -106,7 +110,7 @@ class _Reading:
     def _seen(self, view: Installed) -> ViewSeen:
         labels = tuple(self._evidence.find(short).label for short in view.members)
         creator = self._evidence.find(view.creator).label
-        return ViewSeen(view.time - self._start, view.number, creator, labels)
+        return ViewSeen(self._since(view.time), view.number, creator, labels)
 
     def _take(self, told: _Told) -> None:
         member, event = told.member, told.event
@@ -148,7 +152,7 @@ class _Reading:
             return
         reached = self.facts.reached.setdefault((source, self._names[member.short]), [])
         before = reached[-1][1] if reached else 0
-        reached.append((event.time - self._start, before + event.count))
+        reached.append((self._since(event.time), before + event.count))
 
     def _change_view(self, member: Member, event: Event) -> None:
         views = self._views[member.short]

@@ -1,4 +1,4 @@
-"""Steps of the schedule, carried out over the verbs of any backend; the simulator has its own."""
+"""Steps of the schedule, carried out over the verbs of any backend."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Nemesis:
         rig: RigTrace,
         state: NetworkState,
         *,
-        is_stream: bool,
+        in_members: bool,
     ) -> None:
         self.state = state
         """What the network is like now."""
@@ -63,7 +63,8 @@ class Nemesis:
         self._roster = roster
         self._traffic = traffic
         self._rig = rig
-        self._is_stream = is_stream
+        self._in_members = in_members
+        """Whether rules are done inside of members."""
         self._bites: dict[str, int] = {}
         """Of what was done to members."""
         self._held: dict[tuple[str, str], str] = {}
@@ -121,6 +122,9 @@ class Nemesis:
             found[fault] = found.get(fault, 0) + number
         for fault, probe in self._probes.items():
             found[fault] = found.get(fault, 0) + sum(probe.struck.values())
+        for fault in self._held.values():
+            # How much it holds nobody will see.
+            found[fault] = found.get(fault, 0) + ONCE
         return found
 
     def heal_all(self) -> None:
@@ -148,7 +152,7 @@ class Nemesis:
 
     def _begin(self, step: TimedStep, action: faults.NetworkFault) -> None:
         self._rig.begin(self._now(), step)
-        if self._is_stream and isinstance(action, faults.Rule):
+        if self._in_members and isinstance(action, faults.Rule):
             self._begin_in_members(step.fault, action)
             return
         self._set({**self.state.faults, step.fault: self._roles.aimed(action)})
@@ -267,9 +271,11 @@ class Nemesis:
             self._held["pause", name] = step.fault
             roster.paused.add(name)
             self._backend.pause(name)
+            return
         elif isinstance(action, faults.Stall):
             self._held["stall", name] = step.fault
             self._tell(name, partial(self._have_consumed, name, consuming=False))
+            return
         elif isinstance(action, faults.SetAttribute):
             told = {action.attribute: action.value}
             self._tell(name, partial(roster.ask, name, "POST", "/attributes", told))
@@ -295,8 +301,10 @@ class Nemesis:
                 if name not in self._roster.leaving and self._roster.is_alive(name):
                     raise
 
-    def _have_consumed(self, name: str, *, consuming: bool) -> None:
-        self._roster.ask(name, "POST", "/consume", {"consuming": consuming})
+    def _have_consumed(self, name: str, *, consuming: bool, fault: str = "") -> None:
+        answer = self._roster.ask(name, "POST", "/consume", {"consuming": consuming})
+        if fault:
+            self._bite(fault, int(answer["waited"]))
 
     def _lose_connection(self, fault: str, action: faults.Forget | faults.Close, name: str) -> None:
         person = self._roster.person(action.peer)
@@ -317,17 +325,18 @@ class Nemesis:
             return
         self.last_heal = self._now()
         if what == "pause":
-            self._backend.resume(name)
+            held = self._backend.resume(name)
+            self._bite(fault, ONCE if held is None else held)
             roster.went_on(name)
             self._tell_what_waited(name)
         else:
-            self._tell(name, partial(self._have_consumed, name, consuming=True))
+            self._tell(name, partial(self._have_consumed, name, consuming=True, fault=fault))
         self._rig.end(self._now(), fault, roster.shorts.get(name))
 
     def _forget_process(self, name: str) -> None:
         """A process that ends takes with it what was done to it, and what it was to be told."""
         for held in [held for held in self._held if held[1] == name]:
-            del self._held[held]
+            self._bite(self._held.pop(held), ONCE)
         self._mail.pop(name, None)
         for probe in self._probes.values():
             probe.there.discard(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ from chaos import faults
 from chaos.backends.base import ClusterPlan, MemberPlan, Unsupported
 from chaos.language.features import features_of
 from chaos.language.scenario import Scenario
-from chaos.language.stacks import STREAM_TRANSPORTS, settings_of
+from chaos.language.stacks import is_stream, settings_of
 from node.settings import StackSettings
 
 FRAME_BY_FRAME: Final = {"bundler": "no-bundler", "offload": "never"}
@@ -30,14 +31,28 @@ _IN_MEMBER: Final = {"drop": "DROP", "delay": "DELAY", "duplicate": "DUPLICATE"}
 """What a rule does, and the test protocol that does the same inside of a member."""
 
 
-def cluster_plan(scenario: Scenario, seed: int, run: str, folder: Path) -> ClusterPlan:
-    """What is to be run. Unsupported where no real member can do what the scenario says."""
+def in_members(scenario: Scenario, features: Mapping[str, str | None]) -> bool:
+    """Whether a backend with these features does a scenario's rules inside of members: no rule can
+    take a frame out of a real connection."""
+    return is_stream(scenario) and features.get("frames-of-streams", "") is not None
+
+
+def cluster_plan(
+    scenario: Scenario, seed: int, run: str, folder: Path, features: Mapping[str, str | None]
+) -> ClusterPlan:
+    """What is to be run on a backend with these features. Unsupported where one of them is missing,
+    or no member can do what the scenario says."""
     settings = settings_of(scenario)
-    is_stream = settings.transport in STREAM_TRANSPORTS
-    needs = features_of(scenario, is_stream=is_stream, is_group=settings.has_group)
-    _check(scenario, is_stream=is_stream)
+    is_inside = in_members(scenario, features)
+    needs = features_of(scenario, in_members=is_inside, is_group=settings.has_group)
+    if is_inside:
+        _check_rules(scenario)
+    for need in sorted(needs):
+        why = features.get(need, "this version does not have it")
+        if why is not None:
+            raise Unsupported(f"{scenario.name} needs {need}: {why}")
     config = _config(scenario, settings, seed, run)
-    if not is_stream and needs & _ON_FRAMES:
+    if not is_stream(scenario) and needs & _ON_FRAMES:
         protocols = config["protocols"]
         protocols["UDP"] = {**FRAME_BY_FRAME, **protocols.get("UDP", {})}
     return ClusterPlan(
@@ -46,6 +61,8 @@ def cluster_plan(scenario: Scenario, seed: int, run: str, folder: Path) -> Clust
         folder=folder,
         seed=seed,
         needs=needs,
+        first_conn=scenario.cluster.unicast_first_conn or 1,
+        trace_bytes=scenario.limits.trace,
     )
 
 
@@ -75,24 +92,17 @@ def _config(scenario: Scenario, settings: StackSettings, seed: int, run: str) ->
     return config
 
 
-def _check(scenario: Scenario, *, is_stream: bool) -> None:
-    """Refuse what has no meaning outside of the simulator."""
-    if scenario.cluster.unicast_first_conn:
+def _check_rules(scenario: Scenario) -> None:
+    """Refuse what cannot be done inside of a member."""
+    rules = [step.action for step in scenario.timeline if isinstance(step.action, faults.Rule)]
+    for rule in rules:
+        _check_rule_on_streams(scenario.name, rule)
+    if len(rules) > 1:
         raise Unsupported(
-            f"{scenario.name} sets unicast_first_conn, which real members count from 1: "
-            "drop it, or run it with --backend sim"
+            f"{scenario.name} has {len(rules)} rules on stack {scenario.cluster.stack}: over "
+            "connections they are done inside the member, which takes one; keep one, or choose "
+            "a stack on UDP"
         )
-    rules = [step for step in scenario.timeline if isinstance(step.action, faults.Rule)]
-    if is_stream and rules:
-        for step in rules:
-            assert isinstance(step.action, faults.Rule)
-            _check_rule_on_streams(scenario.name, step.action)
-        if len(rules) > 1:
-            raise Unsupported(
-                f"{scenario.name} has {len(rules)} rules on stack {scenario.cluster.stack}: over "
-                "connections they are done inside the member, which takes one; keep one, or choose "
-                "a stack on UDP"
-            )
 
 
 def _check_rule_on_streams(name: str, rule: faults.Rule) -> None:

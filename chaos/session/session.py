@@ -17,20 +17,19 @@ from typing import Final, Protocol, runtime_checkable
 from xxhash import xxh3_64_intdigest
 
 from chaos import faults
-from chaos.backends.base import Backend, BackendError, Unsupported
+from chaos.backends.base import Backend, BackendError, Observes
 from chaos.language.network_state import NetworkState
 from chaos.language.scenario import Scenario
 from chaos.language.schedule import TimedStep, schedule
-from chaos.language.stacks import is_stream
 from chaos.language.workload import Load
 from chaos.oracles.evidence import Evidence
 from chaos.records.rig_trace import RigTrace, wall_at_zero
-from chaos.records.run import RunRecord
 from chaos.session.facts import facts_of, resync_of
 from chaos.session.nemesis import Nemesis
-from chaos.session.plans import cluster_plan
+from chaos.session.plans import cluster_plan, in_members
+from chaos.session.record import RunRecord
 from chaos.session.roster import Roster
-from chaos.session.settling import Settling, quiet_seconds, regroup_seconds
+from chaos.session.settling import LONGEST_WAIT, Settling, quiet_seconds, regroup_seconds
 from chaos.session.traffic import Traffic
 from node.core.errors import NodeError
 from node.core.wire import GROUP
@@ -79,8 +78,8 @@ def play(
 ) -> RunRecord:
     """Run a scenario to its end. Unsupported or BackendError before anything starts; Ctrl-C, or
     trouble with the backend, ends it early, with whatever there is."""
-    session = Session(scenario, seed, backend, folder, run=run, tell=tell)
     try:
+        session = Session(scenario, seed, backend, folder, run=run, tell=tell)
         session.open()
         try:
             return session.run()
@@ -105,7 +104,9 @@ class Session:
     ) -> None:
         self.scenario = scenario
         self.backend = backend
-        self.plan = cluster_plan(scenario, seed, run or f"{scenario.name}-{seed}", folder)
+        there = backend.probe()
+        name = run or f"{scenario.name}-{seed}"
+        self.plan = cluster_plan(scenario, seed, name, folder, there)
         self.rig = RigTrace()
         members = scenario.cluster.members
         has_group = "group" in self.plan.needs
@@ -115,13 +116,18 @@ class Session:
             members=members,
             base=scenario.network,
             seed=seed,
-            netem=backend.probe()["netem"] is None,
+            netem=there["netem"] is None,
         )
         self.nemesis = Nemesis(
-            backend, self.roster, self.traffic, self.rig, state, is_stream=is_stream(scenario)
+            backend,
+            self.roster,
+            self.traffic,
+            self.rig,
+            state,
+            in_members=in_members(scenario, there),
         )
         self.steps = schedule(scenario, seed)
-        self._settling = Settling(self.roster)
+        self._settling = Settling(self.roster, is_patient=backend.is_virtual)
         self._tell = tell or (lambda _text: None)
         self._zero = 0.0
         self._wall_ns = 0
@@ -138,7 +144,6 @@ class Session:
 
     def open(self) -> None:
         """Have a place for everyone; refuse what this backend cannot do."""
-        check_backend(self.scenario, self.backend, self.plan.needs)
         self._tell("making the network")
         self.backend.open(self.plan)
         self._zero = self.backend.now()
@@ -158,8 +163,12 @@ class Session:
         else:
             self.roster.start_together(early, self._prepare_network)
         begun = Evidence.from_blocks(self.backend.collect(), xxh3_64_intdigest)
-        wanted = quiet_seconds(begun, self.scenario.guarantees)
-        self._quiet_for = min(wanted, self.scenario.limits.settle)
+        asked, settle = self.scenario.guarantees, self.scenario.limits.settle
+        if self.backend.is_virtual:
+            # It costs little, and shows what else a stack has to say.
+            self._quiet_for = quiet_seconds(begun, (*asked, "C1"), inf)
+        else:
+            self._quiet_for = min(quiet_seconds(begun, asked, LONGEST_WAIT), settle)
         self._regroup_for = regroup_seconds(begun)
         self._zero = self.backend.now()
         self.rig.phase(self._zero, "begin")
@@ -301,6 +310,7 @@ class Session:
         traces["rig"] = self.rig.blocks(self._wall_ns)
         return RunRecord(
             traces=traces,
+            evidence=Evidence.from_blocks(traces, xxh3_64_intdigest),
             events=0,
             seconds=0.0,
             sent=0,
@@ -342,25 +352,29 @@ class Session:
         evidence = Evidence.from_blocks(traces, xxh3_64_intdigest)
         facts, ending = facts_of(evidence, self._zero), self._ending
         healed = self.nemesis.last_heal
-        end = ending.at - self._zero
+        end = round(ending.at - self._zero, 9)
         last = max((times[-1][0] for times in facts.reached.values()), default=0.0)
         has_backlog = _has_backlog(evidence, ending.at - 2 * GAUGE_SECONDS)
         complete = ending.complete and not has_backlog
+        seen = self.backend.observed() if isinstance(self.backend, Observes) else None
         return RunRecord(
             traces=traces,
-            events=facts.events,
+            evidence=evidence,
+            events=facts.events if seen is None else seen.events,
             seconds=end,
             sent=facts.sent,
             delivered=facts.delivered,
             bites=bites,
             kinds=dict(self.rig.kinds),
-            mismatches=mismatches,
+            mismatches=mismatches if seen is None else list(seen.mismatches),
             sent_by_pair=facts.sent_by_pair,
             reached=facts.reached,
             complete=complete,
             stalled_for=end - last if has_backlog else 0.0,
             views=facts.views,
             lives=facts.lives,
+            control={} if seen is None else dict(seen.control),
+            control_most={} if seen is None else dict(seen.control_most),
             backend=self.backend.name,
             bites_by_pair={
                 fault: pairs for fault, pairs in self.backend.bites().items() if fault in bites
@@ -389,12 +403,3 @@ def _has_backlog(evidence: Evidence, since: float) -> bool:
         and member.ended == inf
         for member, event in evidence.gauges
     )
-
-
-def check_backend(scenario: Scenario, backend: Backend, needs: frozenset[str]) -> None:
-    """Refuse a scenario for which a backend has not what it takes."""
-    there = backend.probe()
-    for need in sorted(needs):
-        why = there.get(need, "this version does not have it")
-        if why is not None:
-            raise Unsupported(f"{scenario.name} needs {need}, and {backend.name} has not: {why}")

@@ -24,8 +24,10 @@ MARGIN: Final = 0.5
 class Settling:
     """Looks at members again and again, and tells when nothing more is to come."""
 
-    def __init__(self, roster: Roster) -> None:
+    def __init__(self, roster: Roster, *, is_patient: bool) -> None:
         self._roster = roster
+        self._is_patient = is_patient
+        """Whether it waits for what may never come, for as long as it may: where time is free."""
         self._last: dict[str, int] = {}
         self._since = 0.0
 
@@ -47,7 +49,8 @@ class Settling:
             self._last, self._since = received, now
         if roster.has_group and not _is_one_view(states):
             return False
-        return has_all(states, has_group=roster.has_group) or now - self._since >= STILL_SECONDS
+        is_still = not self._is_patient and now - self._since >= STILL_SECONDS
+        return is_still or has_all(states, has_group=roster.has_group)
 
 
 def has_all(states: Mapping[str, State], *, has_group: bool) -> bool:
@@ -73,16 +76,19 @@ def _is_one_view(states: Mapping[str, State]) -> bool:
     )
 
 
-def quiet_seconds(evidence: Evidence, guarantees: Iterable[str]) -> float:
-    """How long nothing must happen so that what the guarantees promise of it can be seen."""
+def quiet_seconds(evidence: Evidence, guarantees: Iterable[str], longest: float) -> float:
+    """How long nothing must happen so that what the guarantees promise of it can be seen. Of quiet
+    no more than the longest wait; of what is late by then, no more than is worth waiting for."""
     asked = set(guarantees)
     wanted = [0.0]
     for bounds in _promises(evidence):
         if "C1" in asked:
-            wanted.append(_number(bounds, "quiet_within") * 1.1)
+            quiet = _number(bounds, "quiet_within") * 1.1
+            wanted.append(quiet if quiet <= longest else 0.0)
         if "L1" in asked:
-            wanted += [_number(bounds, "ack_within"), _number(bounds, "resend_within")]
-    return max(seconds for seconds in wanted if seconds <= LONGEST_WAIT) + MARGIN
+            late = (_number(bounds, name) for name in ("ack_within", "resend_within"))
+            wanted += [seconds for seconds in late if seconds <= LONGEST_WAIT]
+    return max(wanted) + MARGIN
 
 
 def regroup_seconds(evidence: Evidence) -> float:

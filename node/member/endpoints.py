@@ -193,8 +193,8 @@ def _consume(member: Member, body: object) -> Answer:
     if not isinstance(consuming, bool):
         raise RefusedError(400, f"consuming is {consuming!r}: write true or false")
     running(member)
-    member.channel.set_consuming(consuming)
-    return as_json({"consuming": consuming})
+    waited = member.channel.set_consuming(consuming)
+    return as_json({"consuming": consuming, "waited": waited})
 
 
 def _leave(member: Member) -> Answer:

@@ -156,8 +156,10 @@ class Given:
 
     def add_file(self, path: str) -> None:
         """Take what a file says."""
-        origin = f"file {path}"
-        content = read_yaml(path)
+        self.add_mapping(read_yaml(path), f"file {path}")
+
+    def add_mapping(self, content: Mapping[str, Any], origin: str) -> None:
+        """Take what a file would say."""
         for key, value in content.items():
             if key in _SECTIONS:
                 self._add_section(str(key), value, origin)

@@ -132,6 +132,14 @@ def load_member(
     )
 
 
+def read_member(config: Mapping[str, Any], what: str) -> MemberSettings:
+    """What a mapping says, in the words of a file; a ConfigError for what cannot work."""
+    given = Given()
+    given.add_mapping(config, what)
+    values = {option.key: _told(given, option) for option in OPTIONS}
+    return _settings(given, values, _stack(given, values), "")
+
+
 def _told(given: Given, option: Option) -> Told:
     return given.values.get(option.key, Told(option.default, DEFAULT))
 

@@ -21,6 +21,8 @@ from node.payloads import PROVABLE_BYTES, Stream, stream_of
 
 TICK: Final = 0.001
 """Seconds between two bursts at least: a timer per message would cost more than the message."""
+RETRY: Final = 0.01
+"""Seconds after which an open load offers again what the outbox refused."""
 CATCH_UP: Final = 1.0
 """Seconds' worth of messages that are offered late; what a longer stop held up is put off."""
 CHUNK_BYTES: Final = 256 << 10
@@ -84,6 +86,11 @@ class Job:
     """Whether nobody has looked for its destinations yet."""
     is_over: bool = False
     error: str = ""
+    words: dict[str, object] = field(init=False)
+    """The load, as it was told."""
+
+    def __post_init__(self) -> None:
+        self.words = write_load(self.load)
 
     def is_done(self, sending: Sending) -> bool:
         """Whether a destination has all it is to have."""
@@ -104,7 +111,8 @@ class Driver:
         """Who there is, where no group says so."""
         self._streams: dict[int, Stream] = {}
         self._task: asyncio.Task[None] | None = None
-        self._accepted = 0
+        self.accepted = 0
+        """Messages that the outbox took."""
         self._bytes = 0
         self._refused = 0
 
@@ -216,8 +224,8 @@ class Driver:
             number, due = self._owed(load, sending, now, left)
         chunk = max(1, min(number, CHUNK_MESSAGES, CHUNK_BYTES // max(load.size[1], 1)))
         if self._offer(load, sending, min(number, chunk)) < min(number, chunk):
-            # The outbox is full, and takes a while to have room for more than one.
-            return now + TICK
+            # The outbox is full. Who sends at a rate waits for room for several.
+            return now + (TICK if load.closed else RETRY)
         return now if number > chunk else max(due, now + TICK)
 
     @staticmethod
@@ -256,7 +264,7 @@ class Driver:
             # Also of what was accepted before one was found to be too large.
             stream.sent += done
             sending.accepted += done
-            self._accepted += done
+            self.accepted += done
             self._bytes += sum(map(len, ready[:done]))
             sending.ready, sending.ready_at = ready[done:], stream.sent
         return done
@@ -314,7 +322,7 @@ class Driver:
         """Counters and gauges."""
         return {
             "workload.running": int(self.is_running),
-            "workload.accepted": self._accepted,
+            "workload.accepted": self.accepted,
             "workload.accepted_bytes": self._bytes,
             "workload.refused": self._refused,
         }
@@ -323,13 +331,13 @@ class Driver:
         """Every load, and how far it is."""
         return {
             "running": self.is_running,
-            "accepted": self._accepted,
+            "accepted": self.accepted,
             "accepted_bytes": self._bytes,
             "refused": self._refused,
             "seed": self._seed,
             "loads": [
                 {
-                    "load": write_load(job.load),
+                    "load": job.words,
                     "over": job.is_over,
                     "error": job.error,
                     "to": {

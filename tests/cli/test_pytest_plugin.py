@@ -199,7 +199,7 @@ def test_it(cluster, chaos, monkeypatch):
         "-rs",
     )
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*sim has no corrupt: no dice; get some"])
+    result.stdout.fnmatch_lines(["SKIPPED*needs corrupt: no dice; get some"])
 
 
 def test_a_backend_that_is_not_there_at_all_is_no_reason_to_skip(project: Project) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from chaos.campaigns.shrink import Shrinker
 from chaos.language.scenario import Scenario, load_scenario, parse_scenario
-from chaos.records.run import RunRecord
 from chaos.session import runner
+from chaos.session.record import RunRecord
 from node.protocols.unicast import Unicast3
 from node.protocols.unicast.entries import SenderEntry
 from tests.helpers.shell import Shell

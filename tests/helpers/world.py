@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from math import inf, nextafter
 from typing import Any, Final, TypedDict, Unpack
 
 import pytest
@@ -398,7 +399,10 @@ class World:
         return self.settings.unicast_config.xmit_interval
 
     def advance(self, seconds: float) -> None:
-        self.engine.run(self.now + seconds)
+        until = self.now + seconds
+        # With what happens at that very moment.
+        self.engine.run(nextafter(until, inf))
+        self.engine.now = until
 
     def intervals(self, number: float) -> None:
         """Let so many intervals of retransmission pass."""

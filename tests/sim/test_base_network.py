@@ -9,9 +9,9 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from chaos.backends.sim.backend import SimBackend
-from chaos.backends.sim.world import simulate
 from chaos.language.scenario import parse_scenario
 from chaos.session.session import play
+from chaos.session.simulation import simulate
 from node.trace import FAULT, PHASE, read_blocks_untrusted
 
 TEXT = """

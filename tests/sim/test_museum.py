@@ -9,7 +9,6 @@ from itertools import pairwise
 from math import inf
 
 import pytest
-from xxhash import xxh3_64_intdigest
 
 from chaos.campaigns.museum import (
     EXHIBITS,
@@ -21,7 +20,6 @@ from chaos.campaigns.museum import (
     tour,
 )
 from chaos.language.cluster import GENERATIONS
-from chaos.oracles.evidence import Evidence
 from chaos.oracles.verdict import Verdict
 from chaos.session.runner import Outcome, run_scenario
 from node import trace
@@ -38,10 +36,13 @@ SILENCE = 39.0
 
 
 def events_of(outcome: Outcome, name: str, kind: int) -> list[Event]:
-    """Events of one kind in the trace of one member, in order."""
-    evidence = Evidence.from_blocks(outcome.run.traces, xxh3_64_intdigest)
+    """Events of one kind in the trace of one member, in order, by the clock of the scenario."""
+    evidence = outcome.run.evidence
+    begun = evidence.begin
     (member,) = (one for one in evidence.members.values() if one.name == name)
-    return [event for event in member.events if event.kind == kind]
+    return [
+        event._replace(time=event.time - begun) for event in member.events if event.kind == kind
+    ]
 
 
 def delivered(outcome: Outcome, name: str, before: float = inf) -> list[int]:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from chaos import faults
-from chaos.backends.sim import simulate
 from chaos.campaigns.compare import compare
 from chaos.campaigns.generate import CELLS, cell_of, generate, is_group, least_of
 from chaos.campaigns.generate.unicast import LASTING, MIN_BITES, MIN_MESSAGES, TRAFFIC_SECONDS
@@ -30,6 +29,7 @@ from chaos.language.cluster import GENERATIONS, TIMINGS
 from chaos.language.scenario import dump, load_scenario, parse_scenario
 from chaos.language.timeline import Step
 from chaos.oracles.verdict import Verdict
+from chaos.session.simulation import simulate
 from node.protocols.unicast import Unicast3
 from node.protocols.unicast.entries import SenderEntry
 

@@ -10,7 +10,6 @@ from itertools import pairwise
 import pytest
 
 from chaos import faults
-from chaos.backends.sim.world import settings_of
 from chaos.campaigns.generate import cell_of, is_group, least_of
 from chaos.campaigns.generate import generate as drawn_of
 from chaos.campaigns.generate.groups import (
@@ -25,6 +24,7 @@ from chaos.campaigns.generate.groups import (
 from chaos.campaigns.generate.groups.plots import PLOTS
 from chaos.campaigns.generate.groups.staged import STAGED, SWITCHING
 from chaos.language.scenario import GUARANTEES, Scenario
+from chaos.language.stacks import settings_of
 from chaos.language.timeline import WORDS, Step
 from chaos.session.runner import run_scenario
 from node.core import wire

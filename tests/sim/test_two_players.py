@@ -14,7 +14,7 @@ from chaos.backends.sim.backend import SimBackend
 from chaos.campaigns.generate import generate
 from chaos.language.scenario import Scenario, load_scenario
 from chaos.oracles.verdict import Verdict
-from chaos.records.run import RunRecord
+from chaos.session.record import RunRecord
 from chaos.session.runner import judge_run, run_scenario
 from chaos.session.session import play
 

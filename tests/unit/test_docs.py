@@ -16,7 +16,6 @@ import pytest
 import yaml
 from xxhash import xxh3_64_intdigest
 
-from chaos.backends.sim import simulate
 from chaos.campaigns.library import library
 from chaos.campaigns.live import ACTS, KINDS, live_runs
 from chaos.campaigns.museum import EXHIBITS
@@ -25,6 +24,7 @@ from chaos.language.scenario import BUDGET, GUARANTEES, LIMITS, NETWORK, Scenari
 from chaos.language.timeline import WORDS, actions
 from chaos.language.workload import LOADS, load_shapes
 from chaos.oracles.verdict import CHECKS
+from chaos.session.simulation import simulate
 from docs.make_tables import TABLES, filled
 from node import settings as settings_files
 from node.core.errors import ConfigError

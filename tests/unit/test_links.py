@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, nextafter
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,7 +69,7 @@ class Lab:
         self.links.end_process(self.b)
 
     def advance(self, until: float) -> None:
-        self.engine.run(until)
+        self.engine.run(nextafter(until, inf))
 
 
 def test_a_connection_is_up_after_a_round_trip() -> None:

@@ -11,7 +11,6 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from chaos.backends.base import BackendError, ClusterPlan, MemberError, Unsupported
-from chaos.backends.sim import simulate
 from chaos.backends.sim.backend import SimBackend
 from chaos.backends.sim.world import WALL_NS
 from chaos.faults import Cut
@@ -20,10 +19,11 @@ from chaos.language.network_state import NetworkState
 from chaos.language.scenario import Scenario, parse_scenario
 from chaos.oracles.verdict import Verdict
 from chaos.records.directory import TakenError
-from chaos.records.run import RunRecord
 from chaos.session.plans import cluster_plan, probe_in_member
+from chaos.session.record import RunRecord
 from chaos.session.runner import judge_run, run_on
 from chaos.session.session import play
+from chaos.session.simulation import simulate
 from node.trace import FAULT, PHASE, read_blocks_untrusted
 
 PAIR = """
@@ -43,6 +43,9 @@ def scenario_of(text: str, **replaced: str) -> Scenario:
         lines = [f"{key}: {value}" if line.startswith(key) else line for line in text.splitlines()]
         text = "\n".join(lines)
     return parse_scenario(text)
+
+
+NO_FRAMES = {"frames-of-streams": "a kernel does not let go of them"}
 
 
 class Noting(SimBackend):
@@ -137,13 +140,13 @@ def test_the_time_from_the_heal_to_the_repair_is_measured(tmp_path: Path) -> Non
 
 
 def test_a_run_ends_as_soon_as_nothing_more_is_to_come(tmp_path: Path) -> None:
-    """Real time is dear: quiet lasts as long as L1 needs, not as long as the file allows."""
+    """Quiet lasts as long as a guarantee needs, not as long as the file allows."""
     patient = scenario_of(PAIR, limits="{run: 20s, settle: 15s}")
 
     run = play_it(patient, tmp_path)
 
     quiet = next(time for kind, time, text in rig_events(run) if (kind, text) == (PHASE, "quiet"))
-    assert run.seconds < 2.0 + 5.0
+    assert run.seconds < 2.0 + 10.0
     assert run.seconds - quiet > 1.0, "longer than a sender waits before it sends again"
 
 
@@ -158,7 +161,7 @@ def test_a_member_that_comes_back_sends_the_rest(tmp_path: Path) -> None:
     assert run.complete
     assert run.sent_by_pair["n0", "n1"] == pytest.approx(100, abs=2)
     assert [life.name for life in run.lives.values()].count("n0") == 2
-    assert run.seconds < 8, "it does not begin again from the first message"
+    assert run.seconds < 12, "it does not begin again from the first message"
 
 
 LEFT = """
@@ -230,7 +233,7 @@ def test_a_stalled_application_gets_what_waited(tmp_path: Path) -> None:
 
     told = [body for name, target, body in backend.asked if target == "/consume"]
     assert told == [{"consuming": False}, {"consuming": True}]
-    assert run.bites == {"f1": 1}
+    assert run.bites == {"f1": 50}
     assert judge_run(scenario, run).verdict is Verdict.HOLDS
 
 
@@ -281,6 +284,7 @@ def test_a_paused_member_is_told_all_that_was_meant_for_it_in_order_when_it_goes
         "at: 1200ms, do: set-attribute, member: n1, attribute: conn_expiry_timeout, value: 1500ms",
         "at: 1300ms, do: forget, member: n1, peer: n0, half: receiver",
         "at: 1400ms, do: install-view, member: n1, members: [n0, n1]",
+        workload="\n  - {do: unicast, from: all, to: others, count: 200, rate: 50/s, size: 16B}",
     )
     backend = Noting()
 
@@ -431,7 +435,7 @@ def test_what_no_member_can_do_to_its_own_stream_is_refused(
                            cluster="{members: 2, stack: tcp, timing: fast}")  # fmt: skip
 
     with pytest.raises(Unsupported, match=why):
-        cluster_plan(scenario, 1, "run", tmp_path)
+        cluster_plan(scenario, 1, "run", tmp_path, Noting(lacks=NO_FRAMES).probe())
 
 
 def test_a_rule_on_a_stream_is_done_inside_the_member_and_said_to_be(tmp_path: Path) -> None:
@@ -442,7 +446,7 @@ def test_a_rule_on_a_stream_is_done_inside_the_member_and_said_to_be(tmp_path: P
         ),
         cluster="{members: 2, stack: tcp, timing: fast}",
     )
-    backend = Noting()
+    backend = Noting(lacks=NO_FRAMES)
 
     run = play_it(scenario, tmp_path, backend)
 
@@ -464,7 +468,7 @@ def test_a_rule_inside_members_follows_them_through_pauses_and_restarts(tmp_path
         ),
         cluster="{members: 3, stack: tcp, timing: fast}",
     )
-    backend = Noting()
+    backend = Noting(lacks=NO_FRAMES)
 
     run = play_it(scenario, tmp_path, backend)
 

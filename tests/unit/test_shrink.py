@@ -7,14 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from chaos import faults
-from chaos.backends.sim import SimulatedRun
 from chaos.campaigns.fingerprint import kind_of
 from chaos.campaigns.shrink import NothingToShrink, Over, Shrinker, regression
 from chaos.language.scenario import Budget, Scenario, dump, load_scenario, parse_scenario
 from chaos.language.schedule import schedule
+from chaos.oracles.evidence import Evidence
 from chaos.oracles.verdict import Finding, Judgement, Verdict, worst
+from chaos.session.record import RunRecord
 from chaos.session.runner import Outcome, Unsupported
 from node.core.errors import ConfigError, NodeError
 
@@ -53,8 +55,9 @@ Claim = Callable[[Scenario], bool]
 def outcome(scenario: Scenario, *findings: Finding, seconds: float | None = None) -> Outcome:
     """What a run of a scenario might have come to."""
     sent = sum(load.count for load in scenario.workload)
-    run = SimulatedRun(
-        traces={}, events=sent, seconds=scenario.limits.run if seconds is None else seconds,
+    run = RunRecord(
+        traces={}, evidence=Evidence.from_blocks({}, xxh3_64_intdigest), events=sent,
+        seconds=scenario.limits.run if seconds is None else seconds,
         sent=sent, delivered=sent, bites={}, kinds={}, mismatches=[], sent_by_pair={}, reached={},
         complete=True, stalled_for=0.0,
     )  # fmt: skip

@@ -58,6 +58,7 @@ class KubernetesBackend:
     """Members in pods."""
 
     name = "kubernetes"
+    is_virtual = False
 
     def __init__(
         self,

@@ -71,6 +71,7 @@ class NetnsBackend:
     """Members in namespaces; all of it belongs to the thread that opened it."""
 
     name = "netns"
+    is_virtual = False
 
     def __init__(self, features: Mapping[str, str | None] | None = None) -> None:
         self._opened: Rig | None = None

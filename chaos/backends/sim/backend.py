@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,17 +19,15 @@ from chaos.backends.base import (
     Bites,
     ClusterPlan,
     MemberError,
+    Observed,
     Unsupported,
 )
-from chaos.backends.sim.members import MemberWorld, SimMember
-from chaos.backends.sim.network import NOWHERE
-from chaos.backends.sim.world import WALL_NS
-from chaos.language.cluster import Cluster
+from chaos.backends.sim.members import SimMember
+from chaos.backends.sim.world import WALL_NS, World
 from chaos.language.features import FEATURES
 from chaos.language.network_state import NetworkState
-from chaos.language.scenario import Scenario
 from node.core.errors import NodeError
-from node.member.settings import MemberSettings, load_member
+from node.member.settings import MemberSettings, read_member
 
 POLL_SECONDS: Final = 0.02
 """How often it is looked whether what is waited for has come."""
@@ -43,11 +42,21 @@ class SimBackend:
     """Members in virtual time."""
 
     name = "sim"
+    is_virtual = True
     wall_ns: int = WALL_NS
     """The wall clock when virtual time began, as all traces have it."""
 
-    def __init__(self) -> None:
-        self._opened: MemberWorld | None = None
+    def __init__(
+        self,
+        *,
+        fate: str = "xxh3",
+        make_unicast: Callable[..., Any] | None = None,
+        make_multicast: Callable[..., Any] | None = None,
+    ) -> None:
+        self._make = partial(
+            World, fate=fate, make_unicast=make_unicast, make_multicast=make_multicast
+        )
+        self._opened: World | None = None
         self._plan = ClusterPlan(run="", members=(), folder=Path())
         self._lease_end = 0.0
         self._is_applied = False
@@ -64,12 +73,8 @@ class SimBackend:
         if self._opened is not None:
             raise BackendError("this simulator has a cluster; make another one for another run")
         self._check_needs(plan)
-        plan.folder.mkdir(parents=True, exist_ok=True)
-        settings = _settings(plan)
-        # Nobody starts by itself, and nothing is written of what is done: that is the session's.
-        cluster = Cluster(members=plan.names, late=plan.names)
         self._plan = plan
-        self._opened = MemberWorld(Scenario(name="run", cluster=cluster), plan.seed, settings)
+        self._opened = self._make(plan, _settings(plan))
         if plan.needs & RULES:
             self._opened.network.connections = {}
 
@@ -120,7 +125,7 @@ class SimBackend:
     def kill(self, name: str) -> None:
         """End a member at once."""
         self._check_known(name)
-        member = self._world.current(name)
+        member = self._world.members.get(name)
         if member is not None:
             self._world.crash(member.host)
 
@@ -135,22 +140,21 @@ class SimBackend:
         self._living(name).host.is_paused = True
         self._take_lease()
 
-    def resume(self, name: str) -> None:
+    def resume(self, name: str) -> int:
         """Have it take what its socket kept, and go on."""
         host = self._living(name).host
-        if host.is_paused:
-            self._world.engine.resume(host)
+        return self._world.engine.resume(host) if host.is_paused else 0
 
     def is_alive(self, name: str) -> bool:
         """Whether it was started and has not ended."""
         self._check_known(name)
-        member = self._world.current(name)
+        member = self._world.members.get(name)
         return member is not None and member.host.is_alive
 
     def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
         """What the member's endpoint answers."""
         self._check_known(name)
-        member = self._world.current(name)
+        member = self._world.members.get(name)
         if member is None or not member.host.is_alive:
             raise MemberError(f"{name} does not answer {method} {target}: it does not run")
         if member.host.is_paused:
@@ -173,7 +177,7 @@ class SimBackend:
                 f"the state is of {' '.join(state.members)}, and the cluster of "
                 f"{' '.join(self._plan.names)}; say what all of its links are like"
             )
-        self._world.nemesis.apply(state)
+        self._world.paths.apply(state, self.now())
         self._is_applied = True
         self._has_lapsed = False
         self._take_lease()
@@ -189,18 +193,18 @@ class SimBackend:
         self._has_lapsed = False
         if self._opened is not None and self._is_applied:
             self._is_applied = False
-            self._opened.nemesis.apply(NetworkState(members=self._plan.names, seed=self._plan.seed))
+            healed = NetworkState(members=self._plan.names, seed=self._plan.seed)
+            self._opened.paths.apply(healed, self.now())
 
     def release(self, fault: str | None) -> None:
         """Let go what rules hold."""
-        self._world.nemesis.release(fault)
+        self._world.paths.release(fault, self.now())
 
     def bites(self) -> Bites:
         """What every fault has done, by path."""
         found: dict[str, dict[tuple[str, str], int]] = {}
         for (fault, ends), count in self._world.network.bitten.items():
-            if ends != NOWHERE:
-                found.setdefault(fault, {})[ends] = count
+            found.setdefault(fault, {})[ends] = count
         return found
 
     def _take_lease(self) -> None:
@@ -233,10 +237,20 @@ class SimBackend:
         """The traces of every incarnation so far."""
         return self._world.take_traces()
 
+    def observed(self) -> Observed:
+        """What nobody else can see of a run."""
+        world = self._world
+        return Observed(
+            events=world.engine.events,
+            mismatches=tuple(world.mismatches),
+            control=world.control_totals(sum),
+            control_most=world.control_totals(max),
+        )
+
     # -- Who is meant ----------------------------------------------------------------------------
 
     @property
-    def _world(self) -> MemberWorld:
+    def _world(self) -> World:
         if self._opened is None:
             raise BackendError("the simulator has no cluster: open it before")
         return self._opened
@@ -247,7 +261,7 @@ class SimBackend:
 
     def _living(self, name: str) -> SimMember:
         self._check_known(name)
-        member = self._world.current(name)
+        member = self._world.members.get(name)
         if member is None or not member.host.is_alive:
             raise BackendError(f"{name} does not run; start it before")
         return member
@@ -261,14 +275,9 @@ def _settings(plan: ClusterPlan) -> dict[str, MemberSettings]:
     for member in plan.members:
         words = json.dumps(member.config)
         if words not in read:
-            read[words] = _read(plan.folder / f"{member.name}.json", words)
+            try:
+                read[words] = read_member(member.config, member.name)
+            except NodeError as error:
+                raise BackendError(str(error)) from None
         found[member.name] = replace(read[words], name=member.name)
     return found
-
-
-def _read(path: Path, words: str) -> MemberSettings:
-    path.write_text(words + "\n")
-    try:
-        return load_member({"--config": str(path)}, {}).settings
-    except NodeError as error:
-        raise BackendError(f"{path.stem}: {error}") from None

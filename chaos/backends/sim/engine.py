@@ -32,7 +32,6 @@ class Host:
         "held_limit",
         "is_alive",
         "is_clogged",
-        "is_counting",
         "is_grouped",
         "is_paused",
         "label",
@@ -68,9 +67,6 @@ class Host:
         """Where multicast datagrams go; None: to be looked up."""
         self.is_grouped = stack.settings.has_group
         """Whether its turns may end with views and monitored connections, too."""
-        self.is_counting = False
-        """Whether the end of each turn is to be looked at: some of its multicasts wait for their
-        numbers."""
 
 
 EVENTS_PER_INSTANT: Final = 200_000
@@ -84,7 +80,7 @@ class RunawayError(NodeError):
 Send = Callable[[Host, int, bytes], None]
 Deliver = Callable[[Host, list[Delivery]], None]
 AfterTurn = Callable[[Host], None]
-"""A turn ended with news of a group, or while the host is counting."""
+"""A turn ended with news of a group."""
 
 
 class Engine:
@@ -119,7 +115,7 @@ class Engine:
         heappush(self._heap, (at, self._order, CALL, None, action))
 
     def run(self, until: float) -> None:
-        """Process everything up to `until`.
+        """Process everything before `until`: what is done then comes before what happens then.
 
         Without the cyclic collector: nothing here makes cycles, and each of its passes walks every
         batch of every window, which costs up to half of the speed.
@@ -136,7 +132,7 @@ class Engine:
         heap = self._heap
         hosts = self.hosts
         instant, at_instant = -1.0, 0
-        while heap and heap[0][0] <= until:
+        while heap and heap[0][0] < until:
             time, _order, kind, target, what = heappop(heap)
             self.now = time
             if time == instant:
@@ -193,7 +189,7 @@ class Engine:
         deliveries = stack.take_deliveries()
         if deliveries:
             self._deliver(host, deliveries)
-        if host.is_grouped and (host.is_counting or stack.has_news()):
+        if host.is_grouped and stack.has_news():
             self._after_turn(host)
         deadline = stack.next_deadline()
         if deadline < host.wake_at:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from chaos.backends.sim.world import World
 from node.control.server import Answer, RefusedError
 from node.core.errors import ClosedError, ConfigError, require
 from node.core.model import Address
 from node.member.endpoints import endpoints
 from node.member.workload import TICK, WAIT_FOR_VIEW, Driver, Receiver
+from node.payloads import INDEX_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from chaos.backends.sim.engine import Engine, Host
-    from chaos.language.scenario import Scenario
+    from chaos.backends.sim.world import World
     from node.core.model import Delivery, View
     from node.member.loads import Load
     from node.member.member import Member
@@ -29,53 +27,6 @@ if TYPE_CHECKING:
 
 NOT_THERE: Final = 404
 NOT_ALLOWED: Final = 405
-
-
-class MemberWorld(World):
-    """A world without a script: whoever has it starts and ends members, and asks them."""
-
-    def __init__(
-        self, scenario: Scenario, seed: int, settings: Mapping[str, MemberSettings]
-    ) -> None:
-        self.people: dict[int, SimMember] = {}
-        """Every incarnation so far, by short id."""
-        self._told = settings
-        stacks = {name: one.stack for name, one in settings.items()}
-        super().__init__(scenario, seed, settings=stacks)
-
-    def start(self, name: str) -> None:
-        """Bring a member up, with what makes it one that can be asked."""
-        super().start(name)
-        host = self.members[name]
-        self.people[host.short] = SimMember(self, host, self._told[name])
-
-    def current(self, name: str) -> SimMember | None:
-        """The newest incarnation of a member."""
-        host = self.members.get(name)
-        return None if host is None else self.people[host.short]
-
-    def take_traces(self) -> dict[str, bytes]:
-        """The traces of every incarnation so far, those included that still write on."""
-        for host in self.engine.hosts.values():
-            if host.is_alive:
-                host.stack.flush(self.engine.now)
-                host.tracer.seal()
-        return {label: b"".join(blocks) for label, blocks in self._blocks.items() if label != "rig"}
-
-    def freeze(self) -> None:
-        """Stop all members at one moment, for ever; no kernel tells the others."""
-        for host in self.engine.hosts.values():
-            if host.is_alive:
-                host.stack.flush(self.engine.now)
-                host.tracer.seal()
-                host.is_alive = False
-
-    def _deliver(self, host: Host, deliveries: list[Delivery]) -> None:
-        self.people[host.short].on_deliveries(deliveries)
-
-    def _note_view(self, host: Host, view: View) -> None:
-        super()._note_view(host, view)
-        self.people[host.short].on_view(view)
 
 
 class SimRuntime:
@@ -106,7 +57,7 @@ class SimRuntime:
 class SimChannel:
     """What the application of a simulated member uses."""
 
-    def __init__(self, world: MemberWorld, host: Host) -> None:
+    def __init__(self, world: World, host: Host) -> None:
         self.runtime = SimRuntime(host, world.engine)
         self._world = world
         self._host = host
@@ -157,19 +108,21 @@ class SimChannel:
         self.runtime.stack.set_attribute(name, value, self.runtime.now())
         self.runtime.wake()
 
-    def set_consuming(self, consuming: bool) -> None:  # noqa: FBT001 as the channel has it
-        """Whether the application takes messages."""
+    def set_consuming(self, consuming: bool) -> int:  # noqa: FBT001 as the channel has it
+        """Whether the application takes messages; returns how much waited for that."""
+        waited = 0
         if consuming:
-            self._world.consume(self._host)
+            waited = self._world.consume(self._host)
         else:
             self._world.stall(self._host)
         self.runtime.wake()
+        return waited
 
 
 class SimMember:
     """One incarnation of a member, its workload, and what it answers."""
 
-    def __init__(self, world: MemberWorld, host: Host, settings: MemberSettings) -> None:
+    def __init__(self, world: World, host: Host, settings: MemberSettings) -> None:
         self.host = host
         self.name = host.name
         self.settings = settings
@@ -179,6 +132,9 @@ class SimMember:
         self.receiver = Receiver(settings.seed, settings.verify)
         self._world = world
         self._is_driving = False
+        self._places: dict[tuple[int, int], int] = {}
+        """By source and connection: how much further its messages are in what was sent than in what
+        the connection has carried."""
         self._table = endpoints(cast("Member", self))
 
     # -- What its endpoints stand on ---------------------------------------------------------------
@@ -249,6 +205,7 @@ class SimMember:
             f"workload: stack {self.settings.stack.name} forms no group to multicast to; use "
             "unicast, or a stack with GMS",
         )
+        self._world.note_loads(loads)
         self.driver.add(loads)
         if not self._is_driving:
             self._is_driving = True
@@ -262,8 +219,10 @@ class SimMember:
             return
         wait = WAIT_FOR_VIEW
         if not host.is_paused:
+            before = self.driver.accepted
             wait = self.driver.tick(engine.now) - engine.now
-            engine.end_turn(host)
+            if self.driver.accepted > before:
+                engine.end_turn(host)
         wait = 0.0 if wait <= 0 else min(max(wait, TICK), WAIT_FOR_VIEW)
         engine.call(engine.now + wait, self._drive)
 
@@ -273,9 +232,35 @@ class SimMember:
         self.receiver.on_view(view)
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
-        """The application takes what it is given."""
+        """The application takes what it is given, and looks at all of it."""
+        receiver = self.receiver
+        is_in_order = self._world.is_in_order
         for delivery in deliveries:
-            self.receiver.on_batch(delivery)
+            before = receiver.mismatches
+            receiver.on_batch(delivery)
+            if receiver.mismatches > before:
+                self._note_mismatch(delivery, "not what was sent")
+            elif is_in_order and delivery.conn:
+                self._check_place(delivery)
+
+    def _check_place(self, delivery: Delivery) -> None:
+        """A connection carries a stretch of the stream: its n-th message is always as far along."""
+        key = delivery.source, delivery.conn
+        expected = self._places.get(key)
+        for seqno, payload in enumerate(delivery.messages, delivery.lo):
+            place = int.from_bytes(payload[:INDEX_BYTES], "big") - seqno
+            if expected is None:
+                expected = self._places[key] = place
+            elif place != expected:
+                self._note_mismatch(delivery, f"message {place + seqno} came as seqno {seqno}")
+                return
+
+    def _note_mismatch(self, delivery: Delivery, what: str) -> None:
+        self._world.mismatches.append(
+            f"{self.name} t={self.channel.runtime.now():.6f} got from "
+            f"{self._world.name_of(delivery.source)} conn {delivery.conn} seqnos "
+            f"{delivery.lo}..{delivery.hi}: {what}"
+        )
 
     # -- Its control endpoint ----------------------------------------------------------------------
 

@@ -122,18 +122,21 @@ class Receiving(Sending):
     def _keeps_delivered(self) -> bool:
         return self.config.xmit_from_random_member or self.config.use_mcast_xmit_req
 
-    def set_consuming(self, consuming: bool, now: float) -> None:  # noqa: FBT001 it is the whole message
+    def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
         """Whether the application takes deliveries. While it does not, windows fill and senders
-        block."""
+        block. Returns how many seqnos waited for it."""
         self.is_consuming = consuming
         if not consuming:
-            return
+            return 0
+        waited = 0
         self._deliver_held_own(now)
         for entry in list(self._inbound.values()):
             before = entry.window.delivered
             self._deliver_ready(entry, now)
             if entry.window.delivered > before:
+                waited += entry.window.delivered - before
                 self._after_data(entry, entry.window.delivered - before, now)
+        return waited
 
     def _keep_for_later(self, head: Head, body: bytes, now: float) -> None:
         """A message of a sender without a window."""

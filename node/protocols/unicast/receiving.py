@@ -120,17 +120,20 @@ class Receiving(Asking):
     ) -> None:
         hand_up(self._port, piece, entry.conn, entry.epoch, 0, settled, now)
 
-    def set_consuming(self, consuming: bool, now: float) -> None:  # noqa: FBT001 it is the whole message
+    def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
         """Whether the application takes deliveries. While it does not, windows fill and senders
-        block."""
+        block. Returns how many seqnos waited for it."""
         self.is_consuming = consuming
+        waited = 0
         if consuming:
             for entry in list(self._receivers.values()):
                 before = entry.window.delivered
                 self._deliver_ready(entry, now)
                 if entry.window.delivered > before:
+                    waited += entry.window.delivered - before
                     self._after_data(entry, entry.window.delivered - before, 0, 0, now)
             self._port.woken.append(self._port.me)
+        return waited
 
     # -- Finding the entry ----------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from chaos.oracles.evidence import Evidence
 from node.trace.files import count_events
 
 Pair = tuple[str, str]
@@ -71,6 +72,8 @@ class RunRecord:
 
     traces: dict[str, bytes]
     """Per member incarnation (and the rig), its blocks."""
+    evidence: Evidence = field(repr=False, compare=False)
+    """The same, read."""
     events: int
     """What a simulator processed, which says how much work it was; elsewhere, of its members."""
     seconds: float

@@ -1,0 +1,25 @@
+"""A scenario in the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from chaos.backends.sim.backend import SimBackend
+from chaos.language.scenario import Scenario
+from chaos.session.record import RunRecord
+from chaos.session.session import play
+
+
+def simulate(
+    scenario: Scenario,
+    seed: int,
+    *,
+    make_unicast: Callable[..., Any] | None = None,
+    make_multicast: Callable[..., Any] | None = None,
+    fate: str = "xxh3",
+) -> RunRecord:
+    """Run a scenario to its end; nothing is written."""
+    backend = SimBackend(fate=fate, make_unicast=make_unicast, make_multicast=make_multicast)
+    return play(scenario, seed, backend, Path())
