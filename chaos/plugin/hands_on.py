@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.backends.base import Backend, BackendError, MemberError, Unsupported
-from chaos.faults import Release
+from chaos.faults import Names, Release
 from chaos.language.scenario import Scenario
 from chaos.language.schedule import TimedStep, schedule
 from chaos.language.shapes import Plain, flow
@@ -21,7 +21,7 @@ from chaos.language.timeline import LASTING, Step, actions
 from chaos.language.workload import load_codec
 from chaos.language.yaml_nodes import compose
 from chaos.session.plans import FRAME_BY_FRAME, cluster_plan
-from chaos.session.record import RunRecord
+from chaos.session.record import Pair, RunRecord
 from chaos.session.session import POLL_SECONDS, Session
 
 OF_A_GROUP: Final = (
@@ -125,6 +125,17 @@ class HandsOn(Session):
         except MemberError:
             return 0
         return sum(int(number) for who, number in told.items() if who.startswith(f"{source}:"))
+
+    def exchanged(self, names: Names) -> dict[Pair, int]:
+        """How many messages each of these was given by each of these that a load has send to it,
+        both in their newest incarnations."""
+        states = self.roster.states()
+        got: dict[Pair, int] = {}
+        for source, dest in self.traffic.pairs():
+            if source in names and dest in names:
+                told = states[dest]["workload"]["received_from"] if dest in states else {}
+                got[source, dest] = int(told.get(f"{source}:{self.roster.short(source) or 0:x}", 0))
+        return got
 
     def is_sent(self) -> bool:
         """Whether everyone has sent all that it was told to send."""

@@ -7,7 +7,7 @@ Words and quantities are those of scenario files (docs/scenarios.md): `rate="10%
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -63,17 +63,24 @@ class LiveCluster:
         count: int = 100,
         source: str | Iterable[str] = "all",
         dest: str | Iterable[str] = "others",
-        **words: str | int,
+        **words: str | int | Iterable[str],
     ) -> None:
         """Have members send to others, from now on: `rate`, `size`, `burst` and so on as in a
         workload."""
         self.session.load("unicast", _words(words, count=count, source=source, dest=dest))
 
     def multicast(
-        self, count: int = 100, source: str | Iterable[str] = "all", **words: str | int
+        self,
+        count: int = 100,
+        source: str | Iterable[str] = "all",
+        **words: str | int | Iterable[str],
     ) -> None:
         """Have members send to their group, from now on."""
         self.session.load("multicast", _words(words, count=count, source=source))
+
+    def stop(self) -> None:
+        """Have nobody send any more: the loads are over, with however much was sent."""
+        self.session.traffic.stop()
 
     def received(self, dest: str, source: str) -> int:
         """How many messages of another a member has been given since it started."""
@@ -99,6 +106,20 @@ class LiveCluster:
             within,
         )
 
+    def wait_for_traffic(self, *names: str, more: int = 20, within: float = PATIENCE) -> None:
+        """Until each of these, or of all, has got so many messages more than now from each of these
+        that sends to it."""
+        chosen = names or self.members
+        before = self.session.exchanged(chosen)
+        assert before, f"no load is between {' '.join(chosen)}: begin one, such as multicast()"
+
+        def is_enough() -> bool:
+            now = self.session.exchanged(chosen)
+            return all(now[pair] - before[pair] >= more for pair in before)
+
+        what = f"{more} messages more from each of {' '.join(chosen)} at each"
+        self.session.wait_for(is_enough, what, within)
+
     def wait_until_delivered(self, within: float = PATIENCE) -> None:
         """Until all have everything that was sent to them."""
         session = self.session
@@ -122,6 +143,10 @@ class LiveCluster:
         self.session.wait_for(
             lambda: self.session.roster.are_one(wanted), f"one view of {' '.join(wanted)}", within
         )
+
+    def wait_until(self, is_done: Callable[[], bool], what: str, within: float = PATIENCE) -> None:
+        """Until something of the test's own is so."""
+        self.session.wait_for(is_done, what, within)
 
     # -- What members say ------------------------------------------------------------------------
 
@@ -340,16 +365,18 @@ class Clusters:
         stack: str = "udp",
         timing: str = "fast",
         guarantees: Iterable[str] = (),
+        backend: str | Backend = "",
         **words: Any,  # noqa: ANN401 any key of a scenario's cluster
     ) -> LiveCluster:
         """Start a cluster, with the keys of a scenario's `cluster`, and wait until it is one. All
-        guarantees that make sense for its stack are judged, or those that are named."""
+        guarantees that make sense for its stack are judged, or those that are named. It lives where
+        the command says, or on a backend of the test's own choice."""
         self.finish_all()
         scenario = self._scenario(
             {"members": members, "stack": stack, "timing": timing, **words}, tuple(guarantees)
         )
-        backend, folder = self._make_backend(), self._next_folder()
-        session = HandsOn(scenario, self._seed, backend, folder / LOGS)
+        chosen, folder = self._make_backend(backend), self._next_folder()
+        session = HandsOn(scenario, self._seed, chosen, folder / LOGS)
         try:
             session.open()
         except Unsupported as error:
@@ -431,12 +458,12 @@ class Clusters:
     def _next_folder(self) -> Path:
         return make_fresh(self._folder, "run")
 
-    def _make_backend(self) -> Backend:
-        backend = make_backend(self._backend)
+    def _make_backend(self, chosen: str | Backend = "") -> Backend:
+        backend = make_backend(chosen or self._backend) if isinstance(chosen, str) else chosen
         why = backend.probe()["members"]
         if why is not None:
             # Somebody asked for it by name: to skip everything would look as if all were well.
-            pytest.fail(f"there is no {self._backend} here: {why}", pytrace=False)
+            pytest.fail(f"there is no {backend.name} here: {why}", pytrace=False)
         self._backends.append(backend)
         return backend
 

@@ -38,6 +38,8 @@ class Traffic:
         self._taken: dict[Lane, int] = {}
         """What incarnations that are gone had sent, over all loads."""
         self._coming: frozenset[str] = frozenset()
+        self._sending_on: set[str] = set()
+        """Members that were paused when all were told to stop: they are told when they go on."""
 
     def expect(self, names: Iterable[str]) -> None:
         """Members that steps will still start."""
@@ -55,6 +57,8 @@ class Traffic:
         for name in roster.answering():
             if name in roster.joining or name in roster.leaving:
                 continue
+            if name in self._sending_on:
+                self._have_stop(name)
             if any(
                 name in self._begun[one].sources and (one, name) not in self._told for one in begun
             ):
@@ -65,6 +69,7 @@ class Traffic:
         if name not in self._roster.paused:
             self._note_sent(name)
         self._told = {told for told in self._told if told[1] != name}
+        self._sending_on.discard(name)
 
     def _go_on(self, name: str) -> None:
         """Tell a member what is left for it of all loads that began."""
@@ -118,11 +123,22 @@ class Traffic:
         is_ending = dest in roster.leaving or not roster.is_alive(dest)
         return is_ending and dest not in self._coming
 
+    def pairs(self) -> set[tuple[str, str]]:
+        """Every source and dest of the loads that began."""
+        return {pair for load in self._begun for pair in load.pairs()}
+
     def stop(self) -> None:
-        """Have nobody send any more."""
+        """Have nobody send any more: the loads that began are over."""
+        self._begun.clear()
+        self._told.clear()
+        self._sending_on |= self._roster.paused
         for name in self._roster.answering():
             if name not in self._roster.joining:
-                self._roster.ask(name, "POST", "/workload/stop", {})
+                self._have_stop(name)
+
+    def _have_stop(self, name: str) -> None:
+        self._sending_on.discard(name)
+        self._roster.ask(name, "POST", "/workload/stop", {})
 
     # -- What members are told -------------------------------------------------------------------
 

@@ -137,6 +137,45 @@ def test_it(cluster):
     assert set(traces(Path(found))) == {"n0-1.trace", "n1-1.trace", "rig.trace"}
 
 
+def test_a_load_lasts_until_it_is_stopped_also_by_who_is_paused_then(project: Project) -> None:
+    result = project.run("""
+import pytest
+
+def test_it(cluster, chaos):
+    group = cluster(members=3)
+    group.multicast(count=10**6, rate="50/s")
+    group.wait_for_traffic()
+    with chaos.pause("n2"):
+        group.wait_for_traffic("n0", "n1", more=50)
+        group.stop()
+    group.wait_until_delivered()
+    sent = [group.state(name)["workload"]["accepted"] for name in group.members]
+    group.wait(1)
+    assert sent == [group.state(name)["workload"]["accepted"] for name in group.members]
+    with pytest.raises(AssertionError, match="no load is between"):
+        group.wait_for_traffic()
+    group.multicast(count=5, source="n2")
+    group.wait_until_delivered()
+    assert group.state("n2")["workload"]["accepted"] == sent[2] + 5
+    assert group.finish().run.complete
+""")
+    result.assert_outcomes(passed=1)
+
+
+def test_a_test_may_choose_where_its_cluster_lives(project: Project) -> None:
+    body = """
+import pytest
+from chaos.backends.sim.backend import SimBackend
+
+@pytest.mark.parametrize("backend", ["sim", SimBackend()])
+def test_it(cluster, backend):
+    group = cluster(members=2, backend=backend)
+    group.multicast(count=10)
+    assert group.finish().run.backend == "sim"
+"""
+    project.run(body, "--stormcast-backend", "kubernetes").assert_outcomes(passed=2)
+
+
 def test_a_run_is_decided_by_its_seed(project: Project) -> None:
     body = """
 def test_it(cluster, chaos):
