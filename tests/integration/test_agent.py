@@ -19,7 +19,7 @@ from chaos.agent.client import AgentClient, AgentError, over_tcp, over_unix
 from chaos.backends.netns import Rig, RigError
 from chaos.backends.netns.names import start_of
 from chaos.backends.netns.process import environment, until
-from chaos.language.features import FEATURES, SPEED
+from chaos.language.features import FEATURES, OTHER_WAYS
 from chaos.language.network_state import NetworkState
 from node.control.settings import TOKEN_VARIABLE
 from tests.integration.wire_pair import END, GROUP, Pair, drained, frames
@@ -65,9 +65,10 @@ def test_a_rig_starts_its_agent_when_something_is_to_act_and_ends_it(rig: Rig) -
 
 def test_an_agent_has_every_feature_that_acts_on_a_network(rig: Rig) -> None:
     found = rig.agent.probe()
-    assert {found[feature] for feature in found if feature != SPEED} == {None}
+    assert {found[feature] for feature in found if feature not in OTHER_WAYS} == {None}
     assert set(FEATURES) - set(found) == {
-        "members", "pause", "rule-on-streams", "group", "no-group", "commands",
+        "members", "pause", "rule-on-streams", "group", "no-group", "commands", "first-conn",
+        "frames-of-streams",
     }  # fmt: skip
 
 
