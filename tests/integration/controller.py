@@ -14,9 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from chaos import faults
-from chaos.agent.client import LeaseLapsedError
-from chaos.backends.netns import Network, RunId
-from chaos.backends.netns import agent as rig_agent
+from chaos.backends.base import BackendError
+from chaos.backends.netns import Network, RunId, agent
 from chaos.language.network_state import NetworkState
 
 NAMES = ("n0", "n1")
@@ -47,17 +46,17 @@ def main(folder: Path, run: str, seed: int, lease: float, bound: str) -> None:
     network = Network(parsed, NAMES)
     network.make()
     if bound == "free":
-        rig_agent.bound_to_me = tuple
-    agent = rig_agent.RigAgent(network.run.table, network.sites(), folder, lease)
-    agent.apply(states(draw, network))
-    print(agent.pid, flush=True)
+        agent.bound_to_me = tuple
+    process = agent.AgentProcess(network.run.table, network.sites(), folder, lease)
+    process.apply(states(draw, network))
+    print(process.pid, flush=True)
     while True:
         for _renewal in range(draw.randint(0, 3)):
             time.sleep(draw.uniform(0, lease / 4))
             # A machine that is busy may let a lease lapse; this is not about that.
-            with suppress(LeaseLapsedError):
-                agent.renew()
-        agent.apply(states(draw, network))
+            with suppress(BackendError):
+                process.renew()
+        process.apply(states(draw, network))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""The agent of a rig: a process that does to its networks what it is told; started when it is first
-needed, and gone with the rig."""
+"""The agent process that acts on all namespaces of a run."""
 
 from __future__ import annotations
 
@@ -7,10 +6,12 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from chaos.agent.client import AgentClient, AgentError, over_unix
+from chaos.backends.base import LEASE_SECONDS, BackendError
 from chaos.backends.netns.commands import bound_to_me
 from chaos.backends.netns.process import Process, environment, until
 from chaos.drivers.base import Bites, Site
@@ -23,15 +24,19 @@ RENEWALS: Final = 4
 """How often a lease is renewed while it lasts, so that one late turn does not end it."""
 
 
-class RigAgent:
-    """One agent for all namespaces of a rig, and the lease on what it does."""
+class AgentProcess:
+    """An agent that is started when it is first needed, and the lease on what it does. Whatever
+    goes wrong with it is a BackendError with the last lines of its log."""
 
-    def __init__(self, table: str, sites: Sequence[Site], folder: Path, lease: float) -> None:
-        self.lease = lease
+    def __init__(
+        self, table: str, sites: Sequence[Site], folder: Path, lease: float = LEASE_SECONDS
+    ) -> None:
+        self._lease = lease
         self._table = table
         self._sites = tuple(sites)
         self._folder = folder
-        self._client = AgentClient(over_unix(folder / SOCKET))
+        self._socket = over_unix(folder / SOCKET)
+        self._client = AgentClient(self._ask)
         self._process: Process | None = None
         self._renewed: float | None = None
         """When the lease began; None: nothing acts."""
@@ -52,24 +57,22 @@ class RigAgent:
         """Make the networks so."""
         self._start()
         begun = time.monotonic()
-        self._client.apply(state, self.lease)
+        places = {site.name: site.addresses for site in self._sites}
+        self._client.apply(replace(state, places=places), self._lease)
         self._renewed = begun
 
     def renew(self) -> None:
-        """Have what acts go on."""
+        """Have what acts go on for another lease. BackendError when the last one has lapsed."""
         if self._renewed is not None:
             begun = time.monotonic()
-            self._client.renew(self.lease)
+            self._client.renew(self._lease)
             self._renewed = begun
 
     def keep(self) -> None:
-        """Renew, if it is time to."""
-        if self._renewed is not None and time.monotonic() - self._renewed >= self._pace:
+        """Renew, if it is time to: call it often while waiting."""
+        pace = self._lease / RENEWALS
+        if self._renewed is not None and time.monotonic() - self._renewed >= pace:
             self.renew()
-
-    @property
-    def _pace(self) -> float:
-        return self.lease / RENEWALS
 
     def clear(self) -> None:
         """Have nothing act."""
@@ -95,9 +98,12 @@ class RigAgent:
             self._process.kill()
             self._process = None
 
-    def tail(self) -> str:
-        """The last lines of its log."""
-        return "" if self._process is None else self._process.tail()
+    def _ask(self, method: str, target: str, body: object) -> Any:  # noqa: ANN401 as answered
+        try:
+            return self._socket(method, target, body)
+        except AgentError as error:
+            tail = "" if self._process is None else self._process.tail()
+            raise BackendError(f"{error}\n{tail}".rstrip()) from None
 
     def _start(self) -> None:
         if self._process is not None:
@@ -111,8 +117,8 @@ class RigAgent:
 
         def is_there() -> bool:
             if not process.is_alive:
-                raise AgentError(f"the agent has ended with {process.code}: {process.tail()}")
-            return self._client.is_alive()
+                raise BackendError(f"the agent has ended with {process.code}: {process.tail()}")
+            return AgentClient(self._socket).is_alive()
 
         until(is_there, START_SECONDS, lambda: f"the agent answers\n{process.tail()}", 0.02)
 

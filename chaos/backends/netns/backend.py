@@ -6,65 +6,63 @@ it every fault, ends with the one that made it.
 
 from __future__ import annotations
 
-import json
+import atexit
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from chaos.backends.base import BackendError, Bites, ClusterPlan, MemberError, Unsupported
-from chaos.backends.netns.commands import CONTROL, MemberSpec
-from chaos.backends.netns.process import Process
-from chaos.backends.netns.rig import Rig, RigError
+from chaos.backends.base import BackendError, Bites, ClusterPlan, Unsupported
+from chaos.backends.netns.agent import AgentProcess
+from chaos.backends.netns.commands import config_argv
+from chaos.backends.netns.members import Argv, Members
+from chaos.backends.netns.names import RunId
+from chaos.backends.netns.network import Network
 from chaos.backends.netns.running import CommandError, what_is_missing
+from chaos.backends.netns.watch import Watch
 from chaos.language.features import FEATURES
 from chaos.language.network_state import NetworkState
-from node.settings import list_layers
 
 POLL_SECONDS: Final = 0.02
 KEEP_SECONDS: Final = 0.1
 """How often it is looked whether it is time to renew."""
-CONFIG: Final = "member.yaml"
-"""What a member is set to, in its folder."""
-STATIC: Final = "STATIC"
 BY_ITSELF: Final = frozenset(
     {"members", "pause", "group", "no-group", "commands", "rule-on-streams"}
 )
 """What takes namespaces and processes, and nothing else."""
 
 
-def config_argv(python: str, spec: MemberSpec) -> tuple[str, ...]:
-    """The words that start a member whose settings are in a file of its folder."""
-    words = {
-        "--config": CONFIG,
-        "--name": spec.name,
-        "--bind-addr": spec.address,
-        "--port": str(spec.port),
-        "--journal": str(spec.journal or spec.folder / "journal"),
-        "--control": f"unix:{CONTROL}",
-    }
-    if spec.initial_hosts:
-        words["--initial-hosts"] = ",".join(spec.initial_hosts)
-    return (python, "-m", "stormcast", "node", *(word for pair in words.items() for word in pair))
-
-
 def probe() -> dict[str, str | None]:
-    """What this machine can do, found by trying it with a rig of two."""
+    """What this machine can do, found by trying it in a network of two."""
     why = what_is_missing()
     if why:
         return dict.fromkeys(FEATURES, f"{why}; or use --backend sim")
+    network = Network(RunId.next(), ("n0", "n1"))
     try:
-        with (
-            TemporaryDirectory(prefix="stormcast-") as folder,
-            Rig(("n0", "n1"), Path(folder)) as rig,
-        ):
-            found = rig.agent.probe()
-    except (CommandError, RigError, TimeoutError) as error:
+        with ExitStack() as undo:
+            folder = undo.enter_context(TemporaryDirectory(prefix="stormcast-"))
+            undo.callback(network.remove)
+            network.make()
+            agent = AgentProcess(network.run.table, network.sites(), Path(folder))
+            undo.callback(agent.close)
+            found = agent.probe()
+    except (CommandError, BackendError) as error:
         return dict.fromkeys(FEATURES, f"this machine refuses: {error}")
     missing = "no driver of this version does it"
     return {name: None if name in BY_ITSELF else found.get(name, missing) for name in FEATURES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What a backend has from `open` on."""
+
+    network: Network
+    agent: AgentProcess
+    members: Members
+    watch: Watch
 
 
 class NetnsBackend:
@@ -73,12 +71,14 @@ class NetnsBackend:
     name = "netns"
     is_virtual = False
 
-    def __init__(self, features: Mapping[str, str | None] | None = None) -> None:
-        self._opened: Rig | None = None
-        self._plan = ClusterPlan(run="", members=(), folder=Path())
+    def __init__(
+        self, features: Mapping[str, str | None] | None = None, argv: Argv = config_argv
+    ) -> None:
         self._features = features
         """What `probe` found, if it was asked before: it takes a second."""
-        self._bites: Bites = {}
+        self._argv = argv
+        self._opened: Opened | None = None
+        self._undo = ExitStack()
 
     def probe(self) -> Mapping[str, str | None]:
         """What this machine can do."""
@@ -94,23 +94,34 @@ class NetnsBackend:
         for need in sorted(plan.needs):
             if why := features.get(need, "this version does not have it"):
                 raise Unsupported(f"netns has no {need}: {why}")
-        self._plan = plan
-        rig = Rig(plan.names, plan.folder.resolve(), argv=config_argv)
-        with _told():
-            rig.__enter__()
-        self._opened = rig
-        for member in plan.members:
-            folder = rig.folder / member.name
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / CONFIG).write_text(json.dumps(member.config))
+        atexit.register(self.close)
+        folder = plan.folder.resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._opened = self._open(Network(RunId.next(), plan.names), plan, folder)
+
+    def _open(self, network: Network, plan: ClusterPlan, folder: Path) -> Opened:
+        self._undo.callback(network.remove)
+        try:
+            network.make()
+        except CommandError as error:
+            raise BackendError(f"this machine refuses: {error}") from None
+        agent = AgentProcess(network.run.table, network.sites(), folder)
+        self._undo.callback(agent.close)
+        members = Members(network, plan.members, folder, self._argv)
+        self._undo.callback(members.kill_all)
+        members.prepare()
+        watch = Watch(folder)
+        self._undo.callback(watch.close)
+        return Opened(network=network, agent=agent, members=members, watch=watch)
 
     def close(self) -> None:
         """End everyone and remove the namespaces."""
-        if self._opened is not None:
-            self._opened.close()
+        self._undo.close()
+        atexit.unregister(self.close)
 
     @property
-    def _rig(self) -> Rig:
+    def opened(self) -> Opened:
+        """What is there; BackendError before `open`."""
         if self._opened is None:
             raise BackendError("open the backend before its verbs are used")
         return self._opened
@@ -130,8 +141,7 @@ class NetnsBackend:
             now = time.monotonic()
             if now >= until:
                 return False
-            with _told():
-                self._rig.keep()
+            self.opened.agent.keep()
             step = POLL_SECONDS if is_done is not None else KEEP_SECONDS
             time.sleep(min(step, max(0.0, until - time.monotonic())))
 
@@ -139,22 +149,15 @@ class NetnsBackend:
 
     def start(self, name: str) -> None:
         """Start a member in its namespace."""
-        self._check_known(name)
-        if self.is_alive(name):
-            raise BackendError(f"{name} runs already; restart it, or stop it before")
-        config = next(one.config for one in self._plan.members if one.name == name)
-        hosts = self._rig.hosts() if _is_told(config) else ()
-        self._rig.start(name, initial_hosts=hosts)
+        self.opened.members.start(name)
 
     def stop(self, name: str) -> None:
         """Have a member leave: one that is paused does when it goes on."""
-        self._living(name).ask_to_end()
+        self.opened.members.running(name).ask_to_end()
 
     def kill(self, name: str) -> None:
         """End a member at once."""
-        self._check_known(name)
-        if name in self._rig.members:
-            self._rig.members[name].kill()
+        self.opened.members.kill(name)
 
     def restart(self, name: str) -> None:
         """Kill a member, if it runs, and start it anew."""
@@ -163,105 +166,55 @@ class NetnsBackend:
 
     def pause(self, name: str) -> None:
         """Stop a member's process; it dies with us."""
-        self._living(name).pause()
+        self.opened.members.running(name).pause()
 
     def resume(self, name: str) -> None:
-        """Have it go on."""
-        self._living(name).resume()
+        """Resume a paused member."""
+        self.opened.members.running(name).resume()
 
     def is_alive(self, name: str) -> bool:
         """Whether a member was started and has not ended."""
-        self._check_known(name)
-        return self._rig.is_alive(name)
+        return self.opened.members.is_alive(name)
 
     def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
         """One request to a member, through its unix socket."""
-        self._check_known(name)
-        if not self.is_alive(name):
-            raise MemberError(f"{name} does not answer {method} {target}: it does not run")
-        with _told():
-            # Whoever asks many of them does not wait meanwhile.
-            self._rig.keep()
-        try:
-            return self._rig.ask(name, method, target, body)
-        except RigError as error:
-            raise MemberError(f"{name}: {error}") from None
-
-    def _check_known(self, name: str) -> None:
-        if name not in self._plan.names:
-            names = " ".join(self._plan.names)
-            raise BackendError(f"no member is called {name}; there are {names}")
-
-    def _living(self, name: str) -> Process:
-        self._check_known(name)
-        if not self.is_alive(name):
-            raise BackendError(f"{name} does not run")
-        return self._rig.members[name]
+        # Whoever asks many of them does not wait meanwhile.
+        self.opened.agent.keep()
+        return self.opened.members.ask(name, method, target, body)
 
     # -- The network ---------------------------------------------------------------------------
 
     def apply(self, state: NetworkState) -> None:
         """Make the network so."""
-        with _told():
-            self._rig.apply(state)
+        self.opened.agent.apply(state)
 
     def renew(self) -> None:
-        """Have it go on."""
-        with _told():
-            self._rig.renew()
+        """Have what acts go on for another lease."""
+        self.opened.agent.renew()
 
     def clear(self) -> None:
         """Have nothing act."""
         if self._opened is not None:
-            with _told():
-                self._opened.clear()
+            self._opened.agent.clear()
 
     def release(self, fault: str | None) -> None:
         """Let go what is held."""
-        with _told():
-            self._rig.release(fault)
+        self.opened.agent.release(fault)
 
     def bites(self) -> Bites:
         """What faults have done."""
-        with _told():
-            return self._rig.bites()
+        return self.opened.agent.bites()
 
     # -- The end -------------------------------------------------------------------------------
 
     def freeze(self) -> None:
         """Stop all members at one moment, and then end them."""
-        processes = list(self._rig.members.values())
-        for process in processes:
-            process.pause()
-        for process in processes:
-            process.kill()
+        self.opened.members.freeze()
 
     def collect(self) -> Mapping[str, bytes]:
         """The journals of all incarnations."""
-        traces = self._rig.collect()
-        del traces["rig"]
-        return traces
+        return self.opened.members.journals()
 
     def standstills(self) -> list[tuple[float, float]]:
         """When the machine gave nobody a turn."""
-        watch = self._rig.watch
-        return watch.spans() if watch is not None else []
-
-
-def _is_told(config: Mapping[str, Any]) -> bool:
-    """Whether a member must be told where the others are."""
-    layers = list_layers(
-        config["stack"], config.get("unicast") or None, config.get("discovery") or None
-    )
-    return any(name == STATIC for name, _values in layers)
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """What goes wrong at the rig, as what every backend says."""
-    try:
-        yield
-    except (RigError, TimeoutError) as error:
-        raise BackendError(str(error)) from None
-    except CommandError as error:
-        raise BackendError(f"this machine refuses: {error}") from None
+        return self.opened.watch.spans()

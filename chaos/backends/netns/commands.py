@@ -145,11 +145,31 @@ class MemberSpec:
 
 CONTROL: Final = "control.sock"
 """Relative to the member's folder: the path of a unix socket may have no more than 107 bytes."""
+CONFIG: Final = "member.yaml"
+"""What a member is set to, in its folder."""
+JOURNAL: Final = "journal"
+"""In the member's folder."""
+PORT: Final = 7800
 
 
-def where(address: str, port_number: int) -> str:
+def where(address: str, port_number: int = PORT) -> str:
     """An address as the setting `initial_hosts` has it."""
     return f"{address}[{port_number}]"
+
+
+def config_argv(python: str, spec: MemberSpec) -> tuple[str, ...]:
+    """The words that start a member whose settings are in a file of its folder."""
+    words = {
+        "--config": CONFIG,
+        "--name": spec.name,
+        "--bind-addr": spec.address,
+        "--port": str(PORT),
+        "--journal": str(spec.folder / JOURNAL),
+        "--control": f"unix:{CONTROL}",
+    }
+    if spec.initial_hosts:
+        words["--initial-hosts"] = ",".join(spec.initial_hosts)
+    return (python, "-m", "stormcast", "node", *(word for pair in words.items() for word in pair))
 
 
 def member_argv(python: str, spec: MemberSpec) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What things of a rig are called: so what a killed one left behind is known for what it is.
+"""What things of a run are called: so what a killed one left behind is known for what it is.
 
 A run is named after the process that owns it: its pid, and when that process was started, because
 pids come back.
@@ -30,13 +30,13 @@ _counter = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class RunId:
-    """One rig of one process."""
+    """One run of one process."""
 
     pid: int
     started: int
     """When that process started, in clock ticks since boot."""
     number: int
-    """Which of its rigs."""
+    """Which of its runs."""
 
     @classmethod
     def next(cls) -> RunId:
@@ -81,7 +81,7 @@ def start_of(pid: int) -> int | None:
 
 
 def check_names(names: tuple[str, ...]) -> None:
-    """Refuse what cannot be the names of the members of one rig."""
+    """Refuse what cannot be the names of the members of one run."""
     assert 1 <= len(names) <= MAX_MEMBERS, f"{len(names)} members: 1..{MAX_MEMBERS} fit"
     assert len(set(names)) == len(names), f"two members have one name: {' '.join(names)}"
     for name in names:

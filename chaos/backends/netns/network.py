@@ -1,4 +1,4 @@
-"""The network of a rig: made and removed. What acts on it is its agent's business."""
+"""The network of a run: made and removed. What acts on it is its agent's business."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Network:
 
 
 def probe(do: Run = run_command) -> str | None:
-    """Why this machine cannot do what a rig needs, found by trying it; None: it can."""
+    """Why this machine cannot make such a network, found by trying it; None: it can."""
     if why := what_is_missing():
         return why
     network = Network(RunId.next(), ("n0", "n1"), do)

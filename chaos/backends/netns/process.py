@@ -1,7 +1,7 @@
 """One incarnation of a member: a process, told what to do by signals.
 
 The kernel kills it when the thread that started it ends, however that came about, and even while it
-is stopped: so nobody stays paused behind a rig that died.
+is stopped: so nobody stays paused behind an owner that died.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+from chaos.backends.base import BackendError
 
 POLL_SECONDS: Final = 0.005
 STOP_SECONDS: Final = 15.0
@@ -40,7 +42,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C is for whoever runs the rig, who then ends this in good order.
+                # Ctrl-C is for whoever started this, who then ends this in good order.
                 process_group=0,
             )
 
@@ -68,11 +70,11 @@ class Process:
         self._signal(signal.SIGTERM)
 
     def wait(self, timeout: float = STOP_SECONDS) -> int:
-        """Wait for its end; returns its exit code. TimeoutError if it does not come."""
+        """Wait for its end; returns its exit code. BackendError if it does not come."""
         try:
             return self._popen.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise TimeoutError(
+            raise BackendError(
                 f"pid {self.pid} runs on after {timeout:g}s\n{self.tail()}"
             ) from None
 
@@ -130,17 +132,17 @@ def until(
     explain: Callable[[], str],
     poll: float = POLL_SECONDS,
 ) -> None:
-    """Wait until something is so; TimeoutError with the explanation if it is not so in time."""
+    """Wait until something is so; BackendError with the explanation if it is not so in time."""
     deadline = time.monotonic() + timeout
     while not is_done():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {timeout:g}s: {explain()}")
+            raise BackendError(f"not within {timeout:g}s: {explain()}")
         time.sleep(poll)
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
     """Ours, with what concerns Python: this very tree, whichever one is installed. Without what
-    would set a member: only its rig does that."""
+    would set a member: only its configuration does that."""
     tree = str(Path(__file__).parents[3])
     paths = [tree, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     ours = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}

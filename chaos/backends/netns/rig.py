@@ -21,10 +21,9 @@ from typing import Any, Final, Self
 from xxhash import xxh3_64_intdigest
 
 from chaos import faults
-from chaos.agent.client import AgentError
-from chaos.backends.base import LEASE_SECONDS
+from chaos.backends.base import LEASE_SECONDS, BackendError
 from chaos.backends.netns import control
-from chaos.backends.netns.agent import RigAgent
+from chaos.backends.netns.agent import AgentProcess
 from chaos.backends.netns.commands import CONTROL, MemberSpec, bound_to_me, member_argv, where
 from chaos.backends.netns.control import ControlError
 from chaos.backends.netns.names import RunId
@@ -71,7 +70,7 @@ class Rig:
         self.folder = folder
         self.network = Network(RunId.next(), names, do)
         sites = self.network.sites()
-        self.agent = RigAgent(self.network.run.table, sites, folder, lease)
+        self.agent = AgentProcess(self.network.run.table, sites, folder, lease)
         """Started when something is to act on the network."""
         self.members: dict[str, Process] = {}
         """The newest incarnation of each that was started."""
@@ -299,8 +298,8 @@ class Rig:
         """What goes wrong at the agent is said with the last lines of its log."""
         try:
             yield
-        except AgentError as error:
-            raise RigError(f"{error}\n{self.agent.tail()}".rstrip()) from None
+        except BackendError as error:
+            raise RigError(str(error)) from None
 
     def set_mtu(self, size: int, *names: str) -> None:
         """Limit the links of some members, or of all."""

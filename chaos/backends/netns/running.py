@@ -1,4 +1,4 @@
-"""Running commands: the one place where the network of a rig touches the machine."""
+"""Running commands: the one place where the network of a run touches the machine."""
 
 from __future__ import annotations
 

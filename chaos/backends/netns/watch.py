@@ -2,7 +2,7 @@
 
 Bounds of time say what a member does that runs. One that gets no processor, because its host
 paused the whole machine or others starve it, breaks them without having done anything wrong; so
-the rig notes such a time as what it is, a pause of every member.
+a session notes such a time as what it is, a pause of every member.
 """
 
 from __future__ import annotations

@@ -1,0 +1,144 @@
+"""Members as processes, each in its namespace, asked through its unix socket."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.backends.base import BackendError, MemberError, MemberPlan
+from chaos.backends.netns import control
+from chaos.backends.netns.commands import (
+    CONFIG,
+    CONTROL,
+    JOURNAL,
+    MemberSpec,
+    bound_to_me,
+    config_argv,
+    where,
+)
+from chaos.backends.netns.control import ControlError
+from chaos.backends.netns.network import Network
+from chaos.backends.netns.process import Process, environment
+from node.settings import list_layers
+from node.trace.files import read_traces
+
+STATIC: Final = "STATIC"
+
+Argv = Callable[[str, MemberSpec], Sequence[str]]
+"""A Python and how a member is to be, to the words that start it."""
+
+
+class Members:
+    """The members of a run, by name, each in its newest incarnation."""
+
+    def __init__(
+        self,
+        network: Network,
+        plans: Iterable[MemberPlan],
+        folder: Path,
+        argv: Argv = config_argv,
+    ) -> None:
+        self.processes: dict[str, Process] = {}
+        """Of those that were started, running or not."""
+        self._network = network
+        self._configs = {plan.name: plan.config for plan in plans}
+        self._folder = folder
+        self._argv = argv
+        self._started: Counter[str] = Counter()
+
+    def prepare(self) -> None:
+        """Give each a folder with its configuration."""
+        for name, config in self._configs.items():
+            folder = self._folder / name
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / CONFIG).write_text(json.dumps(config))
+
+    def start(self, name: str) -> None:
+        """Start a new incarnation; it returns before that is ready."""
+        if self.is_alive(name):
+            raise BackendError(f"{name} runs already; restart it, or stop it before")
+        spec = self._spec(name)
+        (spec.folder / CONTROL).unlink(missing_ok=True)
+        self._started[name] += 1
+        words = self._network.inside(name, self._argv(sys.executable, spec))
+        label = f"{name}-{self._started[name]}"
+        self.processes[name] = Process(bound_to_me(words), spec.folder, label, environment({}))
+
+    def kill(self, name: str) -> None:
+        """End a member at once, if it runs."""
+        process = self._process(name)
+        if process is not None:
+            process.kill()
+
+    def is_alive(self, name: str) -> bool:
+        """Whether a member was started and has not ended."""
+        process = self._process(name)
+        return process is not None and process.is_alive
+
+    def running(self, name: str) -> Process:
+        """The process of a member; BackendError if it does not run."""
+        process = self._process(name)
+        if process is None or not process.is_alive:
+            raise BackendError(f"{name} does not run")
+        return process
+
+    def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
+        """One request to a member; MemberError, with the last lines of its log, where it does not
+        answer or refuses."""
+        process = self._process(name)
+        if process is None or not process.is_alive:
+            raise MemberError(f"{name} does not answer {method} {target}: it does not run")
+        try:
+            return control.ask(self._folder / name / CONTROL, method, target, body)
+        except ControlError as error:
+            raise MemberError(f"{name}: {error}\n{process.tail()}") from None
+
+    def freeze(self) -> None:
+        """Stop all at one moment, and then end them."""
+        for process in self.processes.values():
+            process.pause()
+        self.kill_all()
+
+    def kill_all(self) -> None:
+        """End all at once."""
+        for process in self.processes.values():
+            process.kill()
+
+    def journals(self) -> dict[str, bytes]:
+        """What every incarnation wrote so far, by its label."""
+        folders = [self._folder / name / JOURNAL for name in sorted(self._configs)]
+        return {
+            label: blocks
+            for folder in folders
+            if folder.is_dir()
+            for label, blocks in read_traces(folder).items()
+        }
+
+    def _process(self, name: str) -> Process | None:
+        if name not in self._configs:
+            names = " ".join(self._configs)
+            raise BackendError(f"no member is called {name}; there are {names}")
+        return self.processes.get(name)
+
+    def _spec(self, name: str) -> MemberSpec:
+        return MemberSpec(
+            name=name,
+            address=self._network.address(name),
+            folder=self._folder / name,
+            initial_hosts=self._hosts() if _is_told(self._configs[name]) else (),
+        )
+
+    def _hosts(self) -> tuple[str, ...]:
+        return tuple(where(self._network.address(name)) for name in self._configs)
+
+
+def _is_told(config: Mapping[str, Any]) -> bool:
+    """Whether a member must be told where the others are."""
+    layers = list_layers(
+        config["stack"], config.get("unicast") or None, config.get("discovery") or None
+    )
+    return any(name == STATIC for name, _values in layers)
