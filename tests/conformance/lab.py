@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +50,9 @@ def _neglect_pods(backend: Backend, seconds: float) -> None:
 
 
 def _netns() -> Backend:
-    from chaos.backends.netns.backend import NetnsBackend  # noqa: PLC0415 only as root
+    from tests.helpers.live import netns  # noqa: PLC0415 only as root
 
-    return NetnsBackend(_netns_features())
-
-
-@cache
-def _netns_features() -> Mapping[str, str | None]:
-    """Found out once: it takes namespaces and a second."""
-    from chaos.backends.netns.backend import probe  # noqa: PLC0415 only as root
-
-    return probe()
+    return netns()
 
 
 def _kubernetes() -> Backend:

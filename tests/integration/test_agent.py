@@ -1,4 +1,4 @@
-"""The agent as a process, on its own and in the hands of a rig."""
+"""The agent as a process, on its own and as a backend's."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from chaos import faults
 from chaos.agent.client import AgentClient, AgentError, over_tcp, over_unix
-from chaos.backends.netns import Rig, RigError
+from chaos.backends.base import BackendError
+from chaos.backends.netns.agent import AgentProcess
 from chaos.backends.netns.names import start_of
+from chaos.backends.netns.network import Network
 from chaos.backends.netns.process import environment, until
 from chaos.language.features import FEATURES, OTHER_WAYS
 from chaos.language.network_state import NetworkState
@@ -32,39 +34,46 @@ NOTHING = NetworkState(members=BOTH)
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    with Rig(BOTH, tmp_path) as rig:
-        yield rig
+def pair() -> Iterator[Pair]:
+    with Pair() as pair:
+        yield pair
 
 
 @pytest.fixture
-def pair(rig: Rig) -> Iterator[Pair]:
-    with Pair(network=rig.network) as pair:
-        yield pair
+def network(pair: Pair) -> Network:
+    return pair.network
+
+
+@pytest.fixture
+def agent(network: Network, tmp_path: Path) -> Iterator[AgentProcess]:
+    with closing(AgentProcess(network.run.table, network.sites(), tmp_path)) as agent:
+        yield agent
 
 
 def state(**acting: faults.NetworkFault) -> NetworkState:
     return NetworkState(members=BOTH, faults=acting)
 
 
-# -- In the hands of a rig -------------------------------------------------------------------------
+# -- A backend's -----------------------------------------------------------------------------------
 
 
-def test_a_rig_starts_its_agent_when_something_is_to_act_and_ends_it(rig: Rig) -> None:
-    rig.heal()
-    rig.sleep(0.1)
-    assert rig.agent.pid is None
-    fault = rig.partition(["n0"], ["n1"])
-    agent = rig.agent.pid
-    assert agent is not None
-    assert rig.bit(fault) == 0
-    rig.close()
-    assert start_of(agent) is None
-    assert rig.bit(fault) == 0
+def test_an_agent_is_started_when_something_is_to_act_and_ends_with_its_backend(
+    agent: AgentProcess,
+) -> None:
+    agent.clear()
+    agent.keep()
+    assert agent.pid is None
+    agent.apply(state(f1=CUT))
+    pid = agent.pid
+    assert pid is not None
+    before = agent.bites()
+    agent.close()
+    assert start_of(pid) is None
+    assert agent.bites() == before
 
 
-def test_an_agent_has_every_feature_that_acts_on_a_network(rig: Rig) -> None:
-    found = rig.agent.probe()
+def test_an_agent_has_every_feature_that_acts_on_a_network(agent: AgentProcess) -> None:
+    found = agent.probe()
     assert {found[feature] for feature in found if feature not in OTHER_WAYS} == {None}
     assert set(FEATURES) - set(found) == {
         "members", "pause", "rule-on-streams", "group", "no-group", "commands", "first-conn",
@@ -72,14 +81,14 @@ def test_an_agent_has_every_feature_that_acts_on_a_network(rig: Rig) -> None:
     }  # fmt: skip
 
 
-def test_all_drivers_act_on_one_state_in_their_order(rig: Rig, pair: Pair) -> None:
+def test_all_drivers_act_on_one_state_in_their_order(agent: AgentProcess, pair: Pair) -> None:
     """Heartbeats are dropped, acks are held; of the rest a third is lost, and what is left arrives
     later, in order. Released, the acks come, and with the state all of it ends."""
     sent = frames(seed=3, count=300)
     kinds = {number: [frame for frame in sent if frame[4] == number] for number in range(256)}
     beats, acks = kinds[20], kinds[2]
     rest = [frame for frame in sent if frame[4] not in (20, 2)]
-    rig.apply(state(
+    agent.apply(state(
         f1=faults.Rule(match=faults.Match(kinds=("HEARTBEAT",))),
         f2=faults.Rule(does="hold", match=faults.Match(kinds=("ACK",))),
         f3=faults.Loss(sources=BOTH, dests=BOTH, rate=0.33),
@@ -89,37 +98,39 @@ def test_all_drivers_act_on_one_state_in_their_order(rig: Rig, pair: Pair) -> No
     came = pair.pass_on(sent)
     assert time.monotonic() - begun >= 0.3
     assert came == [frame for frame in rest if frame in came]
-    bites = {fault: pairs["n0", "n1"] for fault, pairs in rig.bites().items()}
+    bites = {fault: pairs["n0", "n1"] for fault, pairs in agent.bites().items()}
     assert bites["f1"] == len(beats)
     assert bites["f2"] == len(acks)
     assert bites["f3"] == len(rest) - len(came) > 0
-    rig.release("f2")
+    agent.release("f2")
     assert pair.pass_on([]) == acks
-    rig.apply(NOTHING)
+    agent.apply(NOTHING)
     assert pair.pass_on(sent) == sent
 
 
-def test_a_rig_that_waits_renews_and_one_that_does_not_is_told_so(tmp_path: Path) -> None:
-    with Rig(BOTH, tmp_path, lease=1.0) as rig, Pair(network=rig.network) as pair:
-        rig.partition(["n0"], ["n1"])
-        rig.sleep(2.5)
-        assert not pair.arrives("n0", patience=0.1)
-        until_then = time.monotonic() + 2.5
-        rig.wait_until(lambda: time.monotonic() > until_then, 10.0, "time passes")
+def test_whoever_keeps_a_lease_in_time_has_it_and_whoever_comes_late_is_told_so(
+    pair: Pair, tmp_path: Path
+) -> None:
+    table, sites = pair.network.run.table, pair.network.sites()
+    with closing(AgentProcess(table, sites, tmp_path, lease=1.0)) as agent:
+        agent.apply(state(f1=CUT))
+        for _look in range(25):
+            time.sleep(0.1)
+            agent.keep()
         assert not pair.arrives("n0", patience=0.1)
         time.sleep(2.0)
         assert pair.arrives("n0")
-        with pytest.raises(RigError, match="the lease has lapsed, and the network is healed"):
-            rig.sleep(0.5)
-        rig.heal()
+        with pytest.raises(BackendError, match="the lease has lapsed, and the network is healed"):
+            agent.keep()
+        agent.clear()
 
 
-def test_a_rig_whose_agent_was_killed_is_told_so(rig: Rig) -> None:
-    rig.partition(["n0"], ["n1"])
-    assert rig.agent.pid is not None
-    os.kill(rig.agent.pid, signal.SIGKILL)
-    with pytest.raises(RigError, match="the agent does not answer POST /renew"):
-        rig.renew()
+def test_that_an_agent_was_killed_is_said(agent: AgentProcess) -> None:
+    agent.apply(state(f1=CUT))
+    assert agent.pid is not None
+    os.kill(agent.pid, signal.SIGKILL)
+    with pytest.raises(BackendError, match="the agent does not answer POST /renew"):
+        agent.renew()
 
 
 # -- On its own ------------------------------------------------------------------------------------
@@ -141,36 +152,36 @@ def started(folder: Path, config: object, **env: str) -> Iterator[subprocess.Pop
             process.kill()
 
 
-def config(rig: Rig, **changed: object) -> dict[str, object]:
-    sites = [{"name": site.name, "netns": site.netns} for site in rig.network.sites()]
+def config(network: Network, **changed: object) -> dict[str, object]:
+    sites = [{"name": site.name, "netns": site.netns} for site in network.sites()]
     return {"table": "sc_own", "control": "127.0.0.1:0", "sites": sites, **changed}
 
 
 def test_an_agent_at_an_address_wants_its_token_and_leaves_nothing(
-    rig: Rig, pair: Pair, tmp_path: Path
+    network: Network, pair: Pair, tmp_path: Path
 ) -> None:
-    with started(tmp_path, config(rig), **{TOKEN_VARIABLE: "sesame"}) as process:
+    with started(tmp_path, config(network), **{TOKEN_VARIABLE: "sesame"}) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline().rpartition(":")[2])
         with pytest.raises(AgentError, match="the token is missing or wrong"):
             AgentClient(over_tcp("127.0.0.1", port, "wrong")).apply(NOTHING, 3.0)
         client = AgentClient(over_tcp("127.0.0.1", port, "sesame"))
-        cut = NetworkState(members=BOTH, places=rig.network.places(), faults={"f1": CUT})
+        cut = NetworkState(members=BOTH, places=network.places(), faults={"f1": CUT})
         client.apply(cut, 60.0)
         assert not pair.arrives("n0", patience=0.1)
         process.terminate()
         assert process.wait(10.0) == 0
     assert pair.arrives("n0")
-    assert rig.network.execute("n1", ("nft", "list", "tables")) == ""
+    assert network.execute("n1", ("nft", "list", "tables")) == ""
 
 
 def test_an_agent_that_is_told_no_addresses_doubles_multicasts_all_the_same(
-    rig: Rig, pair: Pair, tmp_path: Path
+    network: Network, pair: Pair, tmp_path: Path
 ) -> None:
     """A copy goes to the member's own address, so that must be known."""
     twice = faults.Duplicate(sources=BOTH, dests=BOTH, rate=1.0)
-    whole = NetworkState(members=BOTH, places=rig.network.places(), faults={"f1": twice})
-    with started(tmp_path, config(rig, control="unix:own.sock")) as process:
+    whole = NetworkState(members=BOTH, places=network.places(), faults={"f1": twice})
+    with started(tmp_path, config(network, control="unix:own.sock")) as process:
         until((tmp_path / "own.sock").exists, 10.0, lambda: "the agent listens")
         client = AgentClient(over_unix(tmp_path / "own.sock"))
         client.apply(whole, 60.0)
@@ -186,13 +197,15 @@ def test_an_agent_that_is_told_no_addresses_doubles_multicasts_all_the_same(
         assert process.wait(10.0) == 0
 
 
-def test_an_agent_removes_what_is_left_of_one_that_was_killed(rig: Rig, tmp_path: Path) -> None:
+def test_an_agent_removes_what_is_left_of_one_that_was_killed(
+    network: Network, tmp_path: Path
+) -> None:
     left = "add table inet sc_own\nadd table inet other\n"
-    rig.network.execute("n1", ("nft", "-f", "-"), left)
+    network.execute("n1", ("nft", "-f", "-"), left)
     control = {"control": "unix:own.sock"}
-    with started(tmp_path, config(rig, **control)) as process:
+    with started(tmp_path, config(network, **control)) as process:
         until((tmp_path / "own.sock").exists, 10.0, lambda: "the agent listens")
-        assert rig.network.execute("n1", ("nft", "list", "tables")) == "table inet other\n"
+        assert network.execute("n1", ("nft", "list", "tables")) == "table inet other\n"
         process.terminate()
         assert process.wait(10.0) == 0
 
@@ -207,9 +220,9 @@ def test_an_agent_removes_what_is_left_of_one_that_was_killed(rig: Rig, tmp_path
     ids=["namespace", "token", "key"],
 )
 def test_an_agent_that_cannot_work_says_why_in_one_line(
-    rig: Rig, tmp_path: Path, changed: dict[str, object], says: str
+    network: Network, tmp_path: Path, changed: dict[str, object], says: str
 ) -> None:
-    with started(tmp_path, config(rig, **changed)) as process:
+    with started(tmp_path, config(network, **changed)) as process:
         _out, said = process.communicate(timeout=20)
     assert process.returncode == 2
     assert said.count("\n") == 1

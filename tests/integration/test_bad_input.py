@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from chaos.backends.netns.commands import CONFIG
+from chaos.backends.netns.names import address4
 from chaos.backends.netns.process import environment
-from tests.integration.members import NAMES, group
+from tests.conformance.lab import KINDS, Lab
 
 TIMEOUT = 20.0
 
@@ -91,23 +94,31 @@ def test_a_journal_directory_that_is_not_writable(tmp_path: Path) -> None:
     assert "name a directory" in line
 
 
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(KINDS["netns"], tmp_path)
+    lab.open("tcp", names=("n0", "n1"))
+    yield lab
+    lab.backend.close()
+
+
 @pytest.mark.root
-def test_members_of_another_cluster_are_not_heard_and_said_to_be_there(tmp_path: Path) -> None:
+def test_members_of_another_cluster_are_not_heard_and_said_to_be_there(lab: Lab) -> None:
     """A wrong cluster name is no error that a member can know of; but it says whom it hears."""
-    with group(tmp_path, "tcp", NAMES[:2]) as rig:
-        rig.start("n0")
-        rig.wait_for_view(("n0",))
-        rig.start("n1", cluster="another")
-        rig.wait_for_view(("n1",))
-        rig.wait_until(lambda: "cluster" in rig.tail("n1"), 10.0, "it says so in its log")
-        assert rig.view("n0") != rig.view("n1")
+    settings = lab.folder / "n1" / CONFIG
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "cluster": "another"}))
+    for name in ("n0", "n1"):
+        lab.backend.start(name)
+        lab.wait_for_view(name)
+    log = lab.folder / "n1" / "n1-1.log"
+    lab.wait_until(lambda: "cluster" in log.read_text(), "it says so in its log")
+    assert lab.view("n0") != lab.view("n1")
 
 
 @pytest.mark.root
-def test_a_seed_that_does_not_answer_is_named_in_the_log(tmp_path: Path) -> None:
+def test_a_seed_that_does_not_answer_is_named_in_the_log(lab: Lab) -> None:
     """It may come later: so the member is a group of its own meanwhile, and says why."""
-    with group(tmp_path, "tcp", NAMES[:2]) as rig:
-        absent = rig.network.address("n1")
-        rig.start("n0")
-        rig.wait_for_view(("n0",))
-        rig.wait_until(lambda: absent in rig.tail("n0", 50), 15.0, f"{absent} is named")
+    lab.backend.start("n0")
+    lab.wait_for_view("n0")
+    log = lab.folder / "n0" / "n0-1.log"
+    lab.wait_until(lambda: address4(1) in log.read_text(), "n1's address is named")

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.integration.members import (
-    NAMES,
-    SHORT_QUIET,
-    assert_holds,
-    finish,
-    group,
-    label,
-    load,
-    short_of,
-    suspicions,
-    wait_for_traffic,
-)
+from chaos.plugin.live_cluster import Chaos, Clusters
+from tests.helpers.live import AS_SHIPPED, netns, process, short_of, suspicions, talk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -26,89 +14,78 @@ LONG_NIO2 = pytest.param("tcp-nio2", marks=pytest.mark.long)
 
 
 @pytest.mark.parametrize("stack", ["udp", "tcp-no-retransmit", LONG_TCP, LONG_NIO2])
-def test_five_members_survive_what_befalls_a_group(stack: str, tmp_path: Path) -> None:
+def test_five_members_survive_what_befalls_a_group(
+    stack: str, cluster: Clusters, chaos: Chaos
+) -> None:
     """They join and talk, a member is killed, the coordinator is killed, both come back, one
     leaves, the network is split and heals. All guarantees hold by the journals of all."""
-    with group(tmp_path, stack) as rig:
-        # Join, and traffic of every kind from everyone to everyone.
-        view = rig.start_all()
-        load(rig, NAMES)
-        wait_for_traffic(rig, NAMES)
+    group = cluster(5, stack=stack, backend=netns(), protocols=AS_SHIPPED.get(stack, {}))
 
-        # kill -9 of a member that coordinates nothing.
-        coordinator = view["coordinator"]
-        victim = next(name for name in NAMES if name != coordinator)
-        rig.kill(victim)
-        rest = tuple(name for name in NAMES if name != victim)
-        view = rig.wait_for_view(rest)
-        wait_for_traffic(rig, rest)
+    # Join, and traffic of every kind from everyone to everyone.
+    talk(group)
+    group.wait_for_traffic()
 
-        # kill -9 of the coordinator: the next by rank takes over.
-        assert view["coordinator"] == coordinator
-        heir = next(member["name"] for member in view["members"] if member["name"] != coordinator)
-        rig.kill(coordinator)
-        rest = tuple(name for name in rest if name != coordinator)
-        view = rig.wait_for_view(rest)
-        assert view["coordinator"] == heir
-        wait_for_traffic(rig, rest)
+    # kill -9 of a member that coordinates nothing.
+    coordinator, victim, *rest = group.view("n0") or ()
+    killed = chaos.kill(victim)
+    group.wait_for_view(coordinator, *rest)
+    group.wait_for_traffic(coordinator, *rest)
 
-        # Both come back, as somebody new.
-        for name in (victim, coordinator):
-            rig.restart(name)
-        rig.wait_for_view(NAMES)
-        load(rig, (victim, coordinator))
-        wait_for_traffic(rig, NAMES)
+    # kill -9 of the coordinator: the next by rank takes over.
+    first, heir, *_others = group.view(rest[0]) or ()
+    assert first == coordinator
+    with chaos.kill(coordinator):
+        group.wait_for_view(*rest)
+        assert (group.view(heir) or ())[0] == heir
+        group.wait_for_traffic(*rest)
 
-        # One says goodbye. Nobody needs to suspect it.
-        leaver = next(name for name in rest if name != heir)
-        gone = short_of(rig, leaver)
-        assert rig.stop(leaver) == 0
-        rest = tuple(name for name in NAMES if name != leaver)
-        rig.wait_for_view(rest)
-        wait_for_traffic(rig, rest)
-        rig.restart(leaver)
-        rig.wait_for_view(NAMES)
-        load(rig, (leaver,))
-        wait_for_traffic(rig, NAMES)
+    # Both come back, as somebody new.
+    killed.end()
+    group.wait_for_view()
+    group.wait_for_traffic()
 
-        # The network is split, and both parts go on; it heals, and they are one again.
-        one, other = NAMES[:3], NAMES[3:]
-        split = rig.partition(one, other)
-        rig.wait_for_view(one)
-        rig.wait_for_view(other)
-        wait_for_traffic(rig, one)
-        wait_for_traffic(rig, other)
-        rig.heal()
-        rig.wait_for_view(NAMES)
-        wait_for_traffic(rig, NAMES)
-        assert rig.bit(split) > 0
+    # One says goodbye. Nobody needs to suspect it.
+    leaver = next(name for name in rest if name != heir)
+    rest = [name for name in group.members if name != leaver]
+    gone = short_of(group, leaver)
+    with chaos.leave(leaver):
+        assert process(group, leaver).wait() == 0
+        group.wait_for_view(*rest)
+        group.wait_for_traffic(*rest)
+    group.wait_for_view()
+    group.wait_for_traffic()
 
-        labels = {label(rig, name) for name in NAMES}
-        assert len(labels) == len(NAMES)
-        evidence = finish(rig)
+    # The network is split, and both parts go on; it heals, and they are one again.
+    one, other = group.members[:3], group.members[3:]
+    with chaos.partition(one, other) as split:
+        for part in (one, other):
+            group.wait_for_view(*part)
+        for part in (one, other):
+            group.wait_for_traffic(*part)
+    group.wait_for_view()
+    group.wait_for_traffic()
+    assert split.bites > 0
 
-    assert len(evidence.members) == len(NAMES) + 3
+    group.stop()
+    evidence = group.finish().run.evidence
+    assert len(evidence.members) == len(group.members) + 3
     assert evidence.messages_sent > 2000, "with little traffic little is proved"
     assert suspicions(evidence, gone) == []
-    assert_holds(evidence)
 
 
 @pytest.mark.parametrize("stack", ["udp", LONG_NIO2])
 def test_a_coordinator_that_hears_one_member_no_more_gets_it_back(
-    stack: str, tmp_path: Path
+    stack: str, cluster: Clusters, chaos: Chaos
 ) -> None:
     """One way is cut, the other open; whoever is put out for it comes back when it heals."""
-    names = NAMES[:3]
-    with group(tmp_path, stack, names) as rig:
-        coordinator = rig.start_all()["coordinator"]
-        load(rig, names)
-        wait_for_traffic(rig, names)
-        mute = next(name for name in names if name != coordinator)
-        cut = rig.partition_one_way(mute, coordinator)
-        rig.sleep(5.0)
-        rig.heal()
-        rig.wait_for_view(names)
-        wait_for_traffic(rig, names)
-        evidence = finish(rig, SHORT_QUIET)
-    assert rig.bit(cut) > 0
-    assert_holds(evidence)
+    group = cluster(3, stack=stack, backend=netns(), protocols=AS_SHIPPED.get(stack, {}))
+    talk(group)
+    group.wait_for_traffic()
+    coordinator, mute, _other = group.view("n0") or ()
+    with chaos.cut(mute, coordinator) as cut:
+        group.wait(5)
+    group.wait_for_view()
+    group.wait_for_traffic()
+    group.stop()
+    assert cut.bites > 0
+    group.finish()

@@ -2,106 +2,103 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from xxhash import xxh3_64_intdigest
 
+from chaos.backends.netns.commands import MemberSpec, member_argv
+from chaos.backends.netns.members import Argv
+from chaos.plugin.live_cluster import Chaos, Clusters, VerdictError
 from node.trace import TRUNCATED, read_blocks_untrusted
-from tests.integration.members import (
-    NAMES,
-    SHORT_QUIET,
-    assert_holds,
-    finish,
-    group,
-    load,
-    settle,
+from tests.helpers.live import (
+    AS_SHIPPED,
+    ENDLESS,
+    netns,
+    process,
     short_of,
+    stats,
     suspicions,
-    wait_for_traffic,
+    talk,
 )
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
-THREE = NAMES[:3]
 MIB = 1 << 20
 STOPPED_SECONDS = 10.0
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 needs_faketime = pytest.mark.skipif(
     not FAKETIME.exists(), reason="there is no faketime: apt-get install faketime"
 )
-BUSY: dict[str, object] = {"do": "multicast", "rate": "2000/s", "size": "100B", "burst": 5,
-                           "duration": "3600s"}  # fmt: skip
 
 
 @pytest.mark.parametrize("stack", ["udp", pytest.param("tcp-nio2", marks=pytest.mark.long)])
 def test_a_member_that_is_stopped_for_ten_seconds_is_expelled_and_merged_back(
-    stack: str, tmp_path: Path
+    stack: str, cluster: Clusters, chaos: Chaos
 ) -> None:
     """For it, it is a jump of the monotonic clock: all its deadlines are past when it goes on."""
-    with group(tmp_path, stack, THREE) as rig:
-        view = rig.start_all()
-        load(rig, THREE)
-        wait_for_traffic(rig, THREE)
-        stopped = next(name for name in THREE if name != view["coordinator"])
-        others = tuple(name for name in THREE if name != stopped)
-        before = short_of(rig, stopped)
-
-        begun = time.monotonic()
-        rig.pause(stopped)
-        rig.wait_for_view(others)
-        wait_for_traffic(rig, others)
-        rig.sleep(max(0.0, STOPPED_SECONDS - (time.monotonic() - begun)))
-        rig.resume(stopped)
-
-        rig.wait_for_view(THREE)
-        wait_for_traffic(rig, THREE)
-        assert short_of(rig, stopped) == before
-        evidence = finish(rig, SHORT_QUIET)
-    assert_holds(evidence)
+    group = cluster(3, stack=stack, backend=netns(), protocols=AS_SHIPPED.get(stack, {}))
+    talk(group)
+    group.wait_for_traffic()
+    coordinator, stopped, other = group.view("n0") or ()
+    before = group.state(stopped)["short"]
+    with chaos.pause(stopped):
+        begun = group.now
+        group.wait_for_view(coordinator, other)
+        group.wait_for_traffic(coordinator, other)
+        group.wait(max(0.0, STOPPED_SECONDS - (group.now - begun)))
+    group.wait_for_view()
+    group.wait_for_traffic()
+    assert group.state(stopped)["short"] == before
+    group.stop()
+    group.finish()
 
 
-def test_a_full_disk_costs_the_journal_and_not_the_member(tmp_path: Path) -> None:
+def test_a_full_disk_costs_the_journal_and_not_the_member(cluster: Clusters, chaos: Chaos) -> None:
     """The journal of one member shares 8 MiB with something that takes the rest of it and later
     goes. The member goes on as if nothing were; its journal says what is missing, and goes on when
     there is room again."""
-    with group(tmp_path, "udp", THREE) as rig:
-        disk = rig.spec("n1").folder / "journal"
-        disk.mkdir(parents=True)
-        rig.network.small_disk(disk, 8 * MIB)
-        rig.start_all()
-        load(rig, THREE, BUSY)
-        wait_for_traffic(rig, THREE)
-        ballast = disk / "ballast"
-        fill(ballast)
+    backend = netns()
+    group = cluster(3, backend=backend, protocols=AS_SHIPPED["udp"], late=["n1"])
+    disk = group.session.plan.folder / "n1" / "journal"
+    disk.mkdir()
+    backend.opened.network.small_disk(disk, 8 * MIB)
+    chaos.join("n1")
+    group.wait_for_view()
+    group.multicast(ENDLESS, rate="2000/s", size="100B", burst=5)
+    group.wait_for_traffic()
+    ballast = disk / "ballast"
+    fill(ballast)
 
-        def lost() -> int:
-            number: int = rig.stats("n1")["journal.events_lost"]
-            return number
+    def lost() -> int:
+        return int(stats(group, "n1")["journal.events_lost"])
 
-        rig.wait_until(lambda: lost() > 1000, 60.0, "a full disk", 0.2)
-        assert rig.state("n1")["journal_trouble"] == "no space left on device"
-        wait_for_traffic(rig, THREE, 500)
-        ballast.unlink()
-        rig.wait_until(lambda: not rig.state("n1")["journal_trouble"], 20.0, "room again")
-        wait_for_traffic(rig, THREE, 500)
-        assert rig.stats("n0")["journal.events_lost"] == 0
-        missing = lost()
-        evidence = finish(rig, 1.0)
-        blocks = [
-            block
-            for label, data in rig.collect().items()
-            if label.startswith("n1-")
-            for block in read_blocks_untrusted(data, xxh3_64_intdigest)
-        ]
+    group.wait_until(lambda: lost() > 1000, "a full disk")
+    assert group.state("n1")["journal_trouble"] == "no space left on device"
+    group.wait_for_traffic(more=500)
+    ballast.unlink()
+    group.wait_until(lambda: not group.state("n1")["journal_trouble"], "room again")
+    group.wait_for_traffic(more=500)
+    assert stats(group, "n0")["journal.events_lost"] == 0
+    missing = lost()
+    group.stop()
+    # What a journal lacks must not pass for what did not happen.
+    with pytest.raises(VerdictError, match="unknown"):
+        group.finish()
+    assert group.outcome is not None
+    blocks = [
+        block
+        for label, data in group.outcome.run.traces.items()
+        if label.startswith("n1-")
+        for block in read_blocks_untrusted(data, xxh3_64_intdigest)
+    ]
     notices = [event for block in blocks for event in block.events if event.kind == TRUNCATED]
     assert notices
     assert sum(event.count for event in notices) == missing
     after = [block for block in blocks if block.first > notices[-1].hi]
     assert after, "it goes on"
-    assert evidence.defects, "what a journal lacks must not pass for what did not happen"
+    assert group.outcome.run.evidence.defects
 
 
 def fill(path: Path) -> None:
@@ -112,54 +109,58 @@ def fill(path: Path) -> None:
 
 
 @needs_faketime
-def test_jumps_of_the_wall_clock_are_nothing_to_a_group(tmp_path: Path) -> None:
+def test_jumps_of_the_wall_clock_are_nothing_to_a_group(cluster: Clusters, tmp_path: Path) -> None:
     """An hour ahead, a day back, and to 1980, at one member, while everyone talks."""
     clock = tmp_path / "clock"
     clock.write_text("+0")
-    faked = {**faketime(clock), "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    with group(tmp_path, "udp", THREE) as rig:
-        for name in THREE:
-            rig.start(name, env=faked if name == "n1" else None)
-        rig.wait_for_view(THREE)
-        load(rig, THREE)
-        jumper = short_of(rig, "n1")
-        for jump in ("+3600", "-86400", "@1980-01-01 00:00:00", "+0"):
-            clock.write_text(jump)
-            wait_for_traffic(rig, THREE)
-        assert rig.wait_for_view(THREE)["id"] == rig.state("n0")["view"]["id"]
-        evidence = finish(rig, SHORT_QUIET)
-    assert suspicions(evidence, jumper) == []
-    assert_holds(evidence)
+    argv = faked(clock, "FAKETIME_DONT_FAKE_MONOTONIC=1")
+    group = cluster(3, backend=netns(argv), protocols=AS_SHIPPED["udp"])
+    view = group.state("n0")["view"]["id"]
+    talk(group)
+    for jump in ("+3600", "-86400", "@1980-01-01 00:00:00", "+0"):
+        clock.write_text(jump)
+        group.wait_for_traffic()
+    group.wait_for_view()
+    assert group.state("n0")["view"]["id"] == view
+    jumper = short_of(group, "n1")
+    group.stop()
+    assert suspicions(group.finish().run.evidence, jumper) == []
 
 
 @needs_faketime
-def test_a_member_whose_monotonic_clock_jumps_comes_back(tmp_path: Path) -> None:
+def test_a_member_whose_monotonic_clock_jumps_comes_back(
+    cluster: Clusters, chaos: Chaos, tmp_path: Path
+) -> None:
     """Ten minutes ahead at once, as after a sleep of the machine that the clock counts. All who
     are silent are overdue then; after a while all are together, and nobody got anything wrong.
 
     Its journal is in a time of its own, so only what members say is judged."""
     clock = tmp_path / "clock"
     clock.write_text("+0")
-    with group(tmp_path, "udp", THREE) as rig:
-        for name in THREE:
-            rig.start(name, env=faketime(clock) if name == "n1" else None)
-        rig.wait_for_view(THREE)
-        load(rig, THREE)
-        wait_for_traffic(rig, THREE)
-        clock.write_text("+600")
-        rig.sleep(1.0)
-        rig.wait_for_view(THREE)
-        wait_for_traffic(rig, THREE)
-        settle(rig)
-        for name in THREE:
-            assert rig.state(name)["workload"]["mismatches"] == 0
-            assert rig.stop(name) == 0
+    group = cluster(3, backend=netns(faked(clock)), protocols=AS_SHIPPED["udp"])
+    talk(group)
+    group.wait_for_traffic()
+    clock.write_text("+600")
+    group.wait(1)
+    group.wait_for_view()
+    group.wait_for_traffic()
+    group.stop()
+    group.wait(2)
+    for name in group.members:
+        assert group.state(name)["workload"]["mismatches"] == 0
+        chaos.leave(name)
+        assert process(group, name).wait() == 0
+    with suppress(VerdictError):
+        group.finish()
 
 
-def faketime(clock: Path) -> dict[str, str]:
-    """The environment in which a file says what time it is."""
-    return {
-        "LD_PRELOAD": str(FAKETIME),
-        "FAKETIME_TIMESTAMP_FILE": str(clock),
-        "FAKETIME_NO_CACHE": "1",
-    }
+def faked(clock: Path, *more: str) -> Argv:
+    """The words that start members, of whom n1 is told by a file what time it is."""
+    variables = (f"LD_PRELOAD={FAKETIME}", f"FAKETIME_TIMESTAMP_FILE={clock}",
+                 "FAKETIME_NO_CACHE=1", *more)  # fmt: skip
+
+    def argv(python: str, spec: MemberSpec) -> tuple[str, ...]:
+        words = member_argv(python, spec)
+        return ("env", *variables, *words) if spec.name == "n1" else words
+
+    return argv

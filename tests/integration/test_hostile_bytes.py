@@ -14,19 +14,20 @@ from typing import Any
 
 import pytest
 
-from chaos.backends.netns import Rig
 from chaos.backends.netns.commands import bound_to_me
 from chaos.backends.netns.names import BRIDGE
+from chaos.backends.netns.network import Network
 from chaos.backends.netns.process import environment
-from tests.integration.members import (
-    assert_holds,
-    finish,
-    group,
-    load,
-    received_from,
+from chaos.plugin.live_cluster import Clusters, LiveCluster
+from tests.helpers.live import (
+    AS_SHIPPED,
+    ENDLESS,
+    label,
+    netns,
+    process,
     short_of,
+    stats,
     suspicions,
-    wait_for_traffic,
 )
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -41,18 +42,28 @@ MIB = 1 << 20
 RATE = 12_000
 """Datagrams a second: what the members take besides their work, so that none is lost uncounted."""
 IN_HEADS = ("short", "magic", "version", "cluster", "head-check", "size", "truncated", "digest")
-TALK: dict[str, object] = {"do": "multicast", "rate": "100/s", "size": "16B..2KiB",
-                           "duration": "3600s"}  # fmt: skip
-WORDS: dict[str, object] = {"do": "unicast", "rate": "50/s", "size": "16B..500B",
-                            "duration": "3600s"}  # fmt: skip
+
+
+def talking(cluster: Clusters, stack: str) -> tuple[LiveCluster, Stranger]:
+    """Three members at work, and somebody in a namespace of his own on their bridge."""
+    backend = netns()
+    group = cluster(
+        (*NAMES, STRANGER), stack=stack, late=[STRANGER], backend=backend,
+        protocols=AS_SHIPPED.get(stack, {}),
+    )  # fmt: skip
+    group.multicast(ENDLESS, NAMES, rate="100/s", size="16B..2KiB")
+    group.unicast(ENDLESS, NAMES, rate="50/s", size="16B..500B")
+    group.wait_for_traffic(*NAMES)
+    return group, Stranger(group, backend.opened.network)
 
 
 class Stranger:
-    """Somebody in a namespace of his own, on the members' bridge."""
+    """Says what nobody should."""
 
-    def __init__(self, rig: Rig) -> None:
-        self.rig = rig
-        self.corpus = rig.folder / "corpus"
+    def __init__(self, group: LiveCluster, network: Network) -> None:
+        self.group = group
+        self.network = network
+        self.corpus = group.session.plan.folder / "corpus"
 
     def listen(self, seconds: float = 2.0) -> dict[str, int]:
         """Hear what members say."""
@@ -64,16 +75,16 @@ class Stranger:
     def say(self, verb: str, **order: object) -> dict[str, Any]:
         """Say what nobody should."""
         words: dict[str, Any] = self._run(
-            STRANGER, verb, corpus=str(self.corpus), cluster="rig",
-            dest=self.rig.shorts["n0"], **order,
+            STRANGER, verb, corpus=str(self.corpus), cluster=self.group.session.plan.run,
+            dest=short_of(self.group, "n0"), **order,
         )  # fmt: skip
         return words
 
     def _run(self, within: str, verb: str, **order: object) -> Any:  # noqa: ANN401 what it printed
-        path = self.rig.folder / f"{verb}.json"
+        path = self.corpus.with_name(f"{verb}.json")
         path.write_text(json.dumps(order))
         words = (sys.executable, str(PROGRAM), verb, str(path))
-        argv = bound_to_me(self.rig.network.inside(within, words))
+        argv = bound_to_me(self.network.inside(within, words))
         done = subprocess.run(  # noqa: S603 our own words
             argv, env=environment({}), capture_output=True, text=True, check=False,
             timeout=60 + FUZZ / 5000,
@@ -83,126 +94,108 @@ class Stranger:
 
     def place(self, name: str) -> tuple[str, int]:
         """Where a member is reached."""
-        host, port = self.rig.state(name)["where"].removesuffix("]").split("[")
+        host, port = self.group.state(name)["where"].removesuffix("]").split("[")
         return host, int(port)
 
 
-def refusals(rig: Rig, name: str) -> dict[str, int]:
+def refusals(group: LiveCluster, name: str) -> dict[str, int]:
     """What a member refused so far, by reason."""
     front = "stack.refused."
-    stats = rig.stats(name)
-    return {key.removeprefix(front): stats[key] for key in stats if key.startswith(front)}
+    found = stats(group, name)
+    return {key.removeprefix(front): found[key] for key in found if key.startswith(front)}
 
 
-def kernel_drops(rig: Rig, name: str) -> int:
-    drops: int = rig.stats(name)["transport.kernel_drops"]
-    return drops
-
-
-def test_a_member_survives_hostile_datagrams(tmp_path: Path) -> None:
-    """Noise, harmed frames, forged frames, and old ones again, while everyone talks: nobody is
-    suspected, nothing wrong is delivered, memory stays, and counters explain each datagram."""
-    with group(tmp_path, "udp", (*NAMES, STRANGER)) as rig:
-        rig.start_all(NAMES)
-        load(rig, NAMES, TALK, WORDS)
-        wait_for_traffic(rig, NAMES)
-        view = rig.wait_for_view(NAMES)
-        stranger = Stranger(rig)
-        assert stranger.listen()["protocol 17"] > 100
-        target = stranger.place("n0")
-
-        # A round before memory is measured: pools and tables take what they need.
-        stranger.say("datagrams", kinds=["garbage", "mutated", "forged"], count=5000, seed=0,
-                     rate=RATE, places=[target])  # fmt: skip
-        wait_for_traffic(rig, NAMES)
-        rss = rig.members["n0"].rss()
-
-        # What is no frame at all: each is refused for its head, and counted once.
-        before, drops = refusals(rig, "n0"), kernel_drops(rig, "n0")
-        said = stranger.say("datagrams", kinds=["garbage", "mutated"], count=FUZZ // 2, seed=1,
-                            rate=RATE, places=[target])  # fmt: skip
-        rig.wait_until(lambda: rig.state("n0") is not None, 5.0, "it answers")
-        after = refusals(rig, "n0")
-        dropped = kernel_drops(rig, "n0") - drops
-        refused = sum(after.get(why, 0) - before.get(why, 0) for why in IN_HEADS)
-        assert said["sent"].keys() == {"garbage", "mutated"}
-        assert refused == sum(said["sent"].values()) - dropped
-        print(f"no frames: {said}, refused {refused}, dropped by the kernel {dropped}")
-
-        # Frames that are well made, from nobody; and those of members, again.
-        said = stranger.say("datagrams", kinds=["forged", "replayed", "mutated"],
-                            count=FUZZ - FUZZ // 2, seed=2, rate=RATE, places=[target])  # fmt: skip
-        print(f"frames: {said}, refused {delta(after, refusals(rig, 'n0'))}")
-        wait_for_traffic(rig, NAMES)
-
-        grown = rig.members["n0"].rss() - rss
-        print(f"memory: {rss / MIB:.1f} MiB, grown by {grown / MIB:.1f} MiB")
-        assert grown < 8 * MIB
-        assert rig.wait_for_view(NAMES)["id"] == view["id"]
-        known = {f"{name}:{short_of(rig, name):x}" for name in NAMES}
-        assert set(received_from(rig, "n0")) == known
-        evidence = finish(rig)
+def assert_unmoved(group: LiveCluster, view: object) -> None:
+    """They hold the view that they held, know nobody else, and nobody was suspected."""
+    group.wait_for_view(*NAMES)
+    assert group.state("n0")["view"]["id"] == view
+    known = {label(group, name) for name in NAMES}
+    assert set(group.state("n0")["workload"]["received_from"]) == known
+    group.stop()
+    evidence = group.finish().run.evidence
     for short in evidence.members:
         assert suspicions(evidence, short) == []
-    assert_holds(evidence)
+
+
+def test_a_member_survives_hostile_datagrams(cluster: Clusters) -> None:
+    """Noise, harmed frames, forged frames, and old ones again, while everyone talks: nobody is
+    suspected, nothing wrong is delivered, memory stays, and counters explain each datagram."""
+    group, stranger = talking(cluster, "udp")
+    view = group.state("n0")["view"]["id"]
+    assert stranger.listen()["protocol 17"] > 100
+    target = stranger.place("n0")
+
+    # A round before memory is measured: pools and tables take what they need.
+    stranger.say("datagrams", kinds=["garbage", "mutated", "forged"], count=5000, seed=0,
+                 rate=RATE, places=[target])  # fmt: skip
+    group.wait_for_traffic(*NAMES)
+    rss = process(group, "n0").rss()
+
+    # What is no frame at all: each is refused for its head, and counted once.
+    before, drops = refusals(group, "n0"), stats(group, "n0")["transport.kernel_drops"]
+    said = stranger.say("datagrams", kinds=["garbage", "mutated"], count=FUZZ // 2, seed=1,
+                        rate=RATE, places=[target])  # fmt: skip
+    group.state("n0")
+    after = refusals(group, "n0")
+    dropped = stats(group, "n0")["transport.kernel_drops"] - drops
+    refused = sum(after.get(why, 0) - before.get(why, 0) for why in IN_HEADS)
+    assert said["sent"].keys() == {"garbage", "mutated"}
+    assert refused == sum(said["sent"].values()) - dropped
+    print(f"no frames: {said}, refused {refused}, dropped by the kernel {dropped}")
+
+    # Frames that are well made, from nobody; and those of members, again.
+    said = stranger.say("datagrams", kinds=["forged", "replayed", "mutated"],
+                        count=FUZZ - FUZZ // 2, seed=2, rate=RATE, places=[target])  # fmt: skip
+    print(f"frames: {said}, refused {delta(after, refusals(group, 'n0'))}")
+    group.wait_for_traffic(*NAMES)
+
+    grown = process(group, "n0").rss() - rss
+    print(f"memory: {rss / MIB:.1f} MiB, grown by {grown / MIB:.1f} MiB")
+    assert grown < 8 * MIB
+    assert_unmoved(group, view)
 
 
 @pytest.mark.parametrize("stack", [pytest.param("tcp", marks=pytest.mark.long), "tcp-nio2"])
-def test_a_member_survives_hostile_streams(stack: str, tmp_path: Path) -> None:
+def test_a_member_survives_hostile_streams(stack: str, cluster: Clusters) -> None:
     """Connections that say what no member would, or nothing, or half of it."""
-    with group(tmp_path, stack, (*NAMES, STRANGER)) as rig:
-        rig.start_all(NAMES)
-        load(rig, NAMES, TALK, WORDS)
-        wait_for_traffic(rig, NAMES)
-        view = rig.wait_for_view(NAMES)
-        stranger = Stranger(rig)
-        assert stranger.listen()["protocol 6"] > 100
-        target = stranger.place("n0")
+    group, stranger = talking(cluster, stack)
+    view = group.state("n0")["view"]["id"]
+    assert stranger.listen()["protocol 6"] > 100
+    target = stranger.place("n0")
 
-        stranger.say("streams", count=200, seed=0, place=target)
-        wait_for_traffic(rig, NAMES)
-        rss, before = rig.members["n0"].rss(), rig.stats("n0")
-        said = stranger.say("streams", count=STREAMS, seed=1, place=target)
-        wait_for_traffic(rig, NAMES)
-        after = rig.stats("n0")
-        changed = delta(before, after)
-        print(f"streams: {said}, {changed}")
+    stranger.say("streams", count=200, seed=0, place=target)
+    group.wait_for_traffic(*NAMES)
+    rss, before = process(group, "n0").rss(), stats(group, "n0")
+    said = stranger.say("streams", count=STREAMS, seed=1, place=target)
+    group.wait_for_traffic(*NAMES)
+    changed = delta(before, stats(group, "n0"))
+    print(f"streams: {said}, {changed}")
 
-        sent = said["streams"]["streams"]
-        assert sent > 0.99 * STREAMS
-        # Those that it dialled itself, because a greeting said where somebody is, do not count.
-        ended = sum(
-            number
-            for why, number in changed.items()
-            if ".closed_" in why and not why.endswith(("_refused", "_connect-timeout"))
-        )
-        assert sent <= ended <= STREAMS
-        assert rig.members["n0"].rss() - rss < 8 * MIB
-        assert rig.wait_for_view(NAMES)["id"] == view["id"]
-        known = {f"{name}:{short_of(rig, name):x}" for name in NAMES}
-        assert set(received_from(rig, "n0")) == known
-        evidence = finish(rig)
-    for short in evidence.members:
-        assert suspicions(evidence, short) == []
-    assert_holds(evidence)
+    sent = said["streams"]["streams"]
+    assert sent > 0.99 * STREAMS
+    # Those that it dialled itself, because a greeting said where somebody is, do not count.
+    ended = sum(
+        number
+        for why, number in changed.items()
+        if ".closed_" in why and not why.endswith(("_refused", "_connect-timeout"))
+    )
+    assert sent <= ended <= STREAMS
+    assert process(group, "n0").rss() - rss < 8 * MIB
+    assert_unmoved(group, view)
 
 
 @pytest.mark.parametrize("stack", ["tcp", "tcp-nio2"])
-def test_strangers_cannot_have_a_member_dial_the_world(stack: str, tmp_path: Path) -> None:
+def test_strangers_cannot_have_a_member_dial_the_world(stack: str, cluster: Clusters) -> None:
     """A thousand greetings, each of which names another address, and then nothing more of them."""
-    with group(tmp_path, stack, (*NAMES, STRANGER)) as rig:
-        rig.start_all(NAMES)
-        load(rig, NAMES, TALK)
-        wait_for_traffic(rig, NAMES)
-        stranger = Stranger(rig)
-        most = 0
-        stranger.say("greetings", count=1000, seed=0, place=stranger.place("n0"))
-        for _look in range(15):
-            rig.sleep(0.2)
-            stats = rig.stats("n0")
-            most = max(most, stats["transport.connections_dialled"])
-        wait_for_traffic(rig, NAMES)
-        assert most < 100
+    group, stranger = talking(cluster, stack)
+    most = 0
+    stranger.say("greetings", count=1000, seed=0, place=stranger.place("n0"))
+    for _look in range(15):
+        group.wait(0.2)
+        most = max(most, stats(group, "n0")["transport.connections_dialled"])
+    group.wait_for_traffic(*NAMES)
+    assert most < 100
+    group.stop()
 
 
 def delta(before: dict[str, Any], after: dict[str, Any]) -> dict[str, float]:

@@ -39,14 +39,8 @@ from chaos.faults import (
 )
 from chaos.faults.fate import fate_key, jhash_fate, threshold
 from chaos.language.network_state import NetworkState
-from tests.integration.members import (
-    SHORT_QUIET,
-    assert_holds,
-    finish,
-    group,
-    load,
-    wait_for_traffic,
-)
+from chaos.plugin.live_cluster import Chaos, Clusters
+from tests.helpers.live import AS_SHIPPED, netns, stats, talk
 from tests.integration.wire_pair import GROUP, Pair, drained, frames
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -384,24 +378,24 @@ def stream(pair: Pair, name: str, *, is_server: bool) -> socket.socket:
 
 
 @pytest.mark.parametrize("stack", ["udp", "tcp"])
-def test_members_refuse_what_is_corrupt_and_lose_nothing_by_it(stack: str, tmp_path: Path) -> None:
+def test_members_refuse_what_is_corrupt_and_lose_nothing_by_it(
+    stack: str, cluster: Clusters, chaos: Chaos
+) -> None:
     """Datagrams fail the members' own checks; of streams the kernel repairs what it finds."""
-    names = ("n0", "n1")
     refused = {f"stack.refused.{why}" for why in ("digest", "head-check", "magic", "version")}
-    with group(tmp_path, stack, names) as rig:
-        rig.start_all()
-        load(rig, names)
-        wait_for_traffic(rig, names)
-        fault = rig.begin(Corrupt(rate=0.2, sources=names, dests=names), "corrupt")
-        wait_for_traffic(rig, names, more=60)
-        rig.end_fault(fault)
-        for name, other in (("n0", "n1"), ("n1", "n0")):
-            found = sum(rig.stats(name).get(why, 0) for why in refused)
-            struck = rig.agent.bites()[fault][other, name]
-            assert struck > 0
-            # A batch may carry what the member takes for a frame of somebody else's.
-            assert found == 0 if stack == "tcp" else struck / 2 < found <= struck
-        assert_holds(finish(rig, SHORT_QUIET))
+    group = cluster(2, stack=stack, backend=netns(), protocols=AS_SHIPPED.get(stack, {}))
+    talk(group)
+    group.wait_for_traffic()
+    with chaos.corrupt("20%"):
+        group.wait_for_traffic(more=60)
+    group.stop()
+    found = {name: sum(stats(group, name).get(why, 0) for why in refused) for name in group.members}
+    (bites,) = group.finish().run.bites_by_pair.values()
+    for (_source, dest), struck in bites.items():
+        assert struck > 0
+        # A batch may carry what the member takes for a frame of somebody else's.
+        assert found[dest] == 0 if stack == "tcp" else struck / 2 < found[dest] <= struck
+    assert len(bites) == 2
 
 
 # -- Whoever dies ------------------------------------------------------------------------------

@@ -2,66 +2,72 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from tests.integration.members import (
-    SHORT_QUIET,
-    assert_holds,
-    finish,
-    group,
-    load,
-    wait_for_traffic,
-)
+from chaos.backends.netns.commands import MemberSpec, member_argv, where
+from chaos.backends.netns.names import address4, address6
+from chaos.plugin.live_cluster import Chaos, Clusters, LiveCluster
+from tests.helpers.live import AS_SHIPPED, ENDLESS, netns, talk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
-NAMES = ("n0", "n1", "n2")
-LARGE: dict[str, object] = {"do": "multicast", "rate": "20/s", "size": "1KiB..100KiB",
-                            "duration": "3600s"}  # fmt: skip
-MANY: dict[str, object] = {"do": "unicast", "rate": "200/s", "size": "1400B", "burst": 50,
-                           "duration": "3600s"}  # fmt: skip
+OLD = ("n0", "n1")
+
+
+def over_ipv6(python: str, spec: MemberSpec) -> tuple[str, ...]:
+    """The words that start a member at the other address of its namespace."""
+    places = {address4(index): address6(index) for index in range(3)}
+    hosts = tuple(where(places[host.partition("[")[0]]) for host in spec.initial_hosts)
+    return member_argv(python, replace(spec, address=places[spec.address], initial_hosts=hosts))
 
 
 @pytest.mark.parametrize("stack", ["udp", "tcp-nio2"])
-def test_a_group_lives_on_ipv6(stack: str, tmp_path: Path) -> None:
-    with group(tmp_path, stack, NAMES, ipv6=True) as rig:
-        rig.start_all()
-        assert all(rig.state(name)["where"].startswith("fd00:5c::") for name in NAMES)
-        load(rig, NAMES)
-        wait_for_traffic(rig, NAMES)
-        rig.kill("n1")
-        rig.wait_for_view(("n0", "n2"))
-        rig.restart("n1")
-        rig.wait_for_view(NAMES)
-        wait_for_traffic(rig, ("n0", "n2"))
-        evidence = finish(rig, SHORT_QUIET)
-    assert_holds(evidence)
+def test_a_group_lives_on_ipv6(stack: str, cluster: Clusters, chaos: Chaos) -> None:
+    protocols = AS_SHIPPED.get(stack, {})
+    group = cluster(3, stack=stack, backend=netns(over_ipv6), protocols=protocols)
+    assert all(group.state(name)["where"].startswith("fd00:5c::") for name in group.members)
+    talk(group)
+    group.wait_for_traffic()
+    with chaos.kill("n1"):
+        group.wait_for_view("n0", "n2")
+    group.wait_for_view()
+    group.wait_for_traffic()
+    group.stop()
+    group.finish()
+
+
+def burden(group: LiveCluster, sources: Sequence[str], dests: Sequence[str] | str) -> None:
+    """Large messages to the group, and many at once to some."""
+    group.multicast(ENDLESS, sources, rate="20/s", size="1KiB..100KiB")
+    group.unicast(ENDLESS, sources, dests, rate="200/s", size="1400B", burst=50)
 
 
 @pytest.mark.parametrize(
     ("stack", "protocols"),
     [
-        ("udp", {}),
-        ("udp", {"UDP": {"frames": "large"}}),
+        ("udp", AS_SHIPPED["udp"]),
+        ("udp", {"UDP": {**AS_SHIPPED["udp"]["UDP"], "frames": "large"}}),
         ("tcp", {}),
     ],
     ids=["udp-fitting-frames", "udp-large-datagrams", "tcp"],
 )
 def test_large_messages_cross_a_path_that_becomes_narrow(
-    stack: str, protocols: dict[str, dict[str, object]], tmp_path: Path
+    stack: str, protocols: dict[str, dict[str, object]], cluster: Clusters, chaos: Chaos
 ) -> None:
     """Members that found packets of 1500 bytes go on where only 1400 pass; a late one begins so."""
-    with group(tmp_path, stack, NAMES, protocols=protocols) as rig:
-        rig.start_all(("n0", "n1"))
-        load(rig, ("n0", "n1"), LARGE, MANY)
-        wait_for_traffic(rig, ("n0", "n1"))
-        rig.set_mtu(1400)
-        wait_for_traffic(rig, ("n0", "n1"))
-        rig.start("n2")
-        rig.wait_for_view(NAMES)
-        load(rig, ("n2",), LARGE, MANY)
-        wait_for_traffic(rig, NAMES)
-        evidence = finish(rig, SHORT_QUIET)
-    assert_holds(evidence)
+    backend = netns()
+    group = cluster(3, stack=stack, protocols=protocols, late=["n2"], backend=backend)
+    burden(group, OLD, "others")
+    group.wait_for_traffic(*OLD)
+    backend.opened.network.set_mtu(1400)
+    group.wait_for_traffic(*OLD)
+    chaos.join("n2")
+    group.wait_for_view()
+    burden(group, ["n2"], OLD)
+    group.unicast(ENDLESS, OLD, "n2", rate="200/s", size="1400B", burst=50)
+    group.wait_for_traffic()
+    group.stop()
+    group.finish()

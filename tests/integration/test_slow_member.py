@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-
 import pytest
 
-from chaos.backends.netns import Rig
+from chaos.plugin.live_cluster import Chaos, Clusters, LiveCluster
 from node.trace import ALARM, REQUESTED
-from tests.integration.members import (
-    NAMES,
-    SHORT_QUIET,
-    assert_holds,
-    finish,
-    group,
-    label,
-    received_from,
-    settle,
-)
+from tests.helpers.live import ENDLESS, label, netns, process, stats
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
-THREE = NAMES[:3]
 SLOW = "n2"
+SENDERS = ("n0", "n1")
 MIB = 1 << 20
 WATERMARK = 2 * MIB
 """Less than windows hold: where credits do not, it is the transport that has the outbox refuse."""
 PATIENT: dict[str, dict[str, object]] = {
     # Nobody is to be expelled for being slow: then what waits for him may be thrown away.
     "FD_ALL3": {"timeout": "60s"},
-    "TCP_NIO2": {"user_timeout": "60s", "queue_bytes": WATERMARK},
+    "TCP_NIO2": {"user_timeout": "60s", "queue_bytes": f"{WATERMARK}B"},
 }
-FLOOD: dict[str, object] = {"do": "multicast", "size": "8KiB", "closed": True, "duration": "3600s"}
 
 
-def drown(rig: Rig, seconds: float) -> dict[str, int]:
-    """Send as fast as the outbox takes it for so long; returns the most memory of each sender."""
-    most = dict.fromkeys(THREE, 0)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        for name in THREE:
-            most[name] = max(most[name], rig.members[name].rss())
-        rig.sleep(0.05)
+def memory(group: LiveCluster) -> dict[str, int]:
+    return {name: process(group, name).rss() for name in group.members}
+
+
+def drown(group: LiveCluster, seconds: float) -> dict[str, int]:
+    """Let so much time pass; returns the most memory of each."""
+    most, until = memory(group), group.now + seconds
+    while group.now < until:
+        group.wait(0.05)
+        most = {name: max(most[name], now) for name, now in memory(group).items()}
     return most
+
+
+def accepted(group: LiveCluster) -> dict[str, int]:
+    return {name: group.state(name)["workload"]["accepted"] for name in SENDERS}
 
 
 @pytest.mark.parametrize(
@@ -52,33 +45,29 @@ def drown(rig: Rig, seconds: float) -> dict[str, int]:
     ids=["stopped-and-no-flow-control", "application-stalled"],
 )
 def test_a_drowned_member_gets_everything_in_the_end(
-    how: str, flags: list[str], tmp_path: Path
+    how: str, flags: list[str], cluster: Clusters, chaos: Chaos
 ) -> None:
     """Two members send all they can while a third takes nothing. What waits for it waits in its
     senders' buffers; those are bounded because the outbox refuses; and when it goes on, it gets
     everything, without any retransmission."""
-    with group(tmp_path, "tcp-no-retransmit", THREE, protocols=PATIENT) as rig:
-        rig.start_all()
-        before = {name: rig.members[name].rss() for name in THREE}
-        getattr(rig, how)(SLOW)
-        senders = THREE[:2]
-        for name in senders:
-            rig.start_load(name, FLOOD | ({"flags": flags} if flags else {}))
-        most = drown(rig, 3.0)
-        accepted = {name: rig.state(name)["workload"]["accepted"] for name in senders}
-        drowned = {name: rig.stats(name) for name in senders}
+    group = cluster(3, stack="tcp-no-retransmit", protocols=PATIENT, backend=netns())
+    before = memory(group)
+    with chaos.do(how, member=SLOW):
+        # A rate that nobody can keep: the outbox is offered as much as it takes.
+        group.multicast(ENDLESS, SENDERS, size="8KiB", rate="100000/s", flags=flags)
+        most = drown(group, 3.0)
+        sent, drowned = accepted(group), {name: stats(group, name) for name in SENDERS}
         # The senders stand: one moment later they have not got rid of any more.
-        rig.sleep(0.5)
-        assert accepted == {name: rig.state(name)["workload"]["accepted"] for name in senders}
-        getattr(rig, {"pause": "resume", "stall": "consume"}[how])(SLOW)
+        group.wait(0.5)
+        assert accepted(group) == sent
+    group.stop()
+    group.wait_until_delivered()
+    totals = {label(group, name): number for name, number in accepted(group).items()}
+    for name in group.members:
+        assert group.state(name)["workload"]["received_from"] == totals
+    evidence = group.finish().run.evidence
 
-        settle(rig, 60.0)
-        totals = {label(rig, name): rig.state(name)["workload"]["accepted"] for name in senders}
-        for name in THREE:
-            assert received_from(rig, name) == totals
-        evidence = finish(rig, SHORT_QUIET)
-
-    for name in senders:
+    for name in SENDERS:
         assert drowned[name]["workload.refused"] > 0
         assert most[name] - before[name] < 64 * MIB
         # Beyond it by what one turn had sent already.
@@ -90,4 +79,3 @@ def test_a_drowned_member_gets_everything_in_the_end(
             assert not drowned[name].get(f"transport.{what}")
     for member in evidence.members.values():
         assert not [event for event in member.events if event.kind in (ALARM, REQUESTED)]
-    assert_holds(evidence)

@@ -1,4 +1,4 @@
-"""What a rig would run, read without running it."""
+"""What the netns backend would run, read without running it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.backends.base import BackendError
 from chaos.backends.netns import (
     CommandError,
     MemberSpec,
@@ -27,6 +28,7 @@ from chaos.backends.netns.commands import (
     small_disk,
 )
 from chaos.backends.netns.leftovers import leftovers
+from chaos.backends.netns.process import until
 
 RUN = RunId(41, 7, 1)
 
@@ -113,38 +115,26 @@ def test_an_agent_is_told_where_each_member_lives() -> None:
     ]
 
 
-def test_a_member_runs_in_its_namespace_and_not_longer_than_the_rig() -> None:
+def test_a_member_runs_in_its_namespace_and_not_longer_than_its_owner() -> None:
     words = bound_to_me(inside("sc41-7-1-n0", ("python", "x.py")))
     assert words[:3] == ("setpriv", "--pdeathsig", "KILL")
     assert words[3:] == ("ip", "netns", "exec", "sc41-7-1-n0", "python", "x.py")
 
 
-def test_a_member_is_told_everything_by_flags() -> None:
-    spec = MemberSpec(
-        name="n1",
-        address="198.18.0.3",
-        folder=Path("/run/n1"),
-        stack="tcp",
-        initial_hosts=("198.18.0.2[7800]", "198.18.0.3[7800]"),
-        protocols={"TCP": {"port_range": 0}, "FD_ALL3": {"timeout": "2s"}},
-        flags=("--run-for", "30s"),
-    )
+def test_a_member_is_told_where_it_lives_and_reads_the_rest_from_its_folder() -> None:
+    hosts = ("198.18.0.2[7800]", "198.18.0.3[7800]")
+    spec = MemberSpec(name="n1", address="198.18.0.3", folder=Path("/run/n1"), initial_hosts=hosts)
     words = member_argv("python3", spec)
     assert words[:4] == ("python3", "-m", "stormcast", "node")
-    told = dict(zip(words[4:-6:2], words[5:-6:2], strict=True))
-    assert told == {
-        "--stack": "tcp",
-        "--timing": "fast",
+    assert dict(zip(words[4::2], words[5::2], strict=True)) == {
+        "--config": "member.yaml",
         "--name": "n1",
-        "--cluster": "rig",
         "--bind-addr": "198.18.0.3",
         "--port": "7800",
         "--journal": "/run/n1/journal",
         "--control": "unix:control.sock",
-        "--initial-hosts": "198.18.0.2[7800],198.18.0.3[7800]",
+        "--initial-hosts": ",".join(hosts),
     }
-    assert words[-6:-2] == ("--set", "TCP.port_range=0", "--set", "FD_ALL3.timeout=2s")
-    assert words[-2:] == ("--run-for", "30s")
 
 
 def test_a_small_disk_is_named_after_its_run() -> None:
@@ -167,7 +157,7 @@ def test_what_somebody_else_made_is_not_ours(name: str) -> None:
     assert RunId.parse(name) is None
 
 
-def test_two_rigs_of_one_process_have_two_names_and_an_owner() -> None:
+def test_two_runs_of_one_process_have_two_names_and_an_owner() -> None:
     first, second = RunId.next(), RunId.next()
     assert first != second
     assert first.pid == os.getpid()
@@ -211,3 +201,8 @@ def test_a_machine_that_refuses_is_found_by_trying_and_left_as_it_was(
     machine = Machine(fails_at="jhash")
     assert probe(machine) == "this machine refuses: no"
     assert machine.ran[-1][0][-2:] == ("netns", "list"), "it looked for what is to be removed"
+
+
+def test_what_does_not_come_in_time_is_an_error_that_a_session_knows() -> None:
+    with pytest.raises(BackendError, match="not within 0s: it is late"):
+        until(lambda: False, 0.0, lambda: "it is late")

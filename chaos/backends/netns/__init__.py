@@ -1,11 +1,11 @@
 """Members as real processes in network namespaces: one bridge, one namespace per member.
 
-Needs root, iproute2 and nftables. Nothing leaves the namespaces that a rig makes: their bridge has
+Needs root, iproute2 and nftables. Nothing leaves the namespaces that a run makes: their bridge has
 no way out, and no address, rule or setting outside of them is touched.
 
 The verbs are plain calls, not coroutines: each is a few system calls, or waits for one process to
 do as it was told, and there is nothing to do meanwhile. And a member dies with the *thread* that
-started it (see `process`), so all of a rig belongs to one thread.
+started it (see `process`), so all of a run belongs to one thread.
 """
 
 from chaos.backends.netns.commands import MemberSpec, member_argv
@@ -13,7 +13,6 @@ from chaos.backends.netns.leftovers import clean
 from chaos.backends.netns.names import RunId
 from chaos.backends.netns.network import Network, probe
 from chaos.backends.netns.process import Process
-from chaos.backends.netns.rig import Rig, RigError
 from chaos.backends.netns.running import CommandError, run_command, what_is_missing
 
 __all__ = [
@@ -21,8 +20,6 @@ __all__ = [
     "MemberSpec",
     "Network",
     "Process",
-    "Rig",
-    "RigError",
     "RunId",
     "clean",
     "member_argv",

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from chaos.backends.base import BackendError, Bites, ClusterPlan, Unsupported
 from chaos.backends.netns.agent import AgentProcess
-from chaos.backends.netns.commands import config_argv
+from chaos.backends.netns.commands import member_argv
 from chaos.backends.netns.members import Argv, Members
 from chaos.backends.netns.names import RunId
 from chaos.backends.netns.network import Network
@@ -72,7 +72,7 @@ class NetnsBackend:
     is_virtual = False
 
     def __init__(
-        self, features: Mapping[str, str | None] | None = None, argv: Argv = config_argv
+        self, features: Mapping[str, str | None] | None = None, argv: Argv = member_argv
     ) -> None:
         self._features = features
         """What `probe` found, if it was asked before: it takes a second."""

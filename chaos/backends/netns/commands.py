@@ -1,13 +1,12 @@
-"""The commands that make, change and remove the network of a rig, and that start its members.
+"""The commands that make, change and remove the network of a run, and that start its members.
 
 Pure functions from names to words: what is run can be read and tested without root.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -129,18 +128,8 @@ class MemberSpec:
     address: str
     folder: Path
     """Its journal, its log and its control socket are in there; it is its current directory."""
-    stack: str = "udp"
-    timing: str = "fast"
-    cluster: str = "rig"
-    port: int = 7800
     initial_hosts: tuple[str, ...] = ()
     """Empty: the stack finds its members itself."""
-    protocols: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """Settings of protocols, by their names."""
-    journal: Path | None = None
-    """None: in its folder."""
-    flags: tuple[str, ...] = ()
-    """Further words for the command."""
 
 
 CONTROL: Final = "control.sock"
@@ -152,12 +141,12 @@ JOURNAL: Final = "journal"
 PORT: Final = 7800
 
 
-def where(address: str, port_number: int = PORT) -> str:
+def where(address: str) -> str:
     """An address as the setting `initial_hosts` has it."""
-    return f"{address}[{port_number}]"
+    return f"{address}[{PORT}]"
 
 
-def config_argv(python: str, spec: MemberSpec) -> tuple[str, ...]:
+def member_argv(python: str, spec: MemberSpec) -> tuple[str, ...]:
     """The words that start a member whose settings are in a file of its folder."""
     words = {
         "--config": CONFIG,
@@ -170,41 +159,6 @@ def config_argv(python: str, spec: MemberSpec) -> tuple[str, ...]:
     if spec.initial_hosts:
         words["--initial-hosts"] = ",".join(spec.initial_hosts)
     return (python, "-m", "stormcast", "node", *(word for pair in words.items() for word in pair))
-
-
-def member_argv(python: str, spec: MemberSpec) -> tuple[str, ...]:
-    """The words that start a member."""
-    words = {
-        "--stack": spec.stack,
-        "--timing": spec.timing,
-        "--name": spec.name,
-        "--cluster": spec.cluster,
-        "--bind-addr": spec.address,
-        "--port": str(spec.port),
-        "--journal": str(spec.journal or spec.folder / "journal"),
-        "--control": f"unix:{CONTROL}",
-    }
-    if spec.initial_hosts:
-        words["--initial-hosts"] = ",".join(spec.initial_hosts)
-    settings = [
-        f"{protocol}.{key}={_plain(value)}"
-        for protocol, values in spec.protocols.items()
-        for key, value in values.items()
-    ]
-    return (
-        python,
-        "-m",
-        "stormcast",
-        "node",
-        *(word for pair in words.items() for word in pair),
-        *(word for setting in settings for word in ("--set", setting)),
-        *spec.flags,
-    )
-
-
-def _plain(value: object) -> str:
-    """A value as it is written in YAML."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def small_disk(run: RunId, folder: Path, size: int) -> Command:

@@ -1,4 +1,4 @@
-"""What rigs left behind whose process was killed: found by name, and removed."""
+"""What runs left behind whose process was killed: found by name, and removed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def leftovers(
 
 
 def clean(do: Run = run_command, is_left: Callable[[RunId], bool] = _has_no_owner) -> list[str]:
-    """Remove what killed rigs left behind; returns what that was. Rigs that live keep theirs."""
+    """Remove what killed runs left behind; returns what that was. Runs that live keep theirs."""
     spaces, folders = leftovers(do, is_left)
     remove_spaces(spaces, do)
     for folder in folders:

@@ -17,7 +17,7 @@ from chaos.backends.netns.commands import (
     JOURNAL,
     MemberSpec,
     bound_to_me,
-    config_argv,
+    member_argv,
     where,
 )
 from chaos.backends.netns.control import ControlError
@@ -40,7 +40,7 @@ class Members:
         network: Network,
         plans: Iterable[MemberPlan],
         folder: Path,
-        argv: Argv = config_argv,
+        argv: Argv = member_argv,
     ) -> None:
         self.processes: dict[str, Process] = {}
         """Of those that were started, running or not."""
