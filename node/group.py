@@ -27,7 +27,8 @@ from node.protocols.multicast import Multicast
 from node.protocols.port import Port
 from node.protocols.stable import Stable
 from node.protocols.verify_suspect2 import VerifySuspect2
-from node.settings import DISCOVERIES, RELIABLE_MULTICAST, StackSettings
+from node.settings import StackSettings
+from node.settings.protocols import DISCOVERIES, RELIABLE_MULTICAST
 
 Adopt = Callable[[Install, float], None]
 Route = Callable[[Head, bytes, float], None]

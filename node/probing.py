@@ -15,14 +15,13 @@ from random import Random
 from typing import Any, Final
 
 from node.core import wire
-from node.core.errors import require
+from node.core.errors import require, suggestion
 from node.core.match import Item, Items
 from node.core.model import Delivery
 from node.core.wire import Head
 from node.protocols.port import Frame, Port
 from node.protocols.probes import PROBES, Probe, ProbeConfig, read_probe
 from node.settings import StackSettings
-from node.stack_rules import suggestion
 
 ABOVE_ALL: Final = -1
 """The place of messages without a protocol: they pass every probe."""

@@ -23,10 +23,10 @@ from node.outbox import LENGTH_COST
 from node.protocols.discovery import Discovery
 from node.protocols.port import Abandoned
 from node.settings import StackSettings
+from node.settings.transports import UdpConfig
 from node.stack import Stack
 from node.trace import Tracer
 from node.trace.journal import Journal, JournalConfig
-from node.transport_settings import UdpConfig
 from node.transports.base import MAX_LEARNED, Transport
 from node.transports.hosts import HostBook
 from node.transports.interfaces import Interface, SocketAddress, choose

@@ -45,8 +45,11 @@ from node.protocols.multicast import Multicast
 from node.protocols.port import Abandoned, Frame, Port
 from node.protocols.probes import PROBES
 from node.protocols.unicast import UNLIMITED, Unicast
-from node.settings import RELIABLE_UNICAST, StackSettings, convert, describe
-from node.stack_rules import losing_below
+from node.settings import StackSettings
+from node.settings.description import describe
+from node.settings.protocols import RELIABLE_UNICAST
+from node.settings.rules import losing_below
+from node.settings.values import convert
 
 MAX_MESSAGE: Final = wire.MAX_BODY - LENGTH_COST
 """Bytes of the largest message: what one frame can carry."""

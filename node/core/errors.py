@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+
 
 class NodeError(Exception):
     """The root of all errors raised by this package."""
@@ -35,3 +38,9 @@ def require(condition: bool, message: str) -> None:  # noqa: FBT001 as in an ass
     """Raise ConfigError with `message` unless the condition holds."""
     if not condition:
         raise ConfigError(message)
+
+
+def suggestion(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
+    """`; did you mean X?`, or what there is: the end of a message about an unknown name."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"

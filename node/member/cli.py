@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from node.control.settings import TOKEN_VARIABLE
-from node.core.errors import ConfigError, NodeError
+from node.core.errors import ConfigError, NodeError, suggestion
 from node.member.options import OPTIONS, SHORTCUTS
 from node.member.settings import load_member
-from node.stack_rules import suggestion
 
 USAGE: Final = 2
 UNKNOWN: Final = 3

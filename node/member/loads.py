@@ -13,9 +13,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from node.core import wire
-from node.core.errors import ConfigError, require
+from node.core.errors import ConfigError, require, suggestion
 from node.core.model import FLAG_NAMES, MESSAGE_FLAGS
-from node.stack_rules import suggestion
 from node.units import parse_duration, parse_size
 
 Names = tuple[str, ...]

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from node.control.settings import TOKEN_VARIABLE
-from node.core.errors import ConfigError, require
+from node.core.errors import ConfigError, require, suggestion
 from node.member.loads import read_loads
 from node.member.workload import VERIFY
 from node.settings import GENERATIONS, StackSettings
-from node.stack_rules import CONFIGS, DISCOVERIES, SHARES, suggestion
+from node.settings.protocols import CONFIGS, DISCOVERIES, SHARES
 from node.trace.journal import JournalConfig
 from node.units import parse_duration, parse_size
 from node.yaml_text import parse_yaml, text_of

@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from node.control.settings import TOKEN_VARIABLE, ControlSettings, read_control, read_token
-from node.core.errors import require
-from node.jgroups_names import protocol_here
+from node.core.errors import require, suggestion
 from node.member.loads import Load, duration_text, write_load
 from node.member.options import (
     CONFIG_VARIABLE,
@@ -31,7 +30,8 @@ from node.member.options import (
 )
 from node.protocols.probes import PROBES
 from node.settings import GENERATIONS, StackSettings, list_layers, load_settings, read_layers
-from node.stack_rules import CONFIGS, DISCOVERIES, RELIABLE_UNICAST, SHARES, suggestion
+from node.settings.jgroups_names import protocol_here
+from node.settings.protocols import CONFIGS, DISCOVERIES, RELIABLE_UNICAST, SHARES
 from node.trace.journal import JournalConfig
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

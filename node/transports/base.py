@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from node.core.errors import ConfigError, NodeError
 from node.core.model import Address
 from node.protocols.port import Frame
-from node.transport_settings import PORTS, TransportConfig
+from node.settings.transports import PORTS, TransportConfig
 from node.transports.interfaces import Interface, SocketAddress
 
 MAX_NAMED: Final = 1024

@@ -15,7 +15,7 @@ from typing import Final, cast
 from node.core.errors import BadFrame
 from node.core.model import Address
 from node.protocols.fd_sock2 import FdSock2Config
-from node.transport_settings import PORTS
+from node.settings.transports import PORTS
 from node.transports.base import BindError, parse_where, reason
 from node.transports.handshake import (
     LENGTH,

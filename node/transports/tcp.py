@@ -16,7 +16,7 @@ from typing import Final
 
 from node.core.model import Address
 from node.protocols.port import EVERYONE, Frame
-from node.transport_settings import NO_BUNDLER, Nio2Config, TcpConfig
+from node.settings.transports import NO_BUNDLER, Nio2Config, TcpConfig
 from node.transports.base import (
     MAX_LEARNED,
     SO_RCVBUFFORCE,

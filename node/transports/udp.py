@@ -18,7 +18,7 @@ from typing import Final
 from node.core import wire
 from node.core.model import Address
 from node.protocols.port import EVERYONE, Frame
-from node.transport_settings import MAX_DATAGRAM, NO_BUNDLER, UdpConfig
+from node.settings.transports import MAX_DATAGRAM, NO_BUNDLER, UdpConfig
 from node.transports import bpf
 from node.transports.base import (
     MAX_LEARNED,

@@ -19,7 +19,7 @@ from node.core.wire import GROUP
 from node.protocols.events import BecameServer, Install
 from node.protocols.multicast import Mcast, Multicast, Nakack2
 from node.protocols.multicast.inbound import Inbound
-from node.stack_rules import STREAMS
+from node.settings.transports import STREAMS
 from tests.helpers.world import ALWAYS, Member, Sent, World, numbered
 
 STACKS = ("udp", "mcast")

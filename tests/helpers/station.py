@@ -17,7 +17,7 @@ from node.core.errors import BadFrame
 from node.core.model import Address
 from node.core.wire import GROUP
 from node.protocols.port import Frame
-from node.transport_settings import TcpConfig, TransportConfig, UdpConfig
+from node.settings.transports import TcpConfig, TransportConfig, UdpConfig
 from node.transports.base import Transport
 from node.transports.interfaces import SocketAddress, choose
 from node.transports.tcp import TcpTransport

@@ -18,7 +18,7 @@ import pytest
 from node.core import wire
 from node.core.model import Address
 from node.protocols.port import EVERYONE
-from node.transport_settings import Nio2Config, TcpConfig
+from node.settings.transports import Nio2Config, TcpConfig
 from node.transports.base import BindError
 from node.transports.connection import CLOSING
 from node.transports.handshake import LENGTH, Hello, pack_hello

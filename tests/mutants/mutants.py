@@ -32,7 +32,7 @@ from node.protocols.unicast.entries import (
     State,
 )
 from node.protocols.unicast.resync import Resync, Sync
-from node.settings import RELIABLE_UNICAST
+from node.settings.protocols import RELIABLE_UNICAST
 
 ALL: Final = GENERATIONS
 ACKING: Final = ("UNICAST", "UNICAST3", "UNICAST3-SYNC", "UNICAST4")

@@ -49,7 +49,7 @@ class Shelf:
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     made = Shelf(tmp_path)
-    monkeypatch.setattr("node.settings.files", lambda _package: tmp_path)
+    monkeypatch.setattr("node.settings.files.files", lambda _package: tmp_path)
     return made
 
 

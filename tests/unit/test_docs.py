@@ -26,7 +26,6 @@ from chaos.language.workload import LOADS, load_shapes
 from chaos.oracles.verdict import CHECKS
 from chaos.session.simulation import simulate
 from docs.make_tables import TABLES, filled
-from node import settings as settings_files
 from node.core.errors import ConfigError
 from node.core.match import ANYTHING, Match, read_match
 from node.core.timing import Timing
@@ -48,10 +47,12 @@ from node.protocols.unicast import (
     Unicast4Config,
     UnicastConfig,
 )
-from node.settings import convert, load_settings
-from node.stack_rules import CONFIGS, check_order
+from node.settings import load_settings
+from node.settings.protocols import CONFIGS, DISCOVERIES
+from node.settings.rules import check_order
+from node.settings.transports import Nio2Config, TcpConfig, TransportConfig, UdpConfig
+from node.settings.values import convert
 from node.trace import EVENT_NAMES, Event, read_blocks_untrusted
-from node.transport_settings import Nio2Config, TcpConfig, TransportConfig, UdpConfig
 from stormcast.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -411,7 +412,7 @@ def test_every_stack_is_described() -> None:
     found = {}
     for stack in folder("stacks"):
         settings = load_settings(stack)
-        seeks = [name for name, _config in settings.layers if name in settings_files.DISCOVERIES]
+        seeks = [name for name, _config in settings.layers if name in DISCOVERIES]
         found[stack] = [*(getattr(settings, kind) or "–" for kind in kinds), *(seeks or ["–"])]
     assert told == found
 
@@ -474,7 +475,7 @@ def test_every_example_is_a_stack(
     (tmp_path / "stacks").mkdir()
     (tmp_path / "stacks" / "mine.yaml").write_text(example)
     copytree(ROOT / "node" / "timings", tmp_path / "timings")
-    monkeypatch.setattr(settings_files, "files", lambda _package: tmp_path)
+    monkeypatch.setattr("node.settings.files.files", lambda _package: tmp_path)
     settings = load_settings("mine", timing)
     listed = [item if isinstance(item, str) else next(iter(item))
               for item in yaml.safe_load(example)["protocols"]]  # fmt: skip

@@ -7,10 +7,12 @@ from dataclasses import fields
 import pytest
 
 from node.core.errors import ConfigError
-from node.jgroups_names import PROTOCOLS, SETTINGS
 from node.member.settings import load_member
-from node.settings import build, load_settings
-from node.stack_rules import CONFIGS, check_order
+from node.settings import load_settings
+from node.settings.jgroups_names import PROTOCOLS, SETTINGS
+from node.settings.protocols import CONFIGS
+from node.settings.rules import check_order
+from node.settings.values import build
 
 
 def names(protocol: str) -> set[str]:

@@ -18,9 +18,9 @@ from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane, OpenEarly
 from node.protocols.frag import Cut, FragConfig, Fragmenter
 from node.protocols.unicast import Unicast3Config
 from node.settings import StackSettings
+from node.settings.transports import UdpConfig
 from node.stack import Stack
 from node.trace import Tracer
-from node.transport_settings import UdpConfig
 
 ROOM = 10_000
 ANY = 1 << 40

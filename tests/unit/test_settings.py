@@ -15,17 +15,12 @@ from node.protocols.flow import HistoricalFlow
 from node.protocols.frag import HistoricalFrag
 from node.protocols.multicast import HistoricalMulticast
 from node.protocols.unicast import Historical, Unicast3Config, Unicast4Config
-from node.settings import (
-    GENERATIONS,
-    RELIABLE_UNICAST,
-    StackSettings,
-    build,
-    convert,
-    load_settings,
-)
+from node.settings import GENERATIONS, StackSettings, load_settings
+from node.settings.protocols import RELIABLE_UNICAST
+from node.settings.transports import UdpConfig
+from node.settings.values import build, convert
 from node.stack import Stack
 from node.trace import Tracer
-from node.transport_settings import UdpConfig
 from node.units import parse_duration, parse_size
 
 TIMINGS = ("compatible", "fast")
@@ -204,7 +199,7 @@ class Shelf:
 
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    monkeypatch.setattr("node.settings.files", lambda _package: tmp_path)
+    monkeypatch.setattr("node.settings.files.files", lambda _package: tmp_path)
     made = Shelf(tmp_path)
     made.write("timings", "compatible", "timing: {adaptive: false}\n")
     return made

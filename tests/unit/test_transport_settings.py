@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from node.core.errors import ConfigError
-from node.transport_settings import (
+from node.settings.transports import (
     TRANSPORTS,
     Nio2Config,
     TcpConfig,

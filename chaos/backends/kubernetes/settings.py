@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from chaos.backends.base import MemberPlan
-from node.settings import DISCOVERIES, list_layers
+from node.settings import list_layers
+from node.settings.protocols import DISCOVERIES
 
 PORT: Final = 7800
 """The members' own, as the chart has it."""

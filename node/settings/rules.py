@@ -1,4 +1,4 @@
-"""Which protocols make a stack that works: what there is, what needs what, and in which order.
+"""Which protocols make a stack that works: what needs what, and in which order.
 
 Whatever cannot work is refused before anything starts, with the reason and the remedy.
 """
@@ -6,61 +6,17 @@ Whatever cannot work is refused before anything starts, with the reason and the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, Final
 
-from node.core.errors import ConfigError, require
-from node.jgroups_names import protocol_here
-from node.protocols.discovery import DnsPing, Ping, Static
-from node.protocols.fd_all3 import FdAll3
-from node.protocols.fd_sock2 import FdSock2
-from node.protocols.flow import Mfc, Ufc
-from node.protocols.frag import FragConfig
-from node.protocols.gms import Gms
-from node.protocols.merge3 import Merge3
-from node.protocols.multicast import Mcast, Multicast, Nakack2
+from node.core.errors import ConfigError, require, suggestion
 from node.protocols.probes import PROBES
-from node.protocols.stable import Stable
-from node.protocols.unicast import Unicast, Unicast1, Unicast2, Unicast3, Unicast4
-from node.protocols.verify_suspect2 import VerifySuspect2
-from node.transport_settings import STREAMS, TRANSPORTS, TransportConfig
+from node.settings.jgroups_names import protocol_here
+from node.settings.protocols import CONFIGS, DISCOVERIES, RELIABLE_MULTICAST, RELIABLE_UNICAST
+from node.settings.transports import STREAMS, TRANSPORTS, TransportConfig
 
 Layers = Sequence[tuple[str, Any]]
 """Protocols, top to bottom, each with its settings."""
-
-RELIABLE_UNICAST: Final[dict[str, type[Unicast]]] = {
-    "UNICAST": Unicast1,
-    "UNICAST2": Unicast2,
-    "UNICAST3": Unicast3,
-    "UNICAST4": Unicast4,
-}
-RELIABLE_MULTICAST: Final[dict[str, type[Multicast]]] = {"NAKACK2": Nakack2, "MCAST": Mcast}
-DISCOVERIES: Final[dict[str, type[Any]]] = {
-    "STATIC": Static,
-    "PING": Ping,
-    "DNS_PING": DnsPing,
-}
-CONFIGS: Final[dict[str, type[Any]]] = {
-    "FRAG": FragConfig,
-    "MFC": Mfc.config_type,
-    "UFC": Ufc.config_type,
-    "GMS": Gms.config_type,
-    "STABLE": Stable.config_type,
-    **{name: protocol.config_type for name, protocol in RELIABLE_UNICAST.items()},
-    **{name: protocol.config_type for name, protocol in RELIABLE_MULTICAST.items()},
-    "VERIFY_SUSPECT2": VerifySuspect2.config_type,
-    "FD_ALL3": FdAll3.config_type,
-    "FD_SOCK2": FdSock2.config_type,
-    "MERGE3": Merge3.config_type,
-    **{name: protocol.config_type for name, protocol in DISCOVERIES.items()},
-    **TRANSPORTS,
-}
-"""Every protocol that a stack may list, top to bottom in the order in which it may, and what it is
-set by."""
-
-SHARES: Final = frozenset({"min_threshold"})
-"""Settings that are fractions, and no durations."""
 
 _RANKS: Final = (
     ("FRAG",),
@@ -259,9 +215,3 @@ def check_retransmission(layers: Layers, stack: str, interval: float, *, museum:
     """Whether `xmit_interval` may become `interval` while the stack runs."""
     if interval <= 0 and not museum:
         check_lossless(layers, stack)
-
-
-def suggestion(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
-    """`; did you mean X?`, or what there is."""
-    close = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"

@@ -17,11 +17,13 @@ from node.core.model import Address
 from node.core.timing import Timing
 from node.protocols.discovery import DnsPingConfig
 from node.protocols.probes import PROBES, read_probe
-from node.settings import StackSettings, build, load_settings, read_layers
+from node.settings import StackSettings, load_settings, read_layers
+from node.settings.protocols import CONFIGS
+from node.settings.rules import check_order
+from node.settings.transports import TRANSPORTS, Nio2Config, TcpConfig, TransportConfig
+from node.settings.values import build
 from node.stack import Stack
-from node.stack_rules import CONFIGS, check_order
 from node.trace import Tracer, read_blocks_untrusted
-from node.transport_settings import TRANSPORTS, Nio2Config, TcpConfig, TransportConfig
 
 UDP = (
     "FRAG", "MFC", "UFC", "GMS", "STABLE", "UNICAST3", "NAKACK2", "VERIFY_SUSPECT2", "FD_ALL3",

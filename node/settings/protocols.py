@@ -1,0 +1,61 @@
+"""Every protocol that a stack may list, by its name."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from node.protocols.discovery import DnsPing, Ping, Static
+from node.protocols.fd_all3 import FdAll3
+from node.protocols.fd_sock2 import FdSock2
+from node.protocols.flow import Mfc, Ufc
+from node.protocols.frag import FragConfig
+from node.protocols.gms import Gms
+from node.protocols.merge3 import Merge3
+from node.protocols.multicast import Mcast, Multicast, Nakack2
+from node.protocols.stable import Stable
+from node.protocols.unicast import Unicast, Unicast1, Unicast2, Unicast3, Unicast4
+from node.protocols.verify_suspect2 import VerifySuspect2
+from node.settings.transports import TRANSPORTS
+
+RELIABLE_UNICAST: Final[dict[str, type[Unicast]]] = {
+    "UNICAST": Unicast1,
+    "UNICAST2": Unicast2,
+    "UNICAST3": Unicast3,
+    "UNICAST4": Unicast4,
+}
+RELIABLE_MULTICAST: Final[dict[str, type[Multicast]]] = {"NAKACK2": Nakack2, "MCAST": Mcast}
+DISCOVERIES: Final[dict[str, type[Any]]] = {
+    "STATIC": Static,
+    "PING": Ping,
+    "DNS_PING": DnsPing,
+}
+CONFIGS: Final[dict[str, type[Any]]] = {
+    "FRAG": FragConfig,
+    "MFC": Mfc.config_type,
+    "UFC": Ufc.config_type,
+    "GMS": Gms.config_type,
+    "STABLE": Stable.config_type,
+    **{name: protocol.config_type for name, protocol in RELIABLE_UNICAST.items()},
+    **{name: protocol.config_type for name, protocol in RELIABLE_MULTICAST.items()},
+    "VERIFY_SUSPECT2": VerifySuspect2.config_type,
+    "FD_ALL3": FdAll3.config_type,
+    "FD_SOCK2": FdSock2.config_type,
+    "MERGE3": Merge3.config_type,
+    **{name: protocol.config_type for name, protocol in DISCOVERIES.items()},
+    **TRANSPORTS,
+}
+"""Top to bottom in the order in which a stack may list them, each with the dataclass of its
+settings."""
+
+SHARES: Final = frozenset({"min_threshold"})
+"""Settings that are fractions, and no durations."""
+
+GENERATIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "UNICAST": ("UNICAST", {}),
+    "UNICAST2": ("UNICAST2", {}),
+    # The first UNICAST3 knew no least interval: it asks at each tick.
+    "UNICAST3": ("UNICAST3", {"sync": "deferred", "sync_min_interval": 0.001}),
+    "UNICAST3-SYNC": ("UNICAST3", {"sync": "spaced"}),
+    "UNICAST4": ("UNICAST4", {}),
+}
+"""The five unicast protocols of the design notes: a protocol, and what it is set to."""

@@ -1,0 +1,127 @@
+"""Everything that the stack of one member is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from node.core import wire
+from node.core.errors import require
+from node.core.timing import Timing
+from node.protocols.frag import FragConfig
+from node.protocols.multicast import MulticastConfig
+from node.protocols.probes import PROBES
+from node.protocols.unicast import UnicastConfig
+from node.settings.protocols import RELIABLE_MULTICAST, RELIABLE_UNICAST
+from node.settings.rules import check_retransmission, check_values
+from node.settings.transports import TransportConfig
+
+Layers = tuple[tuple[str, Any], ...]
+"""Protocols, top to bottom, each with its settings."""
+
+MAX_COUNT: Final = 0xFFFF
+"""Messages that a frame can count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackSettings:
+    """Everything a member's stack is made from."""
+
+    name: str = "unicast-only"
+    layers: Layers
+    """Protocols, top to bottom, each with its settings."""
+    timing: Timing
+    is_museum: bool = False
+    """Whether it may have flaws on purpose."""
+
+    max_batch: int = 1024
+    """Messages in one batch, and so in one frame."""
+
+    max_frame: int = 60_000
+    """Bytes of payload after which a batch is closed; one message may be larger."""
+
+    outbox_bytes: int = 8 << 20
+    """Bytes accepted per destination and not yet numbered, 64 more per message. Beyond it
+    `try_send` refuses."""
+
+    def __post_init__(self) -> None:
+        require(
+            0 < self.max_batch <= MAX_COUNT,
+            f"max_batch is {self.max_batch}: it must be 1..{MAX_COUNT}",
+        )
+        require(
+            0 < self.max_frame <= wire.MAX_BODY,
+            f"max_frame is {self.max_frame}: it must be 1..{wire.MAX_BODY}, "
+            "what a frame carries at most",
+        )
+        # No more than a frame: so whatever fits the outbox unasked can be sent.
+        require(
+            0 < self.outbox_bytes <= wire.MAX_BODY,
+            f"outbox_bytes is {self.outbox_bytes}: it must be 1..{wire.MAX_BODY}",
+        )
+        check_values(self.layers, self.name, museum=self.is_museum, max_frame=self.max_frame)
+
+    def of(self, name: str) -> Any:  # noqa: ANN401 the type follows the name
+        """The settings of a protocol; None when the stack does not have it."""
+        return next((config for listed, config in self.layers if listed == name), None)
+
+    def _one_of(self, names: Mapping[str, object]) -> str | None:
+        return next((name for name, _config in self.layers if name in names), None)
+
+    @property
+    def unicast(self) -> str:
+        """The name of the reliable unicast."""
+        name = self._one_of(RELIABLE_UNICAST)
+        assert name is not None
+        return name
+
+    @property
+    def unicast_config(self) -> UnicastConfig:
+        config: UnicastConfig = self.of(self.unicast)
+        return config
+
+    @property
+    def has_group(self) -> bool:
+        """Whether members form a group."""
+        return self.of("GMS") is not None
+
+    @property
+    def multicast(self) -> str | None:
+        """The name of the reliable multicast, if there is one."""
+        return self._one_of(RELIABLE_MULTICAST)
+
+    @property
+    def multicast_config(self) -> MulticastConfig | None:
+        config: MulticastConfig | None = self.of(self.multicast) if self.multicast else None
+        return config
+
+    @property
+    def fragments(self) -> FragConfig | None:
+        """How large messages are split; None where they are not."""
+        config: FragConfig | None = self.of("FRAG")
+        return config
+
+    @property
+    def transport(self) -> str:
+        """The name of the transport."""
+        return self.layers[-1][0]
+
+    @property
+    def transport_config(self) -> TransportConfig:
+        config: TransportConfig = self.layers[-1][1]
+        return config
+
+    @property
+    def probes(self) -> tuple[tuple[int, str, Any], ...]:
+        """Test protocols: place in the list, name, settings."""
+        return tuple(
+            (place, name, config)
+            for place, (name, config) in enumerate(self.layers)
+            if name in PROBES
+        )
+
+    def check_retransmission(self, interval: float, layers: Layers | None = None) -> None:
+        """Refuse an `xmit_interval` with which this stack would lose messages; `layers` where test
+        protocols were put in or taken out since it was made."""
+        check_retransmission(layers or self.layers, self.name, interval, museum=self.is_museum)
