@@ -23,10 +23,10 @@ from node.callbacks import FAILURES, as_callback, check_result
 from node.core.errors import ClosedError, ConfigError, NodeError
 from node.core.model import Address, Delivery, Payload, View
 from node.core.wire import GROUP
-from node.outbox import MESSAGE_OVERHEAD
 from node.protocols.port import Abandoned
 from node.runtime import Runtime
 from node.settings import StackSettings, load_settings
+from node.stack.lane import MESSAGE_OVERHEAD
 from node.trace.journal import JournalConfig
 
 HELD_BYTES: Final = 8 << 20

@@ -19,12 +19,12 @@ from xxhash import xxh3_64_intdigest
 
 from node.core.errors import ClosedError
 from node.core.model import Address, Delivery, View
-from node.outbox import LENGTH_COST
 from node.protocols.discovery import Discovery
 from node.protocols.port import Abandoned
 from node.settings import StackSettings
 from node.settings.transports import UdpConfig
 from node.stack import Stack
+from node.stack.lane import LENGTH_COST
 from node.trace import Tracer
 from node.trace.journal import Journal, JournalConfig
 from node.transports.base import MAX_LEARNED, Transport

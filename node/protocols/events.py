@@ -1,6 +1,6 @@
 """What protocols of one member tell each other. They only enqueue; the stack passes it on.
 
-`node/group.py` is the one place that says who hears of what.
+`node/stack/group.py` is the one place that says who hears of what.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from node import trace
 from node.core.errors import ClosedError
 from node.core.model import OOB
 from node.core.wire import ACK, DATA
-from node.outbox import MESSAGE_OVERHEAD
 from node.protocols.unicast.entries import State
+from node.stack.lane import MESSAGE_OVERHEAD
 from tests.helpers.forge import Forger
 from tests.helpers.world import ALWAYS, Member, Pair, World, numbered, on, on_every_generation
 

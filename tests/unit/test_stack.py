@@ -29,10 +29,10 @@ from node.core.model import (
     View,
     ViewId,
 )
-from node.handover import FLUSH_INTERVAL
-from node.outbox import MESSAGE_OVERHEAD
 from node.settings import GENERATIONS, StackSettings, load_settings
 from node.stack import Stack
+from node.stack.handover import FLUSH_INTERVAL
+from node.stack.lane import MESSAGE_OVERHEAD
 from node.trace import Event, Tracer, read_blocks_untrusted
 
 A, B, STRANGER = 0xA, 0xB, 0xC

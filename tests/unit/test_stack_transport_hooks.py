@@ -9,10 +9,10 @@ from node.core import wire
 from node.core.errors import ConfigError
 from node.core.model import NO_RELIABILITY, Address, View, ViewId
 from node.core.packing import Writer
-from node.outbox import MESSAGE_OVERHEAD
 from node.protocols.port import EVERYONE
 from node.settings import load_settings
-from node.stack import MAX_MESSAGE, Stack
+from node.stack import Stack
+from node.stack.lane import MAX_MESSAGE, MESSAGE_OVERHEAD
 from node.trace import Tracer
 
 A = Address(0xA, "a", "198.18.0.1[7800]")

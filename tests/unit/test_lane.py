@@ -14,12 +14,12 @@ from xxhash import xxh3_64_intdigest
 
 from node.core.model import DONT_BUNDLE, FRAGMENT, NO_FC, OOB, Address, Payload
 from node.core.timing import Timing
-from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane, OpenEarly
 from node.protocols.frag import Cut, FragConfig, Fragmenter
 from node.protocols.unicast import Unicast3Config
 from node.settings import StackSettings
 from node.settings.transports import UdpConfig
 from node.stack import Stack
+from node.stack.lane import LENGTH_COST, MESSAGE_OVERHEAD, Lane, OpenEarly
 from node.trace import Tracer
 
 ROOM = 10_000

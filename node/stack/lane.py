@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from node.core import wire
 from node.core.model import FRAGMENT, Payload
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ MESSAGE_OVERHEAD: Final = 64
 
 LENGTH_COST: Final = 4
 """What a message's length takes in a frame at most."""
+
+MAX_MESSAGE: Final = wire.MAX_BODY - LENGTH_COST
+"""Bytes of the largest message: what one frame can carry."""
 
 
 class Run:

@@ -14,7 +14,6 @@ from node.core import wire
 from node.core.model import View
 from node.core.timers import Timers
 from node.core.wire import Head
-from node.places import MulticastPlaces
 from node.protocols import events as said
 from node.protocols.events import Event, Install, Role
 from node.protocols.fd_all3 import FdAll3
@@ -29,6 +28,7 @@ from node.protocols.stable import Stable
 from node.protocols.verify_suspect2 import VerifySuspect2
 from node.settings import StackSettings
 from node.settings.protocols import DISCOVERIES, RELIABLE_MULTICAST
+from node.stack.positions import MulticastPositions
 
 Adopt = Callable[[Install, float], None]
 Route = Callable[[Head, bytes, float], None]
@@ -87,7 +87,7 @@ class Group:
         mfc: Mfc | None = build("MFC", Mfc)
         ufc: Ufc | None = build("UFC", Ufc)
         if mfc is not None:
-            mfc.stream = MulticastPlaces(self.multicast, port)
+            mfc.stream = MulticastPositions(self.multicast, port)
         if ufc is not None:
             ufc.stream = places
         self.flow: dict[int, Any] = {

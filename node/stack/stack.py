@@ -33,11 +33,6 @@ from node.core.model import (
     as_payload,
 )
 from node.core.wire import GROUP, Head
-from node.group import Group
-from node.handover import FLUSH_INTERVAL, HandOver, Numbering
-from node.outbox import LENGTH_COST, MESSAGE_OVERHEAD, Lane, OpenEarly, Run, Taken
-from node.places import UnicastPlaces
-from node.probing import Probing
 from node.protocols.events import Install, Role
 from node.protocols.flow import Mfc, Ufc
 from node.protocols.frag import HEADER, Cut, Fragmenter, Reassembler
@@ -50,9 +45,12 @@ from node.settings.description import describe
 from node.settings.protocols import RELIABLE_UNICAST
 from node.settings.rules import losing_below
 from node.settings.values import convert
+from node.stack.group import Group
+from node.stack.handover import FLUSH_INTERVAL, HandOver, Numbering
+from node.stack.lane import LENGTH_COST, MAX_MESSAGE, MESSAGE_OVERHEAD, Lane, OpenEarly, Run, Taken
+from node.stack.positions import UnicastPositions
+from node.stack.probing import Probing
 
-MAX_MESSAGE: Final = wire.MAX_BODY - LENGTH_COST
-"""Bytes of the largest message: what one frame can carry."""
 GAUGE_INTERVAL: Final = 0.25
 """Seconds between two looks at how full things are; taken when something happens anyway."""
 
@@ -90,7 +88,7 @@ class Stack:
         self._tracer = tracer
         self._port = Port(self._codec, tracer)
         self.unicast = self._make_unicast(make_unicast, first_conn)
-        self._places = UnicastPlaces(self.unicast, self._port)
+        self._places = UnicastPositions(self.unicast, self._port)
         self.group: Group | None = None
         """The protocols of a group, where the stack has them."""
         if settings.has_group:

@@ -33,7 +33,7 @@ def _taken(
     return conn, before
 
 
-class UnicastPlaces:
+class UnicastPositions:
     """Of unicasts."""
 
     def __init__(self, unicast: Unicast, port: Port) -> None:
@@ -60,7 +60,7 @@ class UnicastPlaces:
         return _taken(self._port, peer, window, is_multicast=False)
 
 
-class MulticastPlaces:
+class MulticastPositions:
     """Of multicasts."""
 
     def __init__(self, multicast: Multicast, port: Port) -> None:

@@ -1,0 +1,5 @@
+"""The stack of one member: lanes, protocols, frames, and the turn that binds them."""
+
+from node.stack.stack import Stack
+
+__all__ = ["Stack"]
