@@ -396,9 +396,8 @@ class Stack:
             if port.woken:
                 # Own credits. Who waited for them is next.
                 self._wake_lanes()
-        frames = port.frames
-        if frames:
-            port.frames = []
+        # A list of its own even when nothing leaves: whoever gets it may add to it.
+        frames, port.frames = port.frames, []
         if self._probing is not None:
             frames = self._probing.down(frames, now)
             if self._probing.is_empty:

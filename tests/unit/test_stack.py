@@ -757,3 +757,13 @@ def test_a_stranger_with_correct_hashes_cannot_make_a_stack_raise_or_grow(
     b.receive(friend.turn(now), now)
     b.turn(now)
     assert b.delivered[before:] == [b"still there?"]
+
+
+def test_the_last_frames_of_a_member_leave_once() -> None:
+    """It has a message to ack when it stops; nothing else was to be sent in that turn."""
+    pair = Pair()
+    pair.a.send(B, b"x")
+    pair.b.receive(pair.a.turn())
+    pair.b.turn()
+    frames = pair.b.stack.stop(0.0)
+    assert [head[4] for _dest, head, _body in frames] == [wire.ACK]
