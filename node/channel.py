@@ -69,8 +69,8 @@ class Publication:
     def __init__(self, channel: Channel, dest: int) -> None:
         self.dest = dest
         self._channel = channel
-        self._lane = channel.runtime.stack.lane(dest)
-        self._large_from = channel.runtime.stack.large_from
+        self._lane = channel.runtime.stack.outbox.lane(dest)
+        self._large_from = channel.runtime.stack.acceptor.large_from
 
     def offer(self, payload: Payload, flags: int = 0) -> bool:
         """As `Channel.try_send`, at half the cost (bench/micro/sending.py)."""
@@ -89,7 +89,7 @@ class Publication:
         channel = self._channel
         is_taken = channel.try_send(self.dest, payload, flags)
         # A lane ends with its connection, and the next message opened another.
-        self._lane = channel.runtime.stack.lane(self.dest)
+        self._lane = channel.runtime.stack.outbox.lane(self.dest)
         return is_taken
 
 
@@ -183,7 +183,7 @@ class Channel:
         while self.runtime.is_running:
             senders = stack.unicast.send_connections().values()
             is_acked = stack.group is not None or not any(len(one.window) for one in senders)
-            if is_acked and not stack.has_backlog:
+            if is_acked and not stack.outbox.has_backlog:
                 return
             self.runtime.wake()
             await asyncio.sleep(0.001)
@@ -320,7 +320,7 @@ class Channel:
     def _tell_waiting(self) -> None:
         stack = self.runtime.stack
         half = stack.settings.outbox_bytes // 2
-        for dest in [dest for dest in self._waiting if stack.room(dest) >= half]:
+        for dest in [dest for dest in self._waiting if stack.outbox.room(dest) >= half]:
             for future in self._waiting.pop(dest):
                 if not future.done():
                     future.set_result(None)

@@ -23,7 +23,7 @@ from node.protocols.discovery import Discovery
 from node.protocols.port import Abandoned
 from node.settings import StackSettings
 from node.settings.transports import UdpConfig
-from node.stack import Stack
+from node.stack import News, Stack
 from node.stack.lane import LENGTH_COST
 from node.trace import Tracer
 from node.trace.journal import Journal, JournalConfig
@@ -127,9 +127,8 @@ class Runtime:
         tracer = self._open_journal(short)
         now = self.now()
         self.stack = Stack(self.address, self.cluster, settings, xxh3_64_intdigest, tracer, now)
-        self.stack.lateness = LATENESS
         largest = settings.transport_config.largest_frame
-        self.stack.limit_messages(largest - HEADERS - LENGTH_COST)
+        self.stack.acceptor.limit_messages(largest - HEADERS - LENGTH_COST)
         cluster = xxh3_64_intdigest(self.cluster.encode()) & 0xFFFFFFFF
         discovery: Discovery | None = None
         if self.stack.group is not None:
@@ -168,13 +167,14 @@ class Runtime:
             return
         self._is_running = False
         frames = self.stack.stop(self.now())
-        self._locate()
+        news = self.stack.take_news()
+        self._locate(news)
         self.transport.send(frames)
         # The end of a receive window hands up what waited in it, and it was acked.
         deliveries = self.stack.take_deliveries()
         if deliveries:
             self.on_deliveries(deliveries)
-        self._tell_abandoned()
+        self._tell_abandoned(news)
         if self._timer is not None:
             self._timer.cancel()
         self._hosts.close()
@@ -249,14 +249,14 @@ class Runtime:
                 self.on_deliveries(deliveries)
                 self.is_wanted = False
         frames = stack.end_turn(now)
-        has_news = stack.has_news()
-        if has_news:
-            self._locate()
+        news = stack.take_news() if stack.has_news() else None
+        if news is not None:
+            self._locate(news)
         if frames:
             # Before the transport forgets who has left: the answer to a leave is among them.
             transport.send(frames)
-        if has_news:
-            self._take_news(stack)
+        if news is not None:
+            self._act_on(news)
         deliveries = stack.take_deliveries()
         if deliveries:
             self.on_deliveries(deliveries)
@@ -268,27 +268,26 @@ class Runtime:
         if due <= now and not patience:
             self.is_wanted = True
 
-    def _take_news(self, stack: Stack) -> None:
-        """What a group's stack says besides frames and messages."""
-        links = stack.take_links()
-        if links and self._monitors is not None:
-            for peer, is_wanted in links:
+    def _act_on(self, news: News) -> None:
+        """Do what a group's stack says besides frames and messages."""
+        if self._monitors is not None:
+            for peer, is_wanted in news.links:
                 self._monitors.change(self._members.get(peer, peer), is_wanted=is_wanted)
-        for view in stack.take_views():
+        for view in news.views:
             self._members = {member.short: member for member in view.members}
             self.transport.on_view(view.members)
             self.on_view(view)
-        self._tell_abandoned()
-        if stack.has_left and not self._has_left:
+        self._tell_abandoned(news)
+        if self.stack.has_left and not self._has_left:
             self._has_left = True
             self.on_left()
 
-    def _tell_abandoned(self) -> None:
-        for one in self.stack.take_abandoned():
+    def _tell_abandoned(self, news: News) -> None:
+        for one in news.abandoned:
             self.on_abandoned(one)
 
-    def _locate(self) -> None:
-        for address in self.stack.take_located():
+    def _locate(self, news: News) -> None:
+        for address in news.located:
             if len(self._members) < MAX_LEARNED:
                 self._members.setdefault(address.short, address)
             self.transport.locate(address)
@@ -360,8 +359,10 @@ class Runtime:
         if not self._is_running:
             return figures
         figures |= {f"transport.{name}": value for name, value in self.transport.stats().items()}
-        figures |= {f"stack.refused.{why}": number for why, number in self.stack.refused.items()}
-        given_up = self.stack.abandoned.items()
+        figures |= {
+            f"stack.refused.{why}": number for why, number in self.stack.record.refused.items()
+        }
+        given_up = self.stack.outbox.abandoned.items()
         figures |= {f"stack.abandoned.{why}": number for why, number in given_up}
         if self.journal is not None:
             figures |= {f"journal.{name}": value for name, value in self.journal.stats().items()}

@@ -75,7 +75,7 @@ def forget(member: Member, body: object) -> Answer:
     peer = _peer(member, values)
     was_there = peer in _connections(runtime)
     stack, now = runtime.stack, runtime.now()
-    stack.forget(peer, now, sender=half != "receiver", receiver=half != "sender")
+    stack.unicast.forget(peer, now, sender=half != "receiver", receiver=half != "sender")
     runtime.wake()
     return as_json({"connected": was_there})
 
@@ -86,7 +86,7 @@ def close(member: Member, body: object) -> Answer:
     runtime = running(member)
     peer = _peer(member, values)
     was_there = peer in _connections(runtime)
-    runtime.stack.close_connection(peer, runtime.now())
+    runtime.stack.unicast.close(peer, runtime.now())
     runtime.wake()
     return as_json({"connected": was_there})
 
@@ -94,7 +94,7 @@ def close(member: Member, body: object) -> Answer:
 def gauge(member: Member) -> Answer:
     """Have how full everything is written to the journal now."""
     runtime = running(member)
-    runtime.stack.gauge(runtime.now())
+    runtime.stack.record.gauge(runtime.now())
     # A turn's events are written at its end.
     runtime.wake()
     return as_json({"gauged": True})

@@ -100,7 +100,7 @@ def _plain(address: Address) -> dict[str, str]:
 def _workload(member: Member) -> dict[str, object]:
     told = member.driver.state() | member.receiver.state()
     runtime = member.channel.runtime
-    pending = runtime.stack.pending if runtime.is_running else (lambda _dest: 0)
+    pending = runtime.stack.outbox.pending if runtime.is_running else (lambda _dest: 0)
     waiting = {dest: pending(int(dest, 16)) for dest in member.driver.sent_to()}
     return told | {"waiting": {dest: number for dest, number in waiting.items() if number}}
 

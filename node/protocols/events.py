@@ -143,3 +143,8 @@ class Role:
     def members(self) -> tuple[Address, ...]:
         """The members of the view; nobody before the first one."""
         return self.view.members if self.view is not None else ()
+
+    def name_of(self, short: int) -> str:
+        """The name of a member of the view; of anybody else its short id."""
+        known = next((member.name for member in self.members if member.short == short), None)
+        return known if known is not None else f"{short:08x}"

@@ -8,17 +8,23 @@ message would make traces twice as long.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
 
 from node import trace
 from node.core import wire
 from node.core.errors import BadFrame
 from node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, OOB, Delivery
+from node.protocols.frag import Reassembler
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from node.protocols.flow import Mfc, Ufc
-    from node.protocols.frag import Reassembler
+    from node.protocols.multicast import Multicast
     from node.protocols.port import Port
+    from node.protocols.unicast import Unicast
+    from node.settings import StackSettings
 
 FLUSH_INTERVAL: Final = 0.25
 """Seconds after which a trace says at the latest what an application offered or was handed."""
@@ -26,30 +32,30 @@ _UNCOUNTED: Final = NO_FC | NO_RELIABILITY
 """Flags of messages that no flow control counted where they were sent."""
 
 
-class Numbering(NamedTuple):
-    """Who numbers messages."""
-
-    unicast: int
-    multicast: int
-
-
 class HandOver:
     """From what was delivered to what the application is given."""
 
     def __init__(
         self,
+        settings: StackSettings,
         port: Port,
-        numbering: Numbering,
-        ufc: Ufc | None,
-        mfc: Mfc | None,
-        reassembler: Reassembler | None,
+        unicast: Unicast,
+        multicast: Multicast | None,
+        flow: Mapping[int, Any],
     ) -> None:
+        self.flush_at = inf
+        """When the trace has to say what was handed over."""
         self._port = port
-        self._numbering = numbering
-        self._ufc = ufc
-        self._mfc = mfc
-        self._counts = ufc is not None or mfc is not None
-        self._reassembler = reassembler
+        self._unicast = unicast
+        self._unicasts = unicast.protocol
+        """Who numbers unicasts."""
+        self._multicasts = multicast.protocol if multicast is not None else 0
+        """Who numbers multicasts."""
+        self._ufc: Ufc | None = flow.get(wire.UFC)
+        self._mfc: Mfc | None = flow.get(wire.MFC)
+        self._counts = bool(flow)
+        pieces = settings.fragments
+        self._reassembler = Reassembler(pieces, _longest_life(unicast)) if pieces else None
         self._ready: list[Delivery] = []
         self._growing: dict[tuple[int, int, int], list[int]] = {}
         """First and last seqno of what was handed over and is not recorded yet, by source,
@@ -76,22 +82,33 @@ class HandOver:
         return ready
 
     def run(self, now: float) -> None:
-        """Move what was delivered to what is handed over."""
+        """Hand over what was delivered, unless the application takes nothing now."""
         port = self._port
         deliveries, port.deliveries = port.deliveries, []
+        if not self._unicast.is_consuming:
+            port.withheld += deliveries
+            return
+        if port.withheld:
+            deliveries, port.withheld = port.withheld + deliveries, []
+        if self._views:
+            self._move_up_to_views(deliveries, now)
+        self._move(deliveries, now)
+        if self.flush_at == inf:
+            self.flush_at = now + FLUSH_INTERVAL
+
+    def _move_up_to_views(self, deliveries: list[Delivery], now: float) -> None:
+        """Join what was delivered before each view, and then give pieces up because of it."""
+        assert self._reassembler is not None
         for last, members in self._views:
             # One that a test protocol keeps back, or dropped, is waited for no longer.
             end = next((at for at, one in enumerate(deliveries, 1) if one is last), 0)
             self._move(deliveries[:end], now)
             del deliveries[:end]
-            assert self._reassembler is not None
             self._reassembler.on_view(members, now)
         self._views.clear()
-        self._move(deliveries, now)
 
     def _move(self, deliveries: list[Delivery], now: float) -> None:
         ready = self._ready
-        numbered_by = self._numbering
         counts = self._counts
         growing = self._growing
         for delivery in deliveries:
@@ -106,7 +123,7 @@ class HandOver:
                     ready.append(joined)
                 continue
             ready.append(delivery)
-            by = numbered_by.unicast if delivery.dest else numbered_by.multicast
+            by = self._unicasts if delivery.dest else self._multicasts
             key = delivery.source, delivery.conn, wire.NONE if flags & NO_RELIABILITY else by
             span = growing.get(key)
             if span is not None and delivery.lo == span[1] + 1:
@@ -118,6 +135,7 @@ class HandOver:
 
     def flush(self, now: float) -> None:
         """Record all that is not recorded yet."""
+        self.flush_at = inf
         growing, self._growing = self._growing, {}
         for key, span in growing.items():
             self._record(key, span, now)
@@ -129,6 +147,36 @@ class HandOver:
             (trace.HANDED, 0, protocol, trace.AS_DELIVERED, source, conn, 0, 0,
              hi - lo + 1, lo, hi, 0, 0, 0, 0, now)
         )  # fmt: skip
+
+    # -- Pieces --------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float:
+        """When something is to be recorded, or pieces are to be given up."""
+        reassembler, due = self._reassembler, self.flush_at
+        if reassembler is not None and self._unicast.is_consuming:
+            due = min(due, reassembler.next_deadline())
+        return due
+
+    def expire(self, now: float) -> None:
+        """Give up pieces of messages whose rest will not come."""
+        port, reassembler = self._port, self._reassembler
+        if reassembler is None or reassembler.next_deadline() > now:
+            return
+        # What an application that is stalled has yet to take may be the rest of a message.
+        if self._unicast.is_consuming and not (port.deliveries or port.withheld):
+            port.drop("fragment-expired", reassembler.expire(now))
+
+    def gauge(self, now: float) -> None:
+        """Record what messages cost of which pieces are missing (G5)."""
+        reassembler = self._reassembler
+        if reassembler is not None and reassembler.open_bytes:
+            self._port.tracer.record(
+                trace.GAUGE,
+                now,
+                stream=trace.FRAGMENT_BYTES,
+                lo=reassembler.open_bytes,
+                hi=reassembler.bound(),
+            )
 
     def _join(self, piece: Delivery, now: float) -> Delivery | None:
         """The whole message, when this was the last piece of it."""
@@ -146,7 +194,7 @@ class HandOver:
         if joined is None:
             return None
         payload, lo, hi = joined
-        by = self._numbering.unicast if piece.dest else self._numbering.multicast
+        by = self._unicasts if piece.dest else self._multicasts
         key = piece.source, piece.conn, by
         before = self._growing.pop(key, None)
         if before is not None:
@@ -162,3 +210,11 @@ class HandOver:
             piece.source, piece.conn, hi, hi, piece.flags & ~FRAGMENT, payload, 0, len(payload),
             piece.dest,
         )  # fmt: skip
+
+
+def _longest_life(unicast: Unicast) -> float:
+    """Seconds after which nobody goes on with a message to somebody outside its view who has not
+    answered since: its connection has aged, or was idle, and is removed."""
+    config = unicast.config
+    idle = config.conn_expiry_timeout + config.conn_close_timeout
+    return config.max_retransmit_time + idle

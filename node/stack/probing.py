@@ -27,9 +27,9 @@ ABOVE_ALL: Final = -1
 """The place of messages without a protocol: they pass every probe."""
 
 
-Let = tuple[list[Frame], list[tuple[Head, Any]]]
-"""What probes let go: frames to send, and what arrives (a frame's head and body, or a
-delivery)."""
+Let = tuple[list[Frame], list[tuple[Head, bytes]]]
+"""What probes let go: frames to send, and frames that arrive. Deliveries are kept for the end of
+the turn."""
 
 
 @dataclass(slots=True)
@@ -68,6 +68,11 @@ class Probing:
             Placed(place, name, PROBES[name](config, dice, name_of))
             for place, name, config in settings.probes
         ]
+        self.is_on = bool(self._placed)
+        """Whether frames and deliveries pass through here; to the end of the turn in which the last
+        probe was taken out."""
+        self._risen: list[Delivery] = []
+        """Deliveries that a probe has let go."""
         self._places: dict[int, int] = {wire.NONE: ABOVE_ALL}
         for place, (name, _config) in enumerate(settings.layers):
             number = wire.PROTOCOL_BY_NAME.get("DISCOVERY" if name in ("STATIC", "PING") else name)
@@ -75,11 +80,6 @@ class Probing:
                 self._places[number] = place
 
     # -- Changes ---------------------------------------------------------------------------------
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing passes anything here any more."""
-        return not self._placed
 
     def put(self, name: str, values: Mapping[str, object] | None, above: str, now: float) -> Let:
         """Put a probe in directly above a protocol (by default the transport), or set the one
@@ -97,6 +97,7 @@ class Probing:
             return let
         if not there:
             self._insert(name, read_probe(name, values), above)
+            self.is_on = True
             return [], []
         require(not above, f"{name} is in the stack: take it out before you put it above {above}")
         return self._set(there[0], values, now)
@@ -157,6 +158,8 @@ class Probing:
                 items = placed.probe.down(items, now)
             left += [(item.peer, _bytes(item.data), b"") for item in items]
         self._note()
+        # The last probe may have been taken out in this turn, of which this is the end.
+        self.is_on = bool(self._placed)
         return left
 
     def up(self, head: Head, body: bytes, now: float) -> list[tuple[Head, bytes]]:
@@ -169,7 +172,8 @@ class Probing:
         return [(item.head, _bytes(item.data)) for item in items]
 
     def deliveries_up(self, deliveries: list[Delivery], now: float) -> list[Delivery]:
-        """What reaches the application, of what the protocols delivered."""
+        """What reaches the application, of what the protocols delivered; with it, what was held
+        back before."""
         reached: list[Delivery] = []
         for delivery in deliveries:
             items: Items = [Item(delivery.source, _head_of(delivery), delivery)]
@@ -177,7 +181,8 @@ class Probing:
                 items = placed.probe.up(items, now)
             reached += [item.data for item in items]
         self._note()
-        return reached
+        risen, self._risen = self._risen, []
+        return reached + risen
 
     def next_deadline(self) -> float:
         """When something that is held back is due."""
@@ -186,7 +191,7 @@ class Probing:
     def release(self, now: float) -> Let:
         """What was held back and is due."""
         frames: list[Frame] = []
-        arrived: list[tuple[Head, Any]] = []
+        arrived: list[tuple[Head, bytes]] = []
         for at, placed in enumerate(self._placed):
             if placed.probe.next_deadline() <= now:
                 down, up = self._let_go(at, now, now)
@@ -198,7 +203,7 @@ class Probing:
     def _let_go(self, at: int, until: float, now: float) -> Let:
         """What one probe holds back until a time: on its way past the others."""
         frames: list[Frame] = []
-        arrived: list[tuple[Head, Any]] = []
+        arrived: list[tuple[Head, bytes]] = []
         down, up = self._placed[at].probe.release(until)
         for below in self._placed[at + 1 :]:
             down = below.probe.down(down, now)
@@ -209,7 +214,10 @@ class Probing:
             for above in reversed(self._placed[:at]):
                 if is_delivery or above.place > self._places.get(item.head.protocol, 0):
                     items = above.probe.up(items, now)
-            arrived += [(one.head, one.data) for one in items]
+            if is_delivery:
+                self._risen += [one.data for one in items]
+            else:
+                arrived += [(one.head, one.data) for one in items]
         return frames, arrived
 
     def _below(self, protocol: int) -> list[Placed]:

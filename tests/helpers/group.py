@@ -106,12 +106,13 @@ class GroupWorld(World):
     # -- Monitored connections -------------------------------------------------------------------
 
     def _after_turn(self, host: Host) -> None:
-        for peer, wanted in host.stack.take_links():
+        news = host.stack.take_news()
+        for peer, wanted in news.links:
             self._watched.discard((host.short, peer))
             if wanted:
                 self._watched.add((host.short, peer))
                 self.engine.call(self.now + 2 * self.delay, partial(self._answer_link, host, peer))
-        for view in host.stack.take_views():
+        for view in news.views:
             self.seen.setdefault(host.name, []).append(view)
             if self.on_view is not None:
                 self.on_view(host.name, view)
@@ -214,7 +215,7 @@ class GroupWorld(World):
         self.advance(max(self._promised(member) for member in self))
 
     def _promised(self, member: Member) -> float:
-        bounds = member.stack.bounds()
+        bounds = member.stack.record.bounds()
         votes = bounds.get("STABLE", {}).get("vote_within", 0.0)
         return max(promise.get("quiet_within", 0.0) for promise in bounds.values()) + 2 * votes
 

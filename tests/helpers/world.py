@@ -203,12 +203,14 @@ class Member:
 
     def forget(self, peer: str, *, sender: bool = True, receiver: bool = True) -> None:
         """Hard: the state is gone at once."""
-        self.stack.forget(self.world.short(peer), self.now, sender=sender, receiver=receiver)
+        self.stack.unicast.forget(
+            self.world.short(peer), self.now, sender=sender, receiver=receiver
+        )
         self.turn()
 
     def close(self, peer: str) -> None:
         """Soft: close as the protocol does it."""
-        self.stack.close_connection(self.world.short(peer), self.now)
+        self.stack.unicast.close(self.world.short(peer), self.now)
         self.turn()
 
     def set(self, name: str, value: object) -> None:
@@ -242,11 +244,11 @@ class Member:
 
     @property
     def refused(self) -> dict[str, int]:
-        return self.stack.refused
+        return self.stack.record.refused
 
     @property
     def abandoned(self) -> dict[str, int]:
-        return self.stack.abandoned
+        return self.stack.outbox.abandoned
 
     @property
     def interval(self) -> float:
@@ -272,7 +274,7 @@ class Member:
     def told(self, *kinds: int) -> list[tuple[Event, str]]:
         """The events of these kinds so far, each with its text."""
         if self.host.is_alive:
-            self.stack.flush(self.world.now)
+            self.stack.record.flush(self.world.now)
         self.host.tracer.seal()
         return [
             (event, block.text(event))

@@ -365,7 +365,7 @@ async def test_a_full_outbox_refuses_and_says_when_there_is_room() -> None:
         b.on_batch = take
         b.set_consuming(True)
         await waiting
-        assert a.runtime.stack.room(b.address.short) >= 4 * MIB - 64 - 5
+        assert a.runtime.stack.outbox.room(b.address.short) >= 4 * MIB - 64 - 5
         await until(lambda: got == accepted + 1)
 
 
@@ -406,7 +406,7 @@ async def test_what_no_frame_carries_is_refused_before_it_is_accepted() -> None:
     """Without FRAG, a message must fit what the transport carries: at the limit, and one more."""
     async with group(unicast_only(), "a", "b") as (a, b):
         got = gather(b)
-        limit = a.runtime.stack.largest_message
+        limit = a.runtime.stack.acceptor.largest_message
         assert limit == 65_507 - 64 - 4
         await a.send(b.address, bytes(limit))
         with pytest.raises(
@@ -430,7 +430,7 @@ async def test_over_connections_the_limit_is_max_length() -> None:
     settings = StackSettings(layers=layers, timing=settings.timing)
     async with group(settings, "a", "b") as (a, b):
         got = gather(b)
-        limit = a.runtime.stack.largest_message
+        limit = a.runtime.stack.acceptor.largest_message
         assert limit == 100_000 - 64 - 4
         await a.send(b.address, bytes(limit))
         with pytest.raises(ConfigError, match=f"TCP carries {limit}"):

@@ -36,7 +36,7 @@ from node.protocols.stable import Stable
 from node.protocols.unicast.connections import Connections
 from node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry
 from node.protocols.verify_suspect2 import VerifySuspect2
-from node.stack import Stack
+from node.stack.sending import Sender
 
 NAKACK: Final = ("udp", "tcp", "tcp-nio2", "tcp-no-retransmit")
 """Stacks with NAKACK2, STABLE and MFC."""
@@ -651,8 +651,8 @@ def fragments_in_order_of_arrival(patches: Patches) -> None:
 def oob_messages_begun_without_bound(patches: Patches) -> None:
     """More OOB messages in pieces are begun than a receiver keeps: it drops what it had acked."""
 
-    @patches.method(Stack)
-    def _may_begin(self: Stack, lane: Any, cut: Any, now: float) -> bool:
+    @patches.method(Sender)
+    def _may_begin(self: Sender, lane: Any, cut: Any, now: float) -> bool:
         return True
 
 

@@ -120,9 +120,9 @@ class Traffic:
         for name in self.names:
             stack = self.world[name].stack
             assert self.world.unpurged(name) == 0
-            assert stack.pending(GROUP) == 0
+            assert stack.outbox.pending(GROUP) == 0
             assert all(
-                stack.pending(self.world.short(peer)) == self.world[name].unacked(peer) == 0
+                stack.outbox.pending(self.world.short(peer)) == self.world[name].unacked(peer) == 0
                 for peer in self.names
             )
 

@@ -368,11 +368,11 @@ def test_whatever_is_said_to_a_member_of_a_group_it_goes_on(
         member.tick(now)
         member.end_turn(now)
     if member.view is not None:
-        views = member.take_views()
+        views = member.take_news().views
         assert [view.id.number for view in views] == sorted({view.id.number for view in views})
         assert all(TO in view.members for view in views)
         assert member.try_send(wire.GROUP, b"still here")
-    member.gauge(now)
+    member.record.gauge(now)
     member.stop(now)
 
 

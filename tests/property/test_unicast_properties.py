@@ -582,7 +582,7 @@ def test_of_messages_to_self_exactly_those_without_dont_loopback_arrive(
     expected = [b"%d" % n for n, bits in enumerate(flags) if not bits & DONT_LOOPBACK]
     assert a.delivered == expected
     assert world.wire == []
-    assert a.stack.pending(a.short) == 0
+    assert a.stack.outbox.pending(a.short) == 0
     assert not a.stack.unicast.send_connections()
     world.assert_idle()
 

@@ -46,7 +46,7 @@ def test_who_cannot_take_stops_multicasts_until_a_view_without_it(timing: str) -
     world.advance(20.0)
     got = len(world.got("B", "A"))
     assert got == 10
-    assert world["A"].stack.pending(GROUP) == 30
+    assert world["A"].stack.outbox.pending(GROUP) == 30
     world.partition("ABD", "C")
     world.install("ABD")
     world.advance(20.0)
@@ -77,7 +77,7 @@ def test_unicasts_to_who_cannot_take_wait_alone(timing: str) -> None:
     world["A"].send(*thousands(40), to="B")
     world.advance(20.0)
     assert len(world["B"].from_("A")) == 40
-    assert world["A"].stack.pending(world.short("C")) == 30
+    assert world["A"].stack.outbox.pending(world.short("C")) == 30
     world["C"].consume(consuming=True)
     world.advance(20.0)
     assert world["C"].from_("A") == thousands(40)
@@ -97,7 +97,7 @@ def test_a_unicast_that_waits_for_credits_ends_with_the_view_or_the_stop(
     if end == "view":
         world.install("AB")
         world.advance(300.0)
-        assert world["A"].stack.pending(world.short("C")) == 0
+        assert world["A"].stack.outbox.pending(world.short("C")) == 0
         assert len(world["A"].events(trace.BLOCKED)) == len(world["A"].events(trace.UNBLOCKED))
     else:
         world["A"].stop()
@@ -139,7 +139,7 @@ def test_what_asks_for_no_credit_costs_none(timing: str) -> None:
     world.multicast("A", *thousands(50), flags=NO_FC)
     world.multicast("A", *thousands(50))
     world.advance(10.0)
-    assert world["A"].stack.pending(GROUP) == 40
+    assert world["A"].stack.outbox.pending(GROUP) == 40
 
 
 @both_timings
@@ -197,14 +197,14 @@ def test_pieces_of_who_is_gone_are_freed(stack: str, timing: str) -> None:
     world.multicast("C", bytes(4500))
     world.deliver()
     stack_of_a = world["A"].stack
-    stack_of_a.gauge(world.now)
+    stack_of_a.record.gauge(world.now)
     assert open_bytes(world) > 0
     world.install("AB")
-    stack_of_a.gauge(world.now)
+    stack_of_a.record.gauge(world.now)
     assert world.got("A", "C") == []
     before = len(gauges(world))
     world.advance(0.3)
-    stack_of_a.gauge(world.now)
+    stack_of_a.record.gauge(world.now)
     assert len(gauges(world)) == before
 
 

@@ -46,13 +46,13 @@ def test_the_crash_of_the_slowest_member_releases_who_waits_for_its_credits(timi
     world.multicast("A", *thousands(1, 40))
     world["A"].send(*thousands(1, 40), to="C")
     world.advance(1.0)
-    assert world["A"].stack.pending(GROUP) == 30
+    assert world["A"].stack.outbox.pending(GROUP) == 30
     world["C"].crash()
     world.advance_until(lambda: world.views_agree("AB"), 90.0)
     world.settle()
     assert world.everyone_got("A", thousands(1, 40), "AB")
     world.advance(2 * world.settings.unicast_config.conn_close_timeout)
-    assert world["A"].stack.pending(world.short("C")) == 0
+    assert world["A"].stack.outbox.pending(world.short("C")) == 0
     assert_no_lane_waits(world, "A")
 
 
@@ -122,7 +122,7 @@ def test_what_nobody_numbers_neither_costs_nor_brings_credits(timing: str, to: s
         world["A"].turn()
     world.advance(10.0)
     # Whatever of the budget was left, and no more than that.
-    assert world["A"].stack.pending(dest) >= 30
+    assert world["A"].stack.outbox.pending(dest) >= 30
 
 
 @both_timings
@@ -136,7 +136,7 @@ def test_a_question_about_a_connection_that_is_gone_is_asked_anew(stack: str, ti
     world.cut("A", "B")
     world["A"].send(*thousands(1, 20))
     world.advance(1.0)
-    assert world["A"].stack.pending(world.short("B")) > 0
+    assert world["A"].stack.outbox.pending(world.short("B")) > 0
     world["A"].forget("B", receiver=False)
     world.advance(0.1)
     world.heal()
@@ -165,7 +165,7 @@ def test_what_comes_late_of_a_connection_that_ended_brings_no_credits(timing: st
     world["B"].consume(consuming=False)
     world["A"].send(*thousands(21, 60))
     world.advance(2 * world.settings.of("UFC").max_block_time)
-    assert world["A"].stack.pending(world.short("B")) >= 30
+    assert world["A"].stack.outbox.pending(world.short("B")) >= 30
 
 
 @both_timings

@@ -231,7 +231,7 @@ def test_a_message_ends_with_the_connection_in_the_middle_of_which_it_is(
         world.drop("A", DATA, seqno, dest="B")
     world["A"].send(large(1, 20), to="B")
     world.advance(0.2)
-    world["A"].stack.forget(world.short("B"), world.now)
+    world["A"].stack.unicast.forget(world.short("B"), world.now)
     world["A"].turn()
     world.heal()
     world["A"].send(large(2), to="B")

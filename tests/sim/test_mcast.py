@@ -86,7 +86,7 @@ def test_a_sender_is_never_further_ahead_of_the_slowest_than_the_capacity() -> N
     assert world.sent("A", DATA)[-1].hi == 5
     assert world.mcast("A").own.high == 5
     assert accepted < 100
-    assert world["A"].stack.pending(wire.GROUP) == accepted - 5
+    assert world["A"].stack.outbox.pending(wire.GROUP) == accepted - 5
     assert world.offer("A", b"more") == 0
 
     world.heal()

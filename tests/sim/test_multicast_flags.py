@@ -195,7 +195,7 @@ def test_a_message_without_flow_control_waits_for_no_credit(timing: str) -> None
     world.advance(5.0)
     blocked = len(world.got("B", "A"))
     assert blocked < 30
-    assert world["A"].stack.pending(wire.GROUP) == 30 - blocked
+    assert world["A"].stack.outbox.pending(wire.GROUP) == 30 - blocked
     world["C"].consume(consuming=True)
     world.settle()
     assert len(world.got("B", "A")) == 30

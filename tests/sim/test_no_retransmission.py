@@ -651,7 +651,7 @@ def test_what_a_test_protocol_below_nakack2_loses_is_counted_and_an_alarm_is_giv
     world.advance(60.0)
     assert world.got("B", "A") == [b"1", b"2", b"3"]
     assert len(world["B"].events(trace.ALARM)) == 2
-    assert stack.refused["probe-drop"] == 2
+    assert stack.record.refused["probe-drop"] == 2
     put(world, "B", "DROP", None)
     assert stack.unrepaired_probes() == []
 

@@ -48,7 +48,7 @@ def test_the_outbox_refuses_at_a_full_window_and_continues_after_the_acks(
     acks = pair.drop("B", ACK, times=ALWAYS)
     assert offer_one_by_one(pair.a, numbered(1, 20)) == 15
     assert pair.a.unacked("B") == 10
-    assert pair.a.stack.pending(pair.short("B")) == 5
+    assert pair.a.stack.outbox.pending(pair.short("B")) == 5
     assert blocked(pair.a)
     pair.intervals(4)
     assert pair.b.delivered == numbered(1, 10)
@@ -73,7 +73,7 @@ def test_a_window_holds_its_capacity_and_not_one_more(generation: str, timing: s
     assert not blocked(pair.a)
     pair.a.send(b"6")
     assert blocked(pair.a)
-    assert (pair.a.unacked("B"), pair.a.stack.pending(pair.short("B"))) == (5, 1)
+    assert (pair.a.unacked("B"), pair.a.stack.outbox.pending(pair.short("B"))) == (5, 1)
     assert max(sent.hi for sent in pair.sent("A", DATA)) == 5
 
     pair.heal()
@@ -281,7 +281,7 @@ def test_a_slow_application_blocks_its_sender_and_loses_nothing(
     pair.intervals(20)
     assert pair.b.delivered == []
     assert (pair.a.sender("B").window.low, pair.a.sender("B").window.high) == (0, 5)
-    assert pair.a.stack.pending(pair.short("B")) == 5
+    assert pair.a.stack.outbox.pending(pair.short("B")) == 5
     assert len(pair.b.receiver("A").window) == 5
 
     pair.b.consume(consuming=True)

@@ -59,7 +59,7 @@ def test_a_sender_that_waits_for_credits_is_not_idle(stack: str, timing: str) ->
     world["A"].send(*thousands(1, 30))
     world.advance(1.0)
     assert world["A"].unacked("B") == 0
-    assert world["A"].stack.pending(world.short("B")) == 20
+    assert world["A"].stack.outbox.pending(world.short("B")) == 20
     world.advance(LONG)
     assert ends(world, "A") == []
 
@@ -90,11 +90,11 @@ def test_what_waits_for_credits_is_released_when_a_view_drops_the_peer(
     world.advance(1.0)
     world.partition("AC", "B")
     world.advance(LONG)
-    assert world["A"].stack.pending(world.short("B")) == 20
+    assert world["A"].stack.outbox.pending(world.short("B")) == 20
 
     world.install("AC", at="AC")
     world.advance(LONG)
-    assert world["A"].stack.pending(world.short("B")) == 0
+    assert world["A"].stack.outbox.pending(world.short("B")) == 0
     assert world["A"].sender("B") is None
 
 
@@ -167,7 +167,7 @@ def test_what_a_stalled_application_has_yet_to_take_brings_no_credits(
     world.deliver()
     world["A"].send(*thousands(11, 20))
     world.advance(LONG)
-    assert world["A"].stack.pending(world.short("B")) == 10
+    assert world["A"].stack.outbox.pending(world.short("B")) == 10
     assert world["B"].delivered == []
 
     world["B"].consume(consuming=True)

@@ -45,7 +45,7 @@ class Run:
         for _ in range(10):
             self.turn()
         for stack in (self.a, self.b):
-            stack.flush(self.now)
+            stack.record.flush(self.now)
             stack.end_turn(self.now)
 
     def turn(self) -> int:

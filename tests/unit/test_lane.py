@@ -60,7 +60,7 @@ def test_a_lane_is_full_exactly_at_its_bound(size: int) -> None:
     exact, short = a_sender(5 * cost), a_sender(5 * cost - 1)
     assert [exact.try_send(PEER, bytes(size)) for _ in range(6)] == [True] * 5 + [False]
     assert [short.try_send(PEER, bytes(size)) for _ in range(6)] == [True] * 4 + [False] * 2
-    assert exact.pending(PEER) == 5
+    assert exact.outbox.pending(PEER) == 5
 
 
 def test_empty_messages_are_bounded_in_number_by_their_overhead() -> None:
@@ -76,7 +76,7 @@ def test_an_empty_lane_takes_one_message_larger_than_its_bound_and_then_nothing(
     stack = a_sender(1000)
     assert stack.try_send(PEER, bytes(5000))
     assert not stack.try_send(PEER, b"")
-    assert stack.pending(PEER) == 1
+    assert stack.outbox.pending(PEER) == 1
 
 
 def test_a_message_larger_than_the_bound_waits_until_the_lane_is_empty() -> None:
@@ -100,7 +100,7 @@ def test_a_refused_message_leaves_no_trace_in_the_lane() -> None:
     for _ in range(10):
         assert not stack.try_send(PEER, bytes(70), OOB)
     assert stack.try_send(PEER, bytes(2))
-    assert stack.pending(PEER) == 2
+    assert stack.outbox.pending(PEER) == 2
 
 
 # -- Order and flags -------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ def promises(lateness: float) -> dict[str, float]:
     settings = load_settings("unicast-only", "compatible")
     tracer = Tracer(1, 0, hash, lambda _block: None)
     stack = Stack(Address(1, "n", ""), "c", settings, hash, tracer, 0.0)
-    stack.lateness = lateness
-    return stack.bounds()["UNICAST3"]
+    return stack.record.bounds(lateness)["UNICAST3"]
 
 
 def test_what_is_due_may_be_later_and_what_is_spaced_closer_by_the_lateness_of_a_turn() -> None:

@@ -197,7 +197,7 @@ def test_what_follows_a_bad_frame_in_a_datagram_is_lost_and_what_is_before_it_is
     pair.b.receive([first + second[:-1] + b"?" + third])
     pair.b.turn()
     assert pair.b.delivered == [b"0"]
-    assert pair.b.stack.refused == {"digest": 1}
+    assert pair.b.stack.record.refused == {"digest": 1}
 
 
 def test_a_foreign_frame_in_a_datagram_does_not_hide_the_next_one() -> None:
@@ -206,7 +206,7 @@ def test_a_foreign_frame_in_a_datagram_does_not_hide_the_next_one() -> None:
     b.receive([data(b"not mine", dest=STRANGER) + data(b"mine")])
     b.turn()
     assert b.delivered == [b"mine"]
-    assert b.stack.refused == {"other-destination": 1}
+    assert b.stack.record.refused == {"other-destination": 1}
 
 
 GOOD = data(b"hello", b"world")
@@ -253,7 +253,7 @@ def test_what_is_no_frame_for_us_is_counted_by_its_reason_and_changes_nothing(
     b.receive([datagram])
     assert b.turn() == []
     assert b.delivered == []
-    assert b.stack.refused == {reason: 1}
+    assert b.stack.record.refused == {reason: 1}
     assert b.state() == before
     dropped = b.events(trace.DROPPED)
     assert [event.count for event in dropped] == [1]
@@ -265,7 +265,7 @@ def test_drops_are_traced_once_per_turn_and_reason_and_summed_over_the_run() -> 
     b.turn()
     b.receive([b"noise"])
     b.turn()
-    assert b.stack.refused == {"short": 3, "digest": 1}
+    assert b.stack.record.refused == {"short": 3, "digest": 1}
     assert [event.count for event in b.events(trace.DROPPED)] == [2, 1, 1]
 
 
@@ -284,7 +284,7 @@ def test_acks_beyond_what_was_sent_are_refused(generation: str) -> None:
     a.receive([ack(3)])
     a.turn()
     assert a.state() == before
-    assert a.stack.refused == {"ack-beyond-sent": 1}
+    assert a.stack.record.refused == {"ack-beyond-sent": 1}
     a.receive([ack(2)])
     a.turn()
     assert a.state() != before
@@ -369,7 +369,7 @@ def test_unknown_flags_are_refused() -> None:
     a = Member(A, "a")
     with pytest.raises(ConfigError, match="message flags 0x40: unknown"):
         a.stack.try_send(B, b"x", 0x40)
-    assert a.stack.pending(B) == 0
+    assert a.stack.outbox.pending(B) == 0
 
 
 def test_refused_flags_take_no_room() -> None:
@@ -379,7 +379,7 @@ def test_refused_flags_take_no_room() -> None:
             with pytest.raises(ConfigError):
                 a.stack.try_send(B, bytes(1000), 0x40)
     bound = a.stack.settings.outbox_bytes
-    assert a.stack.pending(B) == bound // (100_000 + MESSAGE_OVERHEAD)
+    assert a.stack.outbox.pending(B) == bound // (100_000 + MESSAGE_OVERHEAD)
 
 
 @pytest.mark.parametrize("dest", [-1, 0, 1 << 32])
@@ -398,7 +398,7 @@ def test_what_is_no_bytes_is_refused_at_once_and_leaves_nothing_behind(flags: in
         with pytest.raises(ConfigError, match=type(message).__name__):
             a.stack.try_send(B, message, flags)  # type: ignore[arg-type]
     assert a.turn() == []
-    assert not a.stack.has_backlog
+    assert not a.stack.outbox.has_backlog
     assert a.stack.try_send(B, bytearray(b"changed"), flags)  # type: ignore[arg-type]
     for datagram in a.turn():
         b.stack.receive(datagram, 0.0)
@@ -544,7 +544,7 @@ def test_a_sender_to_a_silent_peer_stops_at_its_bounds(generation: str) -> None:
         window = stack.unicast.send_connections()[B].window
         assert len(window) <= SMALL["window_messages"]
         assert window.bytes <= SMALL["window_bytes"]
-        waiting = stack.pending(B) * (1000 + MESSAGE_OVERHEAD)
+        waiting = stack.outbox.pending(B) * (1000 + MESSAGE_OVERHEAD)
         assert waiting <= stack.settings.outbox_bytes
     assert not stack.try_send(B, bytes(1000))
 
@@ -565,12 +565,12 @@ def test_a_peer_that_stays_silent_too_long_is_given_up_and_its_messages_let_go(
         now = a.stack.next_deadline()
         a.turn(now)
     assert now == pytest.approx(20.0)
-    assert a.stack.pending(B) == 0
+    assert a.stack.outbox.pending(B) == 0
     # Who sent them is told of each: what was on its way, and what waited.
-    told = a.stack.take_abandoned()
+    told = a.stack.take_news().abandoned
     assert [(one.dest, one.why) for one in told] == [(B, "aged"), (B, "connection-closed")]
     assert sum(one.count for one in told) == accepted
-    assert a.stack.abandoned == {one.why: one.count for one in told}
+    assert a.stack.outbox.abandoned == {one.why: one.count for one in told}
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
@@ -590,7 +590,7 @@ def test_a_receiver_whose_application_stalls_stops_at_its_bounds_and_catches_up(
         assert len(entry.window) <= SMALL["window_messages"]
         assert entry.window.bytes <= SMALL["window_bytes"]
         assert pair.b.delivered == []
-    assert pair.a.stack.pending(B) > 0
+    assert pair.a.stack.outbox.pending(B) > 0
     pair.b.stack.set_consuming(True, pair.now)
     for _ in range(200):
         pair.advance(0.5)

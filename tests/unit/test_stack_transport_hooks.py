@@ -6,6 +6,7 @@ import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
 from node.core import wire
+from node.core.codec import Codec
 from node.core.errors import ConfigError
 from node.core.model import NO_RELIABILITY, Address, View, ViewId
 from node.core.packing import Writer
@@ -30,7 +31,7 @@ def member(*others: Address, stack: str = "udp") -> Stack:
     made = make(stack)
     made.install_view(View(ViewId(1, A), (A, *others)), 0.0)
     made.end_turn(0.0)
-    made.take_located()
+    made.take_news()
     return made
 
 
@@ -53,11 +54,11 @@ def test_a_transport_that_is_full_keeps_the_outbox_back_until_it_is_not(flags: i
     for _ in range(5):
         assert stack.try_send(B.short, b"x", flags)
     assert payloads(stack.end_turn(0.0)) == 0
-    assert stack.pending(B.short) == 5
-    assert stack.has_backlog
+    assert stack.outbox.pending(B.short) == 5
+    assert stack.outbox.has_backlog
     stack.is_held = False
     assert payloads(stack.end_turn(0.0)) == 5
-    assert not stack.has_backlog
+    assert not stack.outbox.has_backlog
 
 
 def test_what_is_kept_back_fills_the_outbox_which_then_refuses() -> None:
@@ -71,7 +72,7 @@ def test_what_is_kept_back_fills_the_outbox_which_then_refuses() -> None:
         if not accepted % 10:
             stack.end_turn(0.0)
     assert accepted == bound // (len(payload) + MESSAGE_OVERHEAD)
-    assert stack.room(B.short) == bound - accepted * (len(payload) + MESSAGE_OVERHEAD)
+    assert stack.outbox.room(B.short) == bound - accepted * (len(payload) + MESSAGE_OVERHEAD)
     # Another destination has an outbox of its own.
     assert stack.try_send(C.short, payload)
     stack.is_held = False
@@ -99,13 +100,13 @@ def test_what_protocols_say_goes_on_while_the_outbox_is_held() -> None:
 def test_room_is_all_of_it_until_something_waits() -> None:
     stack = make()
     bound = stack.settings.outbox_bytes
-    assert stack.room(B.short) == bound
+    assert stack.outbox.room(B.short) == bound
     stack.try_send(B.short, b"123")
-    assert stack.room(B.short) == bound - 3 - MESSAGE_OVERHEAD
-    assert stack.has_backlog
+    assert stack.outbox.room(B.short) == bound - 3 - MESSAGE_OVERHEAD
+    assert stack.outbox.has_backlog
     stack.end_turn(0.0)
-    assert stack.room(B.short) == bound
-    assert not stack.has_backlog
+    assert stack.outbox.room(B.short) == bound
+    assert not stack.outbox.has_backlog
 
 
 def test_a_message_that_the_window_does_not_admit_is_a_backlog() -> None:
@@ -113,8 +114,8 @@ def test_a_message_that_the_window_does_not_admit_is_a_backlog() -> None:
     for _ in range(3):
         stack.try_send(B.short, b"x")
     assert payloads(stack.end_turn(0.0)) == 2
-    assert stack.has_backlog
-    assert stack.pending(B.short) == 1
+    assert stack.outbox.has_backlog
+    assert stack.outbox.pending(B.short) == 1
 
 
 # -- limit_messages --------------------------------------------------------------------------------
@@ -123,29 +124,29 @@ def test_a_message_that_the_window_does_not_admit_is_a_backlog() -> None:
 @pytest.mark.parametrize("flags", [0, NO_RELIABILITY])
 def test_a_message_fits_at_the_limit_and_is_refused_past_it(flags: int) -> None:
     stack = make()
-    stack.limit_messages(1000)
-    assert stack.largest_message == 1000
+    stack.acceptor.limit_messages(1000)
+    assert stack.acceptor.largest_message == 1000
     assert stack.try_send(B.short, bytes(1000), flags)
     with pytest.raises(
         ConfigError,
         match="a message of 1001 bytes: UDP carries 1000; split it, or add FRAG to the stack",
     ):
         stack.try_send(B.short, bytes(1001), flags)
-    assert stack.pending(B.short) == 1
+    assert stack.outbox.pending(B.short) == 1
 
 
 def test_a_limit_only_ever_falls() -> None:
     stack = make()
-    stack.limit_messages(1 << 40)
-    assert stack.largest_message == MAX_MESSAGE
-    stack.limit_messages(500)
-    stack.limit_messages(1000)
-    assert stack.largest_message == 500
+    stack.acceptor.limit_messages(1 << 40)
+    assert stack.acceptor.largest_message == MAX_MESSAGE
+    stack.acceptor.limit_messages(500)
+    stack.acceptor.limit_messages(1000)
+    assert stack.acceptor.largest_message == 500
 
 
 def test_with_fragments_a_larger_message_is_cut_and_an_unreliable_one_refused() -> None:
     stack = member(B)
-    stack.limit_messages(65_439)
+    stack.acceptor.limit_messages(65_439)
     assert stack.try_send(B.short, bytes(200_000))
     with pytest.raises(ConfigError, match="a message of 200000 bytes: UDP carries 65439"):
         stack.try_send(B.short, bytes(200_000), NO_RELIABILITY)
@@ -157,10 +158,10 @@ def test_with_fragments_a_larger_message_is_cut_and_an_unreliable_one_refused() 
 def test_a_view_says_where_members_are_once() -> None:
     stack = make("udp")
     stack.install_view(View(ViewId(1, A), (A, B, Address(0xD, "d"))), 0.0)
-    located = {one.short: one.where for one in stack.take_located()}
+    located = {one.short: one.where for one in stack.take_news().located}
     # Who does not say where it is cannot be located.
     assert located == {A.short: A.where, B.short: B.where}
-    assert stack.take_located() == []
+    assert stack.take_news().located == []
 
 
 def test_who_answers_a_search_is_located_and_so_is_its_coordinator() -> None:
@@ -168,13 +169,13 @@ def test_who_answers_a_search_is_located_and_so_is_its_coordinator() -> None:
     stack.start(0.0)
     stack.end_turn(0.0)
     body = Writer().address(B).u8(3).address(C).bytes()
-    codec = stack._codec.__class__(hash64(b"test") & 0xFFFFFFFF, B.short, hash64)  # noqa: SLF001
+    codec = Codec(hash64(b"test") & 0xFFFFFFFF, B.short, hash64)
     stack.receive(
         codec.pack_control(wire.GET_MBRS_RSP, wire.DISCOVERY, A.short, 0, 1, body=body), 0.0
     )
     stack.tick(5.0)
     stack.end_turn(5.0)
-    assert {one.short for one in stack.take_located()} >= {B.short, C.short}
+    assert {one.short for one in stack.take_news().located} >= {B.short, C.short}
 
 
 def test_everybody_is_asked_when_somebody_s_place_is_unknown() -> None:
@@ -189,7 +190,7 @@ def test_a_stack_without_a_group_has_nobody_to_ask() -> None:
     stack.ask_around(0.0)
     assert stack.end_turn(0.0) == []
     assert stack.destinations() == ()
-    assert stack.take_located() == []
+    assert stack.take_news().located == []
 
 
 def test_destinations_are_the_others() -> None:

@@ -174,9 +174,9 @@ class SimMember:
         """Counters, by name."""
         stack = self.channel.runtime.stack
         dropped: dict[str, int | float] = {
-            f"stack.refused.{why}": n for why, n in stack.refused.items()
+            f"stack.refused.{why}": n for why, n in stack.record.refused.items()
         }
-        dropped |= {f"stack.abandoned.{why}": n for why, n in stack.abandoned.items()}
+        dropped |= {f"stack.abandoned.{why}": n for why, n in stack.outbox.abandoned.items()}
         return dropped | self.driver.stats() | self.receiver.stats()
 
     def say(self, line: str) -> None:

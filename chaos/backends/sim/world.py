@@ -239,14 +239,14 @@ class World:
     def freeze(self) -> None:
         """Stop all members at one moment, for ever; no kernel tells the others."""
         for host in self._living():
-            host.stack.flush(self.engine.now)
+            host.stack.record.flush(self.engine.now)
             host.tracer.seal()
             host.is_alive = False
 
     def take_traces(self) -> dict[str, bytes]:
         """The traces of every incarnation so far, those included that still write on."""
         for host in self._living():
-            host.stack.flush(self.engine.now)
+            host.stack.record.flush(self.engine.now)
             host.tracer.seal()
         return {label: b"".join(blocks) for label, blocks in self._blocks.items()}
 
@@ -284,12 +284,11 @@ class World:
     def _after_turn(self, host: Host) -> None:
         """What a group's stack has to say besides frames and messages."""
         stack = host.stack
-        links = stack.take_links()
-        if links:
-            self._links.change(host, links)
-        for view in stack.take_views():
+        news = stack.take_news()
+        if news.links:
+            self._links.change(host, news.links)
+        for view in news.views:
             self._people[host.short].on_view(view)
-        stack.take_abandoned()
         if stack.has_left and host.is_alive:
             self._stop(host)
 

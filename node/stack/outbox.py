@@ -1,0 +1,225 @@
+"""What was accepted and no window has admitted yet: one lane for each destination.
+
+A lane is looked at when the turn ends, if a message was put in, or if somebody made room for it.
+When a connection ends, who waited for room in it is released, and is told what became of what
+waited.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from node import trace
+from node.core.errors import ClosedError, require
+from node.core.wire import GROUP
+from node.protocols.port import Abandoned
+from node.stack.handover import FLUSH_INTERVAL
+from node.stack.lane import Lane
+
+if TYPE_CHECKING:
+    from node.core.model import Address
+    from node.protocols.port import Port
+    from node.stack.sending import Sender
+
+
+class Outbox:
+    """The lanes of one member."""
+
+    def __init__(self, owner: Address, port: Port, bound: int, *, has_group: bool) -> None:
+        self.bound = bound
+        """Bytes accepted per destination."""
+        self.lanes: dict[int, Lane] = {}
+        self.queued: list[Lane] = []
+        """Lanes to be looked at when the turn ends."""
+        self.abandoned: dict[str, int] = {}
+        """Messages that were accepted and given up so far, by reason."""
+        self.flush_at = inf
+        """When the trace has to say what was offered."""
+        self.is_open = True
+        self._owner = owner
+        self._port = port
+        self._has_group = has_group
+        self._numbers: dict[int, int] = {}
+        """How many messages were accepted for a destination whose lane is gone."""
+        self._untold: list[Abandoned] = []
+
+    # -- Lanes -------------------------------------------------------------------------------------
+
+    def lane(self, dest: int) -> Lane:
+        """The queue towards `dest`; whoever keeps it must look whether it `is_queued`."""
+        lane = self.lanes.get(dest)
+        return lane if lane is not None else self.open(dest)
+
+    def open(self, dest: int) -> Lane:
+        """Begin a lane to a destination that has none."""
+        if not self.is_open:
+            raise ClosedError(f"{self._owner} is closed: open a new channel to send")
+        require(
+            0 < dest < 1 << 32 or (dest == GROUP and self._has_group),
+            f"dest is {dest}: it must be the short id of an address"
+            + (", or GROUP" if self._has_group else ""),
+        )
+        lane = self.lanes[dest] = Lane(dest, self.bound, self._numbers.get(dest, 0))
+        return lane
+
+    def pending(self, dest: int) -> int:
+        """Messages for `dest` that were accepted and not yet numbered."""
+        lane = self.lanes.get(dest)
+        return len(lane) if lane else 0
+
+    def room(self, dest: int) -> int:
+        """Bytes that are still accepted for `dest`; all of them when nothing waits there."""
+        lane = self.lanes.get(dest)
+        return lane.room if lane is not None else self.bound
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether anything that was accepted is not yet numbered."""
+        return any(not lane.is_empty() for lane in self.lanes.values())
+
+    def queue(self, lane: Lane) -> None:
+        """Have a lane looked at when the turn ends."""
+        if not lane.is_queued:
+            lane.is_queued = True
+            self.queued.append(lane)
+
+    def pull(self, unicasts: Sender, multicasts: Sender | None, now: float) -> None:
+        """Send from each queued lane what its window and its credits admit."""
+        if self.flush_at == inf:
+            self.flush_at = now + FLUSH_INTERVAL
+        queued, self.queued = self.queued, []
+        for lane in queued:
+            lane.is_queued = False
+            sender = unicasts if lane.dest or multicasts is None else multicasts
+            if sender.send_waiting(lane, now):
+                if lane.blocked_since >= 0:
+                    self._note_unblocked(lane, now)
+            else:
+                self._note_blocked(lane, now)
+
+    # -- What the protocols say ----------------------------------------------------------------
+
+    def settle(self, now: float) -> None:
+        """Act on what ended, was given up and was freed in this turn."""
+        port = self._port
+        if port.closed:
+            self._close_lanes(now)
+        if port.abandoned:
+            self._count_abandoned()
+        if port.woken:
+            self.wake()
+
+    def wake(self) -> None:
+        """Queue the lanes that were waiting for room which there is now."""
+        port = self._port
+        woken, port.woken = port.woken, []
+        for dest in woken:
+            lane = self.lanes.get(dest)
+            if lane is not None and not lane.is_empty():
+                self.queue(lane)
+
+    def _note_blocked(self, lane: Lane, now: float) -> None:
+        """Not everything in a lane was admitted."""
+        if lane.blocked_since < 0:
+            lane.blocked_since = now
+            self._port.waiting.add(lane.dest)
+            self._port.tracer.record(trace.BLOCKED, now, peer=lane.dest, count=len(lane))
+
+    def _note_unblocked(self, lane: Lane, now: float) -> None:
+        """Nothing in a lane waits for room any more."""
+        lane.blocked_since = -1.0
+        self._port.waiting.discard(lane.dest)
+        self._port.tracer.record(trace.UNBLOCKED, now, peer=lane.dest)
+
+    def _close_lanes(self, now: float) -> None:
+        port = self._port
+        closed, port.closed = port.closed, []
+        for peer in closed:
+            lane = self.lanes.get(peer)
+            if lane is None:
+                continue
+            if lane.blocked_since >= 0:
+                self._note_unblocked(lane, now)
+                self._note_offered(lane, now)
+                self._abandon(lane, "connection-closed", now)
+            if lane.is_empty() and not lane.is_queued:
+                self._numbers[peer] = lane.numbered
+                del self.lanes[peer]
+
+    # -- What is given up ----------------------------------------------------------------------
+
+    def take_abandoned(self) -> list[Abandoned]:
+        """What was accepted and has been given up since the last call."""
+        taken, self._untold = self._untold, []
+        return taken
+
+    @property
+    def has_abandoned(self) -> bool:
+        """Whether `take_abandoned` has something to say."""
+        return bool(self._untold)
+
+    def _abandon(self, lane: Lane, why: str, now: float) -> None:
+        """Throw away what waits in a lane, and say so."""
+        first = lane.numbered + 1
+        is_within = lane.is_within_message
+        count = lane.clear()
+        if not count:
+            return
+        last = lane.numbered
+        self._port.tracer.record(
+            trace.ABANDONED, now, peer=lane.dest, count=count, lo=first, hi=last, text=why
+        )
+        told = self._port.abandoned
+        if is_within and any(one.dest == lane.dest and one.last == first for one in told):
+            # Its first pieces were given up with the connection: it is one message.
+            count -= 1
+        if count:
+            told.append(Abandoned(lane.dest, count, why, last))
+
+    def _count_abandoned(self) -> None:
+        told, self._port.abandoned = self._port.abandoned, []
+        for one in told:
+            self.abandoned[one.why] = self.abandoned.get(one.why, 0) + one.count
+        self._untold += told
+
+    def stop(self, now: float) -> None:
+        """Accept nothing more, and throw away what waits."""
+        self.is_open = False
+        for lane in self.lanes.values():
+            lane.is_queued = False
+            self._note_offered(lane, now)
+            self._abandon(lane, "stop", now)
+        self._count_abandoned()
+        self.lanes.clear()
+
+    # -- The record ----------------------------------------------------------------------------
+
+    def flush(self, now: float) -> None:
+        """Record what the application offered, as far as that is not said yet."""
+        self.flush_at = inf
+        for lane in self.lanes.values():
+            self._note_offered(lane, now)
+
+    def _note_offered(self, lane: Lane, now: float) -> None:
+        accepted, before = lane.accepted, lane.offered
+        if accepted > before:
+            lane.offered = accepted
+            self._port.tracer.records.append(
+                (trace.OFFERED, 0, 0, 0, lane.dest, 0, 0, 0,
+                 accepted - before, before + 1, accepted, 0, 0, 0, 0, now)
+            )  # fmt: skip
+
+    def gauge(self, now: float) -> None:
+        """Record how full the lanes are that hold something (G5)."""
+        bound = self.bound
+        for lane in self.lanes.values():
+            if lane.room < bound:
+                self._port.tracer.record(
+                    trace.GAUGE,
+                    now,
+                    stream=trace.OUTBOX_BYTES,
+                    peer=lane.dest,
+                    lo=bound - lane.room,
+                    hi=bound,
+                )

@@ -1,0 +1,112 @@
+"""Frames from the network: checked, and each given to its protocol.
+
+Nothing passes from layer to layer: a frame names its protocol. Where there are test protocols, it
+passes those that stand below its own first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from node.core import wire
+from node.core.errors import BadFrame
+from node.core.model import Payload
+from node.core.wire import GROUP, Head
+
+if TYPE_CHECKING:
+    from node.protocols.port import Port
+    from node.protocols.unicast import Unicast
+    from node.stack.group import Group
+    from node.stack.probing import Probing
+    from node.stack.unreliable import Unreliable
+
+Route = Callable[[Head, bytes, float], None]
+
+
+class Receiver:
+    """Takes datagrams for one member."""
+
+    def __init__(
+        self,
+        port: Port,
+        unicast: Unicast,
+        unreliable: Unreliable,
+        group: Group | None,
+        probing: Probing,
+    ) -> None:
+        self.is_open = True
+        self._port = port
+        self._codec = port.codec
+        self._group = group
+        self._probing = probing
+        shared: dict[int, Route] = {wire.NONE: unreliable.receive}
+        if group is not None:
+            shared |= group.routes()
+        self._group_routes = shared
+        """Which protocol takes a frame for the group, by its number."""
+        self._routes: dict[int, Route] = {unicast.protocol: unicast.receive} | shared
+        """The same of frames for this member."""
+
+    def receive(self, datagram: Payload, now: float) -> int:
+        """Take the frames of one datagram. What is not a frame for us is counted, and changes
+        nothing. Returns the short id of who sent the last good one, 0 where none was."""
+        if not self.is_open:
+            return 0
+        at, end, source = 0, len(datagram), 0
+        try:
+            while at < end:
+                head, body = self._codec.unpack_untrusted(datagram, at)
+                at += wire.HEAD_SIZE + head.size
+                source = head.source
+                self._accept(head, body, now)
+        except BadFrame as bad:
+            self._port.drop(bad.reason)
+        if self._port.events:
+            self._drain(now)
+        return source
+
+    def _accept(self, head: Head, body: bytes, now: float) -> None:
+        source = head.source
+        me = self._port.me
+        if head.dest == me:
+            route = self._routes.get(head.protocol)
+        elif head.dest == GROUP:
+            route = self._group_routes.get(head.protocol)
+        else:
+            self._port.drop("other-destination")
+            return
+        if source == me or not source:
+            self._port.drop("bad-source")
+        elif route is None:
+            self._port.drop("protocol")
+        elif self._probing.is_on:
+            self.pass_up(self._probing.up(head, body, now), now)
+        else:
+            # As `_arrive`, but without a call: this is where every frame passes.
+            if self._group is not None:
+                self._group.heard(head)
+            route(head, body, now)
+            if self._port.events:
+                self._drain(now)
+
+    def pass_up(self, frames: Iterable[tuple[Head, bytes]], now: float) -> None:
+        """Give frames that test protocols let pass to their protocols: not only the one that just
+        came, but also others that were held back. One that is no good must not cost the others."""
+        for head, body in frames:
+            routes = self._routes if head.dest == self._port.me else self._group_routes
+            try:
+                self._arrive(routes[head.protocol], head, body, now)
+            except BadFrame as bad:
+                self._port.drop(bad.reason)
+
+    def _arrive(self, route: Route, head: Head, body: bytes, now: float) -> None:
+        if self._group is not None:
+            self._group.heard(head)
+        route(head, body, now)
+        if self._port.events:
+            self._drain(now)
+
+    def _drain(self, now: float) -> None:
+        if self._group is not None:
+            self._group.drain(now)

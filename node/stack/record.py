@@ -1,0 +1,104 @@
+"""What the trace says of a member as a whole: settings and promises, what was offered and handed
+over, what was refused, how full everything is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from node import trace
+from node.settings.description import describe
+
+if TYPE_CHECKING:
+    from node.core.model import Address
+    from node.protocols.port import Port
+    from node.protocols.unicast import Unicast
+    from node.settings import StackSettings
+    from node.stack.group import Group
+    from node.stack.handover import HandOver
+    from node.stack.outbox import Outbox
+
+GAUGE_INTERVAL: Final = 0.25
+"""Seconds between two looks at how full things are; taken when something happens anyway."""
+
+Bounds = dict[str, float]
+
+
+class Record:
+    """Writes it, for one member."""
+
+    def __init__(
+        self,
+        settings: StackSettings,
+        port: Port,
+        unicast: Unicast,
+        group: Group | None,
+        hand_over: HandOver,
+        outbox: Outbox,
+    ) -> None:
+        self.refused: dict[str, int] = {}
+        """What was dropped or refused so far, by reason."""
+        self.gauge_at = 0.0
+        """From when on the next look at how full things are is to be taken."""
+        self._settings = settings
+        self._port = port
+        self._unicast = unicast
+        self._group = group
+        self._hand_over = hand_over
+        self._outbox = outbox
+
+    def start(self, address: Address, lateness: float, now: float) -> None:
+        """Record the settings, and what a checker needs to know about promises."""
+        self.gauge_at = now + GAUGE_INTERVAL
+        settings = describe(self._settings, self.bounds(lateness))
+        self._port.tracer.record(trace.START, now, text=trace.describe_start(address, settings))
+
+    def bounds(self, lateness: float = 0.0) -> dict[str, Bounds]:
+        """What each protocol promises, by its name, where turns may be late by `lateness`."""
+        promised = {self._settings.unicast: self._unicast.bounds()}
+        if self._group is not None:
+            promised |= self._group.bounds()
+        return {
+            protocol: {name: _loosened(name, bound, lateness) for name, bound in bounds.items()}
+            for protocol, bounds in promised.items()
+        }
+
+    def end_turn(self, now: float) -> None:
+        """Record what was refused, and what was offered and handed over if that is due."""
+        if self._port.drops:
+            self._count_drops(now)
+        if now >= self._outbox.flush_at or now >= self._hand_over.flush_at:
+            self.flush(now)
+
+    def _count_drops(self, now: float) -> None:
+        drops, self._port.drops = self._port.drops, {}
+        for reason, number in drops.items():
+            if number:
+                self.refused[reason] = self.refused.get(reason, 0) + number
+                self._port.tracer.record(trace.DROPPED, now, count=number, text=reason)
+
+    def flush(self, now: float) -> None:
+        """Record what the application offered and was handed, as far as that is not said yet."""
+        self._hand_over.flush(now)
+        self._outbox.flush(now)
+
+    def gauge(self, now: float) -> None:
+        """Record how full everything is that protocols bound (G5)."""
+        self._unicast.gauge(now)
+        if self._group is not None:
+            self._group.gauge(now)
+        self._hand_over.gauge(now)
+
+    def gauge_all(self, now: float) -> None:
+        """Record how full the outbox is, too, and when to look again."""
+        self.gauge_at = now + GAUGE_INTERVAL
+        self.gauge(now)
+        self._outbox.gauge(now)
+
+
+def _loosened(name: str, bound: float, lateness: float) -> float:
+    """What is due is later, and two that follow each other are closer when the first was late."""
+    if name.endswith("_within"):
+        return bound + lateness
+    if name.endswith("_spacing"):
+        return max(bound / 2, bound - lateness) if lateness else bound
+    return bound

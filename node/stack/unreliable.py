@@ -1,0 +1,81 @@
+"""Messages without reliability: sent once, unnumbered, and delivered if they arrive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from node import trace
+from node.core import wire
+from node.core.codec import pack_body, unpack_lengths_untrusted
+from node.core.model import DONT_LOOPBACK, Delivery
+from node.core.wire import GROUP, Head
+from node.protocols.unicast import UNLIMITED
+
+if TYPE_CHECKING:
+    from node.protocols.multicast import Multicast
+    from node.protocols.port import Port
+    from node.protocols.unicast import Unicast
+    from node.settings import StackSettings
+    from node.stack.lane import Lane
+
+
+class Unreliable:
+    """Sends and takes them, for one member."""
+
+    def __init__(
+        self, settings: StackSettings, port: Port, unicast: Unicast, multicast: Multicast | None
+    ) -> None:
+        self._max_batch = settings.max_batch
+        self._max_frame = settings.max_frame
+        self._port = port
+        self._unicast = unicast
+        self._multicast = multicast
+        self._sent = 0
+
+    def send(self, lane: Lane, now: float) -> None:
+        """Send a batch of what is next in a lane."""
+        port, dest = self._port, lane.dest
+        batch = lane.take(self._max_batch, self._max_frame, UNLIMITED)
+        assert batch is not None
+        flags = batch.flags
+        body = pack_body(batch.payloads, port.codec.hash64)
+        port.tracer.records.append(
+            (trace.SENT, flags, 0, 0, dest, 0, 0, 0, body.count, 0, 0, len(body.data),
+             body.digest, batch.number & 0xFFFFFFFF, 0, now)
+        )  # fmt: skip
+        # Numbered only to be told apart: a frame's fate is drawn from its preamble.
+        self._sent += 1
+        head = port.codec.pack_data(wire.NONE, dest, 0, self._sent, body, flags, 0, 0, 0)
+        if dest != port.me:
+            port.frames.append((dest, head, body.data))
+        if dest in (port.me, GROUP) and not flags & DONT_LOOPBACK:
+            self.receive(Head._make(wire.HEAD_STRUCT.unpack(head)), body.data, now)
+
+    def receive(self, head: Head, body: bytes, now: float) -> None:
+        """Deliver what came, unless the application takes nothing or the sender is unknown."""
+        port = self._port
+        if head.kind != wire.DATA:
+            port.drop("kind")
+            return
+        start, lengths = unpack_lengths_untrusted(head, body)
+        if not self._unicast.is_consuming:
+            port.drop("not-consuming", head.count)
+            return
+        if head.dest == GROUP and not self._is_member(head.source):
+            port.drop("unknown-sender", head.count)
+            return
+        port.tracer.record(
+            trace.DELIVERED,
+            now,
+            flags=head.flags,
+            peer=head.source,
+            count=head.count,
+            size=len(body),
+            digest=head.digest,
+        )
+        port.deliveries.append(
+            Delivery(head.source, 0, 1, head.count, head.flags, body, start, lengths, head.dest)
+        )
+
+    def _is_member(self, source: int) -> bool:
+        return self._multicast is not None and source in self._multicast.members
