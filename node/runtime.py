@@ -242,12 +242,11 @@ class Runtime:
             stack.tick(now)
             patience = 0.0
         stack.is_held = transport.is_full
-        if not stack.has_probes:
-            # Before the turn ends, so that an answer leaves in it.
-            deliveries = stack.take_deliveries()
-            if deliveries:
-                self.on_deliveries(deliveries)
-                self.is_wanted = False
+        # Before the turn ends, so that an answer leaves in it.
+        deliveries = stack.take_deliveries()
+        if deliveries:
+            self.on_deliveries(deliveries)
+            self.is_wanted = False
         frames = stack.end_turn(now)
         news = stack.take_news() if stack.has_news() else None
         if news is not None:
@@ -257,6 +256,7 @@ class Runtime:
             transport.send(frames)
         if news is not None:
             self._act_on(news)
+        # Own messages, which are handed over as they leave: after the view that they belong to.
         deliveries = stack.take_deliveries()
         if deliveries:
             self.on_deliveries(deliveries)

@@ -183,8 +183,10 @@ class Stack:
 
     def take_deliveries(self) -> list[Delivery]:
         """What has arrived for the application since the last call, in order: it must be handed
-        all of it now."""
-        if not self._probing.is_on and (self._port.deliveries or self._port.withheld):
+        all of it now. Before `end_turn` it is what others sent, so that an answer leaves in this
+        turn; after it, what this turn's end delivered to this member itself."""
+        # Test protocols look at deliveries once, at the end of the turn.
+        if (self._port.deliveries or self._port.withheld) and not self._probing.is_on:
             self._hand_over.run(self._now)
         return self._hand_over.take()
 
@@ -210,11 +212,6 @@ class Stack:
         return News(views, links, list(located.values()), self.outbox.take_abandoned())
 
     # -- The network's side --------------------------------------------------------------------
-
-    @property
-    def has_probes(self) -> bool:
-        """Whether test protocols look at deliveries, which they do at the end of a turn."""
-        return self._probing.is_on
 
     def on_link(self, peer: int, is_up: bool, now: float) -> None:  # noqa: FBT001 the two ends of a link
         """A monitored connection was made, or refused, or ended."""
@@ -308,9 +305,6 @@ class Stack:
         outbox.settle(now)
         if outbox.queued and not self.is_held:
             outbox.pull(self._unicasts, self._multicasts, now)
-            # A message to self, or an answer that is due at once, may have been added by the pull.
-            if self.unicast.acks_now:
-                self.unicast.finish_turn(now)
             if self.group is not None and self._port.woken:
                 # Own multicasts of a member that is alone are purged as they are sent.
                 outbox.wake()
