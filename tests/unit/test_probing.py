@@ -1,0 +1,89 @@
+"""Which test protocols a frame passes, and what becomes of the stack when they come and go."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from xxhash import xxh3_64_intdigest as hash64
+
+from node.core import wire
+from node.core.codec import Codec
+from node.core.errors import ConfigError
+from node.core.model import Address, Delivery
+from node.core.timing import Timing
+from node.protocols.port import Port
+from node.protocols.probes import read_probe
+from node.protocols.unicast import Unicast3Config
+from node.settings import StackSettings
+from node.settings.transports import UdpConfig
+from node.stack import Stack
+from node.stack.probing import Probing
+from node.trace import Tracer
+
+ME, PEER = 1, 2
+
+
+def settings(*probes: str) -> StackSettings:
+    """UNICAST3 over UDP, with probes that let everything pass in between."""
+    between = tuple((name, read_probe(name, {})) for name in probes)
+    layers = (("UNICAST3", Unicast3Config()), *between, ("UDP", UdpConfig()))
+    return StackSettings(layers=layers, timing=Timing())
+
+
+def port() -> Port:
+    return Port(Codec(7, ME, hash64), Tracer(ME, 0, hash64, lambda _block: None))
+
+
+def probing(*probes: str) -> Probing:
+    return Probing(settings(*probes), port(), Random(1), str)
+
+
+def frame() -> tuple[int, bytes, bytes]:
+    return PEER, Codec(7, ME, hash64).pack_control(wire.ACK, wire.UNICAST3, PEER, 1, 1), b""
+
+
+def delivery() -> Delivery:
+    return Delivery(PEER, 1, 1, 1, 0, b"x", 0, 1, ME)
+
+
+def test_nothing_passes_where_no_probe_is() -> None:
+    assert not probing().is_on
+    assert probing("DISCARD").is_on
+
+
+def test_frames_pass_until_the_end_of_the_turn_in_which_the_last_probe_is_taken_out() -> None:
+    probes = probing("DISCARD")
+    probes.put("DISCARD", None, "", 0.0)
+    assert probes.is_on
+    assert [dest for dest, _head, _body in probes.down([frame()], 0.0)] == [PEER]
+    assert not probes.is_on
+
+
+def test_a_probe_that_is_refused_changes_nothing() -> None:
+    probes = probing()
+    with pytest.raises(ConfigError, match="not in the stack"):
+        probes.put("DISCARD", None, "", 0.0)
+    assert not probes.is_on
+
+
+def test_a_delivery_that_is_held_back_is_kept_for_the_end_of_the_turn() -> None:
+    probes = probing()
+    probes.put("DELAY", {"delay": 5.0}, "UNICAST3", 0.0)
+    held = delivery()
+    assert probes.deliveries_up([held], 0.0) == []
+    assert probes.release(5.0) == ([], [])
+    later = delivery()
+    assert probes.deliveries_up([later], 5.0)[-1] is held
+
+
+def test_a_probe_that_was_taken_out_stays_out_when_another_is_put_in() -> None:
+    """Also one that the stack was listed with, and after the turn in which it went."""
+    stack = Stack(
+        Address(ME, "a"), "test", settings("DISCARD"), hash64,
+        Tracer(ME, 0, hash64, lambda _block: None), 0.0,
+    )  # fmt: skip
+    stack.set_probe("DISCARD", None, 0.0)
+    stack.end_turn(0.0)
+    stack.set_probe("SHUFFLE", {}, 0.0)
+    assert [probe["name"] for probe in stack.probes()] == ["SHUFFLE"]
