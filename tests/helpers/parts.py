@@ -1,0 +1,40 @@
+"""What a part of the stack is made with, to test it alone: a port, its trace, settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xxhash import xxh3_64_intdigest as hash64
+
+from node.core.codec import Codec
+from node.core.timing import Timing
+from node.protocols.port import Port
+from node.protocols.unicast import Unicast3, Unicast3Config
+from node.settings import StackSettings
+from node.settings.transports import UdpConfig
+from node.trace import Event, Tracer, read_blocks_untrusted
+
+ME, PEER = 1, 2
+
+
+def bare_settings(*upper: tuple[str, Any], **values: Any) -> StackSettings:  # noqa: ANN401 settings
+    """UNICAST3 over UDP, with what stands above and between."""
+    layers = (*upper, ("UNICAST3", Unicast3Config()), ("UDP", UdpConfig()))
+    return StackSettings(layers=layers, timing=Timing(), **values)
+
+
+class Parts:
+    """A port of one member, and what was recorded through it."""
+
+    def __init__(self, me: int = ME) -> None:
+        self._blocks: list[bytes] = []
+        self.tracer = Tracer(me, 0, hash64, self._blocks.append)
+        self.port = Port(Codec(7, me, hash64), self.tracer)
+        self.unicast = Unicast3(Unicast3Config(), Timing(), self.port)
+
+    def recorded(self, *kinds: int) -> list[Event]:
+        """What the trace says so far, of some kinds."""
+        self.tracer.turn()
+        self.tracer.seal()
+        blocks = [one for block in self._blocks for one in read_blocks_untrusted(block, hash64)]
+        return [event for one in blocks for event in one.events if event.kind in kinds]

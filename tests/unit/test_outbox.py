@@ -1,0 +1,134 @@
+"""The lanes of one member: which are looked at, and what becomes of them when connections end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from node import trace
+from node.core.errors import ClosedError, ConfigError
+from node.core.model import Address
+from node.core.wire import GROUP
+from node.stack.lane import MESSAGE_OVERHEAD, Lane
+from node.stack.outbox import Outbox
+from tests.helpers.parts import ME, PEER, Parts
+
+BOUND = 10_000
+
+
+class Boxed(Parts):
+    """An outbox, and a sender that takes what it is told to."""
+
+    def __init__(self, *, has_group: bool = False) -> None:
+        super().__init__()
+        self.outbox = Outbox(Address(ME, "a"), self.port, BOUND, has_group=has_group)
+        self.admits = 1 << 40
+
+    def put(self, *payloads: bytes, dest: int = PEER) -> Lane:
+        lane = self.outbox.lane(dest)
+        for payload in payloads:
+            lane.room -= len(payload) + MESSAGE_OVERHEAD
+            lane.run.payloads.append(payload)
+        self.outbox.queue(lane)
+        return lane
+
+    def send_waiting(self, lane: Lane, now: float) -> bool:
+        if self.admits and not lane.is_empty():
+            lane.take(self.admits, 1 << 40, 1 << 40)
+        return lane.is_empty()
+
+    def pull(self, now: float = 0.0) -> None:
+        sender: Any = self
+        self.outbox.pull(sender, sender, now)
+
+
+def test_a_lane_is_looked_at_once_however_often_it_is_queued() -> None:
+    boxed = Boxed()
+    lane = boxed.put(b"x")
+    boxed.outbox.queue(lane)
+    assert boxed.outbox.queued == [lane]
+    boxed.pull()
+    assert boxed.outbox.queued == []
+    assert not lane.is_queued
+
+
+def test_a_lane_that_is_not_emptied_is_blocked_until_it_is() -> None:
+    boxed = Boxed()
+    boxed.admits = 0
+    lane = boxed.put(b"x", b"y")
+    boxed.pull(1.0)
+    assert boxed.port.waiting == {PEER}
+    boxed.port.woken.append(PEER)
+    boxed.admits = 2
+    boxed.outbox.settle(2.0)
+    assert boxed.outbox.queued == [lane]
+    boxed.pull(2.0)
+    assert boxed.port.waiting == set()
+    said = [(one.kind, one.time) for one in boxed.recorded(trace.BLOCKED, trace.UNBLOCKED)]
+    assert said == [(trace.BLOCKED, 1.0), (trace.UNBLOCKED, 2.0)]
+
+
+def test_an_empty_lane_is_not_woken() -> None:
+    boxed = Boxed()
+    boxed.put(b"x")
+    boxed.pull()
+    boxed.port.woken += [PEER, PEER + 1]
+    boxed.outbox.settle(0.0)
+    assert boxed.outbox.queued == []
+
+
+def test_when_a_connection_ends_what_was_blocked_is_given_up_and_told() -> None:
+    boxed = Boxed()
+    boxed.admits = 1
+    boxed.put(b"a", b"b", b"c")
+    boxed.pull()
+    boxed.port.closed.append(PEER)
+    boxed.outbox.settle(1.0)
+    (told,) = boxed.outbox.take_abandoned()
+    assert (told.dest, told.count, told.why, told.last) == (PEER, 2, "connection-closed", 3)
+    assert boxed.outbox.abandoned == {"connection-closed": 2}
+    assert boxed.outbox.take_abandoned() == []
+    assert boxed.outbox.room(PEER) == BOUND
+
+
+def test_messages_are_numbered_on_where_a_lane_ended_with_its_connection() -> None:
+    boxed = Boxed()
+    boxed.put(b"a", b"b")
+    boxed.pull()
+    boxed.outbox.flush(0.0)
+    boxed.port.closed.append(PEER)
+    boxed.outbox.settle(0.0)
+    assert boxed.outbox.lanes == {}
+    boxed.put(b"c")
+    boxed.outbox.flush(0.0)
+    assert [(one.lo, one.hi) for one in boxed.recorded(trace.OFFERED)] == [(1, 2), (3, 3)]
+
+
+def test_what_a_lane_holds_when_the_member_stops_is_given_up() -> None:
+    boxed = Boxed()
+    boxed.put(b"a", b"b")
+    boxed.outbox.stop(0.0)
+    assert boxed.outbox.abandoned == {"stop": 2}
+    assert not boxed.outbox.has_backlog
+    with pytest.raises(ClosedError, match="open a new channel"):
+        boxed.outbox.lane(PEER)
+
+
+@pytest.mark.parametrize("dest", [-1, 1 << 32, GROUP])
+def test_a_destination_must_be_one(dest: int) -> None:
+    with pytest.raises(ConfigError, match="must be the short id"):
+        Boxed().outbox.lane(dest)
+
+
+def test_only_a_group_can_be_sent_to_as_one() -> None:
+    assert Boxed(has_group=True).outbox.lane(GROUP).dest == GROUP
+
+
+def test_only_lanes_that_hold_something_are_gauged() -> None:
+    boxed = Boxed()
+    boxed.outbox.lane(PEER + 1)
+    boxed.put(b"xyz")
+    boxed.outbox.gauge(0.0)
+    (gauge,) = boxed.recorded(trace.GAUGE)
+    assert (gauge.peer, gauge.lo, gauge.hi) == (PEER, 3 + MESSAGE_OVERHEAD, BOUND)

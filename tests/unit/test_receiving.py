@@ -1,0 +1,105 @@
+"""Datagrams in: whose they are, and which protocol takes each of their frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from xxhash import xxh3_64_intdigest as hash64
+
+from node.core import wire
+from node.core.codec import Codec
+from node.core.errors import BadFrame
+from node.core.wire import GROUP, Head
+from node.stack.receiving import Receiver
+from tests.helpers.parts import ME, PEER, Parts
+
+THIRD = 3
+PEER_CODEC = Codec(7, PEER, hash64)
+
+
+class Taker:
+    """A protocol that keeps what it is given, and refuses what is marked so."""
+
+    protocol = wire.UNICAST3
+
+    def __init__(self) -> None:
+        self.got: list[int] = []
+
+    def receive(self, head: Head, _body: bytes, _now: float) -> None:
+        if head.mark:
+            raise BadFrame("marked")
+        self.got.append(head.lo)
+
+
+class Probes:
+    """Test protocols that hand over one frame late, with the next."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.held: list[tuple[Head, bytes]] = []
+
+    def up(self, head: Head, body: bytes, _now: float) -> list[tuple[Head, bytes]]:
+        passed, self.held = self.held, [(head, body)]
+        return passed
+
+
+class Reception(Parts):
+    def __init__(self) -> None:
+        super().__init__()
+        self.taker, self.bare, self.probes = Taker(), Taker(), Probes()
+        stands: Any = (self.taker, self.bare, None, self.probes)
+        self.receiver = Receiver(self.port, *stands)
+
+
+def ack(
+    lo: int, *, dest: int = ME, codec: Codec = PEER_CODEC, mark: int = 0,
+    protocol: int = wire.UNICAST3,
+) -> bytes:  # fmt: skip
+    return codec.pack_control(wire.ACK, protocol, dest, 1, lo, mark=mark)
+
+
+def test_each_frame_of_a_datagram_goes_to_its_protocol() -> None:
+    there = Reception()
+    assert there.receiver.receive(ack(1) + ack(2, protocol=wire.NONE) + ack(3), 0.0) == PEER
+    assert (there.taker.got, there.bare.got) == ([1, 3], [2])
+
+
+@pytest.mark.parametrize(
+    ("frame", "why"),
+    [
+        (ack(1, dest=THIRD), "other-destination"),
+        (ack(1, dest=GROUP), "protocol"),
+        (ack(1, protocol=wire.UNICAST4), "protocol"),
+        (ack(1, codec=Codec(7, ME, hash64)), "bad-source"),
+        (ack(1, codec=Codec(8, PEER, hash64)), "cluster"),
+        (ack(1)[:-1], "short"),
+    ],
+)
+def test_what_is_not_for_us_is_counted_and_given_to_nobody(frame: bytes, why: str) -> None:
+    there = Reception()
+    there.receiver.receive(frame, 0.0)
+    assert (there.taker.got, there.bare.got) == ([], [])
+    assert there.port.drops == {why: 1}
+
+
+def test_a_frame_that_its_protocol_refuses_ends_the_datagram() -> None:
+    there = Reception()
+    there.receiver.receive(ack(1) + ack(2, mark=1) + ack(3), 0.0)
+    assert (there.taker.got, there.port.drops) == ([1], {"marked": 1})
+
+
+def test_frames_that_test_protocols_let_go_are_independent_of_the_one_that_came() -> None:
+    """The one that was held back is refused, and the datagram that freed it is taken whole."""
+    there = Reception()
+    there.probes.is_on = True
+    there.receiver.receive(ack(1, mark=1), 0.0)
+    there.receiver.receive(ack(2) + ack(3), 0.0)
+    assert (there.taker.got, there.port.drops) == ([2], {"marked": 1})
+
+
+def test_a_member_that_stopped_takes_nothing() -> None:
+    there = Reception()
+    there.receiver.is_open = False
+    assert there.receiver.receive(ack(1), 0.0) == 0
+    assert (there.taker.got, there.port.drops) == ([], {})

@@ -1,0 +1,71 @@
+"""What the trace says of a member as a whole, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node import trace
+from node.core.model import Address
+from node.stack.record import GAUGE_INTERVAL, Record
+from tests.helpers.parts import ME, Parts, bare_settings
+
+
+class Sayer:
+    """Has something to say by a certain time, and a gauge."""
+
+    def __init__(self) -> None:
+        self.flush_at = 5.0
+        self.said: list[str] = []
+
+    def flush(self, _now: float) -> None:
+        self.flush_at = float("inf")
+        self.said.append("flush")
+
+    def gauge(self, _now: float) -> None:
+        self.said.append("gauge")
+
+
+class Kept(Parts):
+    def __init__(self) -> None:
+        super().__init__()
+        self.handed, self.outbox = Sayer(), Sayer()
+        stands: Any = (self.unicast, None, self.handed, self.outbox)
+        self.record = Record(bare_settings(), self.port, *stands)
+
+
+def test_a_trace_begins_with_settings_and_promises() -> None:
+    kept = Kept()
+    kept.record.start(Address(ME, "a"), 0.0, 1.0)
+    (start,) = kept.recorded(trace.START)
+    assert start.time == 1.0
+    assert kept.record.gauge_at == 1.0 + GAUGE_INTERVAL
+
+
+def test_what_was_refused_is_said_once_a_turn_and_counted_for_ever() -> None:
+    kept = Kept()
+    for turn in (1.0, 2.0):
+        kept.port.drop("kind", 2)
+        kept.port.drop("protocol")
+        kept.record.end_turn(turn)
+    assert kept.record.refused == {"kind": 4, "protocol": 2}
+    assert [(one.time, one.count) for one in kept.recorded(trace.DROPPED)] == [
+        (1.0, 2), (1.0, 1), (2.0, 2), (2.0, 1),
+    ]  # fmt: skip
+
+
+def test_what_was_offered_and_handed_over_is_said_together_as_soon_as_one_is_due() -> None:
+    kept = Kept()
+    kept.outbox.flush_at = 9.0
+    kept.record.end_turn(4.0)
+    assert (kept.handed.said, kept.outbox.said) == ([], [])
+    kept.record.end_turn(5.0)
+    assert (kept.handed.said, kept.outbox.said) == (["flush"], ["flush"])
+
+
+def test_the_outbox_is_gauged_where_it_is_asked_for() -> None:
+    kept = Kept()
+    kept.record.gauge(1.0)
+    assert kept.outbox.said == []
+    kept.record.gauge_all(2.0)
+    assert kept.outbox.said == ["gauge"]
+    assert kept.record.gauge_at == 2.0 + GAUGE_INTERVAL

@@ -1,0 +1,87 @@
+"""Messages without reliability: sent once, told apart by nothing that a window keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from node import trace
+from node.core import wire
+from node.core.model import DONT_LOOPBACK, NO_RELIABILITY
+from node.core.wire import GROUP, Head
+from node.stack.lane import Lane
+from node.stack.unreliable import Unreliable
+from tests.helpers.parts import ME, PEER, Parts, bare_settings
+
+
+class Members:
+    """A multicast, as far as this asks it."""
+
+    members = frozenset({ME, PEER})
+
+
+class Bare(Parts):
+    def __init__(self, me: int = ME, *, in_group: bool = True) -> None:
+        super().__init__(me)
+        multicast: Any = Members() if in_group else None
+        self.unreliable = Unreliable(bare_settings(), self.port, self.unicast, multicast)
+
+    def send(self, dest: int, *payloads: bytes, flags: int = 0) -> None:
+        lane = Lane(dest, 1 << 20)
+        lane.begin(NO_RELIABILITY | flags).payloads.extend(payloads)
+        self.unreliable.send(lane, 0.0)
+
+    def frames(self) -> list[tuple[int, Head, bytes]]:
+        return [
+            (dest, Head._make(wire.HEAD_STRUCT.unpack(head)), body)
+            for dest, head, body in self.port.frames
+        ]
+
+    def got(self) -> list[bytes]:
+        return [bytes(one) for delivery in self.port.deliveries for one in delivery]
+
+
+def test_a_batch_leaves_as_one_frame_and_arrives_as_one_delivery() -> None:
+    here, there = Bare(), Bare(PEER)
+    here.send(PEER, b"x", b"yz")
+    ((dest, head, body),) = here.frames()
+    assert (dest, head.count) == (PEER, 2)
+    there.unreliable.receive(head, body, 0.0)
+    assert there.got() == [b"x", b"yz"]
+    assert len(there.recorded(trace.DELIVERED)) == 1
+
+
+def test_no_two_frames_are_alike() -> None:
+    """The fate of a frame is drawn from its preamble: one that is lost must not doom the next."""
+    here = Bare()
+    here.send(PEER, b"x")
+    here.send(PEER, b"x")
+    (first, second) = (head for _dest, head, _body in here.frames())
+    assert first.lo != second.lo
+
+
+@pytest.mark.parametrize(("dest", "leaves"), [(ME, 0), (GROUP, 1)])
+def test_what_is_for_oneself_too_is_delivered_at_once(dest: int, leaves: int) -> None:
+    here = Bare()
+    here.send(dest, b"x")
+    assert (here.got(), len(here.port.frames)) == ([b"x"], leaves)
+    here.send(dest, b"y", flags=DONT_LOOPBACK)
+    assert here.got() == [b"x"]
+
+
+def test_an_application_that_takes_nothing_loses_it() -> None:
+    here, there = Bare(), Bare(PEER)
+    here.send(PEER, b"x", b"y")
+    there.unicast.set_consuming(False, 0.0)
+    ((_dest, head, body),) = here.frames()
+    there.unreliable.receive(head, body, 0.0)
+    assert (there.got(), there.port.drops) == ([], {"not-consuming": 2})
+
+
+def test_a_multicast_of_a_stranger_is_refused() -> None:
+    stranger, here = Bare(3), Bare()
+    stranger.send(GROUP, b"x")
+    ((_dest, head, body),) = stranger.frames()
+    here.unreliable.receive(head, body, 0.0)
+    assert (here.got(), here.port.drops) == ([], {"unknown-sender": 1})
