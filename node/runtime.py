@@ -126,7 +126,9 @@ class Runtime:
         short = self.address.short
         tracer = self._open_journal(short)
         now = self.now()
-        self.stack = Stack(self.address, self.cluster, settings, xxh3_64_intdigest, tracer, now)
+        self.stack = Stack(
+            self.address, self.cluster, settings, xxh3_64_intdigest, tracer, now, lateness=LATENESS
+        )
         largest = settings.transport_config.largest_frame
         self.stack.acceptor.limit_messages(largest - HEADERS - LENGTH_COST)
         cluster = xxh3_64_intdigest(self.cluster.encode()) & 0xFFFFFFFF

@@ -5,18 +5,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from node.channel import HELD_BYTES, Channel, ChannelConfig, LeaveTimeoutError
 from node.core.errors import ClosedError, ConfigError, NodeError
 from node.core.model import DONT_BUNDLE, Address, Delivery, View
+from node.runtime import LATENESS
 from node.settings import StackSettings, load_settings
+from node.trace import read_blocks_untrusted
+from node.trace.files import read_traces
+from node.trace.journal import JournalConfig
 from node.transports.base import BindError
 from tests.helpers.station import on_a_loop, until
 
@@ -791,3 +798,16 @@ async def test_a_publication_refuses_when_the_outbox_is_full_and_raises_when_clo
         everyone.offer(b"late")
     with pytest.raises(ClosedError):
         a.publication(None)
+
+
+@on_a_loop
+async def test_a_member_promises_no_more_than_real_time_lets_it_keep(tmp_path: Path) -> None:
+    """Its trace begins with bounds that allow for turns which are late."""
+    settings = udp("unicast-only")
+    async with group(settings, "a", journal=JournalConfig(directory=tmp_path)):
+        pass
+    ((_label, trace),) = read_traces(tmp_path).items()
+    first = next(read_blocks_untrusted(trace, xxh3_64_intdigest))
+    _name, _identity, said = first.text(first.events[0]).split(" ", 2)
+    promised = json.loads(said)["bounds"]
+    assert promised["ack_within"] == settings.unicast_config.xmit_interval + LATENESS
