@@ -21,7 +21,7 @@ from node.core.errors import BadFrame, require
 from node.core.packing import Reader, Writer
 from node.core.wire import Head
 from node.protocols.events import Discovered, Found
-from node.protocols.layer import Layer, Seat
+from node.protocols.layer import Layer, MemberContext
 from node.protocols.port import EVERYONE
 
 MAX_FOUND: Final = 4096
@@ -128,9 +128,9 @@ class Discovery(Layer):
     def __init__(
         self,
         config: DiscoveryConfig,
-        seat: Seat,
+        context: MemberContext,
     ) -> None:
-        super().__init__(config, seat)
+        super().__init__(config, context)
         self._found: dict[int, tuple[int, Found]] = {}
         """By short id: the number of the search that was answered, and the answer."""
         self._search = 0

@@ -19,7 +19,7 @@ from node.core.model import Address, View
 from node.core.policy import is_first
 from node.core.wire import Head
 from node.protocols.events import Cleared, Suspected
-from node.protocols.layer import Layer, Seat
+from node.protocols.layer import Layer, MemberContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +70,9 @@ class FdAll3(Layer):
     def __init__(
         self,
         config: FdAll3Config,
-        seat: Seat,
+        context: MemberContext,
     ) -> None:
-        super().__init__(config, seat)
+        super().__init__(config, context)
         self.heard = set()
         self.suspects = {}
         self._beats: set[int] = set()

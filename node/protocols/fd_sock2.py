@@ -27,7 +27,7 @@ from node.core.packing import Reader, Writer
 from node.core.policy import is_first
 from node.core.wire import Head
 from node.protocols.events import Lagging, Suspected
-from node.protocols.layer import Layer, Seat
+from node.protocols.layer import Layer, MemberContext
 
 T = TypeVar("T")
 
@@ -79,9 +79,9 @@ class FdSock2(Layer):
     def __init__(
         self,
         config: FdSock2Config,
-        seat: Seat,
+        context: MemberContext,
     ) -> None:
-        super().__init__(config, seat)
+        super().__init__(config, context)
         self.suspects: dict[int, Address] = {}
         """Who is suspected by anybody. Members of the view only, as in all that follows."""
         self.watched: Address | None = None

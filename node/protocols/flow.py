@@ -50,7 +50,7 @@ from node.core.credits import (
 )
 from node.core.errors import BadFrame, require
 from node.core.model import DONT_LOOPBACK, FIRST
-from node.protocols.layer import Layer, Seat
+from node.protocols.layer import Layer, MemberContext
 
 if TYPE_CHECKING:
     from node.core.model import View
@@ -135,15 +135,15 @@ class FlowControl(Layer):
     def __init__(
         self,
         config: FlowConfig,
-        seat: Seat,
+        context: MemberContext,
     ) -> None:
-        super().__init__(config, seat)
+        super().__init__(config, context)
         self.stream: Stream | None = None
         """Set by the stack before it starts."""
         self.max_message = config.max_credits
         """Bytes of the largest message that can be sent whole."""
         self._max = config.max_credits
-        self._me = seat.role.address.short
+        self._me = context.role.address.short
         self._allowances: dict[int, Allowance] = {}
         self._intakes: dict[int, Intake] = {}
         self._asking: dict[int, None] = {}
@@ -416,9 +416,9 @@ class Ufc(FlowControl):
     def __init__(
         self,
         config: FlowConfig,
-        seat: Seat,
+        context: MemberContext,
     ) -> None:
-        super().__init__(config, seat)
+        super().__init__(config, context)
         self._sent = 0
         """All bytes to anyone, in view or not: where the count of a new budget begins, so that it
         is above every count its receiver may remember."""
@@ -485,9 +485,9 @@ class Mfc(FlowControl):
     def __init__(
         self,
         config: FlowConfig,
-        seat: Seat,
+        context: MemberContext,
     ) -> None:
-        super().__init__(config, seat)
+        super().__init__(config, context)
         self._sent = 0
         self._lowest = UNLIMITED
         """The lowest limit of any member: what the common case looks at."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from node.protocols.port import Port
 
 
-class Seat(NamedTuple):
-    """What a member hands to each of its protocols."""
+class MemberContext(NamedTuple):
+    """What all layers of one member are made with."""
 
     role: Role
     port: Port
@@ -43,14 +43,14 @@ class Layer:
     def __init__(
         self,
         config: Any,  # noqa: ANN401 each protocol has its own
-        seat: Seat,
+        context: MemberContext,
     ) -> None:
         self.config = config
-        self.role = seat.role
-        self.timing = seat.timing
-        self.dice = seat.dice
-        self._port = seat.port
-        self._timers = seat.timers
+        self.role = context.role
+        self.timing = context.timing
+        self.dice = context.dice
+        self._port = context.port
+        self._timers = context.timers
 
     # -- The verbs ----------------------------------------------------------------------------
 

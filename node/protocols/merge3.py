@@ -22,7 +22,7 @@ from node.core.model import Address, View, ViewId
 from node.core.packing import Reader, Writer
 from node.core.wire import Head
 from node.protocols.events import Disagreement, Lagging
-from node.protocols.layer import Layer, Seat
+from node.protocols.layer import Layer, MemberContext
 from node.protocols.port import EVERYONE
 
 MAX_HEARD: Final = 4096
@@ -88,9 +88,9 @@ class Merge3(Layer):
     def __init__(
         self,
         config: Merge3Config,
-        seat: Seat,
+        context: MemberContext,
     ) -> None:
-        super().__init__(config, seat)
+        super().__init__(config, context)
         self._heard: dict[Address, ViewId] = {}
         """The newest view id each member said it holds, since the last check."""
         self._asked: dict[int, Address] = {}

@@ -27,7 +27,7 @@ from node.core.model import View, ViewId
 from node.core.packing import Reader, Writer
 from node.core.wire import Head
 from node.protocols.events import Stability
-from node.protocols.layer import Layer, Seat
+from node.protocols.layer import Layer, MemberContext
 
 DigestSource = Callable[[], Digest]
 MAX_SUSPEND: Final = 200.0
@@ -82,10 +82,10 @@ class Stable(Layer):
     def __init__(
         self,
         config: StableConfig,
-        seat: Seat,
+        context: MemberContext,
         digest_source: DigestSource,
     ) -> None:
-        super().__init__(config, seat)
+        super().__init__(config, context)
         self._source = digest_source
         self._view_id: ViewId | None = None
         self._members: frozenset[int] = frozenset()

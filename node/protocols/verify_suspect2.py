@@ -19,7 +19,7 @@ from node.core.model import Address, View
 from node.core.timing import next_on_grid
 from node.core.wire import Head
 from node.protocols.events import Cleared, Confirmed
-from node.protocols.layer import Layer, Seat
+from node.protocols.layer import Layer, MemberContext
 
 MAX_MESSAGES: Final = 16
 
@@ -69,9 +69,9 @@ class VerifySuspect2(Layer):
     def __init__(
         self,
         config: VerifySuspect2Config,
-        seat: Seat,
+        context: MemberContext,
     ) -> None:
-        super().__init__(config, seat)
+        super().__init__(config, context)
         self._doubts: dict[int, _Doubt] = {}
         self._started = 0
         self._origin = 0.0

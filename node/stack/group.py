@@ -20,7 +20,7 @@ from node.protocols.fd_all3 import FdAll3
 from node.protocols.fd_sock2 import FdSock2
 from node.protocols.flow import Mfc, Stream, Ufc
 from node.protocols.gms import Gms
-from node.protocols.layer import Layer, Seat
+from node.protocols.layer import Layer, MemberContext
 from node.protocols.merge3 import Merge3
 from node.protocols.multicast import Multicast
 from node.protocols.port import Port
@@ -64,13 +64,13 @@ class Group:
         self._layers: dict[int, Layer] = {}
         self._names = {self.multicast.protocol: settings.multicast}
 
-        seat = Seat(role, port, self._timers, timing, dice)
+        context = MemberContext(role, port, self._timers, timing, dice)
 
         def build(name: str, kind: type[Any], *more: object) -> Any:  # noqa: ANN401 of `kind`
             config = settings.of(name)
             if config is None:
                 return None
-            layer = kind(config, seat, *more)
+            layer = kind(config, context, *more)
             self._layers[layer.protocol] = layer
             self._names[layer.protocol] = name
             return layer

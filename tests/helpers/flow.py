@@ -18,7 +18,7 @@ from node.core.timing import Timing
 from node.core.wire import Head
 from node.protocols.events import Role
 from node.protocols.flow import FlowConfig, FlowControl, Mfc, Ufc
-from node.protocols.layer import Seat
+from node.protocols.layer import MemberContext
 from node.protocols.port import Port
 from node.trace import Tracer
 
@@ -51,7 +51,7 @@ class Member:
         tracer = Tracer(self.short, 0, hash64, lambda _block: None)
         self.port = Port(Codec(CLUSTER, self.short, hash64), tracer)
         self.layer: Ufc | Mfc = world.kind(
-            world.config, Seat(self.role, self.port, self.timers, world.timing, Random(0))
+            world.config, MemberContext(self.role, self.port, self.timers, world.timing, Random(0))
         )
         self.layer.stream = self
         self.layer.start(0.0)

@@ -27,7 +27,7 @@ from node.core.wire import Head
 from node.protocols.events import Cleared, Event, Role, Suspected
 from node.protocols.fd_all3 import FdAll3
 from node.protocols.fd_sock2 import FdSock2
-from node.protocols.layer import Layer, Seat
+from node.protocols.layer import Layer, MemberContext
 from node.protocols.port import EVERYONE, Port
 from node.protocols.verify_suspect2 import VerifySuspect2
 from node.trace import Tracer, read_blocks_untrusted
@@ -156,7 +156,7 @@ class Layers:
         return [
             kind(
                 config,
-                Seat(
+                MemberContext(
                     member.role, member.port, member.timers, self.timing,
                     Random(f"{self._seed}/{member.name}/{kind.protocol}"),
                 ),

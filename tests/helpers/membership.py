@@ -38,7 +38,7 @@ from node.protocols.events import (
     Tentative,
 )
 from node.protocols.gms import Gms, GmsConfig
-from node.protocols.layer import Seat
+from node.protocols.layer import MemberContext
 from node.protocols.port import Port
 from node.trace import ALARM, Tracer, read_blocks_untrusted
 
@@ -119,7 +119,7 @@ class Member:
         self.role = Role(self.address)
         self.gms = Gms(
             self.config,
-            Seat(
+            MemberContext(
                 self.role, self.port, self.timers, self.group.timing, Random(self.address.identity)
             ),
             self.digest,

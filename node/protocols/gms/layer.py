@@ -23,7 +23,7 @@ from node.protocols.gms.leaving import Leaving
 from node.protocols.gms.merging import Merging
 from node.protocols.gms.participant import Participant
 from node.protocols.gms.state import DigestSource, Membership
-from node.protocols.layer import Layer, Seat
+from node.protocols.layer import Layer, MemberContext
 
 if TYPE_CHECKING:
     from node.core.wire import Head
@@ -39,11 +39,11 @@ class Gms(Layer):
     def __init__(
         self,
         config: GmsConfig,
-        seat: Seat,
+        context: MemberContext,
         digest_source: DigestSource,
     ) -> None:
-        super().__init__(config, seat)
-        state = Membership(config, seat, digest_source)
+        super().__init__(config, context)
+        state = Membership(config, context, digest_source)
         self._state = state
         self._casting = Casting(state)
         self._coordinator = Coordinator(state, self._casting)

@@ -15,7 +15,7 @@ from node.protocols.gms.repeats import Repeats
 if TYPE_CHECKING:
     from node.core.digest import Digest
     from node.protocols.gms.config import GmsConfig
-    from node.protocols.layer import Seat
+    from node.protocols.layer import MemberContext
 
 DigestSource = Callable[[], "Digest"]
 
@@ -31,19 +31,19 @@ class Membership:
     def __init__(
         self,
         config: GmsConfig,
-        seat: Seat,
+        context: MemberContext,
         digest_source: DigestSource,
     ) -> None:
         self.config = config
-        self.role = seat.role
-        self.me = seat.role.address
-        self.port = seat.port
-        self.dice = seat.dice
+        self.role = context.role
+        self.me = context.role.address
+        self.port = context.port
+        self.dice = context.dice
         self.digest_source = digest_source
-        self._timers = seat.timers
+        self._timers = context.timers
         self.repeats = Repeats(
-            seat.port,
-            seat.timing,
+            context.port,
+            context.timing,
             config.repeat_interval,
             lambda when: self.wake_by("repeat", when),
         )
