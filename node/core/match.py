@@ -1,14 +1,14 @@
-"""Which frames or deliveries a probe means: conditions as data, read from a file, then looked up.
+"""Which frames are meant: conditions as data, and who counts the frames that meet them.
 
-A probe sees items on their way down and up. Every condition stands in a frame's head, so what is
-meant can be told without looking into what the item carries.
+Every condition can be told from a frame's preamble. A rule of the network, a test protocol in a
+stack, and what the kernel is told to select are all described by one `Match`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, get_args
 
 from node.core import wire
 from node.core.errors import ConfigError, require
@@ -21,23 +21,12 @@ FLAG_BY_NAME: Final = {name: bit for bit, name in FLAG_NAMES.items()}
 FOREVER: Final = 1 << 62
 
 Range = tuple[int, int]
-
-
-class Item(NamedTuple):
-    """Something that passes: a frame, or a delivery."""
-
-    peer: int
-    """On the way down where it goes (a short id, or the group), on the way up where it is from."""
-    head: Head
-    data: Any
-
-
-Items = list[Item]
+"""First and last, both in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Which items a probe strikes: those that meet every condition; an empty one is met by all."""
+    """Those frames that meet every condition; an empty one is met by all."""
 
     protocols: tuple[str, ...] = ()
     """Names as in node.core.wire."""
@@ -46,10 +35,13 @@ class Match:
     """Names as in node.core.wire."""
 
     sources: tuple[str, ...] = ()
-    """Names of members, or their short ids in hexadecimal."""
+    """Names of members; for a test protocol also their short ids in hexadecimal."""
 
     dests: tuple[str, ...] = ()
-    """The same; `group` is what goes to all."""
+    """The same; for a test protocol `group` is what goes to all."""
+
+    connection: int | None = None
+    """Of a rule: 1 is the first connection between source and dest, 2 the second."""
 
     seqno: Range | None = None
     """A batch with any of these seqnos; of a control frame the one it carries."""
@@ -61,13 +53,13 @@ class Match:
     """All of them must be set."""
 
     direction: str = "both"
-    """`up`, `down` or `both`."""
+    """Of a test protocol: `up`, `down` or `both`."""
 
     occurrence: Range | None = None
-    """The n-th items, from 1, that meet all other conditions."""
+    """The n-th frames, from 1, that meet all other conditions."""
 
     times: int = FOREVER
-    """Ends after so many items."""
+    """Ends after so many frames."""
 
     def __post_init__(self) -> None:
         _known("protocol", self.protocols, wire.PROTOCOL_BY_NAME)
@@ -92,8 +84,81 @@ def _known(what: str, names: tuple[str, ...], known: Mapping[str, int]) -> None:
 
 
 ANYTHING: Final = Match()
-"""Met by every item."""
+"""Met by every frame."""
 
+
+class Connections:
+    """Connections between members, numbered in the order in which data of them appears."""
+
+    __slots__ = ("_ids",)
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[int, int], list[int]] = {}
+
+    def note(self, head: Head) -> None:
+        """See a frame pass."""
+        if head.kind == wire.DATA:
+            seen = self._ids.setdefault((head.source, head.dest), [])
+            if head.conn not in seen:
+                seen.append(head.conn)
+
+    def ordinal(self, head: Head) -> int:
+        """Which connection of the two members a frame is of, from 1; 0 if no data of it came."""
+        # Control frames travel against the data whose connection they name.
+        for pair in ((head.source, head.dest), (head.dest, head.source)):
+            seen = self._ids.get(pair, ())
+            if head.conn in seen:
+                return seen.index(head.conn) + 1
+        return 0
+
+
+class Matcher:
+    """A match with its names looked up, and the frames counted that met it.
+
+    Names of members and the direction are for whoever knows them to check.
+    """
+
+    __slots__ = ("_connections", "flags", "kinds", "match", "met", "protocols", "taken")
+
+    def __init__(self, match: Match, connections: Connections | None = None) -> None:
+        self.match = match
+        self.protocols = frozenset(wire.PROTOCOL_BY_NAME[name] for name in match.protocols)
+        self.kinds = frozenset(wire.KIND_BY_NAME[name] for name in match.kinds)
+        self.flags = sum(FLAG_BY_NAME[name] for name in frozenset(match.flags))
+        self.met = 0
+        """Frames that met every condition but the occurrence."""
+        self.taken = 0
+        self._connections = Connections() if connections is None else connections
+
+    def takes(self, head: Head) -> bool:
+        """Whether a frame is meant, which counts it."""
+        match = self.match
+        if self.taken >= match.times or not self._meets(head):
+            return False
+        self.met += 1
+        if not _overlaps(match.occurrence, self.met, self.met):
+            return False
+        self.taken += 1
+        return True
+
+    def _meets(self, head: Head) -> bool:
+        match = self.match
+        last = head.lo + max(head.count, 1) - 1 if head.kind == wire.DATA else head.lo
+        return (
+            (not self.protocols or head.protocol in self.protocols)
+            and (not self.kinds or head.kind in self.kinds)
+            and head.flags & self.flags == self.flags
+            and _overlaps(match.seqno, head.lo, last)
+            and _overlaps(match.transmission, head.transmission, head.transmission)
+            and (match.connection is None or self._connections.ordinal(head) == match.connection)
+        )
+
+
+def _overlaps(wanted: Range | None, lo: int, hi: int) -> bool:
+    return wanted is None or (lo <= wanted[1] and wanted[0] <= hi)
+
+
+# -- From a file -----------------------------------------------------------------------------------
 
 # What files call a condition, where it is not the name of its field.
 _KEYS: Final = {
@@ -105,9 +170,9 @@ _KEYS: Final = {
 
 
 def read_match(values: Mapping[str, object]) -> Match:
-    """A match from a file: `{kind: DATA, from: [n1], seqno: [3, 5], direction: up, times: 2}`. One
-    name or number may stand for a list of one."""
-    known = {entry.name for entry in fields(Match)} - set(_KEYS.values()) | set(_KEYS)
+    """The match of a test protocol, from a file: `{kind: DATA, from: [n1], seqno: [3, 5],
+    direction: up, times: 2}`. One name or number may stand for a list of one."""
+    known = {entry.name for entry in fields(Match)} - {*_KEYS.values(), "connection"} | set(_KEYS)
     read: dict[str, Any] = {}
     for key, value in values.items():
         require(key in known, f"match: unknown key {key}; known: {', '.join(sorted(known))}")
@@ -144,56 +209,3 @@ def _range(key: str, value: object) -> Range:
     if len(ends) != 2:  # noqa: PLR2004 a range has two ends
         raise ConfigError(f"match: {key} is {value!r}: write a number, or [first, last]")
     return _number(key, ends[0]), _number(key, ends[1])
-
-
-class Matcher:
-    """A match with its names looked up, and its items counted."""
-
-    __slots__ = ("_flags", "_kinds", "_match", "_met", "_name_of", "_protocols", "_struck")
-
-    def __init__(self, match: Match, name_of: Callable[[int], str]) -> None:
-        self._match = match
-        self._name_of = name_of
-        self._protocols = frozenset(wire.PROTOCOL_BY_NAME[name] for name in match.protocols)
-        self._kinds = frozenset(wire.KIND_BY_NAME[name] for name in match.kinds)
-        self._flags = sum(FLAG_BY_NAME[name] for name in frozenset(match.flags))
-        self._met = 0
-        self._struck = 0
-
-    def takes(self, item: Item, direction: Direction) -> bool:
-        """Whether the item is meant, which counts it."""
-        match = self._match
-        if self._struck >= match.times or not self._meets(item, direction):
-            return False
-        self._met += 1
-        nth = match.occurrence
-        if nth is not None and not nth[0] <= self._met <= nth[1]:
-            return False
-        self._struck += 1
-        return True
-
-    def _meets(self, item: Item, direction: Direction) -> bool:
-        match, head = self._match, item.head
-        last = head.lo + max(head.count, 1) - 1 if head.kind == wire.DATA else head.lo
-        return (
-            match.direction in ("both", direction)
-            and (not self._protocols or head.protocol in self._protocols)
-            and (not self._kinds or head.kind in self._kinds)
-            and head.flags & self._flags == self._flags
-            and _overlaps(match.seqno, head.lo, last)
-            and _overlaps(match.transmission, head.transmission, head.transmission)
-            and self.is_named(match.sources, head.source)
-            and self.is_named(match.dests, item.peer if direction == "down" else head.dest)
-        )
-
-    def is_named(self, names: tuple[str, ...], member: int) -> bool:
-        """Whether a member, or the group, is one of those named; of none named, anybody is."""
-        if not names:
-            return True
-        if member <= wire.GROUP:
-            return "group" in names
-        return self._name_of(member) in names or f"{member:08x}" in names
-
-
-def _overlaps(wanted: Range | None, lo: int, hi: int) -> bool:
-    return wanted is None or (lo <= wanted[1] and wanted[0] <= hi)

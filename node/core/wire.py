@@ -67,6 +67,8 @@ MAX_BODY: Final = 1 << 24
 """No frame body is larger: a hostile size cannot make a stream reader wait for gigabytes."""
 MAX_TRANSMISSION: Final = 255
 MAX_SEQNO: Final = (1 << 63) - 1
+MAX_COUNT: Final = (1 << 8 * struct.calcsize(FIELDS["count"].code)) - 1
+"""Messages in a batch at most."""
 
 
 def _offsets() -> dict[str, int]:
@@ -80,6 +82,40 @@ def _offsets() -> dict[str, int]:
 OFFSETS: Final = _offsets()
 assert HEAD_SIZE == 2 * PREAMBLE_SIZE
 assert OFFSETS["digest"] == PREAMBLE_SIZE
+
+
+def span(first: str, last: str = "") -> slice:
+    """Where a field stands in a frame, or several that stand side by side."""
+    last = last or first
+    return slice(OFFSETS[first], OFFSETS[last] + struct.calcsize(">" + FIELDS[last].code))
+
+
+IDENTITY: Final = (span("kind", "flags"), span("source"), span("conn", "lo"))
+"""What makes a frame the same frame: kind, protocol, transmission, flags, source, connection,
+seqno."""
+IDENTITY_SIZE: Final = sum(part.stop - part.start for part in IDENTITY)
+KIND_AND_PROTOCOL: Final = span("kind", "protocol")
+_WHAT, _SOURCE, _NUMBER = IDENTITY
+_PREAMBLE: Final = struct.Struct(
+    ">" + "".join(field.code for name, field in FIELDS.items() if OFFSETS[name] < PREAMBLE_SIZE)
+)
+_BEYOND: Final = (0,) * (len(FIELDS) - len(_PREAMBLE.unpack(bytes(PREAMBLE_SIZE))))
+
+
+def identity(frame: bytes) -> bytes:
+    """The parts of IDENTITY, in one."""
+    return frame[_WHAT] + frame[_SOURCE] + frame[_NUMBER]
+
+
+def source_of(frame: bytes) -> int:
+    """The short id of who sent a frame."""
+    return int.from_bytes(frame[_SOURCE], "big")
+
+
+def read_preamble(frame: bytes) -> Head:
+    """The fields of the preamble, unchecked; all that lies beyond it is 0."""
+    return Head._make(_PREAMBLE.unpack_from(frame) + _BEYOND)
+
 
 GROUP: Final = 0
 """The destination of what is meant for every member of the cluster."""

@@ -16,16 +16,29 @@ from dataclasses import dataclass, field, fields
 from heapq import heappop, heappush
 from math import inf
 from random import Random
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from node.core import wire
 from node.core.errors import ConfigError, require
-from node.core.match import ANYTHING, Direction, Item, Items, Match, Matcher, names_of, read_match
+from node.core.match import ANYTHING, Direction, Match, Matcher, names_of, read_match
+from node.core.wire import Head
 from node.units import parse_duration
 
 MAX_COPIES: Final = 16
 MAX_HELD: Final = 4096
 """Items that a probe holds back per direction at most."""
+
+
+class Item(NamedTuple):
+    """Something that passes: a frame, or a delivery."""
+
+    peer: int
+    """On the way down where it goes (a short id, or the group), on the way up where it is from."""
+    head: Head
+    data: Any
+
+
+Items = list[Item]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +64,8 @@ class Probe:
         self.dice = dice
         self.count = 0
         """Items struck so far."""
-        self._matcher = Matcher(config.match, name_of)
+        self._name_of = name_of
+        self._matcher = Matcher(config.match)
 
     def down(self, items: Items, now: float) -> Items:
         """What leaves the member, of what was about to."""
@@ -72,11 +86,28 @@ class Probe:
     def _through(self, items: Items, direction: Direction, now: float) -> Items:
         passed: Items = []
         for item in items:
-            if self._matcher.takes(item, direction):
+            if self._is_for(item, direction) and self._matcher.takes(item.head):
                 self._strike(item, direction, now, passed)
             else:
                 passed.append(item)
         return passed
+
+    def _is_for(self, item: Item, direction: Direction) -> bool:
+        """Whether an item passes in the direction, and between the members, of the match."""
+        match, dest = self.config.match, item.peer if direction == "down" else item.head.dest
+        return (
+            match.direction in ("both", direction)
+            and self._is_named(match.sources, item.head.source)
+            and self._is_named(match.dests, dest)
+        )
+
+    def _is_named(self, names: tuple[str, ...], member: int) -> bool:
+        """Whether a member, or the group, is one of those named; of none named, anybody is."""
+        if not names:
+            return True
+        if member <= wire.GROUP:
+            return "group" in names
+        return self._name_of(member) in names or f"{member:08x}" in names
 
     def _strike(self, item: Item, direction: Direction, now: float, passed: Items) -> None:
         """Do to `item` what this probe does; what goes on at once is appended to `passed`."""
@@ -136,7 +167,7 @@ class Discard(Probe):
     def _loses(self, item: Item, direction: Direction) -> bool:
         if direction == "up":
             ignored = self.config.ignored
-            if ignored and self._matcher.is_named(ignored, item.head.source):
+            if ignored and self._is_named(ignored, item.head.source):
                 return True
             return self.dice.random() < self.config.up
         if item.peer > wire.GROUP and self.next_unicasts:

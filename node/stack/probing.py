@@ -16,11 +16,10 @@ from typing import Any, Final
 
 from node.core import wire
 from node.core.errors import require, suggestion
-from node.core.match import Item, Items
 from node.core.model import Delivery
 from node.core.wire import Head
 from node.protocols.port import Frame, Port
-from node.protocols.probes import PROBES, Probe, ProbeConfig, read_probe
+from node.protocols.probes import PROBES, Item, Items, Probe, ProbeConfig, read_probe
 from node.settings import StackSettings
 
 ABOVE_ALL: Final = -1

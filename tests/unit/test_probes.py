@@ -11,10 +11,10 @@ from xxhash import xxh3_64_intdigest as hash64
 from node.core import wire
 from node.core.codec import Codec, pack_body
 from node.core.errors import ConfigError
-from node.core.match import Item, read_match
+from node.core.match import read_match
 from node.core.model import FIRST, OOB
 from node.core.wire import Head
-from node.protocols.probes import PROBES, Probe, read_probe
+from node.protocols.probes import PROBES, Item, Probe, read_probe
 
 A, B, C = 0xA, 0xB, 0xC
 NAMES = {A: "a", B: "b", C: "c"}
