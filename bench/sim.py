@@ -15,8 +15,10 @@ from xxhash import xxh3_64_intdigest
 
 from bench.rounds import Rounds
 from chaos.backends.sim.engine import Engine, Host
-from chaos.backends.sim.network import Network, Path
-from chaos.faults.fate import xxh3_fate
+from chaos.backends.sim.network import Network
+from chaos.faults import Link, Loss
+from chaos.faults.fate import FATES
+from chaos.faults.paths import PathMaker
 from node.core.model import Address, Delivery
 from node.settings import load_settings
 from node.stack import Stack
@@ -53,7 +55,7 @@ class BenchWorld:
         self.delivered = 0
         self.trace_bytes = 0
         self.engine = Engine(self._send, self._deliver)
-        network = self.network = Network(xxh3_fate, 1, self.engine.arrive)
+        network = self.network = Network(FATES["xxh3"], self.engine.arrive)
         self.hosts: list[Host] = []
         for number in range(1, 2 * pairs + 1):
             address = Address(number << 64 | number, f"n{number}")
@@ -62,11 +64,13 @@ class BenchWorld:
             host = Host(address.name, stack, tracer)
             self.hosts.append(host)
             self.engine.hosts[number] = host
+        maker, base, names = PathMaker(), Link(delay=DELAY), tuple(host.name for host in self.hosts)
+        acting = {"loss": Loss(sources=names, dests=names, rate=loss)}
+        maker.renew(1, acting)
         for one, other in zip(self.hosts[::2], self.hosts[1::2], strict=True):
             for source, dest in ((one, other), (other, one)):
-                path = Path(DELAY)
-                path.losses = (network.dice("loss", "loss", dest.name, loss),)
-                network.set_path(source.name, dest.name, path)
+                path = maker.path(source.name, dest.name, base, acting)
+                network.set_path(path)
                 source.routes[dest.short] = path
 
     def _take_block(self, block: bytes) -> None:

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 
 from chaos import faults
 from chaos.faults import Names, NetworkFault
-from chaos.language.network_state import BASE, NetworkState
+from chaos.language.network_state import NetworkState
 from node.core.errors import NodeError
 
 # -- Marks -----------------------------------------------------------------------------------------
@@ -202,10 +202,11 @@ class SlowLink:
     rate: float | None = None
     """Bytes per second: the narrowest of all faults."""
     narrowed_by: str = ""
-    """Whose rate that is; `chaos.language.network_state.BASE` is the network's own."""
+    """Whose rate that is; `chaos.faults.BASE` is the network's own."""
     delay: float = 0.0
-    """Seconds: of all faults together that the kernel does."""
+    """Seconds: of all faults together that the kernel does, and of the network itself."""
     delayed_by: tuple[str, ...] = ()
+    """The faults."""
 
 
 def classes(state: NetworkState, source: str) -> tuple[SlowLink, ...]:
@@ -219,7 +220,7 @@ def classes(state: NetworkState, source: str) -> tuple[SlowLink, ...]:
         return ()
     others = [name for name in state.members if name != source]
     links = [_link(state, acting, source, dest) for dest in others]
-    found = [link for link in links if link.rate is not None or link.delayed_by]
+    found = [link for link in links if link.rate is not None or link.delay]
     ways = {(link.rate is None, link.delay) for link in found}
     if len(ways) == 1 and len(found) == len(others):
         least = min(found, key=lambda link: link.rate or 0.0)
@@ -232,6 +233,7 @@ def _link(
 ) -> SlowLink:
     limits: list[tuple[float, str]] = []
     delays: list[tuple[float, str]] = []
+    own_delay = state.base.delay if is_base_delayed_by(state, TC) else 0.0
     for fault_id, fault in acting:
         if fault.strikes(source, dest):
             match fault:
@@ -240,16 +242,15 @@ def _link(
                 case faults.Delay():
                     delays.append((fault.delay, fault_id))
     if state.base.bandwidth is not None:
-        limits.append((state.base.bandwidth, BASE))
-    if is_base_delayed_by(state, TC):
-        delays.append((state.base.delay, BASE))
-    rate, narrowed_by = min(limits, default=(None, ""))
+        limits.insert(0, (state.base.bandwidth, faults.BASE))
+    # Of equal ones the first: as in chaos.faults.paths.
+    rate, narrowed_by = min(limits, key=lambda limit: limit[0], default=(None, ""))
     return SlowLink(
         dest=dest,
         number=2 + state.members.index(dest),
         rate=rate,
         narrowed_by=narrowed_by,
-        delay=sum(delay for delay, _fault in delays),
+        delay=sum((delay for delay, _fault in delays), own_delay),
         delayed_by=tuple(fault for _delay, fault in delays),
     )
 

@@ -19,9 +19,11 @@ from chaos.drivers.base import DECIDE, NFQUEUE, Bites, DriverError, Handle, Loop
 from chaos.drivers.injection import Injector, RawSockets
 from chaos.drivers.netlink import NetlinkError, Take
 from chaos.drivers.packets import Place
-from chaos.drivers.paths import DROP, HOLD, Counts, Memory, Outcome, Path
+from chaos.drivers.paths import Ways
 from chaos.drivers.queue_rule import QUEUE, QueueRule
-from chaos.faults.message_rules import RuleState
+from chaos.faults.fate import jhash_fate
+from chaos.faults.outcome import DROP, HOLD, PASS, Decider, Outcome
+from chaos.faults.paths import PathMaker
 from chaos.language.network_state import NetworkState
 from node.core.errors import NodeError
 
@@ -29,6 +31,7 @@ BURST: Final = 128
 """Packets of one site that are taken before another one has its turn."""
 EARLY: Final = 0.0002
 """Seconds by which a packet may go before its time, so as not to wake up twice for two."""
+AT_ONCE: Final = Outcome(PASS)
 FEATURES: Final = ("loss-model", "delay", "duplicate", "reorder", "corrupt", "rule")
 """Of chaos.language.features, those that take a queue."""
 
@@ -83,7 +86,7 @@ class Held(NamedTuple):
     """A packet that a rule holds."""
 
     port: Port
-    source: bytes
+    place: Place
     packet: int
 
 
@@ -94,7 +97,7 @@ class Port:
         self.site = site
         self.rule = rule
         self.own = tuple(packets.packed(address) for address in site.addresses)
-        self.paths: Mapping[bytes, Path] = {}
+        self.ways: Mapping[bytes, Ways] = {}
         """By the address that a packet comes from."""
         self.queue: Queued | None = None
         self.injector: Injector | None = None
@@ -110,32 +113,41 @@ class Port:
         assert queue is not None
         self.newest = packet
         place = packets.locate(view)
-        path = self.paths.get(place.source) if place is not None else None
-        if place is None or path is None:
+        ways = self.ways.get(place.source) if place is not None else None
+        if place is None or ways is None:
             queue.accept(packet)
             return
-        outcome = self._driver.decide(path, mark, view, place)
-        if outcome is paths.AS_IT_IS:
-            queue.accept(packet)
-        elif outcome.does == DROP:
+        outcome = self._driver.decide(ways, mark, view, place)
+        if outcome.does == DROP:
             queue.drop(packet)
         elif outcome.does == HOLD:
             self.waiting += 1
-            self._driver.hold(outcome.rule, Held(self, place.source, packet))
+            self._driver.hold(outcome.held_by, Held(self, place, packet))
         else:
             self._pass_on(packet, outcome, view, place)
 
     def _pass_on(self, packet: int, outcome: Outcome, view: memoryview, place: Place) -> None:
         driver = self._driver
         payload = b""
-        if outcome.flip is not None:
-            payload = packets.corrupted(bytes(view), place, outcome.flip)
+        if outcome.flips:
+            payload = packets.corrupted(bytes(view), place, outcome.flips)
         self.waiting += 1
-        driver.schedule(outcome.delay, self, packet, payload)
+        driver.schedule(outcome.at, self, packet, payload)
         if outcome.copies:
             copied = packets.for_member(bytes(view), place, self.own)
-            for delay in outcome.copies:
-                driver.schedule(delay, self, None, copied)
+            for at in outcome.copies:
+                driver.schedule(at, self, None, copied)
+
+    def release(self, place: Place, packet: int) -> None:
+        """Let go a packet that was held, onto what its path has become."""
+        if self.queue is None:
+            return
+        outcome = self._driver.let_go(self.ways.get(place.source), place)
+        if outcome.does == DROP:
+            self.waiting -= 1
+            self.queue.drop(packet)
+        else:
+            self._driver.schedule(outcome.at, self, packet, b"")
 
     def do(self, due: Due) -> None:
         """Let a packet go, or a copy."""
@@ -187,9 +199,8 @@ class NfqueueDriver:
         self._open_queue = open_queue
         self._loop = loop
         self._ports = [Port(self, site, QueueRule(site, run, do)) for site in sites]
-        self._memory = Memory()
-        self._counts = Counts()
-        self._bite = self._counts.bite
+        self._maker = PathMaker()
+        self._decider = Decider(jhash_fate)
         self._heap: list[Due] = []
         self._order = count()
         self._held: dict[str, list[Held]] = {}
@@ -233,15 +244,15 @@ class NfqueueDriver:
             # Now, rather than while packets wait for it.
             packets.layers()
         # From here on nothing waits for anything: all sites change at one moment.
-        ended = self._memory.renew_rules(state)
+        ended = self._maker.renew(state.seed, state.faults)
         places = {
             packets.packed(address): name
             for name, addresses in state.places.items()
             for address in addresses
         }
         for port in ports:
-            known = paths.paths_to(state, port.site.name, self._memory)
-            port.paths = {address: known[name] for address, name in places.items() if name in known}
+            known = paths.ways_to(state, port.site.name, self._maker)
+            port.ways = {address: known[name] for address, name in places.items() if name in known}
         for fault in ended:
             self._release(fault)
 
@@ -271,44 +282,36 @@ class NfqueueDriver:
 
     async def release(self, fault: str | None) -> None:
         """Let go what rules hold."""
-        for held in list(self._held) if fault is None else [fault]:
-            self._release(held)
+        for rule in self._maker.rules_named(fault):
+            self._release(rule)
 
     async def bites(self) -> Bites:
         """What was done so far."""
-        return self._counts.as_bites()
+        return self._decider.counted()
 
     # -- Packets -----------------------------------------------------------------------------------
 
-    def decide(self, path: Path, mark: int, view: memoryview, place: Place) -> Outcome:
+    def decide(self, ways: Ways, mark: int, view: memoryview, place: Place) -> Outcome:
         """What becomes of a packet."""
-        frame = packets.preamble(view, place)
-        if mark == DECIDE and place.frame and frame is not None:
-            memory = self._memory
-            if memory.selects_by_connection:
-                RuleState.note_connection(memory.connections, frame)
-            outcome = paths.by_rules(path, frame, self._bite)
-            if outcome is not None:
-                return outcome
-            if paths.is_lost(path, frame, self._bite):
-                return paths.LOST
-        outcome = paths.by_chances(path, frame, self._bite)
-        if path.slow is None or not place.is_multicast or outcome.does == DROP:
-            return outcome
-        waits = paths.slowed(path, len(view), self._now, self._bite)
-        if waits is None:
-            return paths.LOST
-        copies = tuple(delay + waits for delay in outcome.copies)
-        return outcome._replace(delay=outcome.delay + waits, copies=copies)
+        path, size = ways.path(place), len(view)
+        if mark == DECIDE and place.frame:
+            frame = packets.preamble(view, place)
+            return self._decider.decide(path, frame, size, self._now)
+        known = packets.identity(view, place)
+        return self._decider.after_losses(path, known, size, self._now)
+
+    def let_go(self, ways: Ways | None, place: Place) -> Outcome:
+        """What becomes of a packet that was held."""
+        return AT_ONCE if ways is None else self._decider.let_go(ways.path(place), self._now)
 
     def hold(self, fault: str, held: Held) -> None:
         """Keep a packet until its rule lets it go."""
         self._held.setdefault(fault, []).append(held)
 
-    def schedule(self, delay: float, port: Port, packet: int | None, payload: bytes) -> None:
-        """Let something go after a delay."""
-        due = Due(self._now + delay, next(self._order), port, packet, payload)
-        if delay <= 0:
+    def schedule(self, at: float, port: Port, packet: int | None, payload: bytes) -> None:
+        """Let something go at a time."""
+        due = Due(at, next(self._order), port, packet, payload)
+        if at <= self._now:
             port.do(due)
             return
         heapq.heappush(self._heap, due)
@@ -358,17 +361,8 @@ class NfqueueDriver:
         """Let go what a rule holds, in order, onto what the paths have become."""
         self._now = self._loop.time()
         held = self._held.pop(fault, [])
-        for port, source, packet in held:
-            queue, path = port.queue, port.paths.get(source)
-            if queue is None:
-                continue
-            if path is not None and path.blocked_by:
-                for blocking in path.blocked_by:
-                    self._bite(blocking, path.ends)
-                port.waiting -= 1
-                queue.drop(packet)
-            else:
-                self.schedule(path.delay if path is not None else 0.0, port, packet, b"")
+        for port, place, packet in held:
+            port.release(place, packet)
         for port in {one.port for one in held}:
             if port.queue is not None:
                 port.queue.flush()
@@ -389,5 +383,5 @@ class NfqueueDriver:
         self._heap.clear()
         self._held.clear()
         for port in self._ports:
-            port.paths = {}
+            port.ways = {}
             port.let_go()

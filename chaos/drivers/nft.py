@@ -32,8 +32,9 @@ from chaos.drivers.base import (
 )
 from chaos.drivers.netlink import is_there
 from chaos.drivers.selection import Statement, statements
-from chaos.faults import Loss, Match, Names, Partition, Rule
+from chaos.faults import Loss, Names, Partition, Rule
 from chaos.language.network_state import NetworkState
+from node.core.match import Match
 
 Pair = tuple[str, str]
 """Fault and sender: what a site has a counter for."""

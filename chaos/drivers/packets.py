@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
+from chaos.faults.outcome import damaged
 from node.core import wire
 from node.core.model import FLAG_NAMES
 
@@ -69,19 +70,25 @@ def locate(packet: Bytes) -> Place | None:
     return Place(source, protocol, transport, frame, is_multicast)
 
 
-def preamble(packet: Bytes, place: Place) -> bytes | None:
-    """What a packet's fate depends on: the preamble of its first frame.
+def preamble(packet: Bytes, place: Place) -> bytes:
+    """That of the first frame in a datagram of ours."""
+    return bytes(packet[place.frame : place.frame + wire.PREAMBLE_SIZE])
 
-    For a segment of a stream it is one in which only a number stands that its retransmission does
-    not share. None for all else: it has no fate.
+
+def identity(packet: Bytes, place: Place) -> bytes | None:
+    """What a packet's fate depends on: the identity of its first frame.
+
+    For a segment of a stream it is a number that its retransmission does not share. None for all
+    else: it has no fate.
     """
     if place.frame:
-        return bytes(packet[place.frame : place.frame + wire.PREAMBLE_SIZE])
+        return wire.identity(preamble(packet, place))
     at = place.transport
     if place.protocol != TCP or len(packet) < at + MIN_TCP_HEADER:
         return None
     # Sequence and acknowledgement; and the checksum, which covers the time stamps too.
-    return bytes(20) + bytes(packet[at + 4 : at + 12]) + bytes(2) + bytes(packet[at + 16 : at + 18])
+    number = bytes(packet[at + 4 : at + 12]) + bytes(2) + bytes(packet[at + 16 : at + 18])
+    return number.rjust(wire.IDENTITY_SIZE, b"\0")
 
 
 def packed(address: str) -> bytes:
@@ -194,16 +201,16 @@ def _frame_layer() -> type[Packet]:
         ]
 
         def post_build(self, built: bytes, after: bytes) -> bytes:
-            head, body = bytearray(built[: wire.HEAD_SIZE]), built[wire.HEAD_SIZE :]
-            offsets = wire.OFFSETS
+            form, body = wire.HEAD_STRUCT, built[wire.HEAD_SIZE :]
+            head = wire.Head._make(form.unpack_from(built))
             if self.size is None:
-                struct.pack_into(">I", head, offsets["size"], len(body))
+                head = head._replace(size=len(body))
             if self.digest is None and body:
-                struct.pack_into(">Q", head, offsets["digest"], xxh3_64_intdigest(body))
+                head = head._replace(digest=xxh3_64_intdigest(body))
             if self.check is None:
-                whole = xxh3_64_intdigest(bytes(head[: wire.CHECK_OFFSET]))
-                struct.pack_into(">I", head, wire.CHECK_OFFSET, whole & 0xFFFFFFFF)
-            return bytes(head) + body + after
+                whole = xxh3_64_intdigest(form.pack(*head)[: wire.CHECK_OFFSET])
+                head = head._replace(check=whole & 0xFFFFFFFF)
+            return form.pack(*head) + body + after
 
         def guess_payload_class(self, payload: bytes) -> type[Packet]:
             # Small frames for one member share a datagram.
@@ -213,18 +220,19 @@ def _frame_layer() -> type[Packet]:
     return Frame
 
 
-def corrupted(packet: bytes, place: Place, drawn: int) -> bytes:
-    """The packet with one bit flipped.
+def corrupted(packet: bytes, place: Place, flips: tuple[int, ...]) -> bytes:
+    """The packet with one bit flipped for each number.
 
-    In a datagram it is a bit of what the member reads, with a checksum that fits again: only the
-    member itself can tell. In a segment any bit, and the checksum tells the kernel.
+    In a datagram they are bits of what the member reads, those that the simulator would choose of
+    the same frame, with a checksum that fits again: only the member itself can tell. In a segment
+    any, and the checksum tells the kernel.
     """
     if place.protocol != UDP:
-        return _flipped(packet, place.transport, drawn)
+        return damaged(packet, flips, place.transport)
     known = layers()
     if len(packet) == place.transport + UDP_HEADER:
         return packet
-    changed = _flipped(packet, place.transport + UDP_HEADER, drawn)
+    changed = damaged(packet, flips, place.transport + UDP_HEADER)
     parsed = (known.ipv4 if packet[0] >> 4 == 4 else known.ipv6)(changed)  # noqa: PLR2004
     datagram = parsed.getlayer(known.udp)
     if datagram is None:
@@ -234,11 +242,3 @@ def corrupted(packet: bytes, place: Place, drawn: int) -> bytes:
         # scapy fills in what is not there.
         del datagram.chksum
     return bytes(parsed)
-
-
-def _flipped(packet: bytes, begin: int, drawn: int) -> bytes:
-    """One bit behind `begin` flipped: the one that the simulator would choose of the same frame."""
-    bit = drawn % ((len(packet) - begin) * 8)
-    changed = bytearray(packet)
-    changed[begin + (bit >> 3)] ^= 1 << (bit & 7)
-    return bytes(changed)

@@ -8,7 +8,6 @@ first.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -23,17 +22,15 @@ from chaos.drivers.base import (
     is_base_delayed_by,
     slow_for_multicasts,
 )
-from chaos.faults import Match, Rule
+from chaos.faults import Rule
 from chaos.faults.fate import fate_key, threshold
-from chaos.language.network_state import BASE, NetworkState
+from chaos.language.network_state import NetworkState
 from node.core import wire
-from node.core.model import FLAG_NAMES
+from node.core.match import Matcher
 
 _BITS: Final = 8
 _UDP_HEADER: Final = 64
 """Bits before a datagram's payload."""
-_FLAG_BITS: Final = {name: bit for bit, name in FLAG_NAMES.items()}
-_MAX_COUNT: Final = (1 << _BITS * struct.calcsize(wire.FIELDS["count"].code)) - 1
 _DICE: Final = (1 << 32) - 1
 """Sides of the kernel's dice. It scales a hash to (hash * sides) >> 32: with the most sides that it
 takes, a hash comes out as itself less one, so that every threshold can be told exactly."""
@@ -50,16 +47,17 @@ class Statement:
     """Whose counter counts the packet; None: nobody's."""
 
 
-def _raw(first: str, last: str = "") -> str:
-    """Preamble fields that stand side by side, as a piece of a datagram's payload."""
-    last = last or first
-    begin = wire.OFFSETS[first]
-    end = wire.OFFSETS[last] + struct.calcsize(">" + wire.FIELDS[last].code)
-    return f"@th,{_UDP_HEADER + begin * _BITS},{(end - begin) * _BITS}"
+def _payload(part: slice) -> str:
+    """A part of a frame, as a piece of a datagram's payload."""
+    return f"@th,{_UDP_HEADER + part.start * _BITS},{(part.stop - part.start) * _BITS}"
 
 
-IDENTITY: Final = " . ".join((_raw("kind", "flags"), _raw("source"), _raw("conn", "lo")))
-"""What makes a frame the same frame: the key of its dice, that of `chaos.faults.fate.identity`."""
+def _raw(field: str) -> str:
+    return _payload(wire.span(field))
+
+
+IDENTITY: Final = " . ".join(map(_payload, wire.IDENTITY))
+"""What makes a frame the same frame: the key of its dice."""
 _OURS: Final = f"meta l4proto udp {_raw('magic')} {wire.MAGIC:#x}"
 
 _ACCEPTS: Final = "@th,104,8 & 0x12"
@@ -95,7 +93,7 @@ def statements(state: NetworkState, dest: str, source: str) -> list[Statement]:
         if isinstance(fault, Rule):
             found += _rule(fault_id, fault)
     if state.base.loss:
-        found += _loss(state, BASE, dest, state.base.loss)
+        found += _loss(state, faults.BASE, dest, state.base.loss)
     for fault_id, fault in struck:
         if isinstance(fault, faults.Loss):
             found += _loss(state, fault_id, dest, fault.rate)
@@ -154,7 +152,8 @@ def _loss(state: NetworkState, fault: str, dest: str, rate: float) -> Iterator[S
 
 def _rule(fault: str, rule: Rule) -> Iterator[Statement]:
     """A rule that drops frames known by themselves is done at once; else nfqueue tells."""
-    known = " ".join((_OURS, *_conditions(rule.match)))
+    wanted = Matcher(rule.match)
+    known = " ".join((_OURS, *_conditions(wanted)))
     is_told = driver_of(rule) != NFQUEUE
     verdict, counter = ("drop", fault) if is_told else (_marked(DECIDE), None)
     seqno = rule.match.seqno
@@ -163,41 +162,39 @@ def _rule(fault: str, rule: Rule) -> Iterator[Statement]:
         return
     first, last = max(seqno[0], 0), min(seqno[1], wire.MAX_SEQNO)
     yield Statement(f"{known} {_within('lo', first, last)}", verdict, counter)
-    before = _reaching(rule.match, first)
+    before = _reaching(wanted, first)
     if before:
         # A batch that begins before the range may reach into it: that takes a sum to tell.
         yield Statement(f"{known} {before}", _marked(DECIDE))
 
 
-def _conditions(match: Match) -> Iterator[str]:
+def _conditions(wanted: Matcher) -> Iterator[str]:
     """All that the preamble tells, but the seqno."""
-    if match.protocols:
-        yield _one_of("protocol", [wire.PROTOCOL_BY_NAME[name] for name in match.protocols])
-    if match.kinds:
-        yield _one_of("kind", [wire.KIND_BY_NAME[name] for name in match.kinds])
-    if match.transmission is not None:
-        yield _within("transmission", match.transmission[0],
-                      min(match.transmission[1], wire.MAX_TRANSMISSION))  # fmt: skip
-    if match.flags:
-        bits = 0
-        for name in match.flags:
-            bits |= _FLAG_BITS[name]
-        yield f"{_raw('flags')} & {bits:#x} == {bits:#x}"
+    if wanted.protocols:
+        yield _one_of("protocol", wanted.protocols)
+    if wanted.kinds:
+        yield _one_of("kind", wanted.kinds)
+    transmission = wanted.match.transmission
+    if transmission is not None:
+        last = min(transmission[1], wire.MAX_TRANSMISSION)
+        yield _within("transmission", transmission[0], last)
+    if wanted.flags:
+        yield f"{_raw('flags')} & {wanted.flags:#x} == {wanted.flags:#x}"
 
 
-def _reaching(match: Match, first: int) -> str:
+def _reaching(wanted: Matcher, first: int) -> str:
     """Batches that begin before a seqno, and may have it; empty where there can be none."""
-    if first == 0 or (match.kinds and "DATA" not in match.kinds):
+    if first == 0 or (wanted.kinds and wire.DATA not in wanted.kinds):
         return ""
     return " ".join((
         f"{_raw('kind')} {wire.DATA:#x}",
-        _within("count", 2, _MAX_COUNT),
-        _within("lo", max(0, first - _MAX_COUNT + 1), first - 1),
+        _within("count", 2, wire.MAX_COUNT),
+        _within("lo", max(0, first - wire.MAX_COUNT + 1), first - 1),
     ))  # fmt: skip
 
 
-def _one_of(field: str, numbers: list[int]) -> str:
-    listed = ", ".join(f"{number:#x}" for number in sorted(set(numbers)))
+def _one_of(field: str, numbers: frozenset[int]) -> str:
+    listed = ", ".join(f"{number:#x}" for number in sorted(numbers))
     return f"{_raw(field)} {{ {listed} }}"
 
 

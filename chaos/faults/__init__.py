@@ -12,10 +12,11 @@ from functools import lru_cache
 from itertools import permutations
 from typing import Final
 
-Names = tuple[str, ...]
-Range = tuple[int, int]
-"""First and last, both in."""
+from node.core.match import Match
 
+Names = tuple[str, ...]
+BASE: Final = "network"
+"""The id under which the network's own faults, those of a scenario's `network:`, are counted."""
 RANDOM: Final = "random"
 """Stands for a member that the schedule draws from the seed."""
 COORDINATOR: Final = "coordinator"
@@ -169,25 +170,6 @@ class Bandwidth(LinkFault):
     """Bytes per second that pass, queueing the rest for a moment."""
 
     rate: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """Which frames a rule takes: those that meet every condition; an empty one is met by all."""
-
-    protocols: Names = ()
-    kinds: Names = ()
-    sources: Names = ()
-    dests: Names = ()
-    connection: int | None = None
-    """1 is the first connection between source and dest, 2 the second."""
-    seqno: Range | None = None
-    occurrence: Range | None = None
-    """The n-th frames, from 1, that meet all other conditions."""
-    transmission: Range | None = None
-    """0 is the first transmission of a frame, 1 its first repeat."""
-    flags: Names = ()
-    """All of them must be set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

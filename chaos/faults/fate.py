@@ -1,9 +1,8 @@
 """The fate of a frame: a keyed hash of what the frame is, never a draw from a stream.
 
 So timing does not change what is lost: the same frame of the same connection, in the same
-transmission,
-meets the same fate in every run with the same seed, and on every backend that uses the same
-function.
+transmission, meets the same fate in every run with the same seed, and on every backend that uses
+the same function.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Final
 from xxhash import xxh3_64_intdigest
 
 Fate = Callable[[bytes, int], int]
-"""From a frame and a key to a uniform 64-bit number."""
+"""From the identity of a frame (node.core.wire) and a key to a uniform 64-bit number."""
 
 WHOLE: Final = 1 << 64
 
@@ -24,23 +23,13 @@ def fate_key(seed: int, rule: str, receiver: str) -> int:
     return xxh3_64_intdigest(f"{seed}/{rule}/{receiver}".encode())
 
 
-def identity(frame: bytes) -> bytes:
-    """What makes a frame the same frame: kind, protocol, transmission, flags, source, connection,
-    seqno."""
-    return frame[4:8] + frame[12:16] + frame[20:32]
-
-
-def xxh3_fate(frame: bytes, key: int) -> int:
-    """The simulator's own dice: fast."""
-    return xxh3_64_intdigest(frame[4:8] + frame[12:16] + frame[20:32], key)
-
-
-def jhash_fate(frame: bytes, key: int) -> int:
+def jhash_fate(known: bytes, key: int) -> int:
     """The kernel's dice (`jhash` of nftables), so that runs on real packets replay here."""
-    return jhash(identity(frame), key & 0xFFFFFFFF) << 32
+    return jhash(known, key & 0xFFFFFFFF) << 32
 
 
-FATES: Final[dict[str, Fate]] = {"xxh3": xxh3_fate, "jhash": jhash_fate}
+FATES: Final[dict[str, Fate]] = {"xxh3": xxh3_64_intdigest, "jhash": jhash_fate}
+"""xxh3 is the simulator's own, and fast."""
 
 
 def threshold(share: float) -> int:

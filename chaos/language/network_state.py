@@ -11,16 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from itertools import permutations
-from typing import Final
 
 from chaos.faults import Link, Names, NetworkFault
 from chaos.language.scenario import NETWORK
 from chaos.language.shapes import Plain, flow
 from chaos.language.timeline import NETWORK_FAULTS, WORDS, actions
 from chaos.language.yaml_nodes import Item, compose
-
-BASE: Final = "network"
-"""The id under which the network's own faults, those of a scenario's `network:`, are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from chaos.language.shapes import (
 from chaos.language.units import BANDWIDTH, DURATION, SHARE
 from chaos.language.yaml_nodes import Item, nearest
 from node.core import wire
+from node.core.match import Match
 from node.core.model import FLAG_NAMES
 
 RULES: Final = ("drop", "delay", "hold", "duplicate", "corrupt")
@@ -112,7 +113,7 @@ def _groups(members: Names) -> Codec:
 def _match(members: Names) -> Shape:
     anyone = members_of(members, everyone=())
     return Shape(
-        faults.Match,
+        Match,
         {
             "protocol": Key("protocols", some_of(wire.PROTOCOL_BY_NAME, "protocol"), ()),
             "kind": Key("kinds", some_of(wire.KIND_BY_NAME, "kind of frame"), ()),
@@ -174,7 +175,7 @@ def actions(members: Names) -> dict[str, Shape]:
             faults.Rule,
             {
                 "does": Key("does", one_of(RULES, "deed")),
-                "match": Key("match", _match(members).codec(), faults.Match()),
+                "match": Key("match", _match(members).codec(), Match()),
                 "delay": Key("delay", _POSITIVE_TIME, 0.0),
                 "copies": Key("copies", whole(1, 100), 1),
                 "times": Key("times", whole(1), None),

@@ -14,7 +14,6 @@ from typing import Any, Final
 from xxhash import xxh3_64_intdigest
 
 from chaos import faults
-from chaos.language.network_state import BASE
 from chaos.language.schedule import TimedStep
 from node import trace
 from node.trace import Tracer
@@ -37,7 +36,7 @@ def fault_text(step: TimedStep, phase: str, member: int | None = None) -> dict[s
 
 def base_text(base: faults.Link) -> dict[str, Any] | None:
     """The event of a network that may lose something without any fault; None: it may not."""
-    return {"id": BASE, "do": BASE, "phase": "on"} if base.can_lose else None
+    return {"id": faults.BASE, "do": faults.BASE, "phase": "on"} if base.can_lose else None
 
 
 class RigTrace:

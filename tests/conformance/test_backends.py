@@ -6,10 +6,11 @@ import pytest
 
 from chaos import faults
 from chaos.backends.base import LEASE_SECONDS, BackendError, MemberError
-from chaos.faults import Cut, Loss, Match, NetworkFault, Partition, Rule
+from chaos.faults import Cut, Loss, NetworkFault, Partition, Rule
 from chaos.language.features import FEATURES
 from chaos.oracles.verdict import Verdict, judge
 from node import trace
+from node.core.match import Match
 from tests.conformance.lab import NAMES, Lab
 
 STATE_KEYS = {

@@ -24,6 +24,7 @@ from chaos.backends.netns.process import environment, until
 from chaos.language.features import FEATURES, OTHER_WAYS
 from chaos.language.network_state import NetworkState
 from node.control.settings import TOKEN_VARIABLE
+from node.core.match import Match
 from tests.integration.wire_pair import END, GROUP, Pair, drained, frames
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -89,8 +90,8 @@ def test_all_drivers_act_on_one_state_in_their_order(agent: AgentProcess, pair: 
     beats, acks = kinds[20], kinds[2]
     rest = [frame for frame in sent if frame[4] not in (20, 2)]
     agent.apply(state(
-        f1=faults.Rule(match=faults.Match(kinds=("HEARTBEAT",))),
-        f2=faults.Rule(does="hold", match=faults.Match(kinds=("ACK",))),
+        f1=faults.Rule(match=Match(kinds=("HEARTBEAT",))),
+        f2=faults.Rule(does="hold", match=Match(kinds=("ACK",))),
         f3=faults.Loss(sources=BOTH, dests=BOTH, rate=0.33),
         f4=faults.Delay(sources=BOTH, dests=BOTH, delay=0.3),
     ))  # fmt: skip

@@ -22,12 +22,11 @@ from chaos.drivers.base import CHANCES, DECIDE, NFT, driver_of, inside
 from chaos.drivers.netlink import inside as within
 from chaos.drivers.nft import NftDriver
 from chaos.drivers.running import run_command
-from chaos.faults import Link, Match, NetworkFault, Rule
+from chaos.faults import Link, NetworkFault, Rule
 from chaos.faults.fate import fate_key, jhash_fate, threshold
-from chaos.faults.message_rules import RuleState
 from chaos.language.network_state import NetworkState
 from node.core import wire
-from node.core.model import FLAG_NAMES
+from node.core.match import Match, Matcher
 from tests.integration.wire_pair import GROUP, Pair, frames
 
 pytestmark = pytest.mark.root
@@ -79,7 +78,7 @@ def loss(rate: float) -> faults.Loss:
 
 
 def is_lost(frame: bytes, fault: str, rate: float) -> bool:
-    return jhash_fate(frame, fate_key(SEED, f"{fault}/loss", "n1")) < threshold(rate)
+    return jhash_fate(wire.identity(frame), fate_key(SEED, f"{fault}/loss", "n1")) < threshold(rate)
 
 
 # -- Fates -----------------------------------------------------------------------------------------
@@ -249,18 +248,7 @@ RULES = {
 
 def takes(rule: Rule, frame: bytes) -> bool:
     """What the simulator says."""
-    match = rule.match
-    bits = {name: bit for bit, name in FLAG_NAMES.items()}
-    state = RuleState(
-        fault="f1",
-        rule=rule,
-        protocols=frozenset(wire.PROTOCOL_BY_NAME[name] for name in match.protocols),
-        kinds=frozenset(wire.KIND_BY_NAME[name] for name in match.kinds),
-        flags=sum(bits[name] for name in match.flags),
-        connections={},
-        held=[],
-    )
-    return state.takes(frame)
+    return Matcher(rule.match).takes(wire.read_preamble(frame))
 
 
 @pytest.mark.parametrize("match", RULES.values(), ids=RULES)

@@ -28,6 +28,7 @@ from chaos.language.scenario import (
 from chaos.language.schedule import format_plan, schedule
 from chaos.language.workload import FLAGS
 from node.core import wire
+from node.core.match import Match
 from node.core.model import FLAG_NAMES
 
 RUN = 1000.0
@@ -127,7 +128,7 @@ def rules(draw: st.DrawFn, members: faults.Names) -> faults.Rule:
     pair = draw(st.permutations(members))
     return faults.Rule(
         does=does,
-        match=faults.Match(
+        match=Match(
             protocols=draw(words(tuple(wire.PROTOCOL_BY_NAME))),
             kinds=draw(words(tuple(wire.KIND_BY_NAME))),
             sources=draw(st.sampled_from([(), (pair[0],)])),

@@ -11,12 +11,13 @@ import pytest
 from chaos.backends.base import BackendError, ClusterPlan, MemberPlan, Unsupported
 from chaos.backends.sim.backend import SimBackend
 from chaos.campaigns.museum import EXHIBITS, Exhibit, exhibit_scenario
-from chaos.faults import Match, Rule
+from chaos.faults import Rule
 from chaos.language.network_state import NetworkState
 from chaos.language.scenario import Scenario, load_scenario
 from chaos.oracles.verdict import Judgement, Verdict
 from chaos.session.runner import judge_run
 from chaos.session.session import play
+from node.core.match import Match
 
 LIBRARY = Path(str(files("chaos").joinpath("scenarios")))
 STORIES = (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.faults.fate import FATES, Fate, fate_key, identity, jhash, jhash_fate, threshold, unit
+from chaos.faults.fate import FATES, Fate, fate_key, jhash, jhash_fate, threshold, unit
 from node.core import wire
 from node.core.codec import Codec, pack_body
 
@@ -22,9 +22,10 @@ def data(
     lo: int, *, transmission: int = 0, conn: int = 1, flags: int = 0, source: int = 0xA,
     dest: int = 0xB, stamp: int = 0, mark: int = 0,
 ) -> bytes:  # fmt: skip
+    """The identity of a frame."""
     codec = Codec(0xC1, source, hash64)
     head = codec.pack_data(wire.UNICAST3, dest, conn, lo, BODY, flags, transmission, mark, stamp)
-    return head + BODY.data
+    return wire.identity(head + BODY.data)
 
 
 # -- The kernel's hash -----------------------------------------------------------------------------
@@ -113,10 +114,10 @@ def test_jhash_at_the_edges_of_its_blocks(key: bytes, seed: int, value: int) -> 
 
 
 def test_the_kernels_dice_roll_over_the_identity_of_a_frame() -> None:
-    frame = data(7)
-    assert len(identity(frame)) == 20
-    assert jhash_fate(frame, 99) == lookup3(identity(frame), 99) << 32
-    assert jhash_fate(frame, (5 << 32) + 99) == jhash_fate(frame, 99)
+    known = data(7)
+    assert len(known) == wire.IDENTITY_SIZE == 20
+    assert jhash_fate(known, 99) == lookup3(known, 99) << 32
+    assert jhash_fate(known, (5 << 32) + 99) == jhash_fate(known, 99)
 
 
 # -- What decides ----------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ CHANGES: dict[str, Callable[[], bytes]] = {
     "connection": lambda: data(7, conn=2),
     "source": lambda: data(7, source=0xE),
     "flags": lambda: data(7, flags=1),
-    "kind": lambda: CODEC.pack_control(wire.ACK, wire.UNICAST3, 0xB, 1, 7),
+    "kind": lambda: wire.identity(CODEC.pack_control(wire.ACK, wire.UNICAST3, 0xB, 1, 7)),
 }
 
 

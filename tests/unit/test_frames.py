@@ -6,7 +6,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from chaos.backends.sim.frames import LastFrame, SharingCodec
-from chaos.backends.sim.network import corrupted
+from chaos.faults.outcome import damaged
 from node.core import wire
 from node.core.codec import Codec, pack_body
 from node.core.errors import BadFrame
@@ -56,13 +56,13 @@ def test_a_corrupted_copy_is_refused_though_the_frame_was_good() -> None:
 
     for bit in (0, 100, 8 * wire.HEAD_SIZE + 3):
         with pytest.raises(BadFrame):
-            group.other.unpack_untrusted(corrupted(sent, bit))
+            group.other.unpack_untrusted(damaged(sent, (bit,)))
 
     assert group.one.unpack_untrusted(sent)[0].lo == 1
 
 
 def test_a_bad_frame_is_refused_by_each_who_receives_it() -> None:
-    group, bad = Group(), corrupted(frame(), 100)
+    group, bad = Group(), damaged(frame(), (100,))
     for codec in (group.one, group.other, group.one):
         with pytest.raises(BadFrame):
             codec.unpack_untrusted(bad)

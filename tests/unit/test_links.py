@@ -8,8 +8,9 @@ from typing import Any
 
 from chaos.backends.sim.engine import Engine, Host
 from chaos.backends.sim.links import Links, Notices
-from chaos.backends.sim.network import Network, Path
+from chaos.backends.sim.network import Network
 from chaos.faults.fate import FATES
+from chaos.faults.paths import Path
 
 DELAY = 0.01
 A, B = 1, 2
@@ -44,13 +45,13 @@ class Lab:
     def __init__(self) -> None:
         self.told: list[tuple[float, int, bool]] = []
         self.engine = Engine(lambda _host, _dest, _frame: None, lambda _host, _deliveries: None)
-        self.network = Network(FATES["xxh3"], 1, self.engine.arrive)
+        self.network = Network(FATES["xxh3"], self.engine.arrive)
         self.notices = Notices(self.engine, self.network)
         self.links = Links(self.engine, self.network, self.notices)
         self.a, self.b = self.host("a", A), self.host("b", B)
-        self.there, self.back = Path(DELAY), Path(DELAY)
-        self.network.set_path("a", "b", self.there)
-        self.network.set_path("b", "a", self.back)
+        self.there, self.back = Path(DELAY, ("a", "b")), Path(DELAY, ("b", "a"))
+        self.network.set_path(self.there)
+        self.network.set_path(self.back)
 
     def host(self, name: str, short: int) -> Host:
         stack: Any = Listener(short, self.told)

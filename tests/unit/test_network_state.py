@@ -7,6 +7,7 @@ import pytest
 from chaos import faults
 from chaos.language.network_state import NetworkState, parse_state
 from chaos.language.yaml_nodes import ScenarioError
+from node.core.match import Match
 
 STATE = NetworkState(
     members=("n0", "n1", "n2"),
@@ -15,7 +16,7 @@ STATE = NetworkState(
     faults={
         "f1": faults.Partition(groups=(("n0", "n1"), ("n2",))),
         "f2": faults.Loss(sources=("n0",), dests=("n1", "n2"), rate=0.05),
-        "first": faults.Rule(match=faults.Match(kinds=("DATA",), seqno=(1, 1)), times=1),
+        "first": faults.Rule(match=Match(kinds=("DATA",), seqno=(1, 1)), times=1),
     },
     seed=7,
     netem=True,

@@ -30,10 +30,11 @@ from chaos.drivers.base import (
 )
 from chaos.drivers.nft import NftDriver, Plan, plan, read_counters, renewal_file, table_file
 from chaos.drivers.selection import IDENTITY, statements
-from chaos.faults import Link, Match, NetworkFault, Rule
+from chaos.faults import Link, NetworkFault, Rule
 from chaos.faults.fate import fate_key
 from chaos.language.network_state import NetworkState
 from node.core import wire
+from node.core.match import Match
 
 NAMES = ("n0", "n1", "n2")
 PLACES = {

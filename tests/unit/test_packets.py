@@ -11,10 +11,9 @@ from scapy.layers.inet import TCP, IPOption_NOP
 from scapy.packet import split_layers
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.backends.sim.network import corrupted as flipped_in_the_simulator
 from chaos.drivers import packets
 from chaos.drivers.packets import Place, corrupted, for_member, layers, locate, preamble
-from chaos.faults.fate import identity
+from chaos.faults.outcome import damaged
 from node.core import wire
 from node.core.codec import Codec, pack_body
 from node.core.wire import Head
@@ -123,6 +122,7 @@ def test_a_frame_is_found_in_a_datagram(version: int) -> None:
     assert packet[found.frame :] == frame()
     assert found.source == packets.packed(SOURCES[version])
     assert preamble(packet, found) == frame()[: wire.PREAMBLE_SIZE]
+    assert packets.identity(packet, found) == wire.identity(frame())
     assert place(memoryview(packet)) == found  # type: ignore[arg-type]
 
 
@@ -137,7 +137,7 @@ def test_a_datagram_of_something_else_has_no_frame_and_no_fate() -> None:
     for payload in (b"", b"\x5c" * 63, b"x" * 200):
         packet = datagram(payload=payload)
         assert place(packet).frame == 0
-        assert preamble(packet, place(packet)) is None
+        assert packets.identity(packet, place(packet)) is None
 
 
 def test_what_is_not_ip_is_nothing() -> None:
@@ -147,8 +147,9 @@ def test_what_is_not_ip_is_nothing() -> None:
 
 def test_a_segment_sent_again_meets_another_fate() -> None:
     first, again = segment(seq=5), segment(b"hellp", seq=5)
-    fates = [identity(preamble(one, place(one)) or b"") for one in (first, first, again)]
+    fates = [packets.identity(one, place(one)) for one in (first, first, again)]
     assert fates[0] == fates[1] != fates[2]
+    assert [len(fate or b"") for fate in fates] == [wire.IDENTITY_SIZE] * 3
 
 
 # -- Changing ----------------------------------------------------------------------------------
@@ -192,23 +193,23 @@ def test_a_corrupt_datagram_passes_the_kernel_and_has_the_bit_that_the_simulator
     version: int, drawn: int
 ) -> None:
     packet = datagram(version)
-    changed = corrupted(packet, place(packet), drawn)
+    changed = corrupted(packet, place(packet), (drawn,))
     assert is_intact(changed)
     at = place(packet).frame
-    assert changed[at:] == flipped_in_the_simulator(frame(), drawn)
+    assert changed[at:] == damaged(frame(), (drawn,))
     assert changed[: at - 2] == packet[: at - 2]
 
 
 def test_a_corrupt_segment_keeps_its_checksum_which_tells_the_kernel() -> None:
     packet = segment()
-    changed = corrupted(packet, place(packet), 12345)
+    changed = corrupted(packet, place(packet), (12345,))
     assert not is_intact(changed)
     assert sum(a != b for a, b in zip(packet, changed, strict=True)) == 1
 
 
 def test_an_empty_datagram_has_no_bit_to_flip() -> None:
     packet = datagram(payload=b"")
-    assert corrupted(packet, place(packet), 3) == packet
+    assert corrupted(packet, place(packet), (3,)) == packet
 
 
 @given(
@@ -228,7 +229,7 @@ def test_no_packet_however_short_or_strange_upsets_anything(
     data = bytes(packet)
     found = locate(data)
     if found is not None:
-        preamble(data, found)
+        packets.identity(data, found)
         for own in ([], [packets.packed(DESTS[4]), packets.packed(DESTS[6])]):
             assert len(for_member(data, found, own)) == len(data)
-        assert isinstance(corrupted(data, found, drawn), bytes)
+        assert isinstance(corrupted(data, found, (drawn,)), bytes)

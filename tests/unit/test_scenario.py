@@ -24,6 +24,7 @@ from chaos.language.scenario import (
 )
 from chaos.language.yaml_nodes import MAX_BYTES, MAX_DEPTH
 from node.core.errors import NodeError
+from node.core.match import Match
 
 ALL = ("n0", "n1", "n2")
 
@@ -229,16 +230,14 @@ def test_the_flags_of_a_load_are_bits() -> None:
         ("do: rule, does: drop", faults.Rule(does="drop")),
         (
             "do: rule, does: delay, delay: 1s, times: 3, match: {protocol: UNICAST3}",
-            faults.Rule(
-                does="delay", delay=1.0, times=3, match=faults.Match(protocols=("UNICAST3",))
-            ),
+            faults.Rule(does="delay", delay=1.0, times=3, match=Match(protocols=("UNICAST3",))),
         ),
         (
             "do: rule, does: duplicate, copies: 2, match: {kind: [DATA, ACK], flags: [FIRST, OOB]}",
             faults.Rule(
                 does="duplicate",
                 copies=2,
-                match=faults.Match(kinds=("DATA", "ACK"), flags=("FIRST", "OOB")),
+                match=Match(kinds=("DATA", "ACK"), flags=("FIRST", "OOB")),
             ),
         ),
         (
@@ -246,7 +245,7 @@ def test_the_flags_of_a_load_are_bits() -> None:
             "transmission: 0..2, connection: 2}",
             faults.Rule(
                 does="hold",
-                match=faults.Match(
+                match=Match(
                     sources=("n1",),
                     dests=("n0",),
                     seqno=(5, 9),
@@ -769,6 +768,6 @@ def test_a_cut_strikes_one_direction_and_adds_to_a_partition() -> None:
 
 
 def test_a_rule_strikes_the_links_of_whom_it_names() -> None:
-    rule = faults.Rule(does="drop", match=faults.Match(sources=("n0",)))
+    rule = faults.Rule(does="drop", match=Match(sources=("n0",)))
     assert rule.strikes("n0", "n1")
     assert not rule.strikes("n1", "n0")

@@ -76,7 +76,7 @@ class SimBackend:
         self._plan = plan
         self._opened = self._make(plan, _settings(plan))
         if plan.needs & RULES:
-            self._opened.network.connections = {}
+            self._opened.paths.number_connections()
 
     def _check_needs(self, plan: ClusterPlan) -> None:
         features = self.probe()
@@ -202,10 +202,7 @@ class SimBackend:
 
     def bites(self) -> Bites:
         """What every fault has done, by path."""
-        found: dict[str, dict[tuple[str, str], int]] = {}
-        for (fault, ends), count in self._world.network.bitten.items():
-            found.setdefault(fault, {})[ends] = count
-        return found
+        return self._world.network.decider.counted()
 
     def _take_lease(self) -> None:
         """From here on somebody has to renew what is done to the cluster."""

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final
 
-from chaos.backends.sim.network import Path
+from chaos.faults.paths import Path
 from node.core.errors import NodeError
 from node.core.model import Delivery
 from node.stack import Stack

@@ -11,16 +11,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from chaos.backends.sim.network import Arrive, Network, Path, corrupted
-from chaos.faults.fate import Fate, unit
-from chaos.faults.message_rules import RuleState
+from chaos.backends.sim.network import Arrive, Network
+from chaos.faults.fate import Fate
+from chaos.faults.outcome import HOLD, PASS, Outcome, damaged, outcome_of
+from chaos.faults.paths import Limit, Path
+from node.core.wire import identity, source_of
 
 RTO: Final = 0.2
 """Seconds until the first retransmission of a kernel; it doubles with each one in vain."""
 MAX_RTO: Final = 1.6
 STREAM_TIMEOUT: Final = 15.0
 """Seconds of retransmissions in vain after which a connection is given up."""
-_KEY_MASK: Final = (1 << 64) - 1
 
 Call = Callable[[float, Callable[[], None]], None]
 """When, and what to do then."""
@@ -69,9 +70,9 @@ class StreamNetwork(Network):
     """All connections of a run."""
 
     def __init__(
-        self, fate: Fate, seed: int, arrive: Arrive, call: Call, lost: Lost, max_send_buffers: int
+        self, fate: Fate, arrive: Arrive, call: Call, lost: Lost, max_send_buffers: int
     ) -> None:
-        super().__init__(fate, seed, arrive)
+        super().__init__(fate, arrive)
         self.overflowed = 0
         """Frames that found no send buffer."""
         self._call = call
@@ -80,13 +81,14 @@ class StreamNetwork(Network):
         self._channels: dict[tuple[int, int], Channel] = {}
         self._lines: dict[tuple[str, str], Line] = {}
 
-    def pass_on(self, path: Path, dest: int, frame: bytes, now: float) -> None:
-        """Write a frame to the connection from its sender to `dest`."""
-        key = int.from_bytes(frame[12:16], "big"), dest
-        channel = self._channels.get(key)
-        if channel is None:
-            channel = self._channel(*key, path)
-        self._write(channel, frame, now)
+    def send(self, path: Path, dest: int, frame: bytes, now: float) -> None:
+        """Write a frame to the connection from its sender to `dest`. Rules stand above it: a frame
+        that one takes is written later, more than once, damaged or not at all."""
+        rule = self.decider.rule_for(path, frame)
+        if rule is None:
+            self._write(self._channel(path, dest, frame), frame, now)
+        else:
+            self._do_above(outcome_of(rule, now), path, dest, frame, now)
 
     def end_process(self, short: int) -> list[int]:
         """Drop the connections of a process that is gone; returns whom it was connected to."""
@@ -97,10 +99,11 @@ class StreamNetwork(Network):
 
     # -- One connection ------------------------------------------------------------------------
 
-    def _channel(self, source: int, dest: int, path: Path) -> Channel:
-        channel = self._channels.get((source, dest))
+    def _channel(self, path: Path, dest: int, frame: bytes) -> Channel:
+        key = source_of(frame), dest
+        channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[source, dest] = Channel(source, dest, path.ends)
+            channel = self._channels[key] = Channel(*key, path.ends)
         return channel
 
     def _write(self, channel: Channel, frame: bytes, now: float) -> None:
@@ -113,8 +116,8 @@ class StreamNetwork(Network):
             channel.queue.append(frame)
             # It is on the line, too, though nothing is handed up before what it waits for.
             if path.models:
-                self.is_lost_by_model(path)
-        elif self._fails(path, frame, 0):
+                self.decider.is_lost_by_model(path)
+        elif self.decider.fails(path, frame, 0):
             channel.queue.append(frame)
             self._get_stuck(channel, now)
         else:
@@ -131,7 +134,7 @@ class StreamNetwork(Network):
             return
         path = self.path(*channel.ends)
         channel.attempt += 1
-        if self._fails(path, channel.queue[0], channel.attempt):
+        if self.decider.fails(path, channel.queue[0], channel.attempt):
             if now - channel.stuck >= STREAM_TIMEOUT:
                 self._give_up(channel)
                 return
@@ -147,36 +150,25 @@ class StreamNetwork(Network):
         self._channels.pop((channel.dest, channel.source), None)
         self._lost(channel.source, channel.dest)
 
-    def _fails(self, path: Path, frame: bytes, attempt: int) -> bool:
-        """Whether the network takes this transmission of a frame, or spoils it."""
-        for fault in path.blocked_by:
-            self.bite(fault, path)
-        if path.blocked_by:
-            return True
-        fate = self._fate
-        for fault, key, below, _amount in path.losses + path.corrupts:
-            if fate(frame, (key + attempt) & _KEY_MASK) < below:
-                self.bite(fault, path)
-                return True
-        return bool(path.models) and self.is_lost_by_model(path)
-
     def _depart(self, channel: Channel, path: Path, frame: bytes, now: float) -> None:
         """A frame that gets through, as soon as there is bandwidth for it."""
-        if path.bandwidth:
-            self._stand_in_line(channel, path, frame, now)
-        else:
+        if path.limit is None:
             self._travel(channel, path, frame, now)
+        else:
+            self._stand_in_line(channel, path, path.limit, frame, now)
 
-    def _stand_in_line(self, channel: Channel, path: Path, frame: bytes, now: float) -> None:
+    def _stand_in_line(
+        self, channel: Channel, path: Path, limit: Limit, frame: bytes, now: float
+    ) -> None:
         line = self._lines.get(path.ends)
         if line is None:
             line = self._lines[path.ends] = Line(path.ends)
-        if line.frames or len(frame) / path.bandwidth > path.delay / 100:
-            self.bite(path.limited_by, path)
+        if line.frames or len(frame) / limit.rate > path.delay / 100:
+            self.decider.bites[limit.fault][path.ends] += 1
         line.frames.append((channel, frame))
         channel.in_line += 1
         if len(line.frames) == 1:
-            self._time_first(line, len(frame), path.bandwidth, now)
+            self._time_first(line, len(frame), limit.rate, now)
 
     def _time_first(self, line: Line, size: float, bandwidth: float, now: float) -> None:
         """Have the first in line leave once `size` bytes have, at this rate."""
@@ -191,7 +183,7 @@ class StreamNetwork(Network):
         path = self.path(*line.ends)
         self._take_first(line, path, now)
         if line.frames:
-            self._time_first(line, len(line.frames[0][1]), path.bandwidth, now)
+            self._time_first(line, len(line.frames[0][1]), line.bandwidth, now)
 
     def _take_first(self, line: Line, path: Path, now: float) -> None:
         channel, frame = line.frames.popleft()
@@ -207,13 +199,13 @@ class StreamNetwork(Network):
                 continue
             if path.blocked_by:
                 self._hold_back(line, now)
-            elif not path.bandwidth:
+            elif path.limit is None:
                 line.turn += 1
                 while line.frames:
                     self._take_first(line, path, now)
-            elif path.bandwidth != line.bandwidth:
+            elif path.limit.rate != line.bandwidth:
                 rest = (line.leaves_at - now) * line.bandwidth
-                self._time_first(line, rest, path.bandwidth, now)
+                self._time_first(line, rest, path.limit.rate, now)
 
     def _hold_back(self, line: Line, now: float) -> None:
         """What has not left is stuck, ahead of what came later."""
@@ -227,46 +219,28 @@ class StreamNetwork(Network):
 
     def _travel(self, channel: Channel, path: Path, frame: bytes, now: float) -> None:
         """A frame on its way: late by what the path says, and never ahead of others."""
-        fate = self._fate
         at = now + path.delay
-        for fault in path.delayed_by:
-            self.bite(fault, path)
-        for fault, key, _below, amount in path.jitters:
-            at += amount * unit(fate(frame, key))
-            self.bite(fault, path)
-        for fault, key, below, amount in path.reorders:
-            if fate(frame, key) < below:
-                at += amount
-                self.bite(fault, path)
-        for fault, key, below, _amount in path.duplicates:
+        if not path.is_plain:
+            decider, known = self.decider, identity(frame)
+            decider.note_delay(path)
+            at = decider.late(path, known, at)
             # A segment that comes twice is taken once: it struck, and nobody noticed.
-            if fate(frame, key) < below:
-                self.bite(fault, path)
+            decider.copies(path, known, at)
         channel.last_arrival = at = max(at, channel.last_arrival)
         self._arrive(at, channel.dest, frame)
 
-    # -- Rules: the member's own, above the connection ---------------------------------------------
+    # -- Rules -----------------------------------------------------------------------------------
 
-    def _apply_rule(
-        self, state: RuleState, path: Path, dest: int, frame: bytes, now: float
-    ) -> None:
-        does = state.rule.does
-        if does == "hold":
-            state.held.append((path, dest, frame))
-        elif does == "delay":
-            at = now + state.rule.delay
-            self._call(at, lambda: self.pass_on(path, dest, frame, at))
-        elif does == "duplicate":
-            for _ in range(state.rule.copies + 1):
-                self.pass_on(path, dest, frame, now)
-        elif does == "corrupt":
-            source = int.from_bytes(frame[12:16], "big")
-            changed = corrupted(frame, state.taken * 0x9E3779B97F4A7C15)
-            self._write(self._channel(source, dest, path), changed, now)
+    def _do_above(self, outcome: Outcome, path: Path, dest: int, frame: bytes, now: float) -> None:
+        at = outcome.at
+        if outcome.does == HOLD:
+            self._hold(outcome.held_by, path, dest, frame)
+        elif outcome.does == PASS and at > now:
+            self._call(at, lambda: self._let_go(path, dest, frame, at))
+        elif outcome.does == PASS:
+            channel = self._channel(path, dest, frame)
+            for _ in (at, *outcome.copies):
+                self._write(channel, damaged(frame, outcome.flips), now)
 
-    def release(self, rule: RuleState, now: float) -> int:
-        """Write what a rule held, in order; returns how much."""
-        held, rule.held = rule.held, []
-        for path, dest, frame in held:
-            self.pass_on(path, dest, frame, now)
-        return len(held)
+    def _let_go(self, path: Path, dest: int, frame: bytes, now: float) -> None:
+        self._write(self._channel(path, dest, frame), frame, now)

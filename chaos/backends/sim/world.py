@@ -85,10 +85,9 @@ class World:
 
     def _make_network(self, fate: Fate) -> Network:
         if not self._is_stream:
-            return Network(fate, self.seed, self.engine.arrive)
+            return Network(fate, self.engine.arrive)
         return StreamNetwork(
             fate,
-            self.seed,
             self.engine.arrive,
             self.engine.call,
             self._lose_connection,
@@ -349,5 +348,5 @@ class World:
         counts = self._control.get(host.short)
         if counts is None:
             counts = self._control[host.short] = {}
-        what = frame[4:6]
+        what = frame[wire.KIND_AND_PROTOCOL]
         counts[what] = counts.get(what, 0) + sent

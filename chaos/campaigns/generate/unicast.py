@@ -19,6 +19,7 @@ from chaos.language.cluster import Cluster
 from chaos.language.scenario import Limits, Scenario
 from chaos.language.timeline import Step
 from chaos.language.workload import Load
+from node.core.match import Match
 
 GUARANTEES: Final = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "C1", "L1")
 TRAFFIC_SECONDS: Final = 8.0
@@ -36,7 +37,7 @@ def _rule(draw: Draw) -> faults.Action:
     if kind in FROM_RECEIVER:
         source, dest = dest, source
     aim = random.randrange(4)
-    match = faults.Match(
+    match = Match(
         kinds=(kind,),
         sources=(source,),
         dests=(dest,),
@@ -84,7 +85,7 @@ def _late_first(draw: Draw) -> list[Step]:
         at = draw.seconds(0.3, TRAFFIC_SECONDS - 3.5)
         steps.append(Step(at=at, action=_lose(source, dest, "sender")))
     end = at + draw.seconds(0.1, 3.0)
-    first = faults.Match(kinds=("DATA",), sources=(source,), dests=(dest,), seqno=(1, 1))
+    first = Match(kinds=("DATA",), sources=(source,), dests=(dest,), seqno=(1, 1))
     hold = faults.Rule(does="hold", match=first, times=1)
     steps.append(Step(at=at, action=hold, duration=end - at))
     lost = max(at, end - draw.seconds(0.0, 0.3))
@@ -101,7 +102,7 @@ def _stale_acks(draw: Draw) -> list[Step]:
     random = draw.random
     source, dest = draw.pair()
     at, length = draw.seconds(0.0, TRAFFIC_SECONDS - 2.0), draw.seconds(0.1, 2.0)
-    acks = faults.Match(kinds=("ACK", "STABLE"), sources=(dest,), dests=(source,))
+    acks = Match(kinds=("ACK", "STABLE"), sources=(dest,), dests=(source,))
     does = random.choice(("hold", "delay"))
     rule = faults.Rule(does=does, match=acks, delay=length if does == "delay" else 0.0)
     steps = [Step(at=at, action=rule, duration=length)]
@@ -116,7 +117,7 @@ def _churn(draw: Draw) -> list[Step]:
     random = draw.random
     source, dest = draw.pair()
     at, length = draw.seconds(0.0, TRAFFIC_SECONDS - 2.0), draw.seconds(0.05, 1.0)
-    early = faults.Match(
+    early = Match(
         kinds=("DATA",), sources=(source,), dests=(dest,), seqno=(1, random.randint(1, 5))
     )
     rule = faults.Rule(does="hold", match=early, times=random.choice((1, 2, None)))

@@ -18,6 +18,7 @@ from chaos.campaigns.generate.groups.dice import (
     GroupDraw,
 )
 from chaos.language.timeline import Step
+from node.core.match import Match
 
 Kind = Callable[[GroupDraw], Step]
 
@@ -114,7 +115,7 @@ def aimed(draw: GroupDraw, protocol: str, kind: str) -> faults.Rule:
     if kind != "DATA" or not draw.switches:
         deeds += ["drop", "drop", "drop", "corrupt"]
     does = random.choice(deeds)
-    match = faults.Match(
+    match = Match(
         protocols=(protocol,) if protocol else (),
         kinds=(kind,),
         sources=one if side in (0, 3) else (),

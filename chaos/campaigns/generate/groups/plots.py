@@ -11,6 +11,7 @@ from chaos.campaigns.generate.groups.dice import BEGIN_SECONDS, END_SECONDS, Gro
 from chaos.campaigns.generate.groups.kinds import KINDS, aimed, join, partition
 from chaos.faults import COORDINATOR
 from chaos.language.timeline import Step
+from node.core.match import Match
 
 
 def _hit_the_merge(draw: GroupDraw) -> list[Step]:
@@ -91,9 +92,7 @@ def _one_is_stolen(draw: GroupDraw) -> list[Step]:
     """Where nothing is lost, one multicast is, in the middle of the traffic: what only an alarm
     tells (M-12)."""
     source, dest = draw.pair()
-    match = faults.Match(
-        protocols=(draw.multicast,), kinds=("DATA",), sources=(source,), dests=(dest,)
-    )
+    match = Match(protocols=(draw.multicast,), kinds=("DATA",), sources=(source,), dests=(dest,))
     return [
         Step(
             at=draw.seconds(BEGIN_SECONDS, 3.0),
@@ -108,7 +107,7 @@ def _last_is_lost(draw: GroupDraw) -> list[Step]:
     if draw.switches:
         return _one_is_stolen(draw)
     source, dest = draw.pair()
-    data = faults.Match(
+    data = Match(
         protocols=(draw.multicast,), kinds=("DATA",), sources=(source,), dests=(dest,),
         transmission=(0, 0),
     )  # fmt: skip
@@ -137,7 +136,7 @@ def _late_words(draw: GroupDraw) -> list[Step]:
     steps = []
     for protocol, kind in draw.random.sample(kinds, draw.random.randint(1, 2)):
         one = (draw.random.choice(draw.members),)
-        match = faults.Match(protocols=(protocol,), kinds=(kind,), sources=one)
+        match = Match(protocols=(protocol,), kinds=(kind,), sources=one)
         steps.append(Step(at=at, action=faults.Rule(does="hold", match=match), duration=length))
     change = draw.random.choice(("partition", "leave", "crash", "join", "restart", "install-view"))
     within = round(at + draw.seconds(0.0, length), 3)
@@ -189,7 +188,7 @@ def _slow_member(draw: GroupDraw) -> list[Step]:
 def _early_and_deaf(draw: GroupDraw) -> list[Step]:
     """A member gets a view late, so that its peers' messages come before it."""
     one = (draw.random.choice(draw.members),)
-    match = faults.Match(protocols=("GMS",), kinds=("VIEW", "JOIN_RSP"), dests=one)
+    match = Match(protocols=("GMS",), kinds=("VIEW", "JOIN_RSP"), dests=one)
     does = draw.random.choice(("delay", "hold", "drop"))
     at, length = draw.seconds(0.0, 4.0), draw.seconds(0.3, 3.0)
     rule = faults.Rule(does=does, match=match, delay=length if does == "delay" else 0.0)

@@ -16,6 +16,7 @@ from chaos.campaigns.generate.groups.dice import BEGIN_SECONDS, END_SECONDS, Gro
 from chaos.campaigns.generate.groups.kinds import KINDS, aimed, join
 from chaos.language.timeline import Step
 from chaos.language.workload import Load
+from node.core.match import Match
 
 Steps = list[Step]
 StagedPlot = Callable[[GroupDraw], Steps]
@@ -290,7 +291,7 @@ def _baseline_from_before(draw: GroupDraw) -> Steps:
     length = round(STREAM_GIVES_UP + draw.seconds(2.5, 4.0), 3)
     _late_detection(draw, length + 1.0)
     cut_at = round(at + draw.seconds(0.1, 3.0), 3)
-    told = faults.Match(
+    told = Match(
         protocols=("NAKACK2",), kinds=("BASELINE",), sources=(one,), dests=(other,)
     )  # fmt: skip
     # One is late, and those after it are lost: it is the first that the next connection brings, or
@@ -305,7 +306,7 @@ def _baseline_from_before(draw: GroupDraw) -> Steps:
             duration=length,
         ),
     ]
-    silence = faults.Match(
+    silence = Match(
         protocols=("NAKACK2", "STABLE"), kinds=("BASELINE", "GOSSIP", "STABILITY"),
         sources=(one,), dests=(other,),
     )  # fmt: skip
@@ -427,7 +428,7 @@ def _joiner_overflows(draw: GroupDraw) -> Steps:
     name = coming.action.member
     draw.windows.update(become_server_queue_size=random.choice((1, 5)), gap_alarm=60.0)
     length = draw.seconds(0.3, 1.5)
-    let_in = faults.Match(protocols=("GMS",), kinds=("JOIN_RSP", "VIEW"), dests=(name,))
+    let_in = Match(protocols=("GMS",), kinds=("JOIN_RSP", "VIEW"), dests=(name,))
     late = Step(at=coming.at, action=faults.Rule(does="hold", match=let_in), duration=length)
     changed: Steps = []
     moment = coming.at

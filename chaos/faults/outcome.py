@@ -1,0 +1,221 @@
+"""What becomes of a frame on a path: the one place where it is decided, for simulated frames and,
+where nftables cannot decide alone, for real packets.
+
+The order, and what counts as an effect, are those of docs/scenarios.md. Every fault counts what it
+did, because a fault that did nothing proves nothing; the network's own delay is no fault.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final, NamedTuple
+
+from chaos.faults.fate import Fate, unit
+from chaos.faults.paths import ActingRule, Ends, Path
+from node.core.wire import identity, read_preamble
+
+QUEUE_SECONDS: Final = 0.25
+"""A bandwidth limit queues this much, and drops what would wait longer."""
+COPY_GAP: Final = 0.0005
+"""Seconds by which a duplicate follows its original at least, and each copy the one before."""
+GOLDEN: Final = 0x9E3779B97F4A7C15
+"""The golden ratio spreads the bits that a rule flips over the frame."""
+_KEY_MASK: Final = (1 << 64) - 1
+
+PASS: Final = "pass"  # noqa: S105 no secret
+DROP: Final = "drop"
+HOLD: Final = "hold"
+
+
+class Outcome(NamedTuple):
+    """What becomes of one frame."""
+
+    does: str
+    """PASS, DROP or HOLD."""
+    at: float = 0.0
+    """When it arrives."""
+    flips: tuple[int, ...] = ()
+    """Numbers by which bits are chosen that are flipped; none in the copies."""
+    copies: tuple[float, ...] = ()
+    """When each of its copies arrives."""
+    held_by: str = ""
+    """The rule."""
+
+
+LOST: Final = Outcome(DROP)
+
+
+class Decider:
+    """Decides by one kind of dice, and counts."""
+
+    __slots__ = ("_fate", "bites")
+
+    def __init__(self, fate: Fate) -> None:
+        self.bites: defaultdict[str, defaultdict[Ends, int]] = defaultdict(_counts)
+        """How many frames each fault has affected on each path."""
+        self._fate = fate
+
+    def counted(self) -> dict[str, dict[Ends, int]]:
+        """A copy of the bites."""
+        return {fault: dict(counts) for fault, counts in self.bites.items()}
+
+    def decide(self, path: Path, frame: bytes, size: int, now: float) -> Outcome:
+        """What becomes of a frame of so many bytes; its preamble is enough."""
+        rule = self.rule_for(path, frame)
+        if rule is not None:
+            return outcome_of(rule, now + path.delay)
+        if self.is_blocked(path):
+            return LOST
+        known = identity(frame)
+        if path.losses and self.is_lost(path, known):
+            return LOST
+        return self.after_losses(path, known, size, now)
+
+    def rule_for(self, path: Path, frame: bytes) -> ActingRule | None:
+        """The first rule that takes a frame. None does what a cut lets nowhere."""
+        if path.connections is None and not path.rules:
+            return None
+        head = read_preamble(frame)
+        if path.connections is not None:
+            path.connections.note(head)
+        for rule in () if path.blocked_by else path.rules:
+            if rule.matcher.takes(head):
+                self.bites[rule.fault][path.ends] += 1
+                return rule
+        return None
+
+    def is_blocked(self, path: Path) -> bool:
+        """Whether a path is cut; each of its cuts has an effect on the frame."""
+        self._bite_all(path.blocked_by, path)
+        return bool(path.blocked_by)
+
+    def is_lost(self, path: Path, known: bytes) -> bool:
+        """Whether a plain loss takes a frame of this identity."""
+        fate = self._fate
+        for fault, key, below, _amount in path.losses:
+            if fate(known, key) < below:
+                self.bites[fault][path.ends] += 1
+                return True
+        return False
+
+    def is_lost_by_model(self, path: Path) -> bool:
+        """Whether a loss with a memory takes the next frame; all of them see it."""
+        struck = [model.fault for model in path.models if model.loses()]
+        self._bite_all(struck, path)
+        return bool(struck)
+
+    def fails(self, path: Path, frame: bytes, attempt: int) -> bool:
+        """Whether a connection has to transmit a frame again: it is lost, or damaged. Each attempt
+        has dice of its own."""
+        if path.is_plain and not path.losses:
+            return False
+        if self.is_blocked(path):
+            return True
+        known = identity(frame)
+        for fault, key, below, _amount in path.losses + path.corrupts:
+            if self._fate(known, (key + attempt) & _KEY_MASK) < below:
+                self.bites[fault][path.ends] += 1
+                return True
+        return self.is_lost_by_model(path)
+
+    def after_losses(self, path: Path, known: bytes | None, size: int, now: float) -> Outcome:
+        """What becomes of a frame that no cut, rule or plain loss took. Without an identity, as
+        what is no frame, it may only be late."""
+        if known is not None and path.models and self.is_lost_by_model(path):
+            return LOST
+        at = now + path.delay
+        self.note_delay(path)
+        if path.limit is not None:
+            wait = self._wait(path, size, now)
+            if wait is None:
+                return LOST
+            at += wait
+        if known is None:
+            return Outcome(PASS, at)
+        at = self.late(path, known, at)
+        return Outcome(PASS, at, self._flips(path, known), self.copies(path, known, at))
+
+    def late(self, path: Path, known: bytes, at: float) -> float:
+        """When a frame arrives, after jitter and reordering."""
+        fate = self._fate
+        for fault, key, _below, amount in path.jitters:
+            at += amount * unit(fate(known, key))
+            self.bites[fault][path.ends] += 1
+        for fault, key, below, amount in path.reorders:
+            if fate(known, key) < below:
+                at += amount
+                self.bites[fault][path.ends] += 1
+        return at
+
+    def copies(self, path: Path, known: bytes, at: float) -> tuple[float, ...]:
+        """When the copies of a frame arrive that arrives itself at a time."""
+        found: tuple[float, ...] = ()
+        for fault, key, below, amount in path.duplicates:
+            if self._fate(known, key) < below:
+                found += (at + COPY_GAP + amount * unit(self._fate(known, key + 1)),)
+                self.bites[fault][path.ends] += 1
+        return found
+
+    def let_go(self, path: Path, now: float) -> Outcome:
+        """What becomes of a frame that was held, on what its path is by now."""
+        return LOST if self.is_blocked(path) else Outcome(PASS, now + path.delay)
+
+    def note_delay(self, path: Path) -> None:
+        """A frame is late by the delay of its path."""
+        self._bite_all(path.delayed_by, path)
+
+    def _flips(self, path: Path, known: bytes) -> tuple[int, ...]:
+        found: tuple[int, ...] = ()
+        for fault, key, below, _amount in path.corrupts:
+            if self._fate(known, key) < below:
+                found += (self._fate(known, key + 1),)
+                self.bites[fault][path.ends] += 1
+        return found
+
+    def _wait(self, path: Path, size: int, now: float) -> float | None:
+        """Seconds that a frame waits for bandwidth, and takes; None: there is no room."""
+        limit = path.limit
+        assert limit is not None
+        start = max(now, limit.busy_until)
+        has_room = start - now <= QUEUE_SECONDS
+        if has_room:
+            limit.busy_until = start + size / limit.rate
+        if not has_room or limit.busy_until > now + path.delay / 100:
+            self.bites[limit.fault][path.ends] += 1
+        return limit.busy_until - now if has_room else None
+
+    def _bite_all(self, struck: tuple[str, ...] | list[str], path: Path) -> None:
+        for fault in struck:
+            self.bites[fault][path.ends] += 1
+
+
+def _counts() -> defaultdict[Ends, int]:
+    return defaultdict(int)
+
+
+def outcome_of(acting: ActingRule, at: float) -> Outcome:
+    """What a rule makes of a frame that would arrive at a time."""
+    rule = acting.rule
+    match rule.does:
+        case "hold":
+            return Outcome(HOLD, at, held_by=acting.fault)
+        case "delay":
+            return Outcome(PASS, at + rule.delay)
+        case "duplicate":
+            return Outcome(
+                PASS, at, copies=tuple(at + copy * COPY_GAP for copy in range(1, rule.copies + 1))
+            )
+        case "corrupt":
+            return Outcome(PASS, at, flips=(acting.matcher.taken * GOLDEN,))
+    return LOST
+
+
+def damaged(data: bytes, flips: tuple[int, ...], begin: int = 0) -> bytes:
+    """The data with one bit behind `begin` flipped for each number."""
+    if not flips:
+        return data
+    changed = bytearray(data)
+    for drawn in flips:
+        bit = drawn % ((len(data) - begin) * 8)
+        changed[begin + (bit >> 3)] ^= 1 << (bit & 7)
+    return bytes(changed)
