@@ -33,6 +33,7 @@ from chaos.drivers.base import (
     inside,
 )
 from chaos.drivers.netlink import is_there
+from chaos.faults.outcome import QUEUE_SECONDS
 from chaos.language.network_state import NetworkState
 
 HANDLE: Final = 0x5C
@@ -43,8 +44,6 @@ _CUT: Final = 0x4000
 """Plus the number of a class: the handle of its tbf."""
 _NO_LIMIT: Final = "1tbit"
 """The rate of tbf: it never makes anything wait."""
-QUEUE_SECONDS: Final = 0.25
-"""What would wait longer is dropped: as in the simulator."""
 MIN_QUEUE: Final = 4096
 """Bytes that wait at least, as do two packets, or nothing would ever pass a very narrow link."""
 ETHERNET_PACKET: Final = 1518

@@ -246,6 +246,16 @@ def test_multicasts_are_narrow_where_every_link_is() -> None:
     assert classes(state(f1=narrower), "n0") == ()
 
 
+def test_of_equal_limits_the_first_counts_and_the_networks_own_delay_is_no_fault() -> None:
+    """As in the simulator, whatever the faults are called."""
+    narrow = faults.Bandwidth(sources=("n1",), dests=("n2",), rate=1e5)
+    for base, counts in ((None, "z"), (1e5, faults.BASE)):
+        own = Link(bandwidth=base, delay=0.2)
+        acting = replace(state(own, z=narrow, a=narrow), netem=True)
+        link = next(one for one in classes(acting, "n1") if one.dest == "n2")
+        assert (link.narrowed_by, link.delay, link.delayed_by) == (counts, 0.2, ())
+
+
 def test_multicasts_are_late_where_they_go_out_if_they_are_equally_late_for_all() -> None:
     late = faults.Delay(sources=("n1",), dests=NAMES, delay=0.1)
     later = faults.Delay(sources=("n1",), dests=("n2",), delay=0.1)
