@@ -60,7 +60,9 @@ class Path:
         "delayed_by",
         "duplicates",
         "ends",
+        "has_chances",
         "is_plain",
+        "is_watched",
         "jitters",
         "limit",
         "losses",
@@ -84,22 +86,20 @@ class Path:
         self.reorders: tuple[Dice, ...] = ()
         self.duplicates: tuple[Dice, ...] = ()
         self.corrupts: tuple[Dice, ...] = ()
+        self.has_chances = False
+        """Whether dice are thrown for frames that were not lost."""
+        self.is_watched = False
+        """Whether rules want to see frames."""
         self.is_plain = True
-        """Whether frames are only delayed and lost: the common, and fast, case."""
+        """Whether frames that no rule takes are only delayed and lost: the common, and fast, case.
+        """
 
     def seal(self) -> None:
-        """Note, once, whether the path is plain."""
+        """Note, once, what need not be looked at."""
+        self.has_chances = bool(self.jitters or self.reorders or self.duplicates or self.corrupts)
+        self.is_watched = self.connections is not None or bool(self.rules)
         self.is_plain = not (
-            self.connections is not None
-            or self.rules
-            or self.blocked_by
-            or self.jitters
-            or self.reorders
-            or self.duplicates
-            or self.corrupts
-            or self.limit
-            or self.delayed_by
-            or self.models
+            self.has_chances or self.blocked_by or self.limit or self.delayed_by or self.models
         )
 
 

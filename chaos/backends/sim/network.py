@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from chaos.faults.fate import Fate
-from chaos.faults.outcome import HOLD, PASS, Decider, Outcome, damaged
+from chaos.faults.outcome import HOLD, PASS, Decider, Outcome, damaged, outcome_of
 from chaos.faults.paths import Ends, Path
 from node.core.wire import identity
 
@@ -40,10 +40,15 @@ class Network:
 
     def send(self, path: Path, dest: int, frame: bytes, now: float) -> None:
         """Put a frame on a path."""
-        if not path.is_plain:
-            outcome = self.decider.decide(path, frame, len(frame), now)
+        decider = self.decider
+        rule = decider.rule_for(path, frame) if path.is_watched else None
+        if rule is not None:
+            outcome = outcome_of(rule, now + path.delay)
             self._carry_out(outcome, path, dest, frame)
-        elif not path.losses or not self.decider.is_lost(path, identity(frame)):
+        elif not path.is_plain:
+            outcome = decider.after_rules(path, frame, len(frame), now)
+            self._carry_out(outcome, path, dest, frame)
+        elif not path.losses or not decider.is_lost(path, identity(frame)):
             self._arrive(now + path.delay, dest, frame)
 
     def send_to_each(
@@ -51,13 +56,17 @@ class Network:
     ) -> None:
         """Put a multicast frame on each path; where nothing but equal delays and losses is in its
         way, it arrives everywhere at once."""
-        is_lost, known = self.decider.is_lost, identity(frame)
+        is_lost, known = self.decider.is_lost, b""
         together: dict[float, list[int]] = {}
         for path, dest in paths:
-            if not path.is_plain:
+            if path.is_watched or not path.is_plain:
                 self.send(path, dest, frame, now)
-            elif not path.losses or not is_lost(path, known):
-                together.setdefault(path.delay, []).append(dest)
+                continue
+            if path.losses:
+                known = known or identity(frame)
+                if is_lost(path, known):
+                    continue
+            together.setdefault(path.delay, []).append(dest)
         for delay, dests in together.items():
             arrive(now + delay, dests, frame)
 
@@ -76,7 +85,9 @@ class Network:
         if outcome.does == PASS:
             for at in outcome.copies:
                 self._arrive(at, dest, frame)
-            self._arrive(outcome.at, dest, damaged(frame, outcome.flips))
+            if outcome.flips:
+                frame = damaged(frame, outcome.flips)
+            self._arrive(outcome.at, dest, frame)
         elif outcome.does == HOLD:
             self._hold(outcome.held_by, path, dest, frame)
 
