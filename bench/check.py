@@ -18,8 +18,9 @@ from xxhash import xxh3_64_intdigest
 from chaos.oracles.evidence import Evidence
 from chaos.oracles.history import RIG
 from chaos.oracles.verdict import Verdict, judge
-from node.trace import PHASE, Tracer
+from node.trace import PHASE
 from node.trace.files import read_traces
+from node.trace.tracer import Tracer
 
 GUARANTEES: Final = ("G1", "G2", "G3", "G4")
 

@@ -19,7 +19,7 @@ from bench.rounds import Rounds
 from node.core.model import Address
 from node.settings import StackSettings, load_settings
 from node.stack import Stack
-from node.trace import Tracer
+from node.trace.tracer import Tracer
 
 TURN: Final = 2048
 """Messages the sender hands over between two turns of its stack."""

@@ -20,7 +20,7 @@ from node.core.model import Address, View, ViewId
 from node.core.wire import GROUP
 from node.settings import StackSettings, load_settings
 from node.stack import Stack
-from node.trace import Tracer
+from node.trace.tracer import Tracer
 
 TURN: Final = 1024
 """Messages a sender hands over between two turns of its stack."""

@@ -22,7 +22,7 @@ from chaos.faults.paths import PathMaker
 from node.core.model import Address, Delivery
 from node.settings import load_settings
 from node.stack import Stack
-from node.trace import Tracer
+from node.trace.tracer import Tracer
 
 BURST = 5
 """Messages per burst and direction."""

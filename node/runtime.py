@@ -25,8 +25,8 @@ from node.settings import StackSettings
 from node.settings.transports import UdpConfig
 from node.stack import News, Stack
 from node.stack.lane import LENGTH_COST
-from node.trace import Tracer
 from node.trace.journal import Journal, JournalConfig
+from node.trace.tracer import Tracer
 from node.transports.base import MAX_LEARNED, Transport
 from node.transports.hosts import HostBook
 from node.transports.interfaces import Interface, SocketAddress, choose

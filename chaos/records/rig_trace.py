@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 from chaos import faults
 from chaos.language.schedule import TimedStep
 from node import trace
-from node.trace import Tracer
+from node.trace.tracer import Tracer
 
 RIG: Final = 0
 """The short id under which the rig itself writes events."""

@@ -29,10 +29,21 @@ def hand_up(
         start, lengths, size = arrival.part(lo, hi)
         stream = trace.PARTIAL
         trim = port.codec.hash64(body[start : start + size]) & 0xFFFFFFFF
-    port.tracer.records.append(
-        (trace.DELIVERED, head.flags, head.protocol, stream, head.source, conn, epoch, view,
-         hi - lo + 1, lo, hi, size, head.digest, trim, 0, now)
-    )  # fmt: skip
+    port.tracer.delivered(
+        now,
+        protocol=head.protocol,
+        peer=head.source,
+        conn=conn,
+        epoch=epoch,
+        view=view,
+        flags=head.flags,
+        lo=lo,
+        hi=hi,
+        size=size,
+        digest=head.digest,
+        stream=stream,
+        trim=trim,
+    )
     # A repair travels to one member, and yet it is a message to the group.
     dest = wire.GROUP if head.protocol in MULTICASTS else head.dest
     delivery = Delivery(
@@ -56,14 +67,23 @@ def hand_to_self(
 ) -> None:
     """Hand a member its own batch: it crosses no network, so nothing of it can be missing."""
     data = body.data
-    port.tracer.records.append(
-        (trace.DELIVERED, flags, protocol, 0, port.me, conn, 0, view,
-         body.count, lo, lo + body.count - 1, len(data), body.digest, 0, 0, now)
-    )  # fmt: skip
+    hi = lo + body.count - 1
+    port.tracer.delivered(
+        now,
+        protocol=protocol,
+        peer=port.me,
+        conn=conn,
+        epoch=0,
+        view=view,
+        flags=flags,
+        lo=lo,
+        hi=hi,
+        size=len(data),
+        digest=body.digest,
+    )
     start = body.headers + (body.width * body.count or 4)
     lengths = list(map(len, payloads)) if body.width else len(payloads[0])
-    delivery = Delivery(port.me, conn, lo, lo + body.count - 1, flags, data, start, lengths, dest,
-                        body.headers)  # fmt: skip
+    delivery = Delivery(port.me, conn, lo, hi, flags, data, start, lengths, dest, body.headers)
     # They need not be cut out of the frame again.
     delivery.have(payloads)
     port.deliveries.append(delivery)

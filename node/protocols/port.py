@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from node.core.codec import Codec
     from node.core.model import Address, Delivery
     from node.protocols.events import Event
-    from node.trace import Tracer
+    from node.trace.tracer import Tracer
 
 EVERYONE: Final = -1
 """Where a frame for the group goes that must reach members of other groups, too: over a network

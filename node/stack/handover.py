@@ -143,10 +143,7 @@ class HandOver:
     def _record(self, key: tuple[int, int, int], span: list[int], now: float) -> None:
         source, conn, protocol = key
         lo, hi = span
-        self._port.tracer.records.append(
-            (trace.HANDED, 0, protocol, trace.AS_DELIVERED, source, conn, 0, 0,
-             hi - lo + 1, lo, hi, 0, 0, 0, 0, now)
-        )  # fmt: skip
+        self._port.tracer.handed(now, protocol=protocol, peer=source, conn=conn, lo=lo, hi=hi)
 
     # -- Pieces --------------------------------------------------------------------------------
 

@@ -205,10 +205,7 @@ class Outbox:
         accepted, before = lane.accepted, lane.offered
         if accepted > before:
             lane.offered = accepted
-            self._port.tracer.records.append(
-                (trace.OFFERED, 0, 0, 0, lane.dest, 0, 0, 0,
-                 accepted - before, before + 1, accepted, 0, 0, 0, 0, now)
-            )  # fmt: skip
+            self._port.tracer.offered(now, peer=lane.dest, lo=before + 1, hi=accepted)
 
     def gauge(self, now: float) -> None:
         """Record how full the lanes are that hold something (G5)."""

@@ -35,6 +35,7 @@ from node.stack.receiving import Receiver
 from node.stack.record import Record
 from node.stack.sending import Sender
 from node.stack.unreliable import Unreliable
+from node.trace.tracer import Tracer
 
 
 class News(NamedTuple):
@@ -59,7 +60,7 @@ class Stack:
         cluster: str,
         settings: StackSettings,
         hash64: Hash64,
-        tracer: trace.Tracer,
+        tracer: Tracer,
         now: float,
         *,
         dice: Random | None = None,

@@ -39,10 +39,7 @@ class Unreliable:
         assert batch is not None
         flags = batch.flags
         body = pack_body(batch.payloads, port.codec.hash64)
-        port.tracer.records.append(
-            (trace.SENT, flags, 0, 0, dest, 0, 0, 0, body.count, 0, 0, len(body.data),
-             body.digest, batch.number & 0xFFFFFFFF, 0, now)
-        )  # fmt: skip
+        port.tracer.sent(now, peer=dest, body=body, flags=flags, number=batch.number)
         # Numbered only to be told apart: a frame's fate is drawn from its preamble.
         self._sent += 1
         head = port.codec.pack_data(wire.NONE, dest, 0, self._sent, body, flags, 0, 0, 0)

@@ -8,7 +8,7 @@ docs/trace-format.md; changing it means a new version.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import starmap
 from typing import Final, NamedTuple
@@ -233,93 +233,6 @@ def pack_text(text: str) -> bytes:
     # Whatever a text holds, the run it describes goes on: half a surrogate pair becomes "?".
     data = text.encode(errors="replace")[:65535]
     return len(data).to_bytes(2, "little") + data
-
-
-class Tracer:
-    """Collects one member's events and seals them into blocks.
-
-    Recording appends a tuple: the packing is paid once per block. `sink` is given each block before
-    the frames of its turn leave.
-    """
-
-    __slots__ = (
-        "_hash64",
-        "_member",
-        "_sink",
-        "_texts",
-        "_wall_ns",
-        "numbered",
-        "records",
-        "seal_at",
-    )
-
-    def __init__(
-        self,
-        member: int,
-        wall_ns: int,
-        hash64: Hash64,
-        sink: Callable[[bytes], None],
-        seal_at: int = 1,
-    ) -> None:
-        self._member = member
-        self._wall_ns = wall_ns
-        self._hash64 = hash64
-        self._sink = sink
-        self._texts: list[bytes] = []
-        self.numbered = 0
-        self.seal_at = seal_at
-        self.records: list[tuple[float, ...]] = []
-        """Tuples in the order of Event's fields."""
-
-    def record(
-        self,
-        kind: int,
-        time: float,
-        *,
-        flags: int = 0,
-        protocol: int = 0,
-        stream: int = 0,
-        peer: int = 0,
-        conn: int = 0,
-        epoch: int = 0,
-        view: int = 0,
-        count: int = 0,
-        lo: int = 0,
-        hi: int = 0,
-        size: int = 0,
-        digest: int = 0,
-        text: str = "",
-    ) -> None:
-        """Record a rare event by name; the hot path appends to `records` itself."""
-        at = self._text(text) if text else 0
-        self.records.append(
-            (kind, flags, protocol, stream, peer, conn, epoch, view,
-             count, lo, hi, size, digest, 0, at, time)
-        )  # fmt: skip
-
-    def turn(self) -> None:
-        """End a turn: the sink gets what was recorded once `seal_at` events have come together."""
-        if len(self.records) >= self.seal_at:
-            self.seal()
-
-    def seal(self) -> None:
-        """Hand the sink everything recorded so far."""
-        records = self.records
-        if not records:
-            return
-        self.records = []
-        texts = b""
-        if self._texts:
-            texts = b"".join(self._texts)
-            self._texts = []
-        first = self.numbered
-        self.numbered = first + len(records)
-        self._sink(pack_block(self._member, first, self._wall_ns, records, texts, self._hash64))
-
-    def _text(self, text: str) -> int:
-        """Keep a text; returns its number within the block, from 1."""
-        self._texts.append(pack_text(text))
-        return len(self._texts)
 
 
 class Block(NamedTuple):

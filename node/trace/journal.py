@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 
 from node.core.codec import Hash64
 from node.core.errors import ClosedError, ConfigError, require
-from node.trace import HEADER, MAGIC, RECORD, TRUNCATED, Tracer, pack_block, pack_text
+from node.trace import HEADER, MAGIC, RECORD, TRUNCATED, pack_block, pack_text
+from node.trace.tracer import Tracer
 
 DROP_OLDEST: Final = "drop-oldest"
 STOP: Final = "stop"

@@ -18,7 +18,8 @@ from chaos.language.features import FEATURES
 from chaos.language.network_state import NetworkState
 from chaos.oracles.evidence import Evidence
 from node import trace
-from node.trace import Event, Tracer, read_blocks_untrusted
+from node.trace import Event, read_blocks_untrusted
+from node.trace.tracer import Tracer
 
 NAMES = ("n0", "n1", "n2")
 PATIENCE = 30.0

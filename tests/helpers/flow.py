@@ -20,7 +20,7 @@ from node.protocols.events import Role
 from node.protocols.flow import FlowConfig, FlowControl, Mfc, Ufc
 from node.protocols.layer import MemberContext
 from node.protocols.port import Port
-from node.trace import Tracer
+from node.trace.tracer import Tracer
 
 CLUSTER = 0xC1
 NAMES = "ABCDEFGH"

@@ -30,7 +30,8 @@ from node.protocols.fd_sock2 import FdSock2
 from node.protocols.layer import Layer, MemberContext
 from node.protocols.port import EVERYONE, Port
 from node.protocols.verify_suspect2 import VerifySuspect2
-from node.trace import Tracer, read_blocks_untrusted
+from node.trace import read_blocks_untrusted
+from node.trace.tracer import Tracer
 
 CLUSTER: Final = 7
 DELAY: Final = 0.001

@@ -40,7 +40,8 @@ from node.protocols.events import (
 from node.protocols.gms import Gms, GmsConfig
 from node.protocols.layer import MemberContext
 from node.protocols.port import Port
-from node.trace import ALARM, Tracer, read_blocks_untrusted
+from node.trace import ALARM, read_blocks_untrusted
+from node.trace.tracer import Tracer
 
 COMPATIBLE: Final = Timing()
 FAST: Final = Timing(name="fast", adaptive=True)

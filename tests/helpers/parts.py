@@ -12,7 +12,8 @@ from node.protocols.port import Port
 from node.protocols.unicast import Unicast3, Unicast3Config
 from node.settings import StackSettings
 from node.settings.transports import UdpConfig
-from node.trace import Event, Tracer, read_blocks_untrusted
+from node.trace import Event, read_blocks_untrusted
+from node.trace.tracer import Tracer
 
 ME, PEER = 1, 2
 

@@ -24,7 +24,8 @@ from node.core.wire import Head
 from node.protocols.unicast.entries import ReceiverEntry, SenderEntry
 from node.settings import GENERATIONS, StackSettings, load_settings
 from node.stack import Stack
-from node.trace import Event, Tracer, read_blocks_untrusted
+from node.trace import Event, read_blocks_untrusted
+from node.trace.tracer import Tracer
 
 TIMINGS: Final = ("compatible", "fast")
 EVERY: Final = tuple(GENERATIONS)

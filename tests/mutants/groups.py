@@ -771,7 +771,6 @@ class _Claiming:
     def __init__(self, tracer: Any, hi: int) -> None:
         self._tracer = tracer
         self._hi = hi
-        self.records = tracer.records
 
     def record(self, event: int, now: float, **fields: Any) -> None:
         if event in {trace.ALARM, trace.SKIPPED}:

@@ -28,6 +28,7 @@ from node.core.model import Address, split_payloads
 from node.core.wire import Head
 from node.settings import StackSettings, load_settings
 from node.stack import Stack
+from node.trace.tracer import Tracer
 from tests.wire.make_golden import (
     CLUSTER,
     DEST,
@@ -335,7 +336,7 @@ def group_hash(data: bytes) -> int:
 
 def group_member(stack: str, *, joined: bool) -> Stack:
     """The receiver of the golden frames, in its view or on its way to a first one."""
-    tracer = trace.Tracer(DEST, 0, hash64, lambda _block: None)
+    tracer = Tracer(DEST, 0, hash64, lambda _block: None)
     settings = stack_settings(stack)
     member = Stack(TO, "golden", settings, group_hash, tracer, 0.0, dice=Random(1))
     if joined:

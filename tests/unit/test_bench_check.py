@@ -10,7 +10,7 @@ from bench.check import check_journals
 from node.core.model import Address
 from node.settings import load_settings
 from node.stack import Stack
-from node.trace import Tracer
+from node.trace.tracer import Tracer
 
 MESSAGES = 2000
 

@@ -20,7 +20,7 @@ from node.settings import StackSettings
 from node.settings.transports import UdpConfig
 from node.stack import Stack
 from node.stack.lane import LENGTH_COST, MESSAGE_OVERHEAD, Lane, OpenEarly
-from node.trace import Tracer
+from node.trace.tracer import Tracer
 
 ROOM = 10_000
 ANY = 1 << 40

@@ -7,7 +7,7 @@ from node.core.model import Address
 from node.runtime import LATENESS
 from node.settings import load_settings
 from node.stack import Stack
-from node.trace import Tracer
+from node.trace.tracer import Tracer
 
 
 def promises(lateness: float) -> dict[str, float]:

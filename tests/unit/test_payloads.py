@@ -9,7 +9,8 @@ from node.core.model import Address
 from node.payloads import PROVABLE_BYTES, Stream, stream_of
 from node.settings import load_settings
 from node.stack import Stack
-from node.trace import SENT, Tracer, read_blocks_untrusted
+from node.trace import SENT, read_blocks_untrusted
+from node.trace.tracer import Tracer
 
 HUNDRED = (100, 100)
 

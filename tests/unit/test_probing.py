@@ -19,7 +19,7 @@ from node.settings import StackSettings
 from node.settings.transports import UdpConfig
 from node.stack import Stack
 from node.stack.probing import Probing
-from node.trace import Tracer
+from node.trace.tracer import Tracer
 
 ME, PEER = 1, 2
 

@@ -20,7 +20,7 @@ from node.settings.protocols import RELIABLE_UNICAST
 from node.settings.transports import UdpConfig
 from node.settings.values import build, convert
 from node.stack import Stack
-from node.trace import Tracer
+from node.trace.tracer import Tracer
 from node.units import parse_duration, parse_size
 
 TIMINGS = ("compatible", "fast")

@@ -23,7 +23,8 @@ from node.settings.rules import check_order
 from node.settings.transports import TRANSPORTS, Nio2Config, TcpConfig, TransportConfig
 from node.settings.values import build
 from node.stack import Stack
-from node.trace import Tracer, read_blocks_untrusted
+from node.trace import read_blocks_untrusted
+from node.trace.tracer import Tracer
 
 UDP = (
     "FRAG", "MFC", "UFC", "GMS", "STABLE", "UNICAST3", "NAKACK2", "VERIFY_SUSPECT2", "FD_ALL3",

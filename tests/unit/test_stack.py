@@ -33,7 +33,8 @@ from node.settings import GENERATIONS, StackSettings, load_settings
 from node.stack import Stack
 from node.stack.handover import FLUSH_INTERVAL
 from node.stack.lane import MESSAGE_OVERHEAD
-from node.trace import Event, Tracer, read_blocks_untrusted
+from node.trace import Event, read_blocks_untrusted
+from node.trace.tracer import Tracer
 
 A, B, STRANGER = 0xA, 0xB, 0xC
 

@@ -14,7 +14,7 @@ from node.protocols.port import EVERYONE
 from node.settings import load_settings
 from node.stack import Stack
 from node.stack.lane import MAX_MESSAGE, MESSAGE_OVERHEAD
-from node.trace import Tracer
+from node.trace.tracer import Tracer
 
 A = Address(0xA, "a", "198.18.0.1[7800]")
 B = Address(0xB, "b", "198.18.0.2[7800]")

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as hash64
 
 from node import trace
+from node.core.codec import pack_body
 from node.core.errors import BadTrace
-from node.trace import Block, Event, Tracer, read_blocks_untrusted
+from node.trace import Block, Event, read_blocks_untrusted
+from node.trace.tracer import Tracer
 
 MEMBER = 0xABCD
 WALL_NS = 1_700_000_000_000_000_000
@@ -74,13 +76,44 @@ def test_every_field_of_an_event_is_read_back() -> None:
     assert block.events[0].name == "sent"
 
 
-def test_the_hot_path_may_append_tuples_itself() -> None:
-    """In the order of Event's fields; so that recording costs an append."""
+def test_events_of_messages_are_read_back_with_every_field_they_have() -> None:
+    """What a method does not name is 0; the count is that of the seqnos, or given."""
     journal = Journal()
-    event = Event(*range(1, 15), 0, 0.25)
-    journal.tracer.records.append(event)
-    journal.tracer.turn()
-    assert journal.read()[0].events == [event]
+    tracer = journal.tracer
+    body = pack_body([b"one", b"two"], hash64)
+    tracer.sent(
+        1.0, protocol=3, peer=4, conn=5, view=6, flags=7, body=body, number=1 << 33 | 8, lo=9, hi=10
+    )
+    tracer.sent(1.5, peer=4, body=body, flags=7, number=8)
+    tracer.retransmitted(
+        2.0, protocol=3, peer=4, conn=5, view=6, flags=7, transmission=8, lo=9, hi=10, size=11,
+        digest=12,
+    )  # fmt: skip
+    tracer.delivered(
+        3.0, protocol=3, peer=4, conn=5, epoch=6, view=7, flags=8, lo=9, hi=10, size=11,
+        digest=12, stream=trace.PARTIAL, trim=13,
+    )  # fmt: skip
+    tracer.offered(4.0, peer=3, lo=4, hi=5)
+    tracer.handed(5.0, protocol=3, peer=4, conn=5, lo=6, hi=7)
+    tracer.requested(
+        6.0, protocol=3, peer=4, conn=5, epoch=6, view=7, stream=1, count=2, lo=8, hi=12
+    )
+    tracer.acked(7.0, protocol=3, kind=4, peer=5, conn=6, epoch=7, view=8, seqno=9)
+    tracer.purged(8.0, protocol=3, peer=4, conn=5, view=6, lo=7, hi=9)
+    tracer.turn()
+
+    size, digest = len(body.data), body.digest
+    assert journal.read()[0].events == [
+        Event(trace.SENT, 7, 3, 0, 4, 5, 0, 6, 2, 9, 10, size, digest, 8, 0, 1.0),
+        Event(trace.SENT, 7, 0, 0, 4, 0, 0, 0, 2, 0, 0, size, digest, 8, 0, 1.5),
+        Event(trace.RETRANSMITTED, 7, 3, 8, 4, 5, 0, 6, 2, 9, 10, 11, 12, 0, 0, 2.0),
+        Event(trace.DELIVERED, 8, 3, trace.PARTIAL, 4, 5, 6, 7, 2, 9, 10, 11, 12, 13, 0, 3.0),
+        Event(trace.OFFERED, 0, 0, 0, 3, 0, 0, 0, 2, 4, 5, 0, 0, 0, 0, 4.0),
+        Event(trace.HANDED, 0, 3, trace.AS_DELIVERED, 4, 5, 0, 0, 2, 6, 7, 0, 0, 0, 0, 5.0),
+        Event(trace.REQUESTED, 0, 3, 1, 4, 5, 6, 7, 2, 8, 12, 0, 0, 0, 0, 6.0),
+        Event(trace.ACKED, 0, 3, 4, 5, 6, 7, 8, 0, 9, 0, 0, 0, 0, 0, 7.0),
+        Event(trace.PURGED, 0, 3, 0, 4, 5, 0, 6, 3, 7, 9, 0, 0, 0, 0, 8.0),
+    ]
 
 
 def test_event_numbers_go_on_over_the_blocks() -> None:

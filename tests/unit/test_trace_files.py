@@ -15,6 +15,7 @@ from node.core.errors import BadTrace
 from node.trace import read_blocks_untrusted
 from node.trace.files import Source, find_sources, journal_segments, member_names, read_traces
 from node.trace.journal import Journal, JournalConfig
+from node.trace.tracer import Tracer
 from tests.helpers.journals import SEGMENT, SHORT, Member, find
 from tests.oracles.story import Story
 
@@ -177,7 +178,7 @@ def test_what_a_tear_leaves_of_a_journal_is_everything_before_it(tmp_path: Path)
 def test_zeros_behind_the_last_block_are_the_end(zeros: int) -> None:
     """A file that was allocated ahead, and cut anywhere."""
     blocks: list[bytes] = []
-    tracer = trace.Tracer(1, 0, hash64, blocks.append)
+    tracer = Tracer(1, 0, hash64, blocks.append)
     tracer.record(trace.STOP, 0.0)
     tracer.seal()
     (data,) = blocks

@@ -29,6 +29,7 @@ from node.core.model import (
 from node.core.packing import Writer
 from node.protocols.frag import HEADER
 from node.protocols.gms import messages
+from node.trace.tracer import Tracer
 
 FOLDER: Final = Path(__file__).parent / "golden"
 CLUSTER: Final = 0x0C0FFEE0
@@ -178,7 +179,7 @@ def detection_frames() -> dict[str, bytes]:
 def trace_blocks() -> bytes:
     """Two trace blocks, the first with texts."""
     blocks: list[bytes] = []
-    tracer = trace.Tracer(SOURCE, 1_700_000_000_000_000_000, hash64, blocks.append)
+    tracer = Tracer(SOURCE, 1_700_000_000_000_000_000, hash64, blocks.append)
     tracer.record(trace.START, 0.0, text="n0 settings")
     tracer.record(
         trace.SENT, 0.25, flags=OOB, protocol=wire.UNICAST3, peer=DEST, conn=CONN, epoch=3, view=5,

@@ -13,6 +13,7 @@ from node.core.codec import Codec, unpack_lengths_untrusted, unpack_ranges_untru
 from node.core.model import split_payloads
 from node.settings import load_settings
 from node.stack import Stack
+from node.trace.tracer import Tracer
 from tests.wire.make_golden import (
     CLUSTER,
     CONN,
@@ -54,7 +55,7 @@ def pinned(name: str) -> bytes:
 def receiver(name: str) -> Stack:
     """A member of the golden view whose stack has the protocol of a golden frame."""
     settings = load_settings("mcast" if name in {"multicast-mcast", "multicast-ack"} else "udp")
-    tracer = trace.Tracer(DEST, 0, hash64, lambda _block: None)
+    tracer = Tracer(DEST, 0, hash64, lambda _block: None)
 
     def hashed(data: bytes) -> int:
         return CLUSTER if data == b"golden" else hash64(data)

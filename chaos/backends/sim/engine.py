@@ -12,7 +12,7 @@ from chaos.faults.paths import Path
 from node.core.errors import NodeError
 from node.core.model import Delivery
 from node.stack import Stack
-from node.trace import Tracer
+from node.trace.tracer import Tracer
 
 ARRIVAL: Final = 0
 WAKE: Final = 1

@@ -29,7 +29,7 @@ from node.member.settings import MemberSettings
 from node.payloads import INDEX_BYTES
 from node.protocols.unicast import Unicast
 from node.stack import Stack
-from node.trace import Tracer
+from node.trace.tracer import Tracer
 
 WALL_NS: Final = 1_600_000_000_000_000_000
 """The wall clock at virtual time zero: fixed, so that equal runs are equal to the byte."""

@@ -95,10 +95,15 @@ class Mcast(Multicast):
         entry.unacked = 0
         entry.last_ack = now
         self.timers.cancel((ACK, entry.peer))
-        self._tracer.records.append(
-            (trace.ACKED, 0, self.protocol, wire.ACK, entry.peer, 0, entry.epoch,
-             self.view_number, 0, value, 0, 0, 0, 0, 0, now)
-        )  # fmt: skip
+        self._tracer.acked(
+            now,
+            protocol=self.protocol,
+            kind=wire.ACK,
+            peer=entry.peer,
+            epoch=entry.epoch,
+            view=self.view_number,
+            seqno=value,
+        )
         self._port.control(
             entry.peer, wire.ACK, self.protocol, value, transmission=entry.ack_repeats
         )

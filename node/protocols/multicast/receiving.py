@@ -174,10 +174,17 @@ class Receiving(Sending):
         dest = self._whom_to_ask(entry)
         stream = trace.REPAIR if config.retransmits else trace.JOINING
         for part, number in requests[:MAX_REQUESTS_PER_LOOK]:
-            self._tracer.records.append(
-                (trace.REQUESTED, 0, self.protocol, stream, entry.peer, 0, entry.epoch,
-                 self.view_number, number, part[0][0], part[-1][1], 0, 0, 0, 0, now)
-            )  # fmt: skip
+            self._tracer.requested(
+                now,
+                protocol=self.protocol,
+                peer=entry.peer,
+                epoch=entry.epoch,
+                view=self.view_number,
+                stream=stream,
+                count=number,
+                lo=part[0][0],
+                hi=part[-1][1],
+            )
             frame = self._codec.pack_control(
                 wire.XMIT_REQ, self.protocol, dest, entry.peer, part[-1][1],
                 transmission=transmission, ranges=part,

@@ -50,12 +50,18 @@ class Sending(State):
         body = pack_body(payloads, self._codec.hash64, header, lengths)
         batch = Batch(body, flags, now, number)
         own = self.own
-        size = len(body.data)
-        lo = own.append(body.count, size, batch)
-        self._tracer.records.append(
-            (trace.SENT, flags, self.protocol, 0, wire.GROUP, 0, 0, self.view_number,
-             body.count, lo, own.high, size, body.digest, number & 0xFFFFFFFF, 0, now)
-        )  # fmt: skip
+        lo = own.append(body.count, len(body.data), batch)
+        self._tracer.sent(
+            now,
+            protocol=self.protocol,
+            peer=wire.GROUP,
+            view=self.view_number,
+            flags=flags,
+            body=body,
+            number=number,
+            lo=lo,
+            hi=own.high,
+        )
         self._emit(lo, batch, wire.GROUP)
         if flags & DONT_LOOPBACK and not self._held_own:
             self.own_delivered = own.high
@@ -173,11 +179,19 @@ class Sending(State):
             batch.resent_at = now
         if batch.transmission < wire.MAX_TRANSMISSION:
             batch.transmission += 1
-        self._tracer.records.append(
-            (trace.RETRANSMITTED, batch.flags, self.protocol, batch.transmission, dest, 0, 0,
-             self.view_number, batch.body.count, stored.lo, stored.hi, stored.size,
-             batch.body.digest, 0, 0, now)
-        )  # fmt: skip
+        self._tracer.retransmitted(
+            now,
+            protocol=self.protocol,
+            peer=dest,
+            conn=0,
+            view=self.view_number,
+            flags=batch.flags,
+            transmission=batch.transmission,
+            lo=stored.lo,
+            hi=stored.hi,
+            size=stored.size,
+            digest=batch.body.digest,
+        )
         self._emit(stored.lo, batch, dest)
 
     def _answer_for(self, head: Head, ranges: list[tuple[int, int]], now: float) -> None:
@@ -196,11 +210,19 @@ class Sending(State):
                 continue
             transmission = min(arrival.head.transmission + 1 + head.transmission, 255)
             again = self._codec.readdress(arrival.head, head.source, transmission)
-            self._tracer.records.append(
-                (trace.RETRANSMITTED, arrival.head.flags, self.protocol, transmission, head.source,
-                 entry.peer, 0, self.view_number, arrival.head.count, first, high,
-                 len(arrival.body), arrival.head.digest, 0, 0, now)
-            )  # fmt: skip
+            self._tracer.retransmitted(
+                now,
+                protocol=self.protocol,
+                peer=head.source,
+                conn=entry.peer,
+                view=self.view_number,
+                flags=arrival.head.flags,
+                transmission=transmission,
+                lo=first,
+                hi=high,
+                size=len(arrival.body),
+                digest=arrival.head.digest,
+            )
             self._port.frames.append((head.source, again, arrival.body))
 
     # -- Baselines -----------------------------------------------------------------------------

@@ -133,10 +133,14 @@ class State(ABC):
         if seqno <= low:
             return
         own.ack(seqno)
-        self._tracer.records.append(
-            (trace.PURGED, 0, self.protocol, 0, wire.GROUP, 0, 0, self.view_number,
-             seqno - low, low + 1, seqno, 0, 0, 0, 0, now)
-        )  # fmt: skip
+        self._tracer.purged(
+            now,
+            protocol=self.protocol,
+            peer=wire.GROUP,
+            view=self.view_number,
+            lo=low + 1,
+            hi=seqno,
+        )
         self._port.woken.append(wire.GROUP)
 
     def _gauge(self, stream: int, peer: int, value: int, bound: int, now: float) -> None:

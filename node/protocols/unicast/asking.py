@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from node import trace
 from node.core import wire
 from node.core.gaps import MAX_REQUESTS_PER_LOOK, Ranges, split_ranges
 from node.protocols.unicast.connections import Connections
@@ -23,10 +22,16 @@ class Asking(Connections):
         requests = split_ranges(ranges, config.max_xmit_req_size, config.max_xmit_req_ranges)
         transmission = entry.gaps.transmission()
         for part, number in requests[:MAX_REQUESTS_PER_LOOK]:
-            self._tracer.records.append(
-                (trace.REQUESTED, 0, self.protocol, 0, entry.peer, entry.conn, entry.epoch, 0,
-                 number, part[0][0], part[-1][1], 0, 0, 0, 0, now)
-            )  # fmt: skip
+            self._tracer.requested(
+                now,
+                protocol=self.protocol,
+                peer=entry.peer,
+                conn=entry.conn,
+                epoch=entry.epoch,
+                count=number,
+                lo=part[0][0],
+                hi=part[-1][1],
+            )
             frame = self._codec.pack_control(
                 wire.XMIT_REQ, self.protocol, entry.peer, entry.conn, part[-1][1],
                 transmission=transmission, ranges=part,

@@ -231,25 +231,8 @@ class Receiving(Asking):
         sync.sent_at = now
         sync.stamp = self._next_stamp()
         sync.repeats = min(sync.repeats + 1, 255)
-        self._tracer.records.append(
-            (
-                trace.SYNC,
-                0,
-                self.protocol,
-                0,
-                sync.peer,
-                sync.conn,
-                0,
-                0,
-                0,
-                sync.seqno,
-                0,
-                0,
-                0,
-                0,
-                0,
-                now,
-            )
+        self._tracer.record(
+            trace.SYNC, now, protocol=self.protocol, peer=sync.peer, conn=sync.conn, lo=sync.seqno
         )
         frame = self._codec.pack_control(
             wire.SFS, self.protocol, sync.peer, sync.conn, sync.seqno,
@@ -320,25 +303,14 @@ class Receiving(Asking):
         entry.unacked = entry.unacked_bytes = 0
         entry.ack_due = inf
         entry.last_ack = now
-        self._tracer.records.append(
-            (
-                trace.ACKED,
-                0,
-                self.protocol,
-                kind,
-                entry.peer,
-                entry.conn,
-                entry.epoch,
-                0,
-                0,
-                value,
-                0,
-                0,
-                0,
-                0,
-                0,
-                now,
-            )
+        self._tracer.acked(
+            now,
+            protocol=self.protocol,
+            kind=kind,
+            peer=entry.peer,
+            conn=entry.conn,
+            epoch=entry.epoch,
+            seqno=value,
         )
         conn = 0 if self.config.historical.conn_ids == "first" else entry.conn
         frame = self._codec.pack_control(

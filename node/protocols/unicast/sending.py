@@ -76,12 +76,18 @@ class Sending(Connections):
         batch = Batch(body, flags, now, number)
         window = entry.window
         was_idle = window.low == window.high
-        size = len(body.data)
-        lo = window.append(body.count, size, batch)
-        self._tracer.records.append(
-            (trace.SENT, flags, self.protocol, 0, peer, entry.conn, 0, 0,
-             body.count, lo, window.high, size, body.digest, number & 0xFFFFFFFF, 0, now)
-        )  # fmt: skip
+        lo = window.append(body.count, len(body.data), batch)
+        self._tracer.sent(
+            now,
+            protocol=self.protocol,
+            peer=peer,
+            conn=entry.conn,
+            flags=flags,
+            body=body,
+            number=number,
+            lo=lo,
+            hi=window.high,
+        )
         self._emit(entry, lo, batch, flags | FIRST if lo == 1 else flags, 0)
         entry.last_used = now
         if was_idle:
@@ -118,11 +124,18 @@ class Sending(Connections):
         flags |= batch.flags
         if stored.lo == 1:
             flags |= FIRST
-        self._tracer.records.append(
-            (trace.RETRANSMITTED, flags, self.protocol, batch.transmission, entry.peer, entry.conn,
-            0, 0,
-             batch.body.count, stored.lo, stored.hi, stored.size, batch.body.digest, 0, 0, now)
-        )  # fmt: skip
+        self._tracer.retransmitted(
+            now,
+            protocol=self.protocol,
+            peer=entry.peer,
+            conn=entry.conn,
+            flags=flags,
+            transmission=batch.transmission,
+            lo=stored.lo,
+            hi=stored.hi,
+            size=stored.size,
+            digest=batch.body.digest,
+        )
         self._emit(entry, stored.lo, batch, flags, stamp)
 
     def _send_to_self(
@@ -136,10 +149,17 @@ class Sending(Connections):
         lo = self._self_seqno + 1
         hi = self._self_seqno = self._self_seqno + body.count
         me, conn = self._port.me, self._self_conn
-        self._tracer.records.append(
-            (trace.SENT, flags, self.protocol, 0, me, conn, 0, 0,
-             body.count, lo, hi, len(body.data), body.digest, number & 0xFFFFFFFF, 0, now)
-        )  # fmt: skip
+        self._tracer.sent(
+            now,
+            protocol=self.protocol,
+            peer=me,
+            conn=conn,
+            flags=flags,
+            body=body,
+            number=number,
+            lo=lo,
+            hi=hi,
+        )
         if not flags & DONT_LOOPBACK:
             hand_to_self(
                 self._port, self.protocol, me, conn, 0, lo, body, payloads, flags, now
@@ -196,10 +216,14 @@ class Sending(Connections):
         if seqno <= low:
             return
         newest = window.ack(seqno)
-        self._tracer.records.append(
-            (trace.PURGED, 0, self.protocol, 0, entry.peer, entry.conn, 0, 0,
-             seqno - low, low + 1, seqno, 0, 0, 0, 0, now)
-        )  # fmt: skip
+        self._tracer.purged(
+            now,
+            protocol=self.protocol,
+            peer=entry.peer,
+            conn=entry.conn,
+            lo=low + 1,
+            hi=seqno,
+        )
         if newest is not None and newest.item.transmission == 0:
             entry.rtt.sample(now - newest.item.sent_at)
         self._port.woken.append(entry.peer)
