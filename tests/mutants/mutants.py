@@ -696,7 +696,7 @@ class BadResync(Unicast):
         self, config: UnicastConfig, timing: Timing, port: Port, first_conn: int = 1
     ) -> None:
         super().__init__(config, timing, port, first_conn)
-        self.resync = self.resync_type(config)
+        self.resync = self.resync_type(config, self._looks, self._expiries)
 
 
 class _Graveless(Resync):

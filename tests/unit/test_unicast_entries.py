@@ -6,11 +6,13 @@ A is nobody here: its frames are made by hand, so that any order and any bundlin
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import pytest
 
 from node.core.codec import Codec, pack_body, unpack_lengths_untrusted
 from node.core.model import FIRST, OOB
+from node.core.timers import Timers
 from node.core.wire import DATA, SFS
 from node.protocols.unicast import UnicastConfig
 from node.protocols.unicast.entries import Arrival
@@ -295,7 +297,7 @@ def counts(cache: Resync) -> dict[int, int]:
 def test_the_cache_keeps_senders_apart() -> None:
     """U-55: five of A and five of B; nobody's is empty, B's are taken and leave five, then none."""
     a, b, nobody = 0xA, 0xB, 0xC
-    cache = Resync(UnicastConfig())
+    cache = Resync(UnicastConfig(), Timers(), Timers())
     for seqno in range(2, 7):
         cache.remember(arrival(a, seqno), 0.0)
         cache.remember(arrival(b, seqno), 0.0)
@@ -313,7 +315,7 @@ def test_the_cache_keeps_senders_apart() -> None:
 def test_the_cache_is_bounded_in_frames_of_one_sender() -> None:
     """At the limit all are kept, one more is not."""
     for number, kept in ((5, 5), (6, 5)):
-        cache = Resync(UnicastConfig(max_cached_frames=5))
+        cache = Resync(UnicastConfig(max_cached_frames=5), Timers(), Timers())
         for seqno in range(2, 2 + number):
             cache.remember(arrival(0xA, seqno), 0.0)
         assert counts(cache) == {0xA: kept}
@@ -321,7 +323,7 @@ def test_the_cache_is_bounded_in_frames_of_one_sender() -> None:
 
 def test_the_cache_is_bounded_in_bytes_of_all_senders_together() -> None:
     """G5: a thousand strangers with large early frames keep no more than a window does."""
-    cache = Resync(UnicastConfig(window_bytes=100_000))
+    cache = Resync(UnicastConfig(window_bytes=100_000), Timers(), Timers())
     for source in range(1, 1001):
         cache.remember(arrival(source, 2, 996), 0.0)
     assert sum(counts(cache).values()) == 100
@@ -334,7 +336,7 @@ def test_the_cache_is_bounded_in_bytes_of_all_senders_together() -> None:
 
 def test_the_cache_is_bounded_in_senders() -> None:
     """A flood of sources: the oldest goes first, and no more than the bound are kept."""
-    cache = Resync(UnicastConfig())
+    cache = Resync(UnicastConfig(), Timers(), Timers())
     early = arrival(0xA, 2)
     for source in range(1, MAX_PEERS + 11):
         cache.remember(early._replace(head=early.head._replace(source=source)), 0.0)
@@ -342,3 +344,20 @@ def test_the_cache_is_bounded_in_senders() -> None:
     assert len(counts(cache)) == MAX_PEERS
     assert 10 not in counts(cache)
     assert 11 in counts(cache)
+
+
+def test_a_sender_that_is_forgotten_leaves_no_timer() -> None:
+    """G5: what a flood of sources pushes out is not kept until it would have expired."""
+    looks: Timers[object] = Timers()
+    expiries: Timers[object] = Timers()
+    cache = Resync(UnicastConfig(), looks, expiries)
+    early = arrival(0xA, 2)
+    syncs = []
+    for source in range(1, MAX_PEERS + 2):
+        head = early.head._replace(source=source)
+        syncs.append(cache.remember(early._replace(head=head), 0.0))
+        looks.set(syncs[-1], 1.0)
+        expiries.set(syncs[-1], 60.0)
+
+    assert looks.due(syncs[0]) == expiries.due(syncs[0]) == inf
+    assert (looks.due(syncs[1]), expiries.due(syncs[1])) == (1.0, 60.0)

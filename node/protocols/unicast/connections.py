@@ -1,17 +1,15 @@
-"""What both halves of a connection need: tables, the agenda of moments, ids, and the life of an
-entry."""
+"""What both halves of a connection need: tables, timers, ids, and the life of an entry."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from heapq import heappop, heappush
-from itertools import count
 from math import inf, nextafter
 from typing import ClassVar, Final
 
 from node import trace
 from node.core.rtt import RoundTrip
 from node.core.serial import next_serial
+from node.core.timers import Timers
 from node.core.timing import Pacer, Timing
 from node.protocols.port import Port
 from node.protocols.unicast.config import UnicastConfig
@@ -24,7 +22,6 @@ from node.protocols.unicast.entries import (
 from node.protocols.unicast.resync import Resync, Sync
 
 UNLIMITED: Final = 1 << 62
-REMOVED: Final = -1.0
 
 
 class Connections(ABC):
@@ -43,7 +40,11 @@ class Connections(ABC):
         self.is_grouped = False
         """Whether a group says who is there. Then only a view gives a member up. Without one nobody
         else would notice that a peer is dead."""
-        self.resync = Resync(config)
+        self._looks: Timers[Entry | Sync] = Timers()
+        self._expiries: Timers[Entry | Sync] = Timers()
+        """When an entry may be unused, or unanswered, for too long. Apart from the looks: these are
+        far away, and set once, not after every visit."""
+        self.resync = Resync(config, self._looks, self._expiries)
         self._port = port
         self._codec = port.codec
         self._tracer = port.tracer
@@ -57,10 +58,6 @@ class Connections(ABC):
         self._self_conn = 0
         self.is_consuming = True
         """Whether the application takes deliveries."""
-        self._agenda: list[tuple[float, int, Entry | Sync]] = []
-        # Apart from the looks: these are far away, and pushed once, not after every visit.
-        self._expiries: list[tuple[float, int, Entry | Sync]] = []
-        self._order = count()
         self.acks_now: list[ReceiverEntry] = []
         """What is to be acked at the end of this turn."""
         self.syncs_now: list[Sync] = []
@@ -69,28 +66,18 @@ class Connections(ABC):
     # -- Time ---------------------------------------------------------------------------------
 
     def next_deadline(self) -> float:
-        """When `tick` has something to do; early by chance, late never."""
-        look = self._agenda[0][0] if self._agenda else inf
-        expiry = self._expiries[0][0] if self._expiries else inf
+        """When `tick` has something to do."""
+        looks, expiries = self._looks, self._expiries
+        look = looks.next_deadline() if looks.is_moved else looks.earliest
+        expiry = expiries.next_deadline() if expiries.is_moved else expiries.earliest
         return look if look < expiry else expiry
 
     def tick(self, now: float) -> None:
         """Visit every entry whose moment has come, each once, whatever the visits ask for."""
-        agenda = self._agenda
-        come = []
-        while agenda and agenda[0][0] <= now:
-            when, _order, entry = heappop(agenda)
-            if entry.due == when:
-                entry.due = inf
-                come.append(entry)
-        for entry in come:
-            if entry.due != REMOVED:
-                self._visit(entry, now)
-        expiries = self._expiries
-        while expiries and expiries[0][0] <= now:
-            when, _order, entry = heappop(expiries)
-            if entry.expire_due == when and entry.due != REMOVED:
-                self._expire(entry, now)
+        for entry in self._looks.take_due(now):
+            self._visit(entry, now)
+        for entry in self._expiries.take_due(now):
+            self._expire(entry, now)
 
     @abstractmethod
     def _visit(self, entry: Entry | Sync, now: float) -> None:
@@ -99,11 +86,6 @@ class Connections(ABC):
     @abstractmethod
     def _expire(self, entry: Entry | Sync, now: float) -> None:
         """The entry may have been unused, or unanswered, for too long."""
-
-    def _wake(self, entry: Entry, when: float) -> None:
-        if when < entry.due:
-            entry.due = when
-            heappush(self._agenda, (when, next(self._order), entry))
 
     # -- Names of things -----------------------------------------------------------------------
 
@@ -140,11 +122,11 @@ class Connections(ABC):
         if isinstance(entry, SenderEntry) and self._is_ageing(entry):
             due = min(due, entry.unanswered_since(now) + config.max_retransmit_time)
         # Strictly later, so that what is due for ever cannot keep a tick from ending.
-        due = max(due, nextafter(now, inf))
-        if due != entry.expire_due:
-            entry.expire_due = due
-            if due < inf:
-                heappush(self._expiries, (due, next(self._order), entry))
+        self._expiries.set(entry, max(due, nextafter(now, inf)))
+
+    def _stop_timers(self, entry: Entry) -> None:
+        self._looks.cancel(entry)
+        self._expiries.cancel(entry)
 
     def _is_ageing(self, entry: SenderEntry) -> bool:
         is_member = self.members is not None and entry.peer in self.members

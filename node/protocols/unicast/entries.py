@@ -26,8 +26,6 @@ class Entry:
 
     __slots__ = (
         "conn",
-        "due",
-        "expire_due",
         "last_used",
         "look_due",
         "peer",
@@ -44,9 +42,6 @@ class Entry:
         self.last_used = now
         self.tries = 0
         self.look_due = inf
-        self.expire_due = inf
-        self.due = inf
-        """When the agenda visits this entry; -1 once it is removed."""
 
     def used_at(self) -> float:
         """When this half was last of use."""

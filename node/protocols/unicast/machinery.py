@@ -8,7 +8,6 @@ closing and ageing. Keeps G1 (no loss), G2 (once), G3 (FIFO), G6, G7. See docs/p
 from __future__ import annotations
 
 from dataclasses import replace
-from heapq import heappush
 from math import inf
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from node.core.errors import BadFrame, ConfigError
 from node.core.gaps import MAX_REQUESTS_PER_LOOK
 from node.core.serial import next_serial
 from node.core.wire import Head
-from node.protocols.unicast.connections import REMOVED, UNLIMITED
+from node.protocols.unicast.connections import UNLIMITED
 from node.protocols.unicast.entries import (
     Entry,
     ReceiverEntry,
@@ -29,7 +28,7 @@ from node.protocols.unicast.receiving import Receiving
 from node.protocols.unicast.resync import Sync
 from node.protocols.unicast.sending import Sending
 
-__all__ = ["REMOVED", "UNLIMITED", "Unicast"]
+__all__ = ["UNLIMITED", "Unicast"]
 
 
 class Unicast(Sending, Receiving):
@@ -121,7 +120,7 @@ class Unicast(Sending, Receiving):
             self._remove_receiver(receiver, "stop", now)
         for sender in list(self._senders.values()):
             self._remove_sender(sender, "stop", now)
-        self._agenda.clear()
+        self._looks.clear()
         self._expiries.clear()
 
     def set_attribute(self, name: str, value: object, now: float) -> None:
@@ -143,7 +142,7 @@ class Unicast(Sending, Receiving):
         for sender in self._senders.values():
             if now < sender.look_due < inf:
                 sender.look_due = soon
-            self._wake(sender, sender.look_due)
+            self._looks.set_earlier(sender, sender.look_due)
             self._schedule_expiry(sender, now)
         for receiver in self._receivers.values():
             if now < receiver.look_due < inf:
@@ -152,12 +151,12 @@ class Unicast(Sending, Receiving):
                 receiver.ack_due = self.pacer.ack_at(now, receiver.last_ack)
             if now < receiver.report_due < inf:
                 receiver.report_due = soon
-            self._wake(receiver, min(receiver.look_due, receiver.ack_due, receiver.report_due))
+            due = min(receiver.look_due, receiver.ack_due, receiver.report_due)
+            self._looks.set_earlier(receiver, due)
             self._schedule_expiry(receiver, now)
         for sync in self.resync.waiting():
-            if now < sync.due:
-                sync.due = max(soon, sync.sent_at + self.config.sync_min_interval)
-                heappush(self._agenda, (sync.due, next(self._order), sync))
+            if now < self._looks.due(sync):
+                self._looks.set(sync, max(soon, sync.sent_at + self.config.sync_min_interval))
 
     # -- Promises -----------------------------------------------------------------------------
 

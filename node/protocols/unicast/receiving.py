@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from heapq import heappush
 from math import inf
 from typing import ClassVar, Final
 
@@ -17,7 +16,6 @@ from node.core.window import Piece, ReceiveWindow
 from node.core.wire import Head
 from node.protocols.handing import hand_up
 from node.protocols.unicast.asking import Asking
-from node.protocols.unicast.connections import REMOVED
 from node.protocols.unicast.entries import (
     Arrival,
     ReceiverEntry,
@@ -99,7 +97,7 @@ class Receiving(Asking):
             entry.look_due = self.pacer.first_gap_look(now)
             if entry.look_due <= now:
                 self._look_at_gaps(entry, now)
-            self._wake(entry, entry.look_due)
+            self._looks.set_earlier(entry, entry.look_due)
 
     def _refused(self, entry: ReceiverEntry, head: Head) -> None:
         hi = head.lo + head.count - 1
@@ -188,14 +186,13 @@ class Receiving(Asking):
             self._port.drop("old-connection")
             return
         sync = self.resync.remember(arrival, now)
-        if sync.expire_due == inf:
+        if self._expiries.due(sync) == inf:
             self._expire_sync(sync, now)
         if not self.config.historical.sync_spacing:
             self._send_sfs(sync, now)
         elif self._defers_sync():
-            if sync.due == inf:
-                sync.due = self._deferred_until(sync, now)
-                heappush(self._agenda, (sync.due, next(self._order), sync))
+            if self._looks.due(sync) == inf:
+                self._looks.set(sync, self._deferred_until(sync, now))
         elif not sync.is_wanted:
             rtt = self._round_trip(head.source)
             spacing = self.pacer.spaced(self.config.sync_min_interval, rtt)
@@ -210,11 +207,9 @@ class Receiving(Asking):
         # No sooner than it may be asked again: who is forgotten is asked at once.
         due = sync.used_at + max(life, self.config.sync_min_interval)
         if now >= due:
-            sync.due = REMOVED
             self.resync.forget(sync)
         else:
-            sync.expire_due = due
-            heappush(self._expiries, (due, next(self._order), sync))
+            self._expiries.set(sync, due)
 
     def _deferred_until(self, sync: Sync, now: float) -> float:
         """The next tick; in `fast`, after the reordering tolerance at first, then at the pace of
@@ -292,7 +287,7 @@ class Receiving(Asking):
                 self._ack_soon(entry)
             else:
                 entry.ack_due = due
-                self._wake(entry, due)
+                self._looks.set_earlier(entry, due)
 
     def _send_ack(self, entry: ReceiverEntry, now: float, kind: int = wire.ACK) -> None:
         value = self._ack_value(entry)
@@ -332,8 +327,8 @@ class Receiving(Asking):
                 self._visit_sync(sync, now)
         entries, self.acks_now = self.acks_now, []
         for entry in entries:
-            entry.ack_wanted = False
-            if entry.due != REMOVED:
+            if entry.ack_wanted:
+                entry.ack_wanted = False
                 self._send_ack(entry, now)
 
     # -- Life of an entry ----------------------------------------------------------------------
@@ -344,7 +339,7 @@ class Receiving(Asking):
         if entry.look_due <= now:
             self._look_at_gaps(entry, now)
         extra = self._visit_receiver_extra(entry, now)
-        self._wake(entry, min(entry.ack_due, entry.look_due, extra))
+        self._looks.set_earlier(entry, min(entry.ack_due, entry.look_due, extra))
 
     def _open_receiver(self, peer: int, conn: int, offset: int, now: float) -> ReceiverEntry:
         config = self.config
@@ -383,7 +378,8 @@ class Receiving(Asking):
         late = self._ack_value(entry) > max(entry.acked, 0)
         if late or entry.unacked or entry.ack_due != inf or entry.ack_wanted:
             self._flush_ack(entry, now)
-        entry.due = REMOVED
+        entry.ack_wanted = False
+        self._stop_timers(entry)
         del self._receivers[entry.peer]
         self.resync.bury(entry, self._last_stamp, now)
         self._trace_conn(entry, trace.RECEIVER_REMOVED, reason, now, entry.window.delivered)
@@ -396,5 +392,5 @@ class Receiving(Asking):
             entry, config.conn_close_timeout, now
         ):
             self._remove_receiver(entry, "closed", now)
-        if entry.due != REMOVED:
+        if self._receivers.get(entry.peer) is entry:
             self._schedule_expiry(entry, now)

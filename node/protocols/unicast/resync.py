@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from node.core.serial import is_newer
+from node.core.timers import Timers
 from node.core.wire import Head
 from node.protocols.unicast.config import UnicastConfig
 from node.protocols.unicast.entries import Arrival, ReceiverEntry
@@ -24,8 +25,6 @@ class Sync:
     __slots__ = (
         "cached",
         "conn",
-        "due",
-        "expire_due",
         "is_wanted",
         "peer",
         "repeats",
@@ -42,11 +41,9 @@ class Sync:
         self.sent_at = -inf
         self.stamp = 0
         self.repeats = -1
-        self.due = inf
         self.is_wanted = False
         """It leaves at the end of this turn, unless the first frame comes before."""
         self.used_at = -inf
-        self.expire_due = inf
         self.cached: list[Arrival] = []
 
 
@@ -67,8 +64,12 @@ class Tombstone(NamedTuple):
 class Resync:
     """The tables of one member."""
 
-    def __init__(self, config: UnicastConfig) -> None:
+    def __init__(self, config: UnicastConfig, looks: Timers[Any], expiries: Timers[Any]) -> None:
         self.config = config
+        self._looks = looks
+        """When a deferred sync is to be sent."""
+        self._expiries = expiries
+        """When a sender may have been silent for too long."""
         self._syncs: dict[int, Sync] = {}
         self._tombs: dict[int, Tombstone] = {}
         self._cached_bytes = 0
@@ -106,8 +107,9 @@ class Resync:
     def forget(self, sync: Sync) -> None:
         """Remember a sender no longer: nothing came from it for long enough."""
         self._uncache(sync)
-        if self._syncs.get(sync.peer) is sync:
-            del self._syncs[sync.peer]
+        self._looks.cancel(sync)
+        self._expiries.cancel(sync)
+        del self._syncs[sync.peer]
 
     def _uncache(self, sync: Sync) -> list[Arrival]:
         cached, sync.cached = sync.cached, []
@@ -131,7 +133,7 @@ class Resync:
     def opened(self, peer: int) -> None:
         """A window exists: an outstanding deferred sync is pointless."""
         if sync := self._syncs.get(peer):
-            sync.due = inf
+            self._looks.cancel(sync)
 
     def bury(self, entry: ReceiverEntry, stamp: int, now: float) -> None:
         """Remember the newest connection of a peer that was removed: a late first frame of it must
@@ -168,7 +170,7 @@ class Resync:
 
     def waiting(self) -> list[Sync]:
         """Deferred syncs that are still to be sent."""
-        return [sync for sync in self._syncs.values() if sync.due < inf]
+        return [sync for sync in self._syncs.values() if self._looks.due(sync) < inf]
 
     def cached_counts(self) -> Iterator[tuple[int, int]]:
         """How many early frames are kept, per sender."""

@@ -15,7 +15,7 @@ from node.core.window import SendWindow, Stored
 from node.core.wire import Head
 from node.protocols.handing import hand_to_self
 from node.protocols.port import Abandoned
-from node.protocols.unicast.connections import REMOVED, UNLIMITED, Connections
+from node.protocols.unicast.connections import UNLIMITED, Connections
 from node.protocols.unicast.entries import (
     Batch,
     SenderEntry,
@@ -95,7 +95,7 @@ class Sending(Connections):
             # In `compatible` the first look is a grid tick that only remembers; here it is now.
             entry.watermark = (window.low, window.high) if self.pacer.timing.adaptive else (-1, -1)
             entry.look_due = self.pacer.next_send_look(now, entry.rtt, 0)
-            self._wake(entry, entry.look_due)
+            self._looks.set_earlier(entry, entry.look_due)
 
     def _emit(self, entry: SenderEntry, lo: int, batch: Batch, flags: int, stamp: int) -> None:
         conn = entry.conn
@@ -283,7 +283,7 @@ class Sending(Connections):
     def _visit_sender(self, entry: SenderEntry, now: float) -> None:
         if entry.look_due <= now:
             self._look_at_acks(entry, now)
-        self._wake(entry, entry.look_due)
+        self._looks.set_earlier(entry, entry.look_due)
 
     def _look_at_acks(self, entry: SenderEntry, now: float) -> None:
         """Repair when highest acked and highest sent are what they were at the last look (L1)."""
@@ -330,7 +330,7 @@ class Sending(Connections):
             self._set_sender_state(entry, State.CLOSING, reason, now)
 
     def _remove_sender(self, entry: SenderEntry, reason: str, now: float) -> None:
-        entry.due = REMOVED
+        self._stop_timers(entry)
         del self._senders[entry.peer]
         self._abandon(entry, reason, now)
         self._trace_conn(entry, trace.SENDER_REMOVED, reason, now, len(entry.window))
@@ -375,5 +375,5 @@ class Sending(Connections):
             entry, config.conn_close_timeout, now
         ):
             self._end_sender(entry, "closed", now)
-        if entry.due != REMOVED:
+        if self._senders.get(entry.peer) is entry:
             self._schedule_expiry(entry, now)

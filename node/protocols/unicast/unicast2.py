@@ -45,7 +45,7 @@ class Unicast2(Unicast):
             self._report(entry, now)
         if entry.report_due == inf:
             entry.report_due = self._next_report_look(entry, now)
-            self._wake(entry, entry.report_due)
+            self._looks.set_earlier(entry, entry.report_due)
 
     def _next_report_look(self, entry: ReceiverEntry, now: float) -> float:
         if self.config.historical.repair_ends:
