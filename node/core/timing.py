@@ -128,6 +128,12 @@ class Pacer:
             return max(now, self.next_send_look(changed_at, rtt, 0))
         return self.next_send_look(now, rtt, 0)
 
+    def settled_after(self, rtt: RoundTrip) -> float:
+        """How old something must be not to be simply under way."""
+        if self._adaptive:
+            return rtt.wait(self.timing.min_wait, self.interval)
+        return self.interval
+
     def spaced(self, least: float, rtt: RoundTrip) -> float:
         """Seconds between two questions: `least`, and in `fast` a few round trips where that is
         more, but no more than the interval for their sake."""

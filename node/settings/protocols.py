@@ -13,15 +13,15 @@ from node.protocols.gms import Gms
 from node.protocols.merge3 import Merge3
 from node.protocols.multicast import Mcast, Multicast, Nakack2
 from node.protocols.stable import Stable
-from node.protocols.unicast import Unicast, Unicast1, Unicast2, Unicast3, Unicast4
+from node.protocols.unicast import UNICAST1, UNICAST2, UNICAST3, UNICAST4, Generation
 from node.protocols.verify_suspect2 import VerifySuspect2
 from node.settings.transports import TRANSPORTS
 
-RELIABLE_UNICAST: Final[dict[str, type[Unicast]]] = {
-    "UNICAST": Unicast1,
-    "UNICAST2": Unicast2,
-    "UNICAST3": Unicast3,
-    "UNICAST4": Unicast4,
+RELIABLE_UNICAST: Final[dict[str, Generation]] = {
+    "UNICAST": UNICAST1,
+    "UNICAST2": UNICAST2,
+    "UNICAST3": UNICAST3,
+    "UNICAST4": UNICAST4,
 }
 RELIABLE_MULTICAST: Final[dict[str, type[Multicast]]] = {"NAKACK2": Nakack2, "MCAST": Mcast}
 DISCOVERIES: Final[dict[str, type[Any]]] = {

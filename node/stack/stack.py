@@ -120,10 +120,15 @@ class Stack:
 
     def _make_unicast(self, make: Callable[..., Unicast] | None, first_conn: int) -> Unicast:
         settings = self.settings
-        made: Unicast = (make or RELIABLE_UNICAST[settings.unicast])(
-            settings.unicast_config, settings.timing, self._port, first_conn
+        made: Unicast = (make or Unicast)(
+            RELIABLE_UNICAST[settings.unicast],
+            settings.unicast_config,
+            settings.timing,
+            self._port,
+            first_conn,
         )
-        made.is_grouped = settings.has_group
+        if settings.has_group:
+            made.set_grouped()
         return made
 
     def _make_multicasts(self, flow: Mapping[int, Any], unreliable: Unreliable) -> Sender | None:

@@ -267,7 +267,7 @@ class Member:
 
     def cached(self) -> int:
         """Early frames kept for connections without a window."""
-        return sum(count for _peer, count in self.stack.unicast.resync.cached_counts())
+        return sum(self.stack.unicast.early_frames().values())
 
     def events(self, *kinds: int) -> list[Event]:
         return [event for event, _text in self.told(*kinds)]
@@ -315,7 +315,7 @@ class Member:
                 )
                 for peer, entry in unicast.receive_connections().items()
             },
-            "cached": dict(unicast.resync.cached_counts()),
+            "cached": unicast.early_frames(),
             "delivered": self.delivered,
             "deadline": self.stack.next_deadline(),
         }

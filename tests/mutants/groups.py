@@ -33,10 +33,11 @@ from node.protocols.gms.messages import pack_view
 from node.protocols.gms.state import Membership
 from node.protocols.multicast import Mcast, Multicast, Nakack2, receiving
 from node.protocols.stable import Stable
-from node.protocols.unicast.connections import Connections
 from node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry
+from node.protocols.unicast.lifetimes import Lifetimes
 from node.protocols.verify_suspect2 import VerifySuspect2
 from node.stack.sending import Sender
+from tests.mutants.patches import Patches, applied
 
 NAKACK: Final = ("udp", "tcp", "tcp-nio2", "tcp-no-retransmit")
 """Stacks with NAKACK2, STABLE and MFC."""
@@ -48,37 +49,6 @@ PARTING: Final = ("partition", "cut", "pause", "install-view")
 LOSING: Final = ("loss", "gilbert-elliott", "nth-loss", "corrupt")
 COMING: Final = ("join", "restart", "leave", "crash", "churn")
 """Faults that change who is there."""
-
-
-class Patches:
-    """Attributes of classes and modules, replaced for a while."""
-
-    def __init__(self) -> None:
-        self._old: list[tuple[Any, str, Any]] = []
-
-    def put(self, owner: Any, name: str, value: object) -> None:
-        """Replace one; it must be there."""
-        self._old.append((owner, name, vars(owner).get(name, self)))
-        assert hasattr(owner, name), f"{owner} has no {name}"
-        setattr(owner, name, value)
-
-    def method(self, owner: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Replace the method of the same name."""
-
-        def put(function: Callable[..., Any]) -> Callable[..., Any]:
-            self.put(owner, function.__name__, function)
-            return function
-
-        return put
-
-    def undo(self) -> None:
-        """Put everything back."""
-        while self._old:
-            owner, name, value = self._old.pop()
-            if value is self:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +69,6 @@ class GroupMutant:
     """Guarantees of which at least one must be found broken."""
     bug: Callable[[Patches], None]
 
-    make_unicast: None = None
-    """Unicast is the product's."""
-
     @property
     def where(self) -> str:
         """What the table shows of it."""
@@ -119,12 +86,8 @@ class GroupMutant:
     @contextmanager
     def alive(self) -> Iterator[None]:
         """While this lasts the product has the bug."""
-        patches = Patches()
-        try:
-            self.bug(patches)
+        with applied(self.bug):
             yield
-        finally:
-            patches.undo()
 
 
 def plot_of(seed: int) -> str:
@@ -700,10 +663,10 @@ def questions_of_ended_connections_stay(patches: Patches) -> None:
 @mutant("idle senders", ("G1",), plots=("blocked for long",))
 def waiting_for_credits_is_idle(patches: Patches) -> None:
     """A sender that waits for credits counts as idle: its connection ends, and what waits goes."""
-    old = Connections._used_at
+    old = Lifetimes._used_at
 
-    @patches.method(Connections)
-    def _used_at(self: Connections, entry: Entry, now: float) -> float:
+    @patches.method(Lifetimes)
+    def _used_at(self: Lifetimes, entry: Entry, now: float) -> float:
         if isinstance(entry, SenderEntry) and not entry.is_pending():
             return entry.used_at()
         return old(self, entry, now)
@@ -712,25 +675,25 @@ def waiting_for_credits_is_idle(patches: Patches) -> None:
 @mutant("idle receivers", ("G1", "G5", "L1", "G8"), plots=("blocked for long",))
 def untaken_windows_are_idle(patches: Patches) -> None:
     """A window that holds what a stalled application has yet to take counts as idle."""
-    old = Connections._used_at
+    old = Lifetimes._used_at
 
-    @patches.method(Connections)
-    def _used_at(self: Connections, entry: Entry, now: float) -> float:
+    @patches.method(Lifetimes)
+    def _used_at(self: Lifetimes, entry: Entry, now: float) -> float:
         return entry.used_at() if isinstance(entry, ReceiverEntry) else old(self, entry, now)
 
 
 @mutant("ageing of members", ("G1",), plots=("parted unnoticed",))
 def silent_members_are_given_up(patches: Patches) -> None:
     """A connection to a silent member ends before a view drops the member."""
-    old = Connections._used_at
+    old = Lifetimes._used_at
 
-    @patches.method(Connections)
-    def _used_at(self: Connections, entry: Entry, now: float) -> float:
+    @patches.method(Lifetimes)
+    def _used_at(self: Lifetimes, entry: Entry, now: float) -> float:
         return entry.used_at() if entry.is_pending() else old(self, entry, now)
 
-    @patches.method(Connections)
-    def _is_ageing(self: Connections, entry: SenderEntry) -> bool:
-        return self.config.max_retransmit_time > 0
+    @patches.method(Lifetimes)
+    def _is_ageing(self: Lifetimes, entry: SenderEntry) -> bool:
+        return self._state.config.max_retransmit_time > 0
 
 
 # -- Windows that nothing repairs -----------------------------------------------------------------

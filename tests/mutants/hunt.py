@@ -48,7 +48,7 @@ def hunt(mutant: AnyMutant, seeds: int = SEEDS) -> Catch | None:
     for needed, seed in enumerate(islice(applicable(mutant), seeds), 1):
         try:
             with mutant.alive():
-                outcome, _enough = outcome_of(seed, mutant.make_unicast)
+                outcome, _enough = outcome_of(seed)
         except (AttributeError, NameError, TypeError):
             # The product has changed, and the mutant does not fit it any more: it shows nothing.
             raise

@@ -1,17 +1,16 @@
 """Known protocol bugs, brought back one at a time: what the search must find.
 
-A mutant is a class with one method changed, laid over whichever generation a scenario asks for.
-None of this is reachable from the product. A mutant that no seed catches is a blind spot of the
-generator or of an oracle: it stays, and stands in `BLIND` until that is mended.
+A mutant replaces methods of the parts that unicast is made of, for as long as a run lasts. None of
+this is reachable from the product. A mutant that no seed catches is a blind spot of the generator
+or of an oracle: it stays, and stands in `BLIND` until that is mended.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Final, TypeVar
 
 from chaos.campaigns.generate import cell_of
@@ -19,20 +18,31 @@ from chaos.language.cluster import GENERATIONS
 from node.core import wire
 from node.core.gaps import Asked
 from node.core.model import FIRST, Payload
-from node.core.timing import Timing
 from node.core.window import Piece, ReceiveWindow, SendWindow, Stored
 from node.core.wire import Head
-from node.protocols.port import Port
-from node.protocols.unicast import Unicast, UnicastConfig
+from node.protocols.unicast import incoming, receivers
+from node.protocols.unicast.acks import Acks
+from node.protocols.unicast.asking import Asking
 from node.protocols.unicast.entries import (
     Arrival,
     Batch,
     ReceiverEntry,
     SenderEntry,
     State,
+    Sync,
 )
-from node.protocols.unicast.resync import Resync, Sync
-from node.settings.protocols import RELIABLE_UNICAST
+from node.protocols.unicast.feedback import Feedback
+from node.protocols.unicast.incoming import Incoming
+from node.protocols.unicast.lifetimes import Lifetimes
+from node.protocols.unicast.outgoing import Outgoing
+from node.protocols.unicast.receivers import Receivers
+from node.protocols.unicast.repairs import Repairs
+from node.protocols.unicast.reports import AckEach, AckLate
+from node.protocols.unicast.resync import Resync
+from node.protocols.unicast.senders import Senders
+from node.protocols.unicast.state import Connections
+from node.protocols.unicast.tombstones import Tombstones
+from tests.mutants.patches import Patches, applied
 
 ALL: Final = GENERATIONS
 ACKING: Final = ("UNICAST", "UNICAST3", "UNICAST3-SYNC", "UNICAST4")
@@ -58,7 +68,7 @@ class Mutant:
     """Those in which it is a bug."""
     breaks: tuple[str, ...]
     """Guarantees of which at least one must be found broken."""
-    bug: type[Unicast]
+    bug: Callable[[Patches], None]
 
     @property
     def where(self) -> str:
@@ -70,21 +80,12 @@ class Mutant:
         return cell_of(seed)[0] in self.generations
 
     def alive(self) -> AbstractContextManager[None]:
-        """Nothing is to be prepared: the bug is handed in."""
-        return nullcontext()
-
-    def make_unicast(
-        self, config: UnicastConfig, timing: Timing, port: Port, first_conn: int
-    ) -> Unicast:
-        """The generation that a stack asks for, with this bug in it."""
-        product = next(
-            product for product in RELIABLE_UNICAST.values() if product.config_type is type(config)
-        )
-        return _mutated(self.bug, product)(config, timing, port, first_conn)
+        """While this lasts the product has the bug."""
+        return applied(self.bug)
 
 
 MUTANTS: Final[dict[str, Mutant]] = {}
-Bug = TypeVar("Bug", bound=type[Unicast])
+Bug = TypeVar("Bug", bound=Callable[[Patches], None])
 
 
 def mutant(
@@ -92,10 +93,10 @@ def mutant(
     breaks: tuple[str, ...],
     generations: tuple[str, ...] = ALL,
 ) -> Callable[[Bug], Bug]:
-    """Register a bug under the name of its class, described by its docstring."""
+    """Register a bug under the name of its function, described by its docstring."""
 
     def register(bug: Bug) -> Bug:
-        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", bug.__name__).lower()
+        name = re.sub("_", "-", bug.__name__)
         MUTANTS[name] = Mutant(
             name=name,
             about=" ".join((bug.__doc__ or "").split()),
@@ -109,144 +110,174 @@ def mutant(
     return register
 
 
-@cache
-def _mutated(bug: type[Unicast], product: type[Unicast]) -> type[Unicast]:
-    """The bug before the product in the order of resolution: its methods win."""
-    return type(f"{bug.__name__}{product.__name__}", (bug, product), {})
-
-
 # -- Acks and purges ------------------------------------------------------------------------------
 
 
 @mutant("U-5", ("G1", "G6"))
-class AcksHighestReceived(Unicast):
+def acks_highest_received(patches: Patches) -> None:
     """An ack reports the highest message received, beyond a gap."""
 
-    def _ack_value(self, entry: ReceiverEntry) -> int:
+    @patches.method(Acks)
+    def value(self: Acks, entry: ReceiverEntry) -> int:
         return entry.window.high
 
 
 @mutant("D-12", ("G6",), ("UNICAST4",))
-class AcksBeforeDelivery(Unicast):
+def acks_before_delivery(patches: Patches) -> None:
     """A stalled receiver reports what it received, not what was consumed: no flow control."""
 
-    def _ack_value(self, entry: ReceiverEntry) -> int:
+    @patches.method(Acks)
+    def value(self: Acks, entry: ReceiverEntry) -> int:
         return entry.window.deliverable
 
 
 @mutant("U-4", ("G1", "G6"))
-class PurgesOneTooMany(Unicast):
+def purges_one_too_many(patches: Patches) -> None:
     """The sender drops the first message after the acked one as well."""
+    old = Feedback._acked_by
 
-    def _acked_by(self, entry: SenderEntry, head: Head) -> int:
-        return min(super()._acked_by(entry, head) + 1, entry.window.high)
+    @patches.method(Feedback)
+    def _acked_by(self: Feedback, entry: SenderEntry, head: Head) -> int:
+        return min(old(self, entry, head) + 1, entry.window.high)
 
 
 @mutant("JGRP-968, JGRP-1577", ("G1", "G6", "G7"))
-class AcksOfAnyConnectionCount(Unicast):
+def acks_of_any_connection_count(patches: Patches) -> None:
     """An ack is believed whatever connection it names."""
+    old = Feedback._sender_for
 
-    def _sender_for(self, head: Head, what: str) -> SenderEntry | None:
-        entry = self._senders.get(head.source)
+    @patches.method(Feedback)
+    def _sender_for(self: Feedback, head: Head, what: str) -> SenderEntry | None:
+        entry = self._entries.get(head.source)
         if entry is not None and head.kind in {wire.ACK, wire.STABLE}:
             return entry
-        return super()._sender_for(head, what)
+        return old(self, head, what)
 
-    def _acked_by(self, entry: SenderEntry, head: Head) -> int:
+    @patches.method(Feedback)
+    def _acked_by(self: Feedback, entry: SenderEntry, head: Head) -> int:
         return min(head.lo, entry.window.high)
 
 
 @mutant("JGRP-1873, JGRP-1875", ("G1", "G2", "G6", "L1"))
-class StampsIgnored(Unicast):
+def stamps_ignored(patches: Patches) -> None:
     """A delayed ack purges what the answer to a newer SFS still needs."""
 
-    def _is_stale(self, entry: SenderEntry, head: Head, what: str) -> bool:
+    @patches.method(Feedback)
+    def _is_stale(self: Feedback, entry: SenderEntry, head: Head, what: str) -> bool:
         return False
 
 
 @mutant("JGRP-1873, D-5", ("L1", "C1", "G5", "G8"))
-class TimestampsComparedAsNumbers(Unicast):
+def timestamps_compared_as_numbers(patches: Patches) -> None:
     """When the timestamps of acks wrap, every new one looks older and is ignored."""
+    old = Feedback._is_stale
 
-    def _is_stale(self, entry: SenderEntry, head: Head, what: str) -> bool:
+    @patches.method(Feedback)
+    def _is_stale(self: Feedback, entry: SenderEntry, head: Head, what: str) -> bool:
         if head.stamp < entry.last_stamp:
             self._port.drop(f"{what}-old-stamp")
             return True
-        return super()._is_stale(entry, head, what)
+        return old(self, entry, head, what)
 
 
 @mutant("behaviours §18.2", ("C1", "G1"), ACKING)
-class DuplicatesNotAcked(Unicast):
+def duplicates_not_acked(patches: Patches) -> None:
     """Duplicates are dropped without a word, so a lost ack is never repaired."""
+    for reports in (AckEach, AckLate):
+        patches.put(reports, "after_data", _of_new_only(reports.after_data))
 
-    def _after_data(
-        self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float
-    ) -> None:
+
+def _of_new_only(old: Callable[..., None]) -> Callable[..., None]:
+    def after_data(self: Any, entry: ReceiverEntry, new: int, *rest: Any) -> None:
         if new:
-            super()._after_data(entry, new, size, flags, now)  # type: ignore[safe-super]
+            old(self, entry, new, *rest)
+
+    return after_data
 
 
 @mutant("D-13", ("L1", "C1"), LAZY)
-class AcksOnlyAtThreshold(Unicast):
+def acks_only_at_threshold(patches: Patches) -> None:
     """What is below the threshold is never acked."""
 
-    def _ack_later(self, entry: ReceiverEntry, now: float) -> None:
+    @patches.method(Acks)
+    def later(self: Acks, entry: ReceiverEntry, now: float) -> None:
         return
 
 
 @mutant("U-8", ("C1",), LAZY)
-class AcksEveryFrame(Unicast):
+def acks_every_frame(patches: Patches) -> None:
     """Acks are not delayed: one for each frame."""
 
-    def _ack_later(self, entry: ReceiverEntry, now: float) -> None:
-        self._send_ack(entry, now)
+    @patches.method(Acks)
+    def later(self: Acks, entry: ReceiverEntry, now: float) -> None:
+        self.send(entry, now)
 
 
 @mutant("JGRP-1755", ("L1",))
-class AcksNotFlushed(Unicast):
+def acks_not_flushed(patches: Patches) -> None:
     """A receive window is removed with its last ack still pending."""
 
-    def _flush_ack(self, entry: ReceiverEntry, now: float) -> None:
-        return
+    @patches.method(Acks)
+    def flush(self: Acks, entry: ReceiverEntry, now: float) -> None:
+        entry.acks.is_wanted = False
 
 
 # -- Repair by the sender -------------------------------------------------------------------------
 
 
 @mutant("JGRP-1548, behaviours §18.3", ("G1", "L1"), LAZY)
-class TailNotResent(Unicast):
+def tail_not_resent(patches: Patches) -> None:
     """The newest message is not repeated: when it is lost, nothing shows the hole."""
+    _not_repairing(patches)
 
-    def _repair(self, entry: SenderEntry, now: float) -> None:
+
+def _not_repairing(patches: Patches) -> None:
+    @patches.method(Repairs)
+    def _repair(self: Repairs, entry: SenderEntry, now: float) -> None:
         return
 
 
 @mutant("JGRP-1548, JGRP-1563", ("G1", "L1"), ("UNICAST2",))
-class EndsNotRepaired(Unicast):
+def ends_not_repaired(patches: Patches) -> None:
     """Negative acks only: neither reports nor looks notice a lost first or last message."""
+    _not_repairing(patches)
+    old = Feedback.on_stable
 
-    def _repair(self, entry: SenderEntry, now: float) -> None:
-        return
-
-    def _on_stable(self, head: Head, now: float) -> None:
-        super()._on_stable(head._replace(mark=MORE), now)
+    @patches.method(Feedback)
+    def on_stable(self: Feedback, head: Head, now: float) -> None:
+        old(self, head._replace(mark=MORE), now)
 
 
 @mutant("UNICAST3 note, HA/HS", ("G1", "L1", "C1"), LAZY)
-class ResendsOnlyOnce(Unicast):
+def resends_only_once(patches: Patches) -> None:
     """The sender stops looking after its first resend."""
+    old = Repairs._repair
 
-    def _repair(self, entry: SenderEntry, now: float) -> None:
+    @patches.method(Repairs)
+    def _repair(self: Repairs, entry: SenderEntry, now: float) -> None:
         if not entry.tries:
-            super()._repair(entry, now)
+            old(self, entry, now)
 
 
 @mutant("UNICAST note, resend", ("G1", "G5", "C1"), ("UNICAST",))
-class ResendsOnlyNewest(Unicast):
+def resends_only_newest(patches: Patches) -> None:
     """UNICAST repeats its newest message alone, and nobody asks for the others."""
 
-    def _look_at_acks(self, entry: SenderEntry, now: float) -> None:
-        Unicast._look_at_acks(self, entry, now)  # noqa: SLF001 past UNICAST's own
+    @patches.method(Repairs)
+    def _look_at_each(self: Repairs, entry: SenderEntry, now: float) -> None:
+        self._look_at_acks(entry, now)
+
+
+def _sending_from(patches: Patches, window: type[SendWindow[Batch]]) -> None:
+    """A bug in the send window."""
+    old = Senders.open
+
+    @patches.method(Senders)
+    def open(self: Senders, peer: int, now: float) -> SenderEntry:  # noqa: A001 as there
+        entry = old(self, peer, now)
+        config = self._state.config
+        entry.window = window(config.window_messages, config.window_bytes)
+        return entry
 
 
 class _FirstOnly(SendWindow[Batch]):
@@ -257,13 +288,9 @@ class _FirstOnly(SendWindow[Batch]):
 
 
 @mutant("UNICAST3 note, example 45/50", ("C1", "G1", "L1"), ASKING)
-class RequestAnsweredInPart(Unicast):
+def request_answered_in_part(patches: Patches) -> None:
     """A request is answered with the first missing batch only."""
-
-    def _open_sender(self, peer: int, now: float) -> SenderEntry:
-        entry = super()._open_sender(peer, now)
-        entry.window = _FirstOnly(self.config.window_messages, self.config.window_bytes)
-        return entry
+    _sending_from(patches, _FirstOnly)
 
 
 class _Everything(SendWindow[Batch]):
@@ -274,141 +301,140 @@ class _Everything(SendWindow[Batch]):
 
 
 @mutant("retransmission storms", ("C1",), ASKING)
-class RequestAnsweredWithEverything(Unicast):
+def request_answered_with_everything(patches: Patches) -> None:
     """A request for one message is answered with all that is unacked."""
-
-    def _open_sender(self, peer: int, now: float) -> SenderEntry:
-        entry = super()._open_sender(peer, now)
-        entry.window = _Everything(self.config.window_messages, self.config.window_bytes)
-        return entry
+    _sending_from(patches, _Everything)
 
 
 @mutant("JGRP-965, JGRP-966, U-13", ("G4",))
-class SfsAnswerChangesTheStored(Unicast):
+def sfs_answer_changes_the_stored(patches: Patches) -> None:
     """The answer to an SFS overwrites the flags of the stored batch instead of a copy's."""
+    old = Repairs.answer_sfs
 
-    def _answer_sfs(self, entry: SenderEntry, head: Head, now: float) -> None:
+    @patches.method(Repairs)
+    def answer_sfs(self: Repairs, entry: SenderEntry, head: Head, now: float) -> None:
         oldest = entry.window.oldest()
         if oldest is not None:
             oldest.item.flags = FIRST
-        super()._answer_sfs(entry, head, now)
+        old(self, entry, head, now)
 
 
 @mutant("JGRP-1807", ("G1", "G6"))
-class SentAndNotStored(Unicast):
+def sent_and_not_stored(patches: Patches) -> None:
     """What is sent on a connection that was closing is not kept for a resend."""
+    old = Outgoing.send
 
-    def send(
-        self,
-        peer: int,
-        payloads: Sequence[Payload],
-        flags: int,
-        now: float,
-        *rest: Any,  # noqa: ANN401 passed on
-    ) -> None:
-        entry = self._senders.get(peer)
+    @patches.method(Outgoing)
+    def send(self: Outgoing, peer: int, *rest: Any) -> None:
+        entry = self._entries.get(peer)
         was_closing = entry is not None and entry.state is State.CLOSING
-        super().send(peer, payloads, flags, now, *rest)
+        old(self, peer, *rest)
         if entry is not None and was_closing:
             entry.window.ack(entry.window.high)
 
 
 @mutant("JGRP-2873", ("G1", "G5", "L1", "C1"))
-class NumberedAndDropped(Unicast):
+def numbered_and_dropped(patches: Patches) -> None:
     """A message that fills the window gets its seqno and is dropped: a hole for ever."""
+    old_send, old_emit = Outgoing.send, Outgoing._emit
+    filling: list[bool] = []
+    dropped: set[Batch] = set()
 
-    def __init__(
-        self, config: UnicastConfig, timing: Timing, port: Port, first_conn: int = 1
-    ) -> None:
-        super().__init__(config, timing, port, first_conn)
-        self._drops = False
-        self._dropped: set[Batch] = set()
+    @patches.method(Outgoing)
+    def send(self: Outgoing, peer: int, payloads: Sequence[Payload], *rest: Any) -> None:
+        filling.append(self.room(peer)[0] == len(payloads))
+        old_send(self, peer, payloads, *rest)
+        filling.pop()
 
-    def send(
-        self,
-        peer: int,
-        payloads: Sequence[Payload],
-        flags: int,
-        now: float,
-        *rest: Any,  # noqa: ANN401 passed on
-    ) -> None:
-        self._drops = self.room(peer)[0] == len(payloads)
-        super().send(peer, payloads, flags, now, *rest)
-        self._drops = False
-
-    def _emit(self, entry: SenderEntry, lo: int, batch: Batch, flags: int, stamp: int) -> None:
-        if self._drops:
-            self._dropped.add(batch)
-        if batch not in self._dropped:
-            super()._emit(entry, lo, batch, flags, stamp)
+    @patches.method(Outgoing)
+    def _emit(self: Outgoing, entry: SenderEntry, lo: int, batch: Batch, *rest: int) -> None:
+        if filling and filling[-1]:
+            dropped.add(batch)
+        if batch not in dropped:
+            old_emit(self, entry, lo, batch, *rest)
 
 
 # -- Requests of the receiver ---------------------------------------------------------------------
 
 
 @mutant("JGRP-1539", ("C1",), ASKING)
-class AsksAtFirstSight(Unicast):
+def asks_at_first_sight(patches: Patches) -> None:
     """The two-look rule is skipped: messages still under way are requested."""
+    old = Asking.look
 
-    def _look_at_gaps(self, entry: ReceiverEntry, now: float) -> None:
+    @patches.method(Asking)
+    def look(self: Asking, entry: ReceiverEntry, now: float) -> None:
         entry.gaps.missing_before = max(entry.gaps.missing_before, entry.window.seen)
-        super()._look_at_gaps(entry, now)
+        old(self, entry, now)
 
 
 @mutant("JGRP-1539, behaviours §18.21", ("C1",), ASKING)
-class AsksAtEveryFrame(Unicast):
+def asks_at_every_frame(patches: Patches) -> None:
     """Every frame that finds a gap requests all of it again."""
+    old = Incoming._take
 
-    def _take(self, entry: ReceiverEntry, arrival: Arrival, now: float) -> None:
-        super()._take(entry, arrival, now)
+    @patches.method(Incoming)
+    def _take(self: Incoming, entry: ReceiverEntry, arrival: Arrival, now: float) -> None:
+        old(self, entry, arrival, now)
         if missing := entry.window.missing(MORE):
             entry.gaps.asked = entry.gaps.asked or [Asked(missing[-1][1], now)]
-            self._request(entry, missing, now)
+            self._asking._request(entry, missing, now)
 
 
 @mutant("UNICAST2 note, gaps", ("G1", "G5", "L1", "C1"), ASKING)
-class RequestsNotRepeated(Unicast):
+def requests_not_repeated(patches: Patches) -> None:
     """A gap is requested once; when the request or its answer is lost, it stays."""
+    old = Asking.look
 
-    def _look_at_gaps(self, entry: ReceiverEntry, now: float) -> None:
+    @patches.method(Asking)
+    def look(self: Asking, entry: ReceiverEntry, now: float) -> None:
         for asked in entry.gaps.asked:
             asked.at = now
-        super()._look_at_gaps(entry, now)
+        old(self, entry, now)
 
 
 @mutant("M-7", ("C1",), ASKING)
-class RequestsWhatWasDelivered(Unicast):
+def requests_what_was_delivered(patches: Patches) -> None:
     """A request begins with the last message that was delivered."""
+    old = Asking._request
 
-    def _request(self, entry: ReceiverEntry, ranges: list[tuple[int, int]], now: float) -> None:
+    @patches.method(Asking)
+    def _request(
+        self: Asking, entry: ReceiverEntry, ranges: list[tuple[int, int]], now: float
+    ) -> None:
         (lo, hi), *rest = ranges
         lo = min(lo, max(1, entry.window.delivered))
-        super()._request(entry, [(lo, hi), *rest], now)
+        old(self, entry, [(lo, hi), *rest], now)
 
 
 @mutant("JGRP-1868", ("C1",), ASKING)
-class RequestsWithoutLimit(Unicast):
+def requests_without_limit(patches: Patches) -> None:
     """One request asks for everything that is missing."""
+    old = Asking._request
 
-    def _request(self, entry: ReceiverEntry, ranges: list[tuple[int, int]], now: float) -> None:
-        config = self.config
-        self.config = replace(config, max_xmit_req_size=MORE)
-        super()._request(entry, ranges, now)
-        self.config = config
+    @patches.method(Asking)
+    def _request(self: Asking, *rest: Any) -> None:
+        state = self._state
+        config = state.config
+        state.config = replace(config, max_xmit_req_size=MORE)
+        old(self, *rest)
+        state.config = config
 
 
 # -- Windows --------------------------------------------------------------------------------------
 
 
-class BadWindow(Unicast):
-    """A bug in the receive window, as `window_type` says; not a mutant by itself."""
+def _receiving_into(patches: Patches, window: type[ReceiveWindow[Arrival]]) -> None:
+    """A bug in the receive window."""
+    old = Receivers.open
 
-    window_type: type[ReceiveWindow[Arrival]]
-
-    def _open_receiver(self, peer: int, conn: int, offset: int, now: float) -> ReceiverEntry:
-        entry = super()._open_receiver(peer, conn, offset, now)
-        config = self.config
-        entry.window = self.window_type(offset, config.window_messages, config.window_bytes)
+    @patches.method(Receivers)
+    def open(  # noqa: A001 as there
+        self: Receivers, peer: int, conn: int, offset: int, now: float
+    ) -> ReceiverEntry:
+        entry = old(self, peer, conn, offset, now)
+        config = self._state.config
+        entry.window = window(offset, config.window_messages, config.window_bytes)
         return entry
 
 
@@ -422,10 +448,9 @@ class _Impatient(ReceiveWindow[Arrival]):
 
 
 @mutant("U-1", ("G1", "G3", "G6"))
-class DeliversPastGaps(BadWindow):
+def delivers_past_gaps(patches: Patches) -> None:
     """What lies behind a gap is delivered at once, and what fills it thrown away."""
-
-    window_type = _Impatient
+    _receiving_into(patches, _Impatient)
 
 
 class _Unplaced(ReceiveWindow[Arrival]):
@@ -447,10 +472,9 @@ class _Unplaced(ReceiveWindow[Arrival]):
 
 
 @mutant("UNICAST note, OOB", ("G1", "G5", "L1", "C1"))
-class OobNotPlaced(BadWindow):
+def oob_not_placed(patches: Patches) -> None:
     """What was delivered out of band gets no place in the window, which waits for it for ever."""
-
-    window_type = _Unplaced
+    _receiving_into(patches, _Unplaced)
 
 
 class _Repeating(ReceiveWindow[Arrival]):
@@ -463,10 +487,9 @@ class _Repeating(ReceiveWindow[Arrival]):
 
 
 @mutant("U-2, behaviours §18.1", ("G2",))
-class OobDeliveredTwice(BadWindow):
+def oob_delivered_twice(patches: Patches) -> None:
     """What was delivered out of band is delivered again when its turn comes."""
-
-    window_type = _Repeating
+    _receiving_into(patches, _Repeating)
 
 
 class _Evicting(ReceiveWindow[Arrival]):
@@ -481,10 +504,9 @@ class _Evicting(ReceiveWindow[Arrival]):
 
 
 @mutant("U-2, node/core/window.py", ("G2",))
-class EvictionForgetsOob(BadWindow):
+def eviction_forgets_oob(patches: Patches) -> None:
     """Making room by bytes also frees the places of what was delivered out of band."""
-
-    window_type = _Evicting
+    _receiving_into(patches, _Evicting)
 
 
 class _Boundless(ReceiveWindow[Arrival]):
@@ -501,10 +523,9 @@ class _Boundless(ReceiveWindow[Arrival]):
 
 
 @mutant("JGRP-2906, U-6", ("G5",), ("UNICAST", "UNICAST3", "UNICAST3-SYNC"))
-class ReceivesWithoutBound(BadWindow):
+def receives_without_bound(patches: Patches) -> None:
     """The receive window takes more than its capacity while the application is stalled."""
-
-    window_type = _Boundless
+    _receiving_into(patches, _Boundless)
 
 
 class _Roomy(SendWindow[Batch]):
@@ -522,58 +543,68 @@ class _Roomy(SendWindow[Batch]):
 
 
 @mutant("U-6", ("G5",))
-class SendsWithoutBound(Unicast):
+def sends_without_bound(patches: Patches) -> None:
     """The send window takes more messages than its capacity."""
-
-    def _open_sender(self, peer: int, now: float) -> SenderEntry:
-        entry = super()._open_sender(peer, now)
-        entry.window = _Roomy(self.config.window_messages, self.config.window_bytes)
-        return entry
+    _sending_from(patches, _Roomy)
 
 
 @mutant("U-6", ("G5",))
-class BytesNotCounted(Unicast):
+def bytes_not_counted(patches: Patches) -> None:
     """The send window is bounded in messages only."""
+    old = Outgoing.room
 
-    def room(self, peer: int) -> tuple[int, int]:
-        return super().room(peer)[0], MORE
+    @patches.method(Outgoing)
+    def room(self: Outgoing, peer: int) -> tuple[int, int]:
+        return old(self, peer)[0], MORE
 
 
 @mutant("behaviours §18.8", ("G8", "L1"))
-class LaneNotWoken(Unicast):
+def lane_not_woken(patches: Patches) -> None:
     """An ack frees room, and the lane that waits for it is not told."""
+    old = Feedback._purge
 
-    def _purge(self, entry: SenderEntry, seqno: int, now: float) -> None:
-        super()._purge(entry, seqno, now)
+    @patches.method(Feedback)
+    def _purge(self: Feedback, entry: SenderEntry, seqno: int, now: float) -> None:
+        old(self, entry, seqno, now)
         self._port.woken.clear()
 
 
 @mutant("JGRP-2854, U-12", ("L1",))
-class CloseKeepsWaiters(Unicast):
+def close_keeps_waiters(patches: Patches) -> None:
     """The end of a connection does not release who waits for room in it."""
+    old = Senders.remove
 
-    def _remove_sender(self, entry: SenderEntry, reason: str, now: float) -> None:
-        super()._remove_sender(entry, reason, now)
+    @patches.method(Senders)
+    def remove(self: Senders, entry: SenderEntry, reason: str, now: float) -> None:
+        old(self, entry, reason, now)
         self._port.closed.pop()
 
 
 # -- Delivery -------------------------------------------------------------------------------------
 
 
-@mutant("parts of a batch, receiving.py", ("G4",))
-class TrimsOneByteEarly(Unicast):
+@mutant("parts of a batch, handing.py", ("G4",))
+def trims_one_byte_early(patches: Patches) -> None:
     """A part of a batch is cut out one byte too early."""
-
-    def _deliver(self, entry: ReceiverEntry, piece: Piece[Arrival], *rest: Any) -> None:  # noqa: ANN401 as there
-        super()._deliver(entry, _shifted(piece, whole=False), *rest)
+    _trimming(patches, whole=False)
 
 
-@mutant("parts of a batch, receiving.py", ("G4",))
-class TrimsOneMessageEarly(Unicast):
+@mutant("parts of a batch, handing.py", ("G4",))
+def trims_one_message_early(patches: Patches) -> None:
     """A part of a batch is cut out one message too early: whole messages, but others."""
+    _trimming(patches, whole=True)
 
-    def _deliver(self, entry: ReceiverEntry, piece: Piece[Arrival], *rest: Any) -> None:  # noqa: ANN401 as there
-        super()._deliver(entry, _shifted(piece, whole=True), *rest)
+
+def _trimming(patches: Patches, *, whole: bool) -> None:
+    for module in (incoming, receivers):
+        patches.put(module, "hand_up", _handing_shifted(module.hand_up, whole=whole))
+
+
+def _handing_shifted(old: Callable[..., None], *, whole: bool) -> Callable[..., None]:
+    def hand_up(port: Any, piece: Piece[Arrival], *rest: Any) -> None:
+        old(port, _shifted(piece, whole=whole), *rest)
+
+    return hand_up
 
 
 def _shifted(piece: Piece[Arrival], *, whole: bool) -> Piece[Arrival]:
@@ -591,159 +622,161 @@ def _shifted(piece: Piece[Arrival], *, whole: bool) -> Piece[Arrival]:
 
 
 @mutant("JGRP-968, scenario #6, behaviours §18.1", ("G1", "G4", "G5", "G6", "G7", "C1"))
-class NewMessagesInTheOldWindow(Unicast):
+def new_messages_in_the_old_window(patches: Patches) -> None:
     """The second message of a new connection lands in the window of the old one."""
+    old = Incoming._find
 
-    def _find_receiver(
-        self, entry: ReceiverEntry | None, arrival: Arrival, now: float
+    @patches.method(Incoming)
+    def _find(
+        self: Incoming, entry: ReceiverEntry | None, arrival: Arrival, now: float
     ) -> ReceiverEntry | None:
         if entry is not None and not arrival.head.flags & FIRST:
             return entry
-        return super()._find_receiver(entry, arrival, now)
+        return old(self, entry, arrival, now)
 
 
 @mutant("JGRP-2852, D-4", ("G1", "G2", "G6", "G7", "C1"))
-class OlderConnectionReplacesNewer(Unicast):
+def older_connection_replaces_newer(patches: Patches) -> None:
     """A late first message of an older connection destroys the window of the newer one."""
+    old = Incoming._find
 
-    def _find_receiver(
-        self, entry: ReceiverEntry | None, arrival: Arrival, now: float
+    @patches.method(Incoming)
+    def _find(
+        self: Incoming, entry: ReceiverEntry | None, arrival: Arrival, now: float
     ) -> ReceiverEntry | None:
         head = arrival.head
-        if entry is not None and head.flags & FIRST:
-            self._remove_receiver(entry, "replaced", now)
-            return self._open_receiver(head.source, head.conn, max(head.lo - 1, head.mark), now)
-        return super()._find_receiver(entry, arrival, now)
+        if entry is None or not head.flags & FIRST:
+            return old(self, entry, arrival, now)
+        self._receivers.remove(entry, "replaced", now)
+        return self._receivers.open(head.source, head.conn, max(head.lo - 1, head.mark), now)
 
 
 @mutant("D-5", ("G1", "L1", "C1"))
-class ConnectionsComparedAsNumbers(Unicast):
+def connections_compared_as_numbers(patches: Patches) -> None:
     """When connection ids wrap, every new connection looks older and is ignored."""
+    old = Incoming._find
 
-    def _find_receiver(
-        self, entry: ReceiverEntry | None, arrival: Arrival, now: float
+    @patches.method(Incoming)
+    def _find(
+        self: Incoming, entry: ReceiverEntry | None, arrival: Arrival, now: float
     ) -> ReceiverEntry | None:
         if entry is not None and arrival.head.conn < entry.conn:
             return None
-        return super()._find_receiver(entry, arrival, now)
+        return old(self, entry, arrival, now)
 
 
 @mutant("JGRP-1347, U-3", ("G2", "G1", "C1"))
-class RepeatedFirstReopens(Unicast):
+def repeated_first_reopens(patches: Patches) -> None:
     """A repeated first message of the same connection makes a second window."""
+    old = Incoming.on_data
 
-    def _on_data(self, head: Head, body: bytes, now: float) -> None:
-        entry = self._receivers.get(head.source)
+    @patches.method(Incoming)
+    def on_data(self: Incoming, head: Head, body: bytes, now: float) -> None:
+        entry = self._entries.get(head.source)
         if entry is not None and entry.conn == head.conn and head.flags & FIRST:
-            self._remove_receiver(entry, "replaced", now)
-            self._open_receiver(head.source, head.conn, max(head.lo - 1, head.mark), now)
-        super()._on_data(head, body, now)
+            self._receivers.remove(entry, "replaced", now)
+            self._receivers.open(head.source, head.conn, max(head.lo - 1, head.mark), now)
+        old(self, head, body, now)
 
 
 @mutant("JGRP-1563, JGRP-2327", ("G1", "G6"))
-class AnyFrameOpensWindow(Unicast):
+def any_frame_opens_window(patches: Patches) -> None:
     """Without a window the first frame that comes opens one, at itself."""
+    old = Incoming.__init__
 
-    def _ask_first_seqno(self, arrival: Arrival, now: float) -> None:
+    def begin(self: Incoming, *parts: Any) -> None:
+        old(self, *parts)
+        patches.put(self._resync, "ask", _opening(self))
+
+    patches.put(Incoming, "__init__", begin)
+
+
+def _opening(part: Incoming) -> Callable[[Arrival, float], None]:
+    def ask(arrival: Arrival, now: float) -> None:
         head = arrival.head
-        if entry := self._receivers.get(head.source):
-            self._remove_receiver(entry, "replaced", now)
-        entry = self._open_receiver(head.source, head.conn, head.lo - 1, now)
-        self._take(entry, arrival, now)
+        if entry := part._entries.get(head.source):
+            part._receivers.remove(entry, "replaced", now)
+        entry = part._receivers.open(head.source, head.conn, head.lo - 1, now)
+        part._take(entry, arrival, now)
+
+    return ask
 
 
 @mutant("JGRP-1874, U-7", ("C1",))
-class SyncsNotSpaced(Unicast):
+def syncs_not_spaced(patches: Patches) -> None:
     """Every frame without a window is answered with an SFS."""
 
-    def _ask_first_seqno(self, arrival: Arrival, now: float) -> None:
-        self._send_sfs(self.resync.remember(arrival, now), now)
+    @patches.method(Resync)
+    def ask(self: Resync, arrival: Arrival, now: float) -> None:
+        self._send(self.remember(arrival, now), now)
 
 
 @mutant("sync_min_interval", ("C1",), tuple(name for name in ALL if name != "UNICAST3"))
-class SyncSpacingIsTheMost(Unicast):
+def sync_spacing_is_the_most(patches: Patches) -> None:
     """In `fast` the least time between two SFS is taken for the most: a few round trips do."""
+    old = Resync._spacing
 
-    def _ask_first_seqno(self, arrival: Arrival, now: float) -> None:
-        config, least = self.config, self.config.sync_min_interval
-        if self.pacer.timing.adaptive:
-            least = min(least, self.pacer.spaced(0.0, self._round_trip(arrival.head.source)))
-        self.config = replace(config, sync_min_interval=least)
-        try:
-            super()._ask_first_seqno(arrival, now)
-        finally:
-            self.config = config
+    @patches.method(Resync)
+    def _spacing(self: Resync, sync: Sync) -> float:
+        pacer = self._state.pacer
+        if not pacer.timing.adaptive:
+            return old(self, sync)
+        return pacer.spaced(0.0, self._state.round_trip(sync.peer))
 
 
 @mutant("UNICAST3 note, [2, 1, 3]", ("C1",))
-class AsksBeforeTheTurnEnds(Unicast):
+def asks_before_the_turn_ends(patches: Patches) -> None:
     """The first frame is asked for at once, though it may follow in the same datagram."""
+    old = Resync.ask
 
-    def _ask_first_seqno(self, arrival: Arrival, now: float) -> None:
-        super()._ask_first_seqno(arrival, now)
-        syncs, self.syncs_now = self.syncs_now, []
-        for sync in syncs:
-            sync.is_wanted = False
-            self._visit_sync(sync, now)
-
-
-class BadResync(Unicast):
-    """A bug in what is kept without a window, as `resync_type` says; not a mutant by itself."""
-
-    resync_type: type[Resync]
-
-    def __init__(
-        self, config: UnicastConfig, timing: Timing, port: Port, first_conn: int = 1
-    ) -> None:
-        super().__init__(config, timing, port, first_conn)
-        self.resync = self.resync_type(config, self._looks, self._expiries)
-
-
-class _Graveless(Resync):
-    def tombstone(self, peer: int, now: float) -> int:
-        return 0
+    @patches.method(Resync)
+    def ask(self: Resync, arrival: Arrival, now: float) -> None:
+        old(self, arrival, now)
+        self.finish_turn(now)
 
 
 @mutant("R-3", ("G2", "G7"))
-class TombstonesIgnored(BadResync):
+def tombstones_ignored(patches: Patches) -> None:
     """A late first message of a removed connection opens it again."""
 
-    resync_type = _Graveless
-
-
-class _Credulous(Resync):
-    def is_answer(self, head: Head) -> bool:
-        return head.source in self._syncs
+    @patches.method(Tombstones)
+    def conn(self: Tombstones, peer: int, now: float) -> int:
+        return 0
 
 
 @mutant("R-3", ("G1", "G2", "G5", "L1"))
-class AnyFirstIsTheAnswer(BadResync):
+def any_first_is_the_answer(patches: Patches) -> None:
     """While an SFS is outstanding, a stale first message is taken for its answer."""
 
-    resync_type = _Credulous
-
-
-class _Forgetful(Resync):
-    def delivered(self, peer: int, conn: int) -> tuple[int, list[tuple[int, int]]]:
-        return 0, []
+    @patches.method(Incoming)
+    def _is_answer(self: Incoming, head: Head) -> bool:
+        return self._resync.knows(head.source)
 
 
 @mutant("U-3, our first version", ("G2", "G5"))
-class DeliveredIsForgotten(BadResync):
+def delivered_is_forgotten(patches: Patches) -> None:
     """A window that opens again delivers what the one before it had delivered."""
 
-    resync_type = _Forgetful
+    @patches.method(Tombstones)
+    def delivered(self: Tombstones, peer: int, conn: int) -> tuple[int, list[tuple[int, int]]]:
+        return 0, []
 
 
-class _Mixing(Resync):
-    def remember(self, arrival: Arrival, now: float) -> Sync:
+@mutant("JGRP-2327, D-6", ("G4", "G7"))
+def early_frames_of_any_connection(patches: Patches) -> None:
+    """Early frames are fed to the window that opens next, whichever connection they are of."""
+    old = Resync.remember
+
+    @patches.method(Resync)
+    def remember(self: Resync, arrival: Arrival, now: float) -> Sync:
         before = self._syncs.get(arrival.head.source)
         kept = list(before.cached) if before and before.conn != arrival.head.conn else []
-        sync = super().remember(arrival, now)
+        sync = old(self, arrival, now)
         sync.cached[:0] = kept
         return sync
 
-    def take_cached(self, peer: int, conn: int) -> list[Arrival]:
+    @patches.method(Resync)
+    def take_cached(self: Resync, peer: int, conn: int) -> list[Arrival]:
         sync = self._syncs.get(peer)
         if sync is None:
             return []
@@ -751,71 +784,74 @@ class _Mixing(Resync):
         return cached
 
 
-@mutant("JGRP-2327, D-6", ("G4", "G7"))
-class EarlyFramesOfAnyConnection(BadResync):
-    """Early frames are fed to the window that opens next, whichever connection they are of."""
-
-    resync_type = _Mixing
-
-
-class _Hoarding(Resync):
-    def remember(self, arrival: Arrival, now: float) -> Sync:
-        config, self.config = self.config, replace(self.config, max_cached_frames=MORE)
-        try:
-            return super().remember(arrival, now)
-        finally:
-            self.config = config
-
-
 @mutant("D-6", ("G5",))
-class EarlyFramesWithoutBound(BadResync):
+def early_frames_without_bound(patches: Patches) -> None:
     """Early frames are kept without a limit."""
+    old = Resync.remember
 
-    resync_type = _Hoarding
+    @patches.method(Resync)
+    def remember(self: Resync, arrival: Arrival, now: float) -> Sync:
+        state = self._state
+        config, state.config = state.config, replace(state.config, max_cached_frames=MORE)
+        try:
+            return old(self, arrival, now)
+        finally:
+            state.config = config
 
 
 @mutant("U-3", ("G2",))
-class OpensBelowTheAcked(Unicast):
+def opens_below_the_acked(patches: Patches) -> None:
     """A window reopens at the start of the answered batch, though a part of it was acked."""
+    old = Incoming._find
 
-    def _find_receiver(
-        self, entry: ReceiverEntry | None, arrival: Arrival, now: float
+    @patches.method(Incoming)
+    def _find(
+        self: Incoming, entry: ReceiverEntry | None, arrival: Arrival, now: float
     ) -> ReceiverEntry | None:
         unmarked = arrival._replace(head=arrival.head._replace(mark=0))
-        return super()._find_receiver(entry, unmarked, now)
+        return old(self, entry, unmarked, now)
 
 
 @mutant("JGRP-1586", ("G1",), LAZY)
-class ClosedWithoutFlush(Unicast):
+def closed_without_flush(patches: Patches) -> None:
     """Closing throws away what is still unacked."""
 
-    def _close_sender(self, entry: SenderEntry, reason: str, now: float) -> None:
-        self._remove_sender(entry, reason, now)
+    @patches.method(Senders)
+    def close(self: Senders, entry: SenderEntry, reason: str, now: float) -> None:
+        self.remove(entry, reason, now)
 
 
 @mutant("JGRP-1577, JGRP-1594", ("G1",), LAZY)
-class ViewClosesAtOnce(Unicast):
+def view_closes_at_once(patches: Patches) -> None:
     """A view without the peer removes its connections instead of letting them flush."""
+    old = Connections.__init__
 
-    closes_at_once = True
+    def begin(self: Connections, generation: Any, *rest: Any) -> None:
+        old(self, replace(generation, closes_at_once=True), *rest)
+
+    patches.put(Connections, "__init__", begin)
 
 
 @mutant("CLOSE", ("G5", "C1", "L1"))
-class StrangersNotToldOfCloses(Unicast):
+def strangers_not_told_of_closes(patches: Patches) -> None:
     """A connection that ends is not closed at a peer that is no member: its window stays."""
+    old = Senders.end
 
-    def _end_sender(self, entry: SenderEntry, reason: str, now: float) -> None:
-        if self.members is None or entry.peer in self.members:
-            super()._end_sender(entry, reason, now)
+    @patches.method(Senders)
+    def end(self: Senders, entry: SenderEntry, reason: str, now: float) -> None:
+        members = self._state.members
+        if members is None or entry.peer in members:
+            old(self, entry, reason, now)
         else:
-            self._remove_sender(entry, reason, now)
+            self.remove(entry, reason, now)
 
 
 @mutant("JGRP-942", ("C1",))
-class SilentPeersNeverAge(Unicast):
+def silent_peers_never_age(patches: Patches) -> None:
     """Messages to a member that is gone are resent for ever."""
 
-    def _is_ageing(self, entry: SenderEntry) -> bool:
+    @patches.method(Lifetimes)
+    def _is_ageing(self: Lifetimes, entry: SenderEntry) -> bool:
         return False
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from chaos.campaigns.search import run_seed
 from chaos.oracles.verdict import CHECKS, Verdict
-from tests.mutants.groups import GroupMutant, Patches
+from tests.mutants.groups import GroupMutant
 from tests.mutants.hunt import ALL_BLIND, ALL_MUTANTS, CRASH, AnyMutant, hunt
+from tests.mutants.patches import Patches
 
 pytestmark = pytest.mark.slow
 

@@ -27,7 +27,7 @@ from chaos.session.record import RunRecord
 from chaos.session.runner import Unsupported, check_supported, run_scenario
 from chaos.session.simulation import simulate
 from node import trace
-from node.protocols.unicast import Unicast3
+from node.protocols.unicast import Unicast
 from node.trace import Event, read_blocks_untrusted
 
 DELAY = 0.01
@@ -760,11 +760,11 @@ def test_quiet_lasts_longer_than_the_silence_it_must_prove() -> None:
 # -- The engine ------------------------------------------------------------------------------------
 
 
-class Restless(Unicast3):
+class Restless(Unicast):
     """A protocol with a timer that is always due: the bug that the engine must survive."""
 
     def next_deadline(self) -> float:
-        return self._moment if self._receivers else super().next_deadline()
+        return self._moment if self.receive_connections() else super().next_deadline()
 
     _moment = 0.0
 

@@ -12,12 +12,13 @@ import pytest
 
 from node.core.codec import Codec, pack_body, unpack_lengths_untrusted
 from node.core.model import FIRST, OOB
-from node.core.timers import Timers
 from node.core.wire import DATA, SFS
-from node.protocols.unicast import UnicastConfig
+from node.protocols.unicast import UNICAST3, UnicastConfig
 from node.protocols.unicast.entries import Arrival
-from node.protocols.unicast.resync import MAX_PEERS, Resync
+from node.protocols.unicast.resync import Resync
+from node.protocols.unicast.tombstones import MAX_PEERS
 from tests.helpers.forge import Forger
+from tests.helpers.unicast import connections
 from tests.helpers.world import World, hash64, numbered, on_every_generation
 
 CONN = 7
@@ -290,6 +291,10 @@ def arrival(source: int, seqno: int, size: int = 1) -> Arrival:
     return Arrival(head, unpacked, *unpack_lengths_untrusted(head, unpacked))
 
 
+def early_frames(config: UnicastConfig) -> Resync:
+    return Resync(connections(UNICAST3, config))
+
+
 def counts(cache: Resync) -> dict[int, int]:
     return dict(cache.cached_counts())
 
@@ -297,7 +302,7 @@ def counts(cache: Resync) -> dict[int, int]:
 def test_the_cache_keeps_senders_apart() -> None:
     """U-55: five of A and five of B; nobody's is empty, B's are taken and leave five, then none."""
     a, b, nobody = 0xA, 0xB, 0xC
-    cache = Resync(UnicastConfig(), Timers(), Timers())
+    cache = early_frames(UnicastConfig())
     for seqno in range(2, 7):
         cache.remember(arrival(a, seqno), 0.0)
         cache.remember(arrival(b, seqno), 0.0)
@@ -315,7 +320,7 @@ def test_the_cache_keeps_senders_apart() -> None:
 def test_the_cache_is_bounded_in_frames_of_one_sender() -> None:
     """At the limit all are kept, one more is not."""
     for number, kept in ((5, 5), (6, 5)):
-        cache = Resync(UnicastConfig(max_cached_frames=5), Timers(), Timers())
+        cache = early_frames(UnicastConfig(max_cached_frames=5))
         for seqno in range(2, 2 + number):
             cache.remember(arrival(0xA, seqno), 0.0)
         assert counts(cache) == {0xA: kept}
@@ -323,7 +328,7 @@ def test_the_cache_is_bounded_in_frames_of_one_sender() -> None:
 
 def test_the_cache_is_bounded_in_bytes_of_all_senders_together() -> None:
     """G5: a thousand strangers with large early frames keep no more than a window does."""
-    cache = Resync(UnicastConfig(window_bytes=100_000), Timers(), Timers())
+    cache = early_frames(UnicastConfig(window_bytes=100_000))
     for source in range(1, 1001):
         cache.remember(arrival(source, 2, 996), 0.0)
     assert sum(counts(cache).values()) == 100
@@ -336,7 +341,7 @@ def test_the_cache_is_bounded_in_bytes_of_all_senders_together() -> None:
 
 def test_the_cache_is_bounded_in_senders() -> None:
     """A flood of sources: the oldest goes first, and no more than the bound are kept."""
-    cache = Resync(UnicastConfig(), Timers(), Timers())
+    cache = early_frames(UnicastConfig())
     early = arrival(0xA, 2)
     for source in range(1, MAX_PEERS + 11):
         cache.remember(early._replace(head=early.head._replace(source=source)), 0.0)
@@ -348,16 +353,14 @@ def test_the_cache_is_bounded_in_senders() -> None:
 
 def test_a_sender_that_is_forgotten_leaves_no_timer() -> None:
     """G5: what a flood of sources pushes out is not kept until it would have expired."""
-    looks: Timers[object] = Timers()
-    expiries: Timers[object] = Timers()
-    cache = Resync(UnicastConfig(), looks, expiries)
+    state = connections(UNICAST3, UnicastConfig())
+    cache = Resync(state)
     early = arrival(0xA, 2)
     syncs = []
     for source in range(1, MAX_PEERS + 2):
         head = early.head._replace(source=source)
-        syncs.append(cache.remember(early._replace(head=head), 0.0))
-        looks.set(syncs[-1], 1.0)
-        expiries.set(syncs[-1], 60.0)
+        cache.ask(early._replace(head=head), 0.0)
+        syncs.append(cache.wanted[-1])
 
-    assert looks.due(syncs[0]) == expiries.due(syncs[0]) == inf
-    assert (looks.due(syncs[1]), expiries.due(syncs[1])) == (1.0, 60.0)
+    assert state.expiries.due(syncs[0]) == inf
+    assert state.expiries.due(syncs[1]) == 60.0

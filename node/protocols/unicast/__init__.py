@@ -1,4 +1,4 @@
-"""Reliable unicast in four generations on one connection machinery. See docs/protocols/."""
+"""Reliable unicast in four generations, which share all but a few choices. See docs/protocols/."""
 
 from node.protocols.unicast.config import (
     Historical,
@@ -8,23 +8,28 @@ from node.protocols.unicast.config import (
     Unicast4Config,
     UnicastConfig,
 )
-from node.protocols.unicast.machinery import UNLIMITED, Unicast
-from node.protocols.unicast.unicast1 import Unicast1
-from node.protocols.unicast.unicast2 import Unicast2
-from node.protocols.unicast.unicast3 import Unicast3
-from node.protocols.unicast.unicast4 import Unicast4
+from node.protocols.unicast.generations import (
+    UNICAST1,
+    UNICAST2,
+    UNICAST3,
+    UNICAST4,
+    Generation,
+)
+from node.protocols.unicast.outgoing import UNLIMITED
+from node.protocols.unicast.unicast import Unicast
 
 __all__ = [
+    "UNICAST1",
+    "UNICAST2",
+    "UNICAST3",
+    "UNICAST4",
     "UNLIMITED",
+    "Generation",
     "Historical",
     "Unicast",
-    "Unicast1",
     "Unicast1Config",
-    "Unicast2",
     "Unicast2Config",
-    "Unicast3",
     "Unicast3Config",
-    "Unicast4",
     "Unicast4Config",
     "UnicastConfig",
 ]

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from node.core import wire
-from node.core.gaps import MAX_REQUESTS_PER_LOOK, Ranges, split_ranges
-from node.protocols.unicast.connections import Connections
+from node.core.gaps import Ranges
+from node.protocols.receive_windows import request_missing
 from node.protocols.unicast.entries import ReceiverEntry
+from node.protocols.unicast.state import Connections
 
 
-class Asking(Connections):
+class Asking:
     """Looks at the gaps of receiver entries."""
 
-    def _look_at_gaps(self, entry: ReceiverEntry, now: float) -> None:
-        ask, entry.look_due = entry.gaps.look(entry.window, self.pacer, now)
+    def __init__(self, state: Connections) -> None:
+        self._state = state
+        self._pacer = state.pacer
+
+    def notice(self, entry: ReceiverEntry, now: float) -> None:
+        """A gap appeared: look when it may no longer be mere reordering."""
+        entry.look_due = self._pacer.first_gap_look(now)
+        if entry.look_due <= now:
+            self.look(entry, now)
+        self._state.looks.set_earlier(entry, entry.look_due)
+
+    def look(self, entry: ReceiverEntry, now: float) -> None:
+        """Ask for what was missing at the previous look, too, and say when to look again."""
+        ask, entry.look_due = entry.gaps.look(entry.window, self._pacer, now)
         if ask:
             self._request(entry, ask, now)
 
     def _request(self, entry: ReceiverEntry, ranges: Ranges, now: float) -> None:
-        """Ask, in as many frames as the size of a request makes of it, but not without limit."""
-        config = self.config
-        requests = split_ranges(ranges, config.max_xmit_req_size, config.max_xmit_req_ranges)
-        transmission = entry.gaps.transmission()
-        for part, number in requests[:MAX_REQUESTS_PER_LOOK]:
-            self._tracer.requested(
-                now,
-                protocol=self.protocol,
-                peer=entry.peer,
-                conn=entry.conn,
-                epoch=entry.epoch,
-                count=number,
-                lo=part[0][0],
-                hi=part[-1][1],
-            )
-            frame = self._codec.pack_control(
-                wire.XMIT_REQ, self.protocol, entry.peer, entry.conn, part[-1][1],
-                transmission=transmission, ranges=part,
-            )  # fmt: skip
-            self._port.frames.append((entry.peer, frame, b""))
+        state = self._state
+        request_missing(
+            state.port,
+            state.generation.protocol,
+            state.config,
+            entry.gaps,
+            ranges,
+            now,
+            dest=entry.peer,
+            named=entry.conn,
+            peer=entry.peer,
+            conn=entry.conn,
+            epoch=entry.epoch,
+        )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from node.core.errors import require
+from node.core.window import quarter_of
 
 CONN_IDS: Final = ("every", "first", "none")
 
@@ -108,6 +109,18 @@ class UnicastConfig:
     historical: Historical = field(default=FLAWLESS)
     """Flaws to reproduce."""
 
+    def threshold(self) -> int:
+        """New messages that cause an ack at once; 0 where every frame does."""
+        return 0
+
+    def ack_within(self) -> float:
+        """Seconds after which a receiver has reported what it has."""
+        return self.xmit_interval
+
+    def defers_sync(self) -> bool:
+        """Whether SEND_FIRST_SEQNO waits for the next tick, instead of being spaced."""
+        return False
+
     def __post_init__(self) -> None:
         for name in (
             "xmit_interval",
@@ -153,6 +166,9 @@ class Unicast2Config(UnicastConfig):
     max_stable_msgs: int = 5
     """STABLE reports for an unchanged highest seqno."""
 
+    def ack_within(self) -> float:
+        return self.stable_interval + 2 * self.xmit_interval
+
     def __post_init__(self) -> None:
         UnicastConfig.__post_init__(self)
         for name in ("stable_interval", "max_bytes", "max_stable_msgs"):
@@ -175,6 +191,12 @@ class Unicast3Config(UnicastConfig):
     sync: str = "spaced"
     """`spaced`: SEND_FIRST_SEQNO at the end of the turn (UNICAST3 with sync). `deferred`: by the
     next tick (the first UNICAST3). Either keeps `sync_min_interval`."""
+
+    def threshold(self) -> int:
+        return self.ack_threshold
+
+    def defers_sync(self) -> bool:
+        return self.sync == "deferred"
 
     def __post_init__(self) -> None:
         UnicastConfig.__post_init__(self)
@@ -202,6 +224,9 @@ class Unicast4Config(UnicastConfig):
     ack_threshold: int = 0
     """New messages since the last ack that cause one at once; 0 means a quarter of the window,
     1,024 at most."""
+
+    def threshold(self) -> int:
+        return self.ack_threshold or quarter_of(self.window_messages)
 
     def __post_init__(self) -> None:
         UnicastConfig.__post_init__(self)

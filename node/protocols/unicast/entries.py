@@ -1,17 +1,18 @@
 """The two halves of a connection. They have different lifetimes and share nothing but the round
-trip."""
+trip. And what stands in for a receiving half that is not there yet."""
 
 from __future__ import annotations
 
 from enum import Enum
 from math import inf
 
+from node.core.acks import AckState
 from node.core.batch import Arrival, Batch
 from node.core.gaps import GapLook
 from node.core.rtt import RoundTrip
 from node.core.window import ReceiveWindow, SendWindow
 
-__all__ = ["Arrival", "Batch", "Entry", "ReceiverEntry", "SenderEntry", "State"]
+__all__ = ["Arrival", "Batch", "Entry", "ReceiverEntry", "SenderEntry", "State", "Sync"]
 
 
 class State(Enum):
@@ -22,7 +23,7 @@ class State(Enum):
 
 
 class Entry:
-    """What both halves have: a peer, a connection id, a state, and moments at which to look."""
+    """What both halves have: a peer, a connection id, a state, and a moment at which to look."""
 
     __slots__ = (
         "conn",
@@ -31,7 +32,6 @@ class Entry:
         "peer",
         "rtt",
         "state",
-        "tries",
     )
 
     def __init__(self, peer: int, conn: int, now: float, rtt: RoundTrip) -> None:
@@ -40,7 +40,6 @@ class Entry:
         self.state = State.OPEN
         self.rtt = rtt
         self.last_used = now
-        self.tries = 0
         self.look_due = inf
 
     def used_at(self) -> float:
@@ -55,7 +54,15 @@ class Entry:
 class SenderEntry(Entry):
     """The half that sends to `peer`."""
 
-    __slots__ = ("established", "heard_at", "last_stamp", "watermark", "window", "tail_resent_at")
+    __slots__ = (
+        "established",
+        "heard_at",
+        "last_stamp",
+        "tail_resent_at",
+        "tries",
+        "watermark",
+        "window",
+    )
 
     def __init__(
         self, peer: int, conn: int, now: float, rtt: RoundTrip, window: SendWindow[Batch]
@@ -67,7 +74,10 @@ class SenderEntry(Entry):
         """Timestamp of the newest ACK, STABLE or SFS believed; 0 before the first."""
         self.watermark = (-1, -1)
         """Highest acked and highest sent at the previous look."""
+        self.tries = 0
+        """Looks in a row that found nothing changed."""
         self.established = False
+        """Whether the peer has acked, so that it has a window."""
         self.tail_resent_at = -inf
         """When UNICAST2 last repeated what the receiver had not seen."""
 
@@ -92,16 +102,12 @@ class ReceiverEntry(Entry):
 
     __slots__ = (
         "ack_due",
-        "ack_repeats",
-        "ack_wanted",
-        "acked",
+        "acks",
         "epoch",
         "fresh_at",
         "gaps",
-        "last_ack",
         "report_due",
         "reports",
-        "unacked",
         "unacked_bytes",
         "window",
     )
@@ -118,22 +124,17 @@ class ReceiverEntry(Entry):
         super().__init__(peer, conn, now, rtt)
         self.window = window
         self.epoch = epoch
-        self.unacked = 0
-        """Messages taken since the last ack."""
-        self.unacked_bytes = 0
+        self.acks = AckState()
         self.ack_due = inf
-        self.ack_wanted = False
-        """An ack leaves at the end of this turn."""
-        self.last_ack = -inf
-        self.acked = -1
-        """Value of the last ack, and how often that value was sent before."""
-        self.ack_repeats = 0
         self.gaps = GapLook(rtt)
+        # What UNICAST2 needs to report now and then.
+        self.unacked_bytes = 0
         self.fresh_at = now
         """When something new last arrived."""
         self.report_due = inf
-        """When UNICAST2 looks whether to report; its reports since something arrived."""
+        """When to look whether to report."""
         self.reports = 0
+        """Reports since something arrived."""
 
     def is_pending(self) -> bool:
         """Whether messages are missing."""
@@ -142,3 +143,31 @@ class ReceiverEntry(Entry):
     def is_untaken(self) -> bool:
         """Whether the application has yet to take what is next in order."""
         return self.window.delivered < self.window.deliverable
+
+
+class Sync:
+    """A SEND_FIRST_SEQNO towards one sender, and the frames that wait for its answer."""
+
+    __slots__ = (
+        "cached",
+        "conn",
+        "is_wanted",
+        "peer",
+        "repeats",
+        "sent_at",
+        "seqno",
+        "stamp",
+        "used_at",
+    )
+
+    def __init__(self, peer: int, conn: int) -> None:
+        self.peer = peer
+        self.conn = conn
+        self.seqno = 0
+        self.sent_at = -inf
+        self.stamp = 0
+        self.repeats = -1
+        self.is_wanted = False
+        """It leaves at the end of this turn, unless the first frame comes before."""
+        self.used_at = -inf
+        self.cached: list[Arrival] = []

@@ -1,4 +1,4 @@
-"""What a receiver remembers of senders it has no window for: syncs sent, early frames, tombstones.
+"""Frames that no window takes yet: they are kept, and their sender is asked for its first seqno.
 
 Apart from the entries, because it is needed exactly when there is no entry.
 """
@@ -7,121 +7,66 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Final
 
+from node import trace
+from node.core import wire
 from node.core.serial import is_newer
-from node.core.timers import Timers
 from node.core.wire import Head
-from node.protocols.unicast.config import UnicastConfig
-from node.protocols.unicast.entries import Arrival, ReceiverEntry
+from node.protocols.unicast.entries import Arrival, Sync
+from node.protocols.unicast.state import Connections
+from node.protocols.unicast.tombstones import MAX_PEERS
 
-MAX_PEERS: Final = 4096
-"""Strangers remembered at once; the oldest is forgotten first, so a flood of sources is bounded."""
-
-
-class Sync:
-    """A SEND_FIRST_SEQNO towards one sender, and the frames that wait for its answer."""
-
-    __slots__ = (
-        "cached",
-        "conn",
-        "is_wanted",
-        "peer",
-        "repeats",
-        "sent_at",
-        "seqno",
-        "stamp",
-        "used_at",
-    )
-
-    def __init__(self, peer: int, conn: int) -> None:
-        self.peer = peer
-        self.conn = conn
-        self.seqno = 0
-        self.sent_at = -inf
-        self.stamp = 0
-        self.repeats = -1
-        self.is_wanted = False
-        """It leaves at the end of this turn, unless the first frame comes before."""
-        self.used_at = -inf
-        self.cached: list[Arrival] = []
-
-
-class Tombstone(NamedTuple):
-    """A removed connection."""
-
-    conn: int
-    stamp: int
-    """Our newest timestamp at that moment."""
-    until: float
-    """Before, a first frame opens it only as an answer to what was asked since."""
-    delivered: int
-    """Up to which seqno its windows delivered: the sender may not have heard, and repeat it."""
-    places: list[tuple[int, int]]
-    """What they delivered out of band, above a gap."""
+DEFAULT_SYNC_LIFE: Final = 60.0
+"""Seconds for which a silent sender without a window is remembered, where nothing else says."""
 
 
 class Resync:
-    """The tables of one member."""
+    """Early frames (D-6), and SEND_FIRST_SEQNO to those who sent them."""
 
-    def __init__(self, config: UnicastConfig, looks: Timers[Any], expiries: Timers[Any]) -> None:
-        self.config = config
-        self._looks = looks
-        """When a deferred sync is to be sent."""
-        self._expiries = expiries
-        """When a sender may have been silent for too long."""
+    def __init__(self, state: Connections) -> None:
+        self.wanted: list[Sync] = []
+        """Whose first frame is to be asked for at the end of this turn, unless it came in it;
+        always the same list."""
+        self._state = state
+        self._port = state.port
         self._syncs: dict[int, Sync] = {}
-        self._tombs: dict[int, Tombstone] = {}
         self._cached_bytes = 0
         """Of all early frames together: no more than one window holds."""
 
+    # -- Early frames -------------------------------------------------------------------------
+
     def remember(self, arrival: Arrival, now: float) -> Sync:
-        """Keep an early frame (D-6), newest connection only, and say what was sent to its sender so
+        """Keep an early frame, newest connection only, and say what was sent to its sender so
         far."""
         head = arrival.head
-        sync = self._syncs.get(head.source)
-        if sync is None:
-            if len(self._syncs) >= MAX_PEERS:
-                self.forget(next(iter(self._syncs.values())))
-            sync = self._syncs[head.source] = Sync(head.source, head.conn)
+        sync = self._sync_of(head)
         if sync.conn != head.conn:
             sync.conn = head.conn
             sync.repeats = -1
             self._uncache(sync)
         sync.seqno = head.lo + head.count - 1
         sync.used_at = now
-        size = len(arrival.body)
+        config, size = self._state.config, len(arrival.body)
         if (
-            len(sync.cached) < self.config.max_cached_frames
-            and self._cached_bytes + size <= self.config.window_bytes
+            len(sync.cached) < config.max_cached_frames
+            and self._cached_bytes + size <= config.window_bytes
         ):
             sync.cached.append(arrival)
             self._cached_bytes += size
         return sync
 
-    def is_outdated(self, head: Head) -> bool:
-        """Whether a frame belongs to an older connection than the one a sync was sent for."""
+    def _sync_of(self, head: Head) -> Sync:
         sync = self._syncs.get(head.source)
-        return sync is not None and is_newer(sync.conn, head.conn)
+        if sync is None:
+            if len(self._syncs) >= MAX_PEERS:
+                self._forget(next(iter(self._syncs.values())))
+            sync = self._syncs[head.source] = Sync(head.source, head.conn)
+        return sync
 
-    def forget(self, sync: Sync) -> None:
-        """Remember a sender no longer: nothing came from it for long enough."""
-        self._uncache(sync)
-        self._looks.cancel(sync)
-        self._expiries.cancel(sync)
-        del self._syncs[sync.peer]
-
-    def _uncache(self, sync: Sync) -> list[Arrival]:
-        cached, sync.cached = sync.cached, []
-        self._cached_bytes -= sum(len(arrival.body) for arrival in cached)
-        return cached
-
-    def is_answer(self, head: Head) -> bool:
-        """Whether a first frame answers a SEND_FIRST_SEQNO sent since the removal (R-3)."""
-        if not self.config.historical.stamps:
-            return head.source in self._syncs
-        buried = self._tombs.get(head.source)
-        return buried is not None and head.stamp != 0 and is_newer(head.stamp, buried.stamp)
+    def knows(self, peer: int) -> bool:
+        """Whether a peer was asked, or is about to be."""
+        return peer in self._syncs
 
     def take_cached(self, peer: int, conn: int) -> list[Arrival]:
         """The early frames of a connection that just opened; those of others are thrown away."""
@@ -133,45 +78,127 @@ class Resync:
     def opened(self, peer: int) -> None:
         """A window exists: an outstanding deferred sync is pointless."""
         if sync := self._syncs.get(peer):
-            self._looks.cancel(sync)
-
-    def bury(self, entry: ReceiverEntry, stamp: int, now: float) -> None:
-        """Remember the newest connection of a peer that was removed: a late first frame of it must
-        not open it again, and where it opens again, nothing is delivered twice (G2)."""
-        self._tombs.pop(entry.peer, None)
-        if len(self._tombs) >= MAX_PEERS:
-            del self._tombs[next(iter(self._tombs))]
-        window = entry.window
-        until = now + self.config.conn_close_timeout
-        self._tombs[entry.peer] = Tombstone(
-            entry.conn, stamp, until, window.delivered, window.places()
-        )
-
-    def tombstone(self, peer: int, now: float) -> int:
-        """The connection of `peer` last removed, or 0 where that is long ago."""
-        buried = self._tombs.get(peer)
-        if buried is None or (now >= buried.until and self.config.conn_close_timeout > 0):
-            return 0
-        return buried.conn
-
-    def delivered(self, peer: int, conn: int) -> tuple[int, list[tuple[int, int]]]:
-        """What earlier windows of a connection delivered: up to a seqno, and places above it."""
-        buried = self._tombs.get(peer)
-        remembers = self.config.historical.remembers_delivered
-        if buried is None or buried.conn != conn or not conn or not remembers:
-            return 0, []
-        return buried.delivered, buried.places
+            self._state.looks.cancel(sync)
 
     def retain(self, members: frozenset[int]) -> None:
-        """Drop the early frames of who is not in the view; the tombstones outlive it."""
+        """Drop the early frames of who is not in the view."""
         for peer, sync in self._syncs.items():
             if peer not in members:
                 self._uncache(sync)
 
-    def waiting(self) -> list[Sync]:
-        """Deferred syncs that are still to be sent."""
-        return [sync for sync in self._syncs.values() if self._looks.due(sync) < inf]
-
     def cached_counts(self) -> Iterator[tuple[int, int]]:
         """How many early frames are kept, per sender."""
         return ((peer, len(sync.cached)) for peer, sync in self._syncs.items() if sync.cached)
+
+    def gauge(self, now: float) -> None:
+        """Record how many early frames are kept (G5)."""
+        bound = self._state.config.max_cached_frames
+        for peer, cached in self.cached_counts():
+            self._state.note_gauge(trace.CACHED_FRAMES, peer, cached, bound, now)
+
+    def _forget(self, sync: Sync) -> None:
+        self._uncache(sync)
+        self._state.looks.cancel(sync)
+        self._state.expiries.cancel(sync)
+        del self._syncs[sync.peer]
+
+    def _uncache(self, sync: Sync) -> list[Arrival]:
+        cached, sync.cached = sync.cached, []
+        self._cached_bytes -= sum(len(arrival.body) for arrival in cached)
+        return cached
+
+    # -- Asking -------------------------------------------------------------------------------
+
+    def ask(self, arrival: Arrival, now: float) -> None:
+        """No window for this connection: keep the frame, and ask the sender for its lowest."""
+        if self._is_outdated(arrival.head):
+            self._port.drop("old-connection")
+            return
+        state = self._state
+        sync = self.remember(arrival, now)
+        if state.expiries.due(sync) == inf:
+            self.expire(sync, now)
+        if not state.config.historical.sync_spacing:
+            self._send(sync, now)
+        elif state.config.defers_sync():
+            if state.looks.due(sync) == inf:
+                state.looks.set(sync, self._deferred_until(sync, now))
+        elif not sync.is_wanted and now >= sync.sent_at + self._spacing(sync):
+            # The first frame may follow in the same turn, or even in the same datagram.
+            sync.is_wanted = True
+            self.wanted.append(sync)
+
+    def _is_outdated(self, head: Head) -> bool:
+        """Whether a frame belongs to an older connection than the one a sync was sent for."""
+        sync = self._syncs.get(head.source)
+        return sync is not None and is_newer(sync.conn, head.conn)
+
+    def _spacing(self, sync: Sync) -> float:
+        state = self._state
+        return state.pacer.spaced(state.config.sync_min_interval, state.round_trip(sync.peer))
+
+    def least_spacing(self) -> float:
+        """Seconds between two questions to one sender, where the network has no delay."""
+        config, pacer = self._state.config, self._state.pacer
+        if not config.defers_sync():
+            return pacer.spaced(config.sync_min_interval, pacer.floor())
+        timing = pacer.timing
+        pace = timing.reorder_tolerance if timing.adaptive else config.xmit_interval
+        return max(config.sync_min_interval, pace)
+
+    def _deferred_until(self, sync: Sync, now: float) -> float:
+        """The next tick; in `fast`, after the reordering tolerance at first, then at the pace of
+        resends."""
+        pacer, rtt = self._state.pacer, self._state.round_trip(sync.peer)
+        due = max(
+            pacer.second_gap_look(now, rtt), sync.sent_at + self._state.config.sync_min_interval
+        )
+        if sync.repeats < 0:
+            return due
+        return max(due, pacer.next_send_look(sync.sent_at, rtt, sync.repeats))
+
+    def visit(self, sync: Sync, now: float) -> None:
+        """Ask, unless the window is there by now."""
+        entry = self._state.receivers.get(sync.peer)
+        if entry is None or entry.conn != sync.conn:
+            self._send(sync, now)
+
+    def finish_turn(self, now: float) -> None:
+        """Ask for the first frames that this turn did not bring."""
+        syncs = self.wanted[:]
+        self.wanted.clear()
+        for sync in syncs:
+            sync.is_wanted = False
+            self.visit(sync, now)
+
+    def expire(self, sync: Sync, now: float) -> None:
+        """Forget a sender that fell silent; else come back when it would be one."""
+        config = self._state.config
+        life = config.max_retransmit_time or DEFAULT_SYNC_LIFE
+        # No sooner than it may be asked again: who is forgotten is asked at once.
+        due = sync.used_at + max(life, config.sync_min_interval)
+        if now >= due:
+            self._forget(sync)
+        else:
+            self._state.expiries.set(sync, due)
+
+    def repace(self, soon: float, now: float) -> None:
+        """Move deferred syncs that are still to be sent to a new interval."""
+        looks = self._state.looks
+        for sync in self._syncs.values():
+            if now < looks.due(sync) < inf:
+                looks.set(sync, max(soon, sync.sent_at + self._state.config.sync_min_interval))
+
+    def _send(self, sync: Sync, now: float) -> None:
+        port, protocol = self._port, self._state.generation.protocol
+        sync.sent_at = now
+        sync.stamp = self._state.next_stamp()
+        sync.repeats = min(sync.repeats + 1, 255)
+        port.tracer.record(
+            trace.SYNC, now, protocol=protocol, peer=sync.peer, conn=sync.conn, lo=sync.seqno
+        )
+        frame = port.codec.pack_control(
+            wire.SFS, protocol, sync.peer, sync.conn, sync.seqno,
+            transmission=sync.repeats, stamp=sync.stamp,
+        )  # fmt: skip
+        port.frames.append((sync.peer, frame, b""))

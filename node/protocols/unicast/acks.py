@@ -1,0 +1,86 @@
+"""Acks: what a receiver has, told at the end of a turn or when the spacing of acks allows."""
+
+from __future__ import annotations
+
+from math import inf
+
+from node.core import wire
+from node.protocols.unicast.entries import ReceiverEntry
+from node.protocols.unicast.state import Connections
+
+
+class Acks:
+    """Sends the acks of all receiver entries; a generation's reports say when."""
+
+    def __init__(self, state: Connections) -> None:
+        self.wanted: list[ReceiverEntry] = []
+        """What is to be acked at the end of this turn; always the same list."""
+        self._state = state
+        self._protocol = state.generation.protocol
+        self._of_delivered = state.generation.acks_delivered
+        self._last_kind = state.generation.last_ack
+        self._names_conn = state.config.historical.conn_ids != "first"
+        self._port = state.port
+        self._pacer = state.pacer
+        self._looks = state.looks
+
+    def value(self, entry: ReceiverEntry) -> int:
+        """What an ack reports: received in order (JGRP-1664), consumed or not; or delivered."""
+        return entry.window.delivered if self._of_delivered else entry.window.deliverable
+
+    def soon(self, entry: ReceiverEntry) -> None:
+        """Ack at the end of this turn: one ack for all that arrives in it."""
+        if not entry.acks.is_wanted:
+            entry.acks.is_wanted = True
+            self.wanted.append(entry)
+
+    def later(self, entry: ReceiverEntry, now: float) -> None:
+        """Ack at the next tick, or when the spacing of acks allows."""
+        acks = entry.acks
+        if entry.ack_due == inf and not acks.is_wanted:
+            due = self._pacer.ack_at(now, acks.sent_at)
+            if due <= now:
+                self.soon(entry)
+            else:
+                entry.ack_due = due
+                self._looks.set_earlier(entry, due)
+
+    def send(self, entry: ReceiverEntry, now: float, kind: int = wire.ACK) -> None:
+        """Ack now; STABLE says the same."""
+        value = self.value(entry)
+        transmission = entry.acks.note_sent(value, now)
+        entry.unacked_bytes = 0
+        entry.ack_due = inf
+        port, peer = self._port, entry.peer
+        port.tracer.acked(
+            now,
+            protocol=self._protocol,
+            kind=kind,
+            peer=peer,
+            conn=entry.conn,
+            epoch=entry.epoch,
+            seqno=value,
+        )
+        frame = port.codec.pack_control(
+            kind, self._protocol, peer, entry.conn if self._names_conn else 0, value,
+            transmission=transmission, mark=entry.window.seen, stamp=self._state.next_stamp(),
+        )  # fmt: skip
+        port.frames.append((peer, frame, b""))
+
+    def flush(self, entry: ReceiverEntry, now: float) -> None:
+        """Send what is pending of an entry that goes: nothing will be sent of it later."""
+        acks = entry.acks
+        # A stalled receiver may have acked, and so counts nothing, before it handed up the rest.
+        is_late = self.value(entry) > max(acks.value, 0)
+        if is_late or acks.unacked or entry.ack_due != inf or acks.is_wanted:
+            self.send(entry, now, self._last_kind)
+        acks.is_wanted = False
+
+    def finish_turn(self, now: float) -> None:
+        """Send the acks that this turn asked for."""
+        entries = self.wanted[:]
+        self.wanted.clear()
+        for entry in entries:
+            if entry.acks.is_wanted:
+                entry.acks.is_wanted = False
+                self.send(entry, now)

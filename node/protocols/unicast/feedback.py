@@ -1,0 +1,148 @@
+"""What receivers say of what was sent to them: acks, requests, and that they have no window."""
+
+from __future__ import annotations
+
+from node.core import wire
+from node.core.codec import unpack_ranges_untrusted
+from node.core.errors import BadFrame
+from node.core.serial import is_newer
+from node.core.wire import Head
+from node.protocols.unicast.entries import SenderEntry
+from node.protocols.unicast.outgoing import Outgoing
+from node.protocols.unicast.repairs import Repairs
+from node.protocols.unicast.state import Connections
+
+
+class Feedback:
+    """Lets go of what is acked (G6), and answers what is asked for."""
+
+    def __init__(self, state: Connections, outgoing: Outgoing, repairs: Repairs) -> None:
+        historical = state.config.historical
+        self._entries = state.senders
+        self._port = state.port
+        self._protocol = state.generation.protocol
+        self._takes_reports = state.generation.last_ack == wire.STABLE
+        self._resend = outgoing.resend
+        self._repairs = repairs
+        self._every_conn = historical.conn_ids == "every"
+        self._checks_conn = historical.conn_check and self._every_conn
+        self._has_stamps = historical.stamps
+
+    def on_ack(self, head: Head, now: float) -> None:
+        """Everything up to a seqno is there."""
+        self._take_ack(head, "ack", now)
+
+    def on_stable(self, head: Head, now: float) -> None:
+        """The same, and what the receiver has seen at all."""
+        if not self._takes_reports:
+            raise BadFrame("kind")
+        if head.lo > head.mark:
+            raise BadFrame("stable-order")
+        entry = self._take_ack(head, "stable", now)
+        if entry is not None and entry.window.high > head.mark:
+            self._repairs.on_report(entry, head.mark, now)
+
+    def _take_ack(self, head: Head, what: str, now: float) -> SenderEntry | None:
+        entry = self._sender_for(head, what)
+        if entry is None:
+            return None
+        seqno = self._acked_by(entry, head)
+        if self._is_stale(entry, head, what):
+            return None
+        self._purge(entry, seqno, now)
+        entry.established = True
+        return entry
+
+    def on_sfs(self, head: Head, now: float) -> None:
+        """The receiver has no window: it needs a batch to begin with."""
+        entry = self._sender_for(head, "sfs")
+        if entry is None:
+            return
+        if head.lo > entry.window.high and self._every_conn:
+            raise BadFrame("sfs-beyond-sent")
+        if self._is_stale(entry, head, "sfs"):
+            return
+        entry.heard_at = now
+        self._repairs.answer_sfs(entry, head, now)
+
+    def on_request(self, head: Head, body: bytes, now: float) -> None:
+        """The receiver misses these."""
+        ranges = unpack_ranges_untrusted(head, body)
+        entry = self._sender_for(head, "request")
+        if entry is None:
+            self._disown(head)
+            return
+        window = entry.window
+        if ranges[-1][1] > window.low + window.capacity and self._every_conn:
+            raise BadFrame("request-beyond-window")
+        entry.heard_at = now
+        for stored in window.covering(ranges):
+            self._resend(entry, stored, now)
+        if ranges[0][0] <= window.low and self._has_stamps:
+            self._reset(entry, head)
+
+    # -- Whether to believe it ----------------------------------------------------------------
+
+    def _sender_for(self, head: Head, what: str) -> SenderEntry | None:
+        """The entry that a control frame speaks of, unless it speaks of another connection."""
+        entry = self._entries.get(head.source)
+        if entry is None:
+            self._port.drop(f"{what}-no-connection")
+            return None
+        if head.conn != entry.conn and self._checks_conn:
+            self._port.drop(f"{what}-other-connection")
+            return None
+        return entry
+
+    def _is_stale(self, entry: SenderEntry, head: Head, what: str) -> bool:
+        """Whether a timestamp says that something newer was already believed (JGRP-1873)."""
+        if not self._has_stamps:
+            return False
+        if entry.last_stamp and not is_newer(head.stamp, entry.last_stamp):
+            self._port.drop(f"{what}-old-stamp")
+            return True
+        entry.last_stamp = head.stamp
+        return False
+
+    def _acked_by(self, entry: SenderEntry, head: Head) -> int:
+        """The acked seqno of a control frame, which must have been sent."""
+        if head.lo > entry.window.high:
+            if self._checks_conn:
+                raise BadFrame("ack-beyond-sent")
+            return entry.window.high
+        return head.lo
+
+    # -- What follows -------------------------------------------------------------------------
+
+    def _purge(self, entry: SenderEntry, seqno: int, now: float) -> None:
+        """Forget what the receiver has, and let the outbox fill the room."""
+        window = entry.window
+        entry.heard_at = now
+        low = window.low
+        if seqno <= low:
+            return
+        newest = window.ack(seqno)
+        port, peer = self._port, entry.peer
+        port.tracer.purged(
+            now, protocol=self._protocol, peer=peer, conn=entry.conn, lo=low + 1, hi=seqno
+        )
+        if newest is not None and newest.item.transmission == 0:
+            entry.rtt.sample(now - newest.item.sent_at)
+        port.woken.append(peer)
+
+    def _reset(self, entry: SenderEntry, head: Head) -> None:
+        """Nothing can be sent for what is below the window: either the request is old, or it would
+        be repeated for ever (R-5)."""
+        frame = self._port.codec.pack_control(
+            wire.RESET_TO, self._protocol, entry.peer, entry.conn, entry.window.low,
+            transmission=head.transmission,
+        )  # fmt: skip
+        self._port.frames.append((entry.peer, frame, b""))
+
+    def _disown(self, head: Head) -> None:
+        """Nobody can ever answer this request: have the receiver drop the dead window (R-5)."""
+        if self._has_stamps and self._every_conn:
+            frame = self._port.codec.pack_control(
+                wire.CLOSE, self._protocol, head.source, head.conn, 0, head.transmission
+            )
+            self._port.frames.append((head.source, frame, b""))

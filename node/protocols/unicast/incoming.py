@@ -1,0 +1,225 @@
+"""Receiving: the window of a frame is found, and what is next in order is handed up (G2, G3)."""
+
+from __future__ import annotations
+
+from math import inf
+
+from node import trace
+from node.core.errors import BadFrame
+from node.core.model import FIRST, OOB
+from node.core.serial import is_newer
+from node.core.wire import Head
+from node.protocols.handing import hand_up
+from node.protocols.receive_windows import drop_refused, unpack_arrival_untrusted
+from node.protocols.unicast.acks import Acks
+from node.protocols.unicast.asking import Asking
+from node.protocols.unicast.entries import Arrival, ReceiverEntry, State
+from node.protocols.unicast.receivers import Receivers
+from node.protocols.unicast.reports import Reports
+from node.protocols.unicast.resync import Resync
+from node.protocols.unicast.state import Connections
+from node.protocols.unicast.tombstones import Tombstones
+
+
+class Incoming:
+    """What others send to this member."""
+
+    def __init__(
+        self,
+        state: Connections,
+        receivers: Receivers,
+        acks: Acks,
+        reports: Reports,
+        tombs: Tombstones,
+        resync: Resync,
+    ) -> None:
+        self._state = state
+        self._receivers = receivers
+        self._deliver_ready = receivers.deliver_ready
+        self._acks = acks
+        self._reports = reports
+        self._after_data = reports.after_data
+        self._tombs = tombs
+        self._resync = resync
+        self._asking = Asking(state)
+        self._asks_for_gaps = state.generation.asks_for_gaps
+        self._entries = state.receivers
+        self._port = state.port
+        self._conn_ids = state.config.historical.conn_ids
+
+    # -- Data ---------------------------------------------------------------------------------
+
+    def on_data(self, head: Head, body: bytes, now: float) -> None:
+        """Take a batch, unless it has no window."""
+        arrival = unpack_arrival_untrusted(head, body)
+        entry = self._entries.get(head.source)
+        if entry is None or entry.conn != head.conn:
+            entry = self._find(entry, arrival, now)
+            if entry is None:
+                return
+        self._take(entry, arrival, now)
+
+    def _take(self, entry: ReceiverEntry, arrival: Arrival, now: float) -> None:
+        """Add a batch to its window and deliver what is next."""
+        head = arrival.head
+        flags = head.flags
+        window = entry.window
+        size = len(arrival.body)
+        is_consuming = self._state.is_consuming
+        # An application that does not listen hears OOB messages later, in their place.
+        oob = bool(flags & OOB) and is_consuming
+        new = window.add(head.lo, head.lo + head.count - 1, size, arrival, oob=oob)
+        entry.last_used = now
+        if entry.state is not State.OPEN:
+            self._receivers.reopen(entry, "used", now)
+        taken = 0
+        if new:
+            for piece in new:
+                taken += piece.hi - piece.lo + 1
+                if oob:
+                    settled = window.delivered
+                    hand_up(self._port, piece, entry.conn, entry.epoch, 0, settled, now)
+            if is_consuming:
+                self._deliver_ready(entry, now)
+        else:
+            drop_refused(self._port, window, head)
+        if head.transmission and entry.gaps.asked:
+            entry.gaps.sample(head.lo, now)
+        self._after_data(entry, taken, size, flags, now)
+        if entry.look_due == inf and self._asks_for_gaps and window.has_gap():
+            self._asking.notice(entry, now)
+
+    def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
+        """Whether the application takes deliveries. While it does not, windows fill and senders
+        block. Returns how many seqnos waited for it."""
+        self._state.is_consuming = consuming
+        if not consuming:
+            return 0
+        waited = sum(self._deliver_untaken(entry, now) for entry in list(self._entries.values()))
+        self._port.woken.append(self._port.me)
+        return waited
+
+    def _deliver_untaken(self, entry: ReceiverEntry, now: float) -> int:
+        before = entry.window.delivered
+        self._deliver_ready(entry, now)
+        waited = entry.window.delivered - before
+        if waited:
+            self._after_data(entry, waited, 0, 0, now)
+        return waited
+
+    def visit(self, entry: ReceiverEntry, now: float) -> None:
+        """Ack, ask and report, each if it is time, and say when to come back."""
+        if entry.ack_due <= now:
+            self._acks.send(entry, now)
+        if entry.look_due <= now:
+            self._asking.look(entry, now)
+        report_due = self._reports.look(entry, now)
+        due = min(entry.ack_due, entry.look_due, report_due)
+        self._state.looks.set_earlier(entry, due)
+
+    def repace(self, entry: ReceiverEntry, soon: float, now: float) -> None:
+        """Move what is still to come; what is due stays due."""
+        if now < entry.look_due < inf:
+            entry.look_due = soon
+        if now < entry.ack_due < inf:
+            entry.ack_due = self._state.pacer.ack_at(now, entry.acks.sent_at)
+        if now < entry.report_due < inf:
+            entry.report_due = soon
+        due = min(entry.look_due, entry.ack_due, entry.report_due)
+        self._state.looks.set_earlier(entry, due)
+
+    # -- Finding the entry --------------------------------------------------------------------
+
+    def _find(
+        self, entry: ReceiverEntry | None, arrival: Arrival, now: float
+    ) -> ReceiverEntry | None:
+        """The table of docs/protocols/unicast.md: use, create, replace, ask for the first seqno, or
+        ignore."""
+        head = arrival.head
+        if self._conn_ids == "none":
+            return entry or self._receivers.open(head.source, 0, 0, now)
+        if self._conn_ids == "first" and head.conn == 0 and entry is not None:
+            return entry
+        if head.conn == 0 and self._conn_ids == "every":
+            raise BadFrame("no-conn")
+        tomb = self._tombs.conn(head.source, now)
+        if (entry is not None and is_newer(entry.conn, head.conn)) or (
+            tomb and is_newer(tomb, head.conn)
+        ):
+            self._port.drop("old-connection")
+        elif head.flags & FIRST and (tomb != head.conn or self._is_answer(head)):
+            return self._begin(entry, head, now)
+        else:
+            self._resync.ask(arrival, now)
+        return None
+
+    def _is_answer(self, head: Head) -> bool:
+        """Whether a first frame answers a SEND_FIRST_SEQNO sent since the removal (R-3)."""
+        if not self._state.config.historical.stamps:
+            return self._resync.knows(head.source)
+        return self._tombs.is_answered(head)
+
+    def _begin(self, entry: ReceiverEntry | None, head: Head, now: float) -> ReceiverEntry | None:
+        """Open a window for a first frame, in place of an older one, and fill in what came
+        early."""
+        state = self._state
+        if not state.is_consuming and self._is_withholding(head.source):
+            self._port.drop("not-consuming")
+            return None
+        if entry is not None:
+            self._receivers.remove(entry, "replaced", now)
+        # A batch may begin below what the sender still has to get acked: that part was delivered
+        # before.
+        offset = max(head.lo - 1, head.mark)
+        entry = self._receivers.open(head.source, head.conn, offset, now)
+        for early in self._resync.take_cached(head.source, head.conn):
+            self._take(entry, early, now)
+        return entry
+
+    def _is_withholding(self, peer: int) -> bool:
+        """Whether windows that ended left as much for a stalled application as a window holds: no
+        further one is opened before it was taken (G5)."""
+        config = self._state.config
+        held = [delivery for delivery in self._port.withheld if delivery.source == peer]
+        return (
+            sum(len(delivery) for delivery in held) >= config.window_messages
+            or sum(delivery.size for delivery in held) >= config.window_bytes
+        )
+
+    # -- What senders say ---------------------------------------------------------------------
+
+    def on_close(self, head: Head, now: float) -> None:
+        """The sender removed its half."""
+        entry = self._entries.get(head.source)
+        checks_conn = self._state.config.historical.conn_check
+        if entry is None or (entry.conn != head.conn and checks_conn):
+            self._port.drop("close-other-connection")
+            return
+        self._receivers.remove(entry, "closed by sender", now)
+
+    def on_reset(self, head: Head, now: float) -> None:
+        """The sender has nothing of what is below a seqno."""
+        entry = self._entries.get(head.source)
+        if entry is None or entry.conn != head.conn:
+            self._port.drop("reset-other-connection")
+            return
+        if head.lo > entry.window.delivered + entry.window.capacity:
+            raise BadFrame("reset-beyond-window")
+        skipped = entry.window.skip_to(head.lo)
+        if skipped:
+            self._note_skipped(entry, skipped, head.lo, now)
+            if self._state.is_consuming:
+                self._deliver_ready(entry, now)
+
+    def _note_skipped(self, entry: ReceiverEntry, count: int, seqno: int, now: float) -> None:
+        self._port.tracer.record(
+            trace.SKIPPED,
+            now,
+            protocol=self._state.generation.protocol,
+            peer=entry.peer,
+            conn=entry.conn,
+            epoch=entry.epoch,
+            count=count,
+            hi=seqno,
+            text="the sender no longer has these messages: G6 was broken",
+        )

@@ -1,0 +1,159 @@
+"""Sending: a batch is numbered, kept in the window of its peer, and leaves as one frame (G1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from node.core import wire
+from node.core.codec import pack_body
+from node.core.model import DONT_LOOPBACK, FIRST, Payload
+from node.core.window import Stored
+from node.protocols.handing import hand_to_self
+from node.protocols.unicast.entries import Batch, SenderEntry, State
+from node.protocols.unicast.senders import Senders
+from node.protocols.unicast.state import Connections
+
+UNLIMITED: Final = 1 << 62
+
+
+class Outgoing:
+    """What this member sends."""
+
+    def __init__(self, state: Connections, senders: Senders) -> None:
+        self._state = state
+        self._senders = senders
+        self._entries = state.senders
+        self._port = state.port
+        self._tracer = state.port.tracer
+        self._codec = state.port.codec
+        self._me = state.port.me
+        self._pacer = state.pacer
+        self._looks = state.looks
+        self._protocol = state.generation.protocol
+        self._names_first_only = state.config.historical.conn_ids == "first"
+        self._is_adaptive = state.pacer.timing.adaptive
+        self._self_conn = 0
+        self._self_seqno = 0
+
+    def room(self, peer: int) -> tuple[int, int]:
+        """Messages and bytes that `send` would take now."""
+        if peer == self._me:
+            return (UNLIMITED, UNLIMITED) if self._state.is_consuming else (0, 0)
+        entry = self._entries.get(peer)
+        if entry is None:
+            return self._state.config.window_messages, self._state.config.window_bytes
+        return entry.window.room()
+
+    def send(
+        self,
+        peer: int,
+        payloads: Sequence[Payload],
+        flags: int,
+        now: float,
+        header: bytes = b"",
+        lengths: list[int] | None = None,
+        number: int = 0,
+    ) -> None:
+        """Number a batch that `room` admits, keep it, and send it as one frame. `number` is that
+        of its first message among the application's to this peer."""
+        if peer == self._me:
+            self._send_to_self(payloads, flags, now, header, number)
+            return
+        entry = self._entries.get(peer)
+        if entry is None:
+            entry = self._senders.open(peer, now)
+        elif entry.state is not State.OPEN:
+            self._senders.reopen(entry, "used", now)
+        body = pack_body(payloads, self._codec.hash64, header, lengths)
+        batch = Batch(body, flags, now, number)
+        window = entry.window
+        was_idle = window.low == window.high
+        lo = window.append(body.count, len(body.data), batch)
+        self._tracer.sent(
+            now,
+            protocol=self._protocol,
+            peer=peer,
+            conn=entry.conn,
+            flags=flags,
+            body=body,
+            number=number,
+            lo=lo,
+            hi=window.high,
+        )
+        self._emit(entry, lo, batch, flags | FIRST if lo == 1 else flags, 0)
+        entry.last_used = now
+        if was_idle:
+            self._look_later(entry, now)
+
+    def _look_later(self, entry: SenderEntry, now: float) -> None:
+        """Something waits for an ack again."""
+        window = entry.window
+        entry.tries = 0
+        # In `compatible` the first look is a grid tick that only remembers; here it is now.
+        entry.watermark = (window.low, window.high) if self._is_adaptive else (-1, -1)
+        entry.look_due = self._pacer.next_send_look(now, entry.rtt, 0)
+        self._looks.set_earlier(entry, entry.look_due)
+
+    def _emit(self, entry: SenderEntry, lo: int, batch: Batch, flags: int, stamp: int) -> None:
+        conn = 0 if self._names_first_only and lo != 1 else entry.conn
+        head = self._codec.pack_data(
+            self._protocol, entry.peer, conn, lo, batch.body, flags, batch.transmission,
+            entry.window.low, stamp,
+        )  # fmt: skip
+        self._port.frames.append((entry.peer, head, batch.body.data))
+
+    def resend(
+        self, entry: SenderEntry, stored: Stored[Batch], now: float, flags: int = 0, stamp: int = 0
+    ) -> None:
+        """Send a batch again. Of what is stored, only the transmission number changes."""
+        batch = stored.item
+        if batch.transmission < wire.MAX_TRANSMISSION:
+            batch.transmission += 1
+        flags |= batch.flags
+        if stored.lo == 1:
+            flags |= FIRST
+        self._tracer.retransmitted(
+            now,
+            protocol=self._protocol,
+            peer=entry.peer,
+            conn=entry.conn,
+            flags=flags,
+            transmission=batch.transmission,
+            lo=stored.lo,
+            hi=stored.hi,
+            size=stored.size,
+            digest=batch.body.digest,
+        )
+        self._emit(entry, stored.lo, batch, flags, stamp)
+
+    # -- To self ------------------------------------------------------------------------------
+
+    def sent_to_self(self) -> tuple[int, int]:
+        """Connection and last seqno of what this member sent to itself."""
+        return self._self_conn, self._self_seqno
+
+    def _send_to_self(
+        self, payloads: Sequence[Payload], flags: int, now: float, header: bytes, number: int
+    ) -> None:
+        """Messages to self are numbered and handed straight up: no window can fill, nothing can be
+        lost."""
+        if not self._self_conn:
+            self._self_conn = self._state.next_conn()
+        body = pack_body(payloads, self._codec.hash64, header)
+        lo = self._self_seqno + 1
+        hi = self._self_seqno = self._self_seqno + body.count
+        me, conn = self._me, self._self_conn
+        self._tracer.sent(
+            now,
+            protocol=self._protocol,
+            peer=me,
+            conn=conn,
+            flags=flags,
+            body=body,
+            number=number,
+            lo=lo,
+            hi=hi,
+        )
+        if not flags & DONT_LOOPBACK:
+            hand_to_self(self._port, self._protocol, me, conn, 0, lo, body, payloads, flags, now)

@@ -1,0 +1,103 @@
+"""The life of receiver entries, each an epoch: opened by a first frame, closed, removed."""
+
+from __future__ import annotations
+
+from node import trace
+from node.core.window import ReceiveWindow
+from node.protocols.handing import hand_up
+from node.protocols.unicast.acks import Acks
+from node.protocols.unicast.entries import Arrival, ReceiverEntry, State
+from node.protocols.unicast.lifetimes import Lifetimes
+from node.protocols.unicast.resync import Resync
+from node.protocols.unicast.state import Connections
+from node.protocols.unicast.tombstones import Tombstones
+
+
+class Receivers:
+    """Opens and ends the halves that receive."""
+
+    def __init__(
+        self,
+        state: Connections,
+        lifetimes: Lifetimes,
+        acks: Acks,
+        tombs: Tombstones,
+        resync: Resync,
+    ) -> None:
+        self._state = state
+        self._lifetimes = lifetimes
+        self._acks = acks
+        self._tombs = tombs
+        self._resync = resync
+        self._entries = state.receivers
+        self._port = state.port
+        self._flushes = state.config.historical.flush_on_close
+        self._epochs = 0
+
+    def open(self, peer: int, conn: int, offset: int, now: float) -> ReceiverEntry:
+        """Open a window above `offset`, and above what earlier windows of the connection
+        delivered."""
+        state = self._state
+        delivered, places = self._tombs.delivered(peer, conn)
+        window: ReceiveWindow[Arrival] = ReceiveWindow(
+            max(offset, delivered), state.config.window_messages, state.config.window_bytes
+        )
+        for lo, hi in places:
+            window.hold_place(lo, hi)
+        self._epochs += 1
+        entry = ReceiverEntry(peer, conn, now, state.round_trip(peer), window, self._epochs)
+        self._entries[peer] = entry
+        self._resync.opened(peer)
+        self._lifetimes.note_state(entry, State.OPEN, trace.RECEIVER_OPEN, "", now)
+        if places and state.is_consuming:
+            self.deliver_ready(entry, now)
+        return entry
+
+    def deliver_ready(self, entry: ReceiverEntry, now: float) -> None:
+        """Hand up what is next in order."""
+        port = self._port
+        for piece in entry.window.take_ready():
+            if piece.item is not None:
+                hand_up(port, piece, entry.conn, entry.epoch, 0, piece.lo - 1, now)
+
+    def reopen(self, entry: ReceiverEntry, reason: str, now: float) -> None:
+        """A closing connection is in use again."""
+        self._lifetimes.note_state(entry, State.OPEN, trace.RECEIVER_OPEN, reason, now)
+
+    def close(self, entry: ReceiverEntry, reason: str, now: float) -> None:
+        """Start closing: what is missing is still asked for, and a new message re-opens."""
+        if not self._flushes:
+            self.remove(entry, reason, now)
+        elif entry.state is State.OPEN:
+            self._lifetimes.note_state(entry, State.CLOSING, trace.RECEIVER_CLOSING, reason, now)
+
+    def remove(self, entry: ReceiverEntry, reason: str, now: float) -> None:
+        """Remove after handing up what is in order, and acking it (JGRP-1755)."""
+        self.deliver_ready(entry, now)
+        self._acks.flush(entry, now)
+        self._lifetimes.end(entry)
+        del self._entries[entry.peer]
+        self._tombs.bury(entry, now)
+        delivered = entry.window.delivered
+        self._lifetimes.record(entry, trace.RECEIVER_REMOVED, reason, now, delivered)
+
+    def on_view(self, members: frozenset[int], now: float) -> None:
+        """Close towards who is gone, re-open towards who is back."""
+        for entry in list(self._entries.values()):
+            if entry.peer in members:
+                if entry.state is State.CLOSING:
+                    self.reopen(entry, "view", now)
+            elif self._state.generation.closes_at_once:
+                self.remove(entry, "view", now)
+            else:
+                self.close(entry, "view", now)
+
+    def expire(self, entry: ReceiverEntry, now: float) -> None:
+        """Close or remove an entry that was unused for too long."""
+        lifetimes = self._lifetimes
+        if lifetimes.is_idle(entry, now):
+            self.close(entry, "idle", now)
+        elif lifetimes.is_flushed(entry, now):
+            self.remove(entry, "closed", now)
+        if self._entries.get(entry.peer) is entry:
+            lifetimes.schedule(entry, now)

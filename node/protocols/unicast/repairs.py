@@ -1,0 +1,134 @@
+"""What a sender repeats unasked: at a look that found nothing changed, and where a receiver has no
+window."""
+
+from __future__ import annotations
+
+from enum import Enum
+from math import inf
+
+from node.core.model import FIRST
+from node.core.wire import Head
+from node.protocols.unicast.entries import SenderEntry
+from node.protocols.unicast.outgoing import Outgoing
+from node.protocols.unicast.state import Connections
+
+
+class Repeats(Enum):
+    """What a generation repeats when acks do not come."""
+
+    UNACKED = "unacked"
+    """Everything that was unacked at the previous look: receivers do not ask."""
+    NEWEST = "newest"
+    """The newest batch: it makes every hole visible, and the receiver asks for just what it
+    misses."""
+    ENDS = "ends"
+    """The oldest batch until it was acked, then the newest; and what a report does not know of."""
+
+
+class Repairs:
+    """Looks at what is unacked."""
+
+    def __init__(self, state: Connections, outgoing: Outgoing) -> None:
+        self._repeats = state.generation.repeats
+        self._resend = outgoing.resend
+        self._pacer = state.pacer
+        self._looks = state.looks
+        self._repairs_ends = state.config.historical.repair_ends
+
+    # -- Looks --------------------------------------------------------------------------------
+
+    def visit(self, entry: SenderEntry, now: float) -> None:
+        """Look, if it is time, and say when to come back."""
+        if entry.look_due <= now:
+            if entry.window.low == entry.window.high:
+                entry.look_due = inf
+            elif self._repeats is Repeats.UNACKED:
+                self._look_at_each(entry, now)
+            else:
+                self._look_at_acks(entry, now)
+        self._looks.set_earlier(entry, entry.look_due)
+
+    def repace(self, entry: SenderEntry, soon: float, now: float) -> None:
+        """Move a look that is still to come; one that is due stays due."""
+        if now < entry.look_due < inf:
+            entry.look_due = soon
+        self._looks.set_earlier(entry, entry.look_due)
+
+    def _look_at_each(self, entry: SenderEntry, now: float) -> None:
+        """Repeat whatever was unacked at the previous look already, progress or not."""
+        window = entry.window
+        _low, seen = entry.watermark
+        old = [stored for stored in window if stored.hi <= seen]
+        for stored in old:
+            self._resend(entry, stored, now)
+        entry.tries = entry.tries + 1 if old else 0
+        entry.watermark = (window.low, window.high)
+        entry.look_due = self._pacer.next_send_look(now, entry.rtt, entry.tries)
+
+    def _look_at_acks(self, entry: SenderEntry, now: float) -> None:
+        """Repair when highest acked and highest sent are what they were at the last look (L1)."""
+        mark = (entry.window.low, entry.window.high)
+        if mark == entry.watermark:
+            self._repair(entry, now)
+            entry.tries += 1
+            entry.look_due = self._pacer.next_send_look(now, entry.rtt, entry.tries)
+        else:
+            entry.watermark = mark
+            entry.tries = 0
+            changed_at = self._changed_at(entry)
+            entry.look_due = self._pacer.look_after_change(now, changed_at, entry.rtt)
+
+    @staticmethod
+    def _changed_at(entry: SenderEntry) -> float:
+        newest = entry.window.newest()
+        assert newest is not None
+        if newest is entry.window.oldest() and not newest.item.transmission:
+            # All that is missing was sent at one moment: acks of what was before say nothing.
+            return newest.item.sent_at
+        return max(entry.last_used, entry.heard_at)
+
+    def _repair(self, entry: SenderEntry, now: float) -> None:
+        """Nothing was acked or sent since the previous look."""
+        stored = entry.window.newest()
+        if self._repeats is Repeats.ENDS:
+            if not self._repairs_ends:
+                return
+            if not entry.established:
+                stored = entry.window.oldest()
+        if stored is not None:
+            self._resend(entry, stored, now)
+
+    # -- Receivers without a window, or with one that misses the end ----------------------------
+
+    def answer_sfs(self, entry: SenderEntry, head: Head, now: float) -> None:
+        """Resend the lowest batch as a possible start (D-9). A receiver that does not ask needs
+        all up to what it saw; one that does, and gets no acks repeated, the newest too."""
+        window = entry.window
+        oldest, newest = window.oldest(), window.newest()
+        if oldest is None or newest is None:
+            return
+        if self._repeats is Repeats.UNACKED:
+            self._resend_up_to(entry, head, now)
+            return
+        self._resend(entry, oldest, now, FIRST, head.stamp)
+        if self._repeats is Repeats.ENDS and newest is not oldest:
+            self._resend(entry, newest, now)
+
+    def _resend_up_to(self, entry: SenderEntry, head: Head, now: float) -> None:
+        flags, stamp = FIRST, head.stamp
+        for stored in list(entry.window):
+            if stored.lo > head.lo:
+                break
+            self._resend(entry, stored, now, flags, stamp)
+            flags, stamp = 0, 0
+
+    def on_report(self, entry: SenderEntry, seen: int, now: float) -> None:
+        """Repeat what lies above the highest seqno the receiver knows of: it cannot ask for it."""
+        # What is younger than one wait may simply be under way, and so may the previous repeat.
+        wait = self._pacer.settled_after(entry.rtt)
+        if not self._repairs_ends or now < entry.tail_resent_at + wait:
+            return
+        for stored in list(entry.window):
+            if stored.hi > seen and stored.item.sent_at <= now - wait:
+                self._resend(entry, stored, now)
+                entry.tail_resent_at = now

@@ -1,0 +1,107 @@
+"""What all parts of one member's unicast share: settings, tables, timers, numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from node import trace
+from node.core.rtt import RoundTrip
+from node.core.serial import next_serial
+from node.core.timers import Timers
+from node.core.timing import Pacer, Timing
+from node.protocols.port import Port
+from node.protocols.unicast.config import UnicastConfig
+from node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry, Sync
+
+if TYPE_CHECKING:
+    from node.protocols.unicast.generations import Generation
+
+Timed: TypeAlias = Entry | Sync
+"""What has moments."""
+
+
+class Connections:
+    """Whom this member sends to and receives from."""
+
+    def __init__(
+        self,
+        generation: Generation,
+        config: UnicastConfig,
+        timing: Timing,
+        port: Port,
+        first_conn: int = 1,
+    ) -> None:
+        self.generation = generation
+        self.config = config
+        """The settings. Those in `settable` may change; the flaws, and what is no number, do not.
+        """
+        self.pacer = Pacer(timing, config.xmit_interval)
+        self.port = port
+        self.senders: dict[int, SenderEntry] = {}
+        self.receivers: dict[int, ReceiverEntry] = {}
+        self.members: frozenset[int] | None = None
+        """Short ids of the view's members; None while no view was ever installed."""
+        self.is_grouped = False
+        """Whether a group says who is there. Then only a view gives a member up. Without one nobody
+        else would notice that a peer is dead."""
+        self.is_consuming = True
+        """Whether the application takes deliveries."""
+        self.looks: Timers[Timed] = Timers()
+        self.expiries: Timers[Timed] = Timers()
+        """When something may be unused, or unanswered, for too long. Apart from the looks: these
+        are far away, and set once, not after every visit."""
+        # Both are serials that wrap; a run that begins near the wrap meets it with both.
+        self._last_conn = first_conn - 1
+        self.last_stamp = first_conn - 1
+
+    def is_member(self, peer: int) -> bool:
+        """Whether the peer is in the view, if there is one."""
+        return self.members is not None and peer in self.members
+
+    # -- Numbers ------------------------------------------------------------------------------
+
+    def coming_conn(self) -> int:
+        """The connection that would be opened next: whatever is not open now and was, is older."""
+        if self.config.historical.conn_ids == "none":
+            return 0
+        return next_serial(self._last_conn)
+
+    def next_conn(self) -> int:
+        """The number of a connection that is opened."""
+        conn = self.coming_conn()
+        if conn:
+            self._last_conn = conn
+        return conn
+
+    def next_stamp(self) -> int:
+        """The timestamp of a report or a question."""
+        self.last_stamp = next_serial(self.last_stamp)
+        return self.last_stamp
+
+    def round_trip(self, peer: int) -> RoundTrip:
+        """The estimate that both halves of a pair share."""
+        other = self.senders.get(peer) or self.receivers.get(peer)
+        return other.rtt if other else self.pacer.round_trip()
+
+    # -- Gauges -------------------------------------------------------------------------------
+
+    def gauge(self, now: float) -> None:
+        """Record how full the windows are (G5)."""
+        for sender in self.senders.values():
+            sent = sender.window
+            if sent.low < sent.high:
+                self.note_gauge(trace.SEND_MESSAGES, sender.peer, len(sent), sent.capacity, now)
+                self.note_gauge(trace.SEND_BYTES, sender.peer, sent.bytes, sent.bytes_bound(), now)
+        for receiver in self.receivers.values():
+            held = receiver.window
+            if held.bytes:
+                peer = receiver.peer
+                self.note_gauge(trace.RECEIVE_MESSAGES, peer, len(held), held.capacity, now)
+                self.note_gauge(trace.RECEIVE_BYTES, peer, held.bytes, held.bytes_bound(), now)
+
+    def note_gauge(self, stream: int, peer: int, value: int, bound: int, now: float) -> None:
+        """Record how full one thing is."""
+        protocol = self.generation.protocol
+        self.port.tracer.record(
+            trace.GAUGE, now, protocol=protocol, stream=stream, peer=peer, lo=value, hi=bound
+        )

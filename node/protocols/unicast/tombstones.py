@@ -1,0 +1,67 @@
+"""The memory of receiver entries that were removed."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from node.core.serial import is_newer
+from node.core.wire import Head
+from node.protocols.unicast.entries import ReceiverEntry
+from node.protocols.unicast.state import Connections
+
+MAX_PEERS: Final = 4096
+"""Strangers remembered at once; the oldest is forgotten first, so a flood of sources is bounded."""
+
+
+class Tombstone(NamedTuple):
+    """A removed connection."""
+
+    conn: int
+    stamp: int
+    """Our newest timestamp at that moment."""
+    until: float
+    """Before, a first frame opens it only as an answer to what was asked since."""
+    delivered: int
+    """Up to which seqno its windows delivered: the sender may not have heard, and repeat it."""
+    places: list[tuple[int, int]]
+    """What they delivered out of band, above a gap."""
+
+
+class Tombstones:
+    """The newest connection of each peer that was removed: a late first frame of it must not open
+    it again, and where it opens again, nothing is delivered twice (G2)."""
+
+    def __init__(self, state: Connections) -> None:
+        self._state = state
+        self._tombs: dict[int, Tombstone] = {}
+
+    def bury(self, entry: ReceiverEntry, now: float) -> None:
+        """Remember an entry that is removed."""
+        self._tombs.pop(entry.peer, None)
+        if len(self._tombs) >= MAX_PEERS:
+            del self._tombs[next(iter(self._tombs))]
+        window = entry.window
+        until = now + self._state.config.conn_close_timeout
+        self._tombs[entry.peer] = Tombstone(
+            entry.conn, self._state.last_stamp, until, window.delivered, window.places()
+        )
+
+    def conn(self, peer: int, now: float) -> int:
+        """The connection of `peer` last removed, or 0 where that is long ago."""
+        buried = self._tombs.get(peer)
+        if buried is None or (now >= buried.until and self._state.config.conn_close_timeout > 0):
+            return 0
+        return buried.conn
+
+    def is_answered(self, head: Head) -> bool:
+        """Whether a first frame echoes a stamp that is newer than the removal (R-3)."""
+        buried = self._tombs.get(head.source)
+        return buried is not None and head.stamp != 0 and is_newer(head.stamp, buried.stamp)
+
+    def delivered(self, peer: int, conn: int) -> tuple[int, list[tuple[int, int]]]:
+        """What earlier windows of a connection delivered: up to a seqno, and places above it."""
+        buried = self._tombs.get(peer)
+        remembers = self._state.config.historical.remembers_delivered
+        if buried is None or buried.conn != conn or not conn or not remembers:
+            return 0, []
+        return buried.delivered, buried.places

@@ -1,0 +1,252 @@
+"""Reliable unicast, whole: frames, moments, views and commands to the part that they concern.
+
+A generation says when a receiver acks and what a sender repeats; everything else is shared.
+Keeps G1 (no loss), G2 (once), G3 (FIFO), G6, G7. See docs/protocols/unicast.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from node.core import wire
+from node.core.errors import BadFrame, ConfigError
+from node.core.gaps import MAX_REQUESTS_PER_LOOK
+from node.core.timing import Timing
+from node.core.wire import Head
+from node.protocols.port import Port
+from node.protocols.unicast.acks import Acks
+from node.protocols.unicast.config import UnicastConfig
+from node.protocols.unicast.entries import ReceiverEntry, SenderEntry, Sync
+from node.protocols.unicast.feedback import Feedback
+from node.protocols.unicast.generations import Generation
+from node.protocols.unicast.incoming import Incoming
+from node.protocols.unicast.lifetimes import Lifetimes
+from node.protocols.unicast.outgoing import Outgoing
+from node.protocols.unicast.receivers import Receivers
+from node.protocols.unicast.repairs import Repairs
+from node.protocols.unicast.resync import Resync
+from node.protocols.unicast.senders import Senders
+from node.protocols.unicast.state import Connections, Timed
+from node.protocols.unicast.tombstones import Tombstones
+
+
+class Unicast:
+    """One member's reliable unicast: entries per peer, no clock and no socket."""
+
+    def __init__(
+        self,
+        generation: Generation,
+        config: UnicastConfig,
+        timing: Timing,
+        port: Port,
+        first_conn: int = 1,
+    ) -> None:
+        state = Connections(generation, config, timing, port, first_conn)
+        self.protocol = generation.protocol
+        self._state = state
+        self._looks = state.looks
+        self._expiries = state.expiries
+        self._lifetimes = lifetimes = Lifetimes(state)
+        self._senders = senders = Senders(state, lifetimes)
+        self._outgoing = outgoing = Outgoing(state, senders)
+        self._repairs = repairs = Repairs(state, outgoing)
+        self._feedback = Feedback(state, outgoing, repairs)
+        self._acks = acks = Acks(state)
+        self._resync = resync = Resync(state)
+        tombs = Tombstones(state)
+        self._receivers = receivers = Receivers(state, lifetimes, acks, tombs, resync)
+        reports = generation.reports(state, acks)
+        self._incoming = incoming = Incoming(state, receivers, acks, reports, tombs, resync)
+        # What is called for each batch goes straight to its part.
+        self._on_data = incoming.on_data
+        self._on_ack = self._feedback.on_ack
+        self.room = outgoing.room
+        self.send = outgoing.send
+        self.acks_now = acks.wanted
+        self.syncs_now = resync.wanted
+
+    # -- Frames and time ----------------------------------------------------------------------
+
+    def receive(self, head: Head, body: bytes, now: float) -> None:
+        """Take one checked frame. Whatever contradicts the connection raises BadFrame and changes
+        nothing."""
+        kind = head.kind
+        if kind == wire.DATA:
+            self._on_data(head, body, now)
+        elif kind == wire.ACK:
+            self._on_ack(head, now)
+        elif kind == wire.XMIT_REQ:
+            self._feedback.on_request(head, body, now)
+        elif kind == wire.SFS:
+            self._feedback.on_sfs(head, now)
+        elif kind == wire.CLOSE:
+            self._incoming.on_close(head, now)
+        elif kind == wire.STABLE:
+            self._feedback.on_stable(head, now)
+        elif kind == wire.RESET_TO:
+            self._incoming.on_reset(head, now)
+        else:
+            raise BadFrame("kind")
+
+    def next_deadline(self) -> float:
+        """When `tick` has something to do."""
+        looks, expiries = self._looks, self._expiries
+        look = looks.next_deadline() if looks.is_moved else looks.earliest
+        expiry = expiries.next_deadline() if expiries.is_moved else expiries.earliest
+        return look if look < expiry else expiry
+
+    def tick(self, now: float) -> None:
+        """Visit every entry whose moment has come, each once, whatever the visits ask for."""
+        for one in self._looks.take_due(now):
+            self._visit(one, now)
+        for one in self._expiries.take_due(now):
+            self._expire(one, now)
+
+    def _visit(self, one: Timed, now: float) -> None:
+        if isinstance(one, SenderEntry):
+            self._repairs.visit(one, now)
+        elif isinstance(one, ReceiverEntry):
+            self._incoming.visit(one, now)
+        elif isinstance(one, Sync):
+            self._resync.visit(one, now)
+
+    def _expire(self, one: Timed, now: float) -> None:
+        if isinstance(one, SenderEntry):
+            self._senders.expire(one, now)
+        elif isinstance(one, ReceiverEntry):
+            self._receivers.expire(one, now)
+        elif isinstance(one, Sync):
+            self._resync.expire(one, now)
+
+    def finish_turn(self, now: float) -> None:
+        """Send the acks that this turn asked for, and ask for the first frames that it did not
+        bring."""
+        self._resync.finish_turn(now)
+        self._acks.finish_turn(now)
+
+    # -- Membership and commands --------------------------------------------------------------
+
+    def on_view(self, members: frozenset[int], now: float) -> None:
+        """Close towards who is gone, re-open towards who is back."""
+        self._state.members = members
+        self._senders.on_view(members, now)
+        self._receivers.on_view(members, now)
+        self._resync.retain(members)
+
+    def close(self, peer: int, now: float) -> None:
+        """Close both halves towards `peer`, flushing what is unacked."""
+        if sender := self._state.senders.get(peer):
+            self._senders.close(sender, "close", now)
+        if receiver := self._state.receivers.get(peer):
+            self._receivers.close(receiver, "close", now)
+
+    def forget(self, peer: int, now: float, *, sender: bool = True, receiver: bool = True) -> None:
+        """Lose the state towards `peer` at once, as a one-sided close of old did."""
+        if sender and (sending := self._state.senders.get(peer)):
+            self._senders.remove(sending, "forgot", now)
+        if receiver and (receiving := self._state.receivers.get(peer)):
+            self._receivers.remove(receiving, "forgot", now)
+
+    def stop(self, now: float) -> None:
+        """Ack what is pending, and forget everything."""
+        for receiver in list(self._state.receivers.values()):
+            self._receivers.remove(receiver, "stop", now)
+        for sender in list(self._state.senders.values()):
+            self._senders.remove(sender, "stop", now)
+        self._looks.clear()
+        self._expiries.clear()
+
+    def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
+        """Whether the application takes deliveries. While it does not, windows fill and senders
+        block. Returns how many seqnos waited for it."""
+        return self._incoming.set_consuming(consuming, now)
+
+    def set_grouped(self) -> None:
+        """A group says who is there: only a view gives a member up."""
+        self._state.is_grouped = True
+
+    # -- Settings and promises ----------------------------------------------------------------
+
+    def set_attribute(self, name: str, value: object, now: float) -> None:
+        """Change a setting that may change at run time, and look at everything in its light."""
+        state = self._state
+        if name not in state.config.settable:
+            raise ConfigError(
+                f"{name} can not change at run time; "
+                f"what can: {', '.join(sorted(state.config.settable))}"
+            )
+        change: dict[str, Any] = {name: value}
+        state.config = replace(state.config, **change)
+        state.pacer.interval = state.config.xmit_interval
+        self._repace(now)
+
+    def _repace(self, now: float) -> None:
+        """Move what is still to come to the new interval; what is due stays due."""
+        pacer = self._state.pacer
+        soon = pacer.next_send_look(now, pacer.round_trip(), 0)
+        for sender in self._state.senders.values():
+            self._repairs.repace(sender, soon, now)
+            self._lifetimes.schedule(sender, now)
+        for receiver in self._state.receivers.values():
+            self._incoming.repace(receiver, soon, now)
+            self._lifetimes.schedule(receiver, now)
+        self._resync.repace(soon, now)
+
+    def bounds(self) -> dict[str, float]:
+        """What this configuration promises a checker: C1 and L1 in seconds and counts (`inf`:
+        nothing)."""
+        config, timing = self._state.config, self._state.pacer.timing
+        interval = config.xmit_interval
+        looks = config.window_messages / (MAX_REQUESTS_PER_LOOK * config.max_xmit_req_size)
+        return {
+            "ack_within": config.ack_within(),
+            "ack_spacing": timing.ack_delay if timing.adaptive else interval,
+            "ack_threshold": config.threshold(),
+            "age_within": config.max_retransmit_time or inf,
+            "resend_within": 2 * interval,
+            "request_spacing": timing.min_wait if timing.adaptive else interval,
+            "request_patience": 0.0 if timing.adaptive else interval,
+            "request_size": config.max_xmit_req_size,
+            "sync_spacing": self._resync.least_spacing(),
+            # A dozen intervals, and one more for each look that the gaps of a whole window may
+            # take to ask for.
+            "quiet_within": (12 + looks) * interval,
+        }
+
+    # -- What others may know -----------------------------------------------------------------
+
+    @property
+    def config(self) -> UnicastConfig:
+        return self._state.config
+
+    @property
+    def is_consuming(self) -> bool:
+        return self._state.is_consuming
+
+    def send_connections(self) -> Mapping[int, SenderEntry]:
+        """Peers that are sent to, and the state towards them."""
+        return self._state.senders
+
+    def receive_connections(self) -> Mapping[int, ReceiverEntry]:
+        """Peers that were received from, and the state towards them."""
+        return self._state.receivers
+
+    def sent_to_self(self) -> tuple[int, int]:
+        """Connection and last seqno of what this member sent to itself."""
+        return self._outgoing.sent_to_self()
+
+    def coming_conn(self) -> int:
+        """The connection that would be opened next: whatever is not open now and was, is older."""
+        return self._state.coming_conn()
+
+    def early_frames(self) -> dict[int, int]:
+        """How many frames wait for a window, by sender."""
+        return dict(self._resync.cached_counts())
+
+    def gauge(self, now: float) -> None:
+        """Record how full everything bounded is (G5)."""
+        self._state.gauge(now)
+        self._resync.gauge(now)
