@@ -100,10 +100,12 @@ class Unicast:
 
     def tick(self, now: float) -> None:
         """Visit every entry whose moment has come, each once, whatever the visits ask for."""
-        for one in self._looks.take_due(now):
-            self._visit(one, now)
-        for one in self._expiries.take_due(now):
-            self._expire(one, now)
+        if self._looks.earliest <= now:
+            for one in self._looks.take_due(now):
+                self._visit(one, now)
+        if self._expiries.earliest <= now:
+            for one in self._expiries.take_due(now):
+                self._expire(one, now)
 
     def _visit(self, one: Timed, now: float) -> None:
         if isinstance(one, SenderEntry):
