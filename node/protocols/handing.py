@@ -31,18 +31,18 @@ def hand_up(
         trim = port.codec.hash64(body[start : start + size]) & 0xFFFFFFFF
     port.tracer.delivered(
         now,
-        protocol=head.protocol,
-        peer=head.source,
-        conn=conn,
-        epoch=epoch,
-        view=view,
-        flags=head.flags,
-        lo=lo,
-        hi=hi,
-        size=size,
-        digest=head.digest,
-        stream=stream,
-        trim=trim,
+        head.protocol,
+        head.source,
+        conn,
+        epoch,
+        view,
+        head.flags,
+        lo,
+        hi,
+        size,
+        head.digest,
+        stream,
+        trim,
     )
     # A repair travels to one member, and yet it is a message to the group.
     dest = wire.GROUP if head.protocol in MULTICASTS else head.dest
@@ -70,16 +70,18 @@ def hand_to_self(
     hi = lo + body.count - 1
     port.tracer.delivered(
         now,
-        protocol=protocol,
-        peer=port.me,
-        conn=conn,
-        epoch=0,
-        view=view,
-        flags=flags,
-        lo=lo,
-        hi=hi,
-        size=len(data),
-        digest=body.digest,
+        protocol,
+        port.me,
+        conn,
+        0,
+        view,
+        flags,
+        lo,
+        hi,
+        len(data),
+        body.digest,
+        trace.WHOLE,
+        0,
     )
     start = body.headers + (body.width * body.count or 4)
     lengths = list(map(len, payloads)) if body.width else len(payloads[0])

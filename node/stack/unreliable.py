@@ -39,7 +39,7 @@ class Unreliable:
         assert batch is not None
         flags = batch.flags
         body = pack_body(batch.payloads, port.codec.hash64)
-        port.tracer.sent(now, peer=dest, body=body, flags=flags, number=batch.number)
+        port.tracer.sent(now, wire.NONE, dest, 0, 0, flags, body, batch.number, 0, 0)
         # Numbered only to be told apart: a frame's fate is drawn from its preamble.
         self._sent += 1
         head = port.codec.pack_data(wire.NONE, dest, 0, self._sent, body, flags, 0, 0, 0)

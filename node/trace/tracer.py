@@ -17,6 +17,8 @@ class Tracer:
     """Collects one member's events and seals them into blocks.
 
     Recording appends a tuple in the order of Event's fields: the packing is paid once per block.
+    What is recorded of each batch takes its fields by place: thirteen keywords would cost as much
+    as the record.
     `sink` is given each block before the frames of its turn leave.
     """
 
@@ -53,16 +55,15 @@ class Tracer:
     def sent(
         self,
         now: float,
-        *,
+        protocol: int,
         peer: int,
-        body: Body,
+        conn: int,
+        view: int,
         flags: int,
+        body: Body,
         number: int,
-        protocol: int = 0,
-        conn: int = 0,
-        view: int = 0,
-        lo: int = 0,
-        hi: int = 0,
+        lo: int,
+        hi: int,
     ) -> None:
         """A batch got its seqnos, if it gets any, and leaves. `number` is that of its first
         message among the application's to this peer."""
@@ -95,7 +96,6 @@ class Tracer:
     def delivered(
         self,
         now: float,
-        *,
         protocol: int,
         peer: int,
         conn: int,
@@ -106,8 +106,8 @@ class Tracer:
         hi: int,
         size: int,
         digest: int,
-        stream: int = trace.WHOLE,
-        trim: int = 0,
+        stream: int,
+        trim: int,
     ) -> None:
         """A batch of a peer, or what is new of it, was handed up in its place."""
         self.records.append(

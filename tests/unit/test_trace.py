@@ -84,7 +84,6 @@ def test_events_of_messages_are_read_back_with_every_field_they_have() -> None:
     tracer.sent(
         1.0, protocol=3, peer=4, conn=5, view=6, flags=7, body=body, number=1 << 33 | 8, lo=9, hi=10
     )
-    tracer.sent(1.5, peer=4, body=body, flags=7, number=8)
     tracer.retransmitted(
         2.0, protocol=3, peer=4, conn=5, view=6, flags=7, transmission=8, lo=9, hi=10, size=11,
         digest=12,
@@ -105,7 +104,6 @@ def test_events_of_messages_are_read_back_with_every_field_they_have() -> None:
     size, digest = len(body.data), body.digest
     assert journal.read()[0].events == [
         Event(trace.SENT, 7, 3, 0, 4, 5, 0, 6, 2, 9, 10, size, digest, 8, 0, 1.0),
-        Event(trace.SENT, 7, 0, 0, 4, 0, 0, 0, 2, 0, 0, size, digest, 8, 0, 1.5),
         Event(trace.RETRANSMITTED, 7, 3, 8, 4, 5, 0, 6, 2, 9, 10, 11, 12, 0, 0, 2.0),
         Event(trace.DELIVERED, 8, 3, trace.PARTIAL, 4, 5, 6, 7, 2, 9, 10, 11, 12, 13, 0, 3.0),
         Event(trace.OFFERED, 0, 0, 0, 3, 0, 0, 0, 2, 4, 5, 0, 0, 0, 0, 4.0),

@@ -53,14 +53,15 @@ class Sending(State):
         lo = own.append(body.count, len(body.data), batch)
         self._tracer.sent(
             now,
-            protocol=self.protocol,
-            peer=wire.GROUP,
-            view=self.view_number,
-            flags=flags,
-            body=body,
-            number=number,
-            lo=lo,
-            hi=own.high,
+            self.protocol,
+            wire.GROUP,
+            0,
+            self.view_number,
+            flags,
+            body,
+            number,
+            lo,
+            own.high,
         )
         self._emit(lo, batch, wire.GROUP)
         if flags & DONT_LOOPBACK and not self._held_own:

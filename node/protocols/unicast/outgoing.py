@@ -72,14 +72,15 @@ class Outgoing:
         lo = window.append(body.count, len(body.data), batch)
         self._tracer.sent(
             now,
-            protocol=self._protocol,
-            peer=peer,
-            conn=entry.conn,
-            flags=flags,
-            body=body,
-            number=number,
-            lo=lo,
-            hi=window.high,
+            self._protocol,
+            peer,
+            entry.conn,
+            0,
+            flags,
+            body,
+            number,
+            lo,
+            window.high,
         )
         self._emit(entry, lo, batch, flags | FIRST if lo == 1 else flags, 0)
         entry.last_used = now
@@ -146,14 +147,15 @@ class Outgoing:
         me, conn = self._me, self._self_conn
         self._tracer.sent(
             now,
-            protocol=self._protocol,
-            peer=me,
-            conn=conn,
-            flags=flags,
-            body=body,
-            number=number,
-            lo=lo,
-            hi=hi,
+            self._protocol,
+            me,
+            conn,
+            0,
+            flags,
+            body,
+            number,
+            lo,
+            hi,
         )
         if not flags & DONT_LOOPBACK:
             hand_to_self(self._port, self._protocol, me, conn, 0, lo, body, payloads, flags, now)
