@@ -1,0 +1,493 @@
+"""The parts of unicast, each alone: what it promises to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+import pytest
+
+from node.core import wire
+from node.core.acks import AckState
+from node.core.errors import BadFrame
+from node.core.model import FIRST
+from node.core.window import ReceiveWindow
+from node.protocols.receive_windows import drop_refused
+from node.protocols.unicast import (
+    UNICAST1,
+    UNICAST2,
+    UNICAST3,
+    UNICAST4,
+    UNLIMITED,
+    Generation,
+)
+from node.protocols.unicast.acks import Acks
+from node.protocols.unicast.asking import Asking
+from node.protocols.unicast.entries import ReceiverEntry, SenderEntry, State
+from node.protocols.unicast.feedback import Feedback
+from node.protocols.unicast.incoming import Incoming
+from node.protocols.unicast.lifetimes import Lifetimes
+from node.protocols.unicast.outgoing import Outgoing
+from node.protocols.unicast.receivers import Receivers
+from node.protocols.unicast.repairs import Repairs
+from node.protocols.unicast.resync import Resync
+from node.protocols.unicast.senders import Senders
+from node.protocols.unicast.state import Connections
+from node.protocols.unicast.tombstones import Tombstones
+from tests.helpers.unicast import ME, PEER, connections, control, data, recorded, sent
+
+CONN = 7
+GENERATIONS = (UNICAST1, UNICAST2, UNICAST3, UNICAST4)
+on_every_generation = pytest.mark.parametrize(
+    "generation", GENERATIONS, ids=["UNICAST", "UNICAST2", "UNICAST3", "UNICAST4"]
+)
+
+
+class Sending:
+    """The parts that send, and what they share."""
+
+    def __init__(self, generation: Generation = UNICAST3, **settings: float | str) -> None:
+        self.state = connections(generation, **settings)
+        self.lifetimes = Lifetimes(self.state)
+        self.senders = Senders(self.state, self.lifetimes)
+        self.outgoing = Outgoing(self.state, self.senders)
+        self.repairs = Repairs(self.state, self.outgoing)
+        self.feedback = Feedback(self.state, self.outgoing, self.repairs)
+
+    def send(self, *payloads: bytes, now: float = 0.0, to: int = PEER) -> None:
+        self.outgoing.send(to, payloads, 0, now)
+
+    @property
+    def entry(self) -> SenderEntry:
+        return self.state.senders[PEER]
+
+    def look(self) -> None:
+        """Let the next look come."""
+        now = self.state.looks.next_deadline()
+        for _entry in self.state.looks.take_due(now):
+            self.repairs.visit(self.entry, now)
+
+    def seqnos(self) -> list[int]:
+        return [head.lo for head in sent(self.state)]
+
+
+class Receiving:
+    """The parts that receive, and what they share."""
+
+    def __init__(self, generation: Generation = UNICAST3, **settings: float | str) -> None:
+        self.state: Connections = connections(generation, **settings)
+        self.acks = Acks(self.state)
+        self.tombs = Tombstones(self.state)
+        self.resync = Resync(self.state)
+        self.receivers = Receivers(
+            self.state, Lifetimes(self.state), self.acks, self.tombs, self.resync
+        )
+        reports = generation.reports(self.state, self.acks)
+        self.incoming = Incoming(
+            self.state, self.receivers, self.acks, reports, self.tombs, self.resync
+        )
+
+    def open(self, now: float = 0.0) -> ReceiverEntry:
+        return self.receivers.open(PEER, CONN, 0, now)
+
+    def take(self, lo: int, *payloads: bytes, now: float = 0.0, **fields: int) -> None:
+        self.incoming.on_data(*data(self.state, lo, *payloads, **fields), now)
+
+    def delivered(self) -> list[int]:
+        return [delivery.lo for delivery in self.state.port.deliveries]
+
+
+# -- Outgoing --------------------------------------------------------------------------------------
+
+
+def test_batches_are_numbered_kept_and_sent_as_one_frame_each() -> None:
+    part = Sending()
+    part.send(b"1", b"2")
+    part.send(b"3")
+    first, second = sent(part.state)
+    assert (first.lo, first.count, first.flags & FIRST) == (1, 2, FIRST)
+    assert (second.lo, second.count, second.flags & FIRST) == (3, 1, 0)
+    assert len(part.entry.window) == 3
+    assert recorded(part.state) == ["conn", "sent", "sent"]
+
+
+def test_room_is_what_the_window_of_a_peer_has_left() -> None:
+    part = Sending(window_messages=4)
+    assert part.outgoing.room(PEER)[0] == 4
+    part.send(b"1", b"2", b"3")
+    assert part.outgoing.room(PEER)[0] == 1
+
+
+def test_messages_to_self_need_no_window_but_an_application_that_listens() -> None:
+    part = Sending()
+    assert part.outgoing.room(ME) == (UNLIMITED, UNLIMITED)
+    part.send(b"1", b"2", to=ME)
+    assert part.outgoing.sent_to_self() == (1, 2)
+    assert [delivery.hi for delivery in part.state.port.deliveries] == [2]
+    assert sent(part.state) == []
+
+    part.state.is_consuming = False
+    assert part.outgoing.room(ME) == (0, 0)
+
+
+def test_a_batch_that_is_sent_again_differs_in_its_transmission_only() -> None:
+    part = Sending()
+    part.send(b"1")
+    (before,) = sent(part.state)
+    oldest = part.entry.window.oldest()
+    assert oldest is not None
+    part.outgoing.resend(part.entry, oldest, 1.0)
+    (again,) = sent(part.state)
+    assert again.transmission == 1
+    assert again._replace(transmission=0, check=before.check) == before
+
+
+# -- Feedback --------------------------------------------------------------------------------------
+
+
+def test_an_ack_purges_and_wakes_the_outbox() -> None:
+    part = Sending()
+    part.send(b"1", b"2")
+    part.feedback.on_ack(control(part.state, wire.ACK, 2, stamp=1)[0], 0.1)
+    assert (part.entry.window.low, part.entry.established) == (2, True)
+    assert part.state.port.woken == [PEER]
+
+
+@pytest.mark.parametrize(
+    ("conn", "stamp", "reason"),
+    [(2, 9, "ack-other-connection"), (1, 4, "ack-old-stamp"), (1, 5, "ack-old-stamp")],
+)
+def test_an_ack_that_is_not_believed_changes_nothing(conn: int, stamp: int, reason: str) -> None:
+    part = Sending()
+    part.send(b"1", b"2")
+    part.entry.last_stamp = 5
+    part.feedback.on_ack(control(part.state, wire.ACK, 2, conn=conn, stamp=stamp)[0], 0.1)
+    assert part.entry.window.low == 0
+    assert part.state.port.drops == {reason: 1}
+
+
+def test_an_ack_of_what_was_not_sent_is_bad() -> None:
+    part = Sending()
+    part.send(b"1")
+    with pytest.raises(BadFrame, match="ack-beyond-sent"):
+        part.feedback.on_ack(control(part.state, wire.ACK, 2, stamp=1)[0], 0.1)
+
+
+def test_a_request_is_answered_and_what_is_purged_is_said_to_be_gone() -> None:
+    part = Sending()
+    for payload in (b"1", b"2", b"3"):
+        part.send(payload)
+    part.feedback.on_ack(control(part.state, wire.ACK, 1, stamp=1)[0], 0.1)
+    sent(part.state)
+    head, body = control(part.state, wire.XMIT_REQ, 3, ranges=[(1, 1), (3, 3)])
+    part.feedback.on_request(head, body, 0.2)
+    assert [(head.kind, head.lo) for head in sent(part.state)] == [
+        (wire.DATA, 3),
+        (wire.RESET_TO, 1),
+    ]
+
+
+@on_every_generation
+def test_only_unicast2_takes_reports(generation: Generation) -> None:
+    part = Sending(generation)
+    part.send(b"1")
+    head = control(part.state, wire.STABLE, 1, mark=1, stamp=1)[0]
+    if generation is UNICAST2:
+        part.feedback.on_stable(head, 0.1)
+        assert part.entry.window.low == 1
+    else:
+        with pytest.raises(BadFrame, match="kind"):
+            part.feedback.on_stable(head, 0.1)
+
+
+# -- Repairs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("generation", "again"),
+    [(UNICAST1, [1, 2, 3]), (UNICAST2, [1]), (UNICAST3, [3]), (UNICAST4, [3])],
+)
+def test_a_look_that_finds_nothing_changed_repeats_what_the_generation_says(
+    generation: Generation, again: list[int]
+) -> None:
+    """In `compatible` the first look remembers, and the second repeats."""
+    part = Sending(generation)
+    for payload in (b"1", b"2", b"3"):
+        part.send(payload)
+    sent(part.state)
+    part.look()
+    assert part.seqnos() == []
+    part.look()
+    assert part.seqnos() == again
+    assert part.state.looks.next_deadline() < inf
+
+
+def test_nothing_is_looked_at_once_all_is_acked() -> None:
+    part = Sending()
+    part.send(b"1")
+    part.entry.window.ack(1)
+    part.repairs.visit(part.entry, part.entry.look_due)
+    assert part.entry.look_due == inf
+
+
+@pytest.mark.parametrize(
+    ("generation", "again"),
+    [(UNICAST1, [1, 2]), (UNICAST2, [1, 3]), (UNICAST3, [1]), (UNICAST4, [1])],
+)
+def test_a_receiver_without_a_window_gets_a_start_with_its_own_stamp(
+    generation: Generation, again: list[int]
+) -> None:
+    """It has seen 2 of 1, 2, 3."""
+    part = Sending(generation)
+    for payload in (b"1", b"2", b"3"):
+        part.send(payload)
+    sent(part.state)
+    part.repairs.answer_sfs(part.entry, control(part.state, wire.SFS, 2, stamp=9)[0], 0.1)
+    heads = sent(part.state)
+    assert [head.lo for head in heads] == again
+    assert (heads[0].flags & FIRST, heads[0].stamp) == (FIRST, 9)
+
+
+# -- Senders and Lifetimes -------------------------------------------------------------------------
+
+
+def test_a_sender_that_is_removed_gives_up_what_is_unacked_and_leaves_no_timer() -> None:
+    part = Sending()
+    part.send(b"1", b"2")
+    entry = part.entry
+    part.senders.remove(entry, "forgot", 0.1)
+    assert part.state.senders == {}
+    assert part.state.port.closed == [PEER]
+    assert [(one.count, one.why) for one in part.state.port.abandoned] == [(2, "forgot")]
+    assert part.state.looks.due(entry) == part.state.expiries.due(entry) == inf
+
+
+@on_every_generation
+def test_a_view_without_the_peer_closes_or_ends_its_sender(generation: Generation) -> None:
+    part = Sending(generation)
+    part.send(b"1")
+    entry = part.entry
+    sent(part.state)
+    part.state.members = frozenset({ME})
+    part.senders.on_view(part.state.members, 1.0)
+    if generation.closes_at_once:
+        assert [head.kind for head in sent(part.state)] == [wire.CLOSE]
+        assert part.state.senders == {}
+    else:
+        assert entry.state is State.CLOSING
+        part.senders.on_view(frozenset({ME, PEER}), 2.0)
+        assert entry.state is State.OPEN
+
+
+@pytest.mark.parametrize(("is_member", "is_aged"), [(False, True), (True, False)])
+def test_a_silent_peer_ages_unless_a_view_has_it(is_member: bool, is_aged: bool) -> None:  # noqa: FBT001 a row
+    part = Sending(max_retransmit_time=10.0)
+    part.send(b"1", now=1.0)
+    part.state.members = frozenset({PEER}) if is_member else frozenset()
+    assert not part.lifetimes.is_aged(part.entry, 10.9)
+    assert part.lifetimes.is_aged(part.entry, 11.0) is is_aged
+
+
+def test_an_entry_is_idle_once_it_was_unused_for_as_long_as_is_set() -> None:
+    part = Sending(conn_expiry_timeout=10.0, max_retransmit_time=0.0)
+    part.send(b"1", now=1.0)
+    assert part.state.expiries.due(part.entry) == 11.0
+    assert not part.lifetimes.is_idle(part.entry, 10.9)
+    assert part.lifetimes.is_idle(part.entry, 11.0)
+
+
+def test_what_a_member_of_the_group_owes_is_waited_for() -> None:
+    part = Sending(conn_expiry_timeout=10.0)
+    part.send(b"1", now=1.0)
+    part.state.members = frozenset({PEER})
+    part.state.is_grouped = True
+    assert not part.lifetimes.is_idle(part.entry, 1e6)
+    part.entry.window.ack(1)
+    assert part.lifetimes.is_idle(part.entry, 1e6)
+
+
+# -- Incoming and Receivers ------------------------------------------------------------------------
+
+
+def test_what_is_next_is_delivered_and_the_rest_waits_for_it() -> None:
+    part = Receiving()
+    part.open()
+    part.take(2, b"2")
+    assert part.delivered() == []
+    part.take(1, b"1")
+    assert part.delivered() == [1, 2]
+
+
+def test_a_frame_without_a_window_is_kept_until_the_first_one_comes() -> None:
+    part = Receiving()
+    part.take(2, b"2")
+    assert dict(part.resync.cached_counts()) == {PEER: 1}
+    part.take(1, b"1")
+    assert part.delivered() == [1, 2]
+    assert dict(part.resync.cached_counts()) == {}
+
+
+def test_a_window_that_goes_hands_up_acks_and_is_remembered() -> None:
+    part = Receiving()
+    entry = part.open()
+    part.take(1, b"1", b"2")
+    part.receivers.remove(entry, "closed", 1.0)
+    assert [(head.kind, head.lo) for head in sent(part.state)] == [(wire.ACK, 2)]
+    assert part.tombs.conn(PEER, 1.0) == CONN
+    assert part.tombs.delivered(PEER, CONN) == (2, [])
+    assert part.open(2.0).window.delivered == 2
+
+
+def test_a_window_that_went_owes_no_ack_at_the_end_of_the_turn() -> None:
+    part = Receiving(UNICAST1)
+    entry = part.open()
+    part.take(1, b"1")
+    part.receivers.remove(entry, "closed", 0.0)
+    sent(part.state)
+    part.acks.finish_turn(0.0)
+    assert sent(part.state) == []
+
+
+def test_a_late_first_frame_of_a_removed_connection_is_no_answer() -> None:
+    part = Receiving()
+    part.receivers.remove(part.open(), "closed", 0.0)
+    part.take(1, b"1")
+    assert part.state.receivers == {}
+    stamp = part.state.next_stamp()
+    part.take(1, b"1", stamp=stamp)
+    assert PEER in part.state.receivers
+
+
+def test_a_tombstone_ends_but_still_says_what_was_delivered() -> None:
+    part = Receiving(conn_close_timeout=5.0)
+    part.open()
+    part.take(1, b"1")
+    part.receivers.remove(part.state.receivers[PEER], "closed", 1.0)
+    assert part.tombs.conn(PEER, 5.9) == CONN
+    assert part.tombs.conn(PEER, 6.0) == 0
+    assert part.tombs.delivered(PEER, CONN) == (1, [])
+
+
+# -- Acks and reports ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("generation", "stalled"), [(UNICAST1, 2), (UNICAST2, 0), (UNICAST3, 2), (UNICAST4, 0)]
+)
+def test_an_ack_says_what_was_received_or_what_was_delivered(
+    generation: Generation, stalled: int
+) -> None:
+    part = Receiving(generation)
+    entry = part.open()
+    part.state.is_consuming = False
+    part.take(1, b"1", b"2")
+    assert part.acks.value(entry) == stalled
+
+
+def test_acks_of_one_turn_are_one() -> None:
+    part = Receiving(UNICAST1)
+    part.open()
+    for seqno in (1, 2, 3):
+        part.take(seqno, b"x")
+    assert sent(part.state) == []
+    part.acks.finish_turn(0.0)
+    assert [head.lo for head in sent(part.state)] == [3]
+
+
+def test_an_ack_waits_for_the_threshold_or_for_its_moment() -> None:
+    part = Receiving(UNICAST3, ack_threshold=2)
+    entry = part.open()
+    part.take(1, b"1", now=0.1)
+    assert (part.acks.wanted, entry.ack_due) == ([], 0.5)
+    part.take(2, b"2", now=0.2)
+    assert part.acks.wanted == [entry]
+    part.acks.finish_turn(0.2)
+    assert entry.ack_due == inf
+
+
+def test_unicast2_acks_the_first_message_and_reports_when_it_is_quiet() -> None:
+    part = Receiving(UNICAST2)
+    entry = part.open()
+    part.take(1, b"1", now=0.1)
+    part.take(2, b"2", now=0.2)
+    assert [(head.kind, head.lo) for head in sent(part.state)] == [(wire.ACK, 1)]
+    part.incoming.visit(entry, entry.report_due)
+    assert [(head.kind, head.lo) for head in sent(part.state)] == [(wire.STABLE, 2)]
+    assert entry.report_due == inf
+
+
+def test_a_repeated_ack_tells_that_it_is_one() -> None:
+    """Up to what a frame can count."""
+    acks = AckState()
+    assert [acks.note_sent(5, 0.0), acks.note_sent(5, 1.0), acks.note_sent(6, 2.0)] == [0, 1, 0]
+    acks.repeats = 255
+    assert acks.note_sent(6, 3.0) == 255
+
+
+# -- Asking ----------------------------------------------------------------------------------------
+
+
+def test_what_is_missing_at_two_looks_is_asked_for() -> None:
+    part = Receiving()
+    asking = Asking(part.state)
+    entry = part.open()
+    part.take(3, b"3")
+    asking.look(entry, entry.look_due)
+    assert sent(part.state) == []
+    asking.look(entry, entry.look_due)
+    (request,) = sent(part.state)
+    assert (request.kind, request.conn, request.lo) == (wire.XMIT_REQ, CONN, 2)
+
+
+def test_unicast_does_not_ask() -> None:
+    part = Receiving(UNICAST1)
+    entry = part.open()
+    part.take(3, b"3")
+    assert entry.look_due == inf
+
+
+@pytest.mark.parametrize(
+    ("lo", "reason"), [(1, "duplicate"), (6, "beyond-window"), (3, "duplicate-or-no-room")]
+)
+def test_a_refused_frame_is_counted_by_its_reason(lo: int, reason: str) -> None:
+    state = connections()
+    window: ReceiveWindow[object] = ReceiveWindow(1, 4, 1000)
+    head, _body = data(state, lo, b"x")
+    drop_refused(state.port, window, head)
+    assert state.port.drops == {reason: 1}
+
+
+# -- Resync ----------------------------------------------------------------------------------------
+
+
+def test_a_sender_is_asked_at_the_end_of_the_turn_unless_its_window_opened_in_it() -> None:
+    for end, asked in ((lambda _part: None, [wire.SFS]), (Receiving.open, [])):
+        _check_asked(end, asked)
+
+
+def _check_asked(end: Callable[[Receiving], object], asked: list[int]) -> None:
+    part = Receiving()
+    part.take(2, b"2")
+    end(part)
+    part.resync.finish_turn(0.0)
+    assert [head.kind for head in sent(part.state)] == asked
+
+
+def test_a_deferred_question_has_a_moment_and_a_window_cancels_it() -> None:
+    part = Receiving(UNICAST3, sync="deferred", sync_min_interval=0.001)
+    part.take(2, b"2", now=0.1)
+    assert part.resync.wanted == []
+    assert part.state.looks.next_deadline() == 0.5
+    part.open(0.2)
+    assert part.state.looks.next_deadline() == inf
+
+
+def test_a_sender_that_fell_silent_is_forgotten() -> None:
+    part = Receiving(max_retransmit_time=10.0)
+    part.take(2, b"2", now=1.0)
+    (sync,) = part.resync.wanted
+    part.resync.expire(sync, 10.9)
+    assert part.resync.knows(PEER)
+    part.resync.expire(sync, 11.0)
+    assert not part.resync.knows(PEER)
+    assert part.state.expiries.next_deadline() == inf
