@@ -333,7 +333,7 @@ def sent_and_not_stored(patches: Patches) -> None:
             entry.window.ack(entry.window.high)
 
 
-@mutant("JGRP-2873", ("G1", "G5", "L1", "C1"))
+@mutant("JGRP-2873", ("G1", "G5", "G8", "L1", "C1"))
 def numbered_and_dropped(patches: Patches) -> None:
     """A message that fills the window gets its seqno and is dropped: a hole for ever."""
     old_send, old_emit = Outgoing.send, Outgoing._emit
