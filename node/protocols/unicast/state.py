@@ -33,8 +33,7 @@ class Connections:
     ) -> None:
         self.generation = generation
         self.config = config
-        """The settings. Those in `settable` may change; the flaws, and what is no number, do not.
-        """
+        """Replaced when a setting changes at run time. `historical` never does: parts bind it."""
         self.pacer = Pacer(timing, config.xmit_interval)
         self.port = port
         self.senders: dict[int, SenderEntry] = {}
