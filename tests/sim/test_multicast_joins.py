@@ -6,7 +6,6 @@ import pytest
 
 from node import trace
 from node.core import wire
-from node.core.digest import Digest
 from node.core.wire import BASELINE, DATA, GOSSIP, HIGHEST_SEQNO, STABILITY, VIEW
 from tests.helpers.group import ALWAYS, QUIET, GroupWorld, numbered
 from tests.helpers.world import TIMINGS
@@ -430,47 +429,3 @@ def test_a_group_in_which_nobody_speaks_merges_and_then_speaks(stack: str, timin
     world.settle()
     for sender in "ABC":
         assert world.everyone_got(sender, numbered(1, 5), "ABC")
-
-
-# -- State transfer ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stack", ["udp", "mcast"])
-def test_an_overwritten_digest_has_everything_after_it_delivered_again(stack: str) -> None:
-    """B installs a state that holds A's first three and B's own first: 4 and 5 come again, and its
-    own 2, and nothing else."""
-    world = GroupWorld("ABC", stack)
-    # Nobody purges what a digest in use promises.
-    for name in "ABC":
-        machine = world.machine(name)
-        machine.suspend(100.0, world.now)
-        stable = world[name].stack.group.stable
-        if stable is not None:
-            stable.suspend(100.0, world.now)
-    world.multicast("A", *numbered(1, 5))
-    world.multicast("B", *numbered(1, 2))
-    world.advance(3.0)
-    world["B"].take()
-    a, b = world.short("A"), world.short("B")
-    world.machine("B").overwrite(Digest({a: (3, 5), b: (1, 2)}), world.now)
-    world["B"].turn()
-    world.advance(10.0)
-    assert world.got("B", "A") == numbered(4, 5)
-    assert world.got("B", "B") == numbered(2, 2)
-    world.multicast("A", b"6")
-    world.advance(5.0)
-    assert world.got("B", "A") == [*numbered(4, 5), b"6"]
-
-
-def test_an_overwritten_digest_never_goes_below_what_its_sender_has_purged() -> None:
-    world = GroupWorld("AB", "mcast")
-    world.multicast("A", *numbered(1, 5))
-    world.advance(5.0)
-    assert world.unpurged("A") == 0
-    world["B"].take()
-    world.machine("B").overwrite(Digest({world.short("A"): (2, 5)}), world.now)
-    world["B"].turn()
-    world.advance(10.0)
-    world.multicast("A", b"6")
-    world.advance(5.0)
-    assert world.got("B", "A") == [b"6"]

@@ -69,23 +69,6 @@ class Joining(Receiving):
                 self._remove_window(entry, "merge", now)
                 self._open_window(peer, offset, "merge", now)
 
-    def overwrite(self, digest: Digest, now: float) -> None:
-        """A state was installed that holds what the digest says: have everything after it delivered
-        again, onto the state, own messages too (JGRP-1251). The one way to deliver a message twice.
-        """
-        for peer in sorted(self.members & set(digest)):
-            delivered = digest[peer][0]
-            if peer == self._port.me:
-                self._deliver_own_again(delivered, now)
-            elif (entry := self._inbound.get(peer)) is not None:
-                known = entry.window.seen
-                self._remove_window(entry, "overwrite", now)
-                del self._ended[peer]
-                entry = self._open_window(peer, delivered, "overwrite", now)
-                entry.window.note(known)
-                if entry.window.has_gap():
-                    self._notice_gap(entry, now)
-
     def _welcome(self, peer: int, now: float) -> None:
         """Tell a new member what can be had, take what it sent before it was known, and have the
         highest seqno announced to it as well."""

@@ -7,13 +7,13 @@ from math import inf
 
 from node import trace
 from node.core import wire
-from node.core.batch import Arrival, Batch
-from node.core.codec import pack_body, unpack_lengths_untrusted, unpack_ranges_untrusted
+from node.core.batch import Batch
+from node.core.codec import pack_body, unpack_ranges_untrusted
 from node.core.errors import BadFrame
 from node.core.model import DONT_LOOPBACK, FIRST, Payload
-from node.core.window import Piece, Stored
+from node.core.window import Stored
 from node.core.wire import Head
-from node.protocols.handing import hand_to_self, hand_up
+from node.protocols.handing import hand_to_self
 from node.protocols.multicast.state import OWN, HeldOwn, State
 
 UNLIMITED = 1 << 62
@@ -95,21 +95,6 @@ class Sending(State):
                 )  # fmt: skip
             self.own_delivered = lo + body.count - 1
         self._own_progress(now)
-
-    def _deliver_own_again(self, after: int, now: float) -> None:
-        """Own messages above `after`; those that were purged everyone has, in its state."""
-        for stored in self.own:
-            batch = stored.item
-            if stored.hi <= after or batch.flags & DONT_LOOPBACK:
-                continue
-            packed = self._codec.pack_data(
-                self.protocol, wire.GROUP, 0, stored.lo, batch.body, batch.flags, 0, 0, 0
-            )
-            head = Head._make(wire.HEAD_STRUCT.unpack(packed))
-            start, lengths = unpack_lengths_untrusted(head, batch.body.data)
-            arrival = Arrival(head, batch.body.data, start, lengths)
-            piece = Piece(max(stored.lo, after + 1), stored.hi, stored.size, arrival)
-            hand_up(self._port, piece, 0, 0, self.view_number, piece.lo - 1, now)
 
     # -- The last message ----------------------------------------------------------------------
 
