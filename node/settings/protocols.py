@@ -11,7 +11,8 @@ from node.protocols.flow import Mfc, Ufc
 from node.protocols.frag import FragConfig
 from node.protocols.gms import Gms
 from node.protocols.merge3 import Merge3
-from node.protocols.multicast import Mcast, Multicast, Nakack2
+from node.protocols.multicast import MCAST, NAKACK2
+from node.protocols.multicast import Generation as MulticastGeneration
 from node.protocols.stable import Stable
 from node.protocols.unicast import UNICAST1, UNICAST2, UNICAST3, UNICAST4, Generation
 from node.protocols.verify_suspect2 import VerifySuspect2
@@ -23,7 +24,7 @@ RELIABLE_UNICAST: Final[dict[str, Generation]] = {
     "UNICAST3": UNICAST3,
     "UNICAST4": UNICAST4,
 }
-RELIABLE_MULTICAST: Final[dict[str, type[Multicast]]] = {"NAKACK2": Nakack2, "MCAST": Mcast}
+RELIABLE_MULTICAST: Final[dict[str, MulticastGeneration]] = {"NAKACK2": NAKACK2, "MCAST": MCAST}
 DISCOVERIES: Final[dict[str, type[Any]]] = {
     "STATIC": Static,
     "PING": Ping,

@@ -59,8 +59,9 @@ class Group:
         config = settings.multicast_config
         assert settings.multicast is not None
         assert config is not None
-        protocol = make_multicast or RELIABLE_MULTICAST[settings.multicast]
-        self.multicast: Multicast = protocol(config, timing, port, dice)
+        self.multicast: Multicast = (make_multicast or Multicast)(
+            RELIABLE_MULTICAST[settings.multicast], config, timing, port, dice
+        )
         self._layers: dict[int, Layer] = {}
         self._names = {self.multicast.protocol: settings.multicast}
 
@@ -228,7 +229,7 @@ class Group:
                 self.gms.on_lagging(member, now)
             case said.Tentative(view):
                 self._port.locate(view.members)
-                self.multicast.on_tentative(view, now)
+                self.multicast.on_tentative(view)
                 if self.merge is not None:
                     self.merge.on_tentative(view, now)
             case said.SuspendStability(seconds):

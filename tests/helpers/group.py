@@ -13,12 +13,14 @@ from typing import Any
 
 from chaos.backends.sim.engine import Host
 from node.core import wire
+from node.core.ack_table import AckTable
 from node.core.digest import Digest
 from node.core.model import Address, View, ViewId
 from node.core.wire import GROUP
 from node.protocols.events import BecameServer, Install
-from node.protocols.multicast import Mcast, Multicast, Nakack2
+from node.protocols.multicast import Multicast
 from node.protocols.multicast.inbound import Inbound
+from node.protocols.multicast.retention import UntilAcked
 from node.settings.transports import STREAMS
 from tests.helpers.world import ALWAYS, Member, Sent, World, numbered
 
@@ -256,20 +258,15 @@ class GroupWorld(World):
         assert machine is not None
         return machine
 
-    def nakack(self, name: str) -> Nakack2:
-        machine = self.machine(name)
-        assert isinstance(machine, Nakack2)
-        return machine
-
-    def mcast(self, name: str) -> Mcast:
-        machine = self.machine(name)
-        assert isinstance(machine, Mcast)
-        return machine
+    def acks(self, name: str) -> AckTable:
+        """What the members have acked of a member's multicasts, by MCAST."""
+        retention = self.machine(name).retention
+        assert isinstance(retention, UntilAcked)
+        return retention.acks
 
     def inbound(self, name: str, sender: str) -> Inbound:
         """The window of a sender at a member."""
-        entry: Inbound = self.machine(name).inbound()[self.short(sender)]
-        return entry
+        return self.machine(name).inbound()[self.short(sender)]
 
     def unpurged(self, name: str) -> int:
         """Own multicasts that a member still keeps."""

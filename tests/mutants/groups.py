@@ -11,19 +11,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from chaos.campaigns.generate import cell_of, generate, is_group
 from chaos.campaigns.generate.groups import STACKS
-from node import trace
-from node.core import gaps, wire
+from node.core import wire
 from node.core.ack_table import AckTable
 from node.core.credits import Place
 from node.core.digest import Digest
 from node.core.errors import BadFrame
 from node.core.model import DONT_LOOPBACK, Address, View
-from node.core.window import SendWindow
+from node.core.window import ReceiveWindow, SendWindow
 from node.protocols.events import Confirmed
 from node.protocols.flow import FlowControl, Mfc
 from node.protocols.frag import Reassembler
@@ -31,7 +30,17 @@ from node.protocols.gms import plan
 from node.protocols.gms.coordinator import Coordinator
 from node.protocols.gms.messages import pack_view
 from node.protocols.gms.state import Membership
-from node.protocols.multicast import Mcast, Multicast, Nakack2, receiving
+from node.protocols.multicast import Multicast, asking
+from node.protocols.multicast.alarms import Alarms
+from node.protocols.multicast.announcing import Announcing
+from node.protocols.multicast.asking import Asking
+from node.protocols.multicast.baselines import Baselines
+from node.protocols.multicast.feedback import Feedback
+from node.protocols.multicast.outgoing import Outgoing
+from node.protocols.multicast.reports import Acks
+from node.protocols.multicast.retention import UntilAcked, UntilStable
+from node.protocols.multicast.views import Views
+from node.protocols.multicast.windows import Windows
 from node.protocols.stable import Stable
 from node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry
 from node.protocols.unicast.lifetimes import Lifetimes
@@ -196,14 +205,14 @@ def stable_mixes_views(patches: Patches) -> None:
 @mutant("JGRP-1904", ("G1", "G5", "A1", "G8"), ("udp",), LOSING)
 def last_is_never_missed(patches: Patches) -> None:
     """A last message that was lost is neither announced nor noticed by stability."""
-    old = Nakack2.on_stability
+    old = Feedback.on_stability
 
-    @patches.method(Nakack2)
-    def on_stability(self: Nakack2, digest: Digest, now: float) -> None:
+    @patches.method(Feedback)
+    def on_stability(self: Feedback, digest: Digest, now: float) -> None:
         old(self, Digest({peer: (low, low) for peer, (low, _high) in digest.seqnos.items()}), now)
 
-    @patches.method(Nakack2)
-    def _has_more_to_announce(self: Nakack2) -> bool:
+    @patches.method(Announcing)
+    def _has_more(self: Announcing) -> bool:
         return False
 
 
@@ -213,24 +222,25 @@ def last_is_never_missed(patches: Patches) -> None:
 @mutant("JGRP-699, JGRP-948", ("G1", "A1"), STACKS, PARTING)
 def merge_replaces_all_windows(patches: Patches) -> None:
     """A merge also replaces windows of senders that were connected all the time."""
-    old = Multicast._adopt_digest
+    old = Views._adopt_digest
 
-    @patches.method(Multicast)
-    def _adopt_digest(self: Multicast, digest: Digest, mutual: Any, now: float) -> None:
+    @patches.method(Views)
+    def _adopt_digest(self: Views, digest: Digest, mutual: Any, now: float) -> None:
         old(self, digest, None if mutual is None else frozenset(), now)
 
 
 @mutant("JGRP-700", ("G1", "G2", "G3", "G4", "G6", "L1", "A1"), STACKS, PARTING)
 def merge_overwrites_own_window(patches: Patches) -> None:
     """A merge has a member count its own messages anew."""
-    old = Multicast._adopt_digest
+    old = Views._adopt_digest
 
-    @patches.method(Multicast)
-    def _adopt_digest(self: Multicast, digest: Digest, mutual: Any, now: float) -> None:
+    @patches.method(Views)
+    def _adopt_digest(self: Views, digest: Digest, mutual: Any, now: float) -> None:
         old(self, digest, mutual, now)
         if mutual is not None:
-            self.own = SendWindow(self.config.window_messages, self.config.window_bytes)
-            self.own_delivered = 0
+            config, own = self._state.config, self._state.own
+            SendWindow.__init__(own, config.window_messages, config.window_bytes)
+            self._state.own_delivered = 0
 
 
 @mutant("JGRP-948, JGRP-1690", ("G2", "G1", "A1", "C1"), STACKS, PARTING)
@@ -248,10 +258,10 @@ def merge_believes_hearsay(patches: Patches) -> None:
 @mutant("JGRP-1509, M-12", ("C1",), NEVER_REPAIRS, ("partition",))
 def windows_are_complete_at_once(patches: Patches) -> None:
     """Without retransmission a new window is never completed."""
-    old = Multicast._open_window
+    old = Windows.open
 
-    @patches.method(Multicast)
-    def _open_window(self: Multicast, *arguments: Any) -> Any:
+    @patches.method(Windows)
+    def open(self: Windows, *arguments: Any) -> Any:  # noqa: A001 as there
         entry = old(self, *arguments)
         entry.is_synced = True
         return entry
@@ -261,8 +271,8 @@ def windows_are_complete_at_once(patches: Patches) -> None:
 def baselines_ignored(patches: Patches) -> None:
     """Where a sender's messages begin is asked for, and the answer not heard."""
 
-    @patches.method(Multicast)
-    def _on_baseline(self: Multicast, head: Any, now: float) -> None:
+    @patches.method(Baselines)
+    def on_baseline(self: Baselines, head: Any, now: float) -> None:
         return
 
 
@@ -270,8 +280,8 @@ def baselines_ignored(patches: Patches) -> None:
 def gaps_without_alarm(patches: Patches) -> None:
     """Without retransmission a gap stays for ever, and nobody is told."""
 
-    @patches.method(Multicast)
-    def _sound_alarm(self: Multicast, entry: Any, now: float) -> None:
+    @patches.method(Alarms)
+    def look(self: Alarms, entry: Any, now: float) -> None:
         return
 
 
@@ -281,10 +291,10 @@ def gaps_without_alarm(patches: Patches) -> None:
 @mutant("P-16, M-6", ("G6", "G1"), ("mcast",))
 def mcast_acks_what_it_received(patches: Patches) -> None:
     """An ack reports the highest multicast received, beyond a gap."""
-    old = Mcast._send_ack
+    old = Acks._send
 
-    @patches.method(Mcast)
-    def _send_ack(self: Mcast, entry: Any, now: float) -> None:
+    @patches.method(Acks)
+    def _send(self: Acks, entry: Any, now: float) -> None:
         window = entry.window
         delivered, window.delivered = window.delivered, window.high
         old(self, entry, now)
@@ -295,10 +305,10 @@ def mcast_acks_what_it_received(patches: Patches) -> None:
 def new_members_need_nothing(patches: Patches) -> None:
     """A joiner counts as having acked all that was sent so far, by whoever."""
 
-    @patches.method(Mcast)
-    def _members_changed(self: Mcast, now: float) -> None:
-        self.acks.adjust(sorted(self.members), self.own.high + 50)
-        self._own_progress(now)
+    @patches.method(UntilAcked)
+    def members_changed(self: UntilAcked) -> int:
+        self.acks.adjust(sorted(self._state.members), self._state.own.high + 50)
+        return self.delivered_here()
 
 
 @mutant("JGRP-2904", ("G6", "G8", "L1", "C1"), ("mcast",), COMING + PARTING)
@@ -315,37 +325,42 @@ def acks_of_leavers_wanted(patches: Patches) -> None:
 def announcements_not_acked(patches: Patches) -> None:
     """A lost last ack is not repeated when its sender asks by announcing its highest seqno."""
 
-    @patches.method(Mcast)
-    def _announced(self: Mcast, entry: Any, now: float) -> None:
+    @patches.method(Acks)
+    def announced(self: Acks, entry: Any, now: float) -> None:
         return
 
 
-@mutant("M-13", ("A1",), ("mcast",), PARTING)
+@mutant("M-13", ("A1",), kinds=PARTING)
 def own_messages_go_while_a_digest_is_in_use(patches: Patches) -> None:
     """A member that is alone in its view purges what it sends while a digest promises that."""
 
-    @patches.method(Mcast)
-    def _own_progress(self: Mcast, now: float) -> None:
-        if self.acks.ack(self._port.me, self.own_delivered):
-            self._purge(self.acks.minimum, now)
+    def delivered_here(self: UntilAcked | UntilStable) -> int:
+        frozen, self._state.is_frozen = self._state.is_frozen, False
+        seqno = old[type(self)](self)
+        self._state.is_frozen = frozen
+        return seqno
+
+    old = {kind: kind.delivered_here for kind in (UntilAcked, UntilStable)}
+    for kind in old:
+        patches.put(kind, "delivered_here", delivered_here)
 
 
 @mutant("M-13", ("G8", "L1", "C1"), ("mcast",), PARTING)
 def never_thawed(patches: Patches) -> None:
     """Acks stay frozen after a merge or a join."""
 
-    @patches.method(Mcast)
-    def resume(self: Mcast, now: float) -> None:
+    @patches.method(Multicast)
+    def resume(self: Multicast, now: float) -> None:
         return
 
 
 @mutant("M-10", ("G8", "L1"))
 def group_lane_not_woken(patches: Patches) -> None:
     """A purge makes room, and who waits for it is not told."""
-    old = Multicast._purge
+    old = Outgoing.purge
 
-    @patches.method(Multicast)
-    def _purge(self: Multicast, seqno: int, now: float) -> None:
+    @patches.method(Outgoing)
+    def purge(self: Outgoing, seqno: int, now: float) -> None:
         old(self, seqno, now)
         self._port.woken.clear()
 
@@ -354,9 +369,9 @@ def group_lane_not_woken(patches: Patches) -> None:
 def multicasts_without_bound(patches: Patches) -> None:
     """The own window takes more than its capacity."""
 
-    @patches.method(Multicast)
-    def room(self: Multicast, dest: int = 0) -> tuple[int, int]:
-        return (0, 0) if self.view is None else (1 << 40, 1 << 40)
+    @patches.method(Outgoing)
+    def room(self: Outgoing, dest: int = 0) -> tuple[int, int]:
+        return (0, 0) if self._state.view is None else (1 << 40, 1 << 40)
 
     old = SendWindow.append
 
@@ -372,22 +387,22 @@ def multicasts_without_bound(patches: Patches) -> None:
 @mutant("DONT_LOOPBACK", ("L1", "G8"), NAKACK)
 def silent_messages_never_own(patches: Patches) -> None:
     """A DONT_LOOPBACK message is never counted as delivered by its sender, and so never purged."""
-    old = Multicast.send
+    old = Outgoing.send
 
-    @patches.method(Multicast)
-    def send(self: Multicast, dest: int, payloads: Any, flags: int, *rest: Any) -> None:
-        before = self.own_delivered
+    @patches.method(Outgoing)
+    def send(self: Outgoing, dest: int, payloads: Any, flags: int, *rest: Any) -> None:
+        before = self._state.own_delivered
         old(self, dest, payloads, flags, *rest)
         if flags & DONT_LOOPBACK:
-            self.own_delivered = before
+            self._state.own_delivered = before
 
 
 @mutant("M-1, OOB", ("G2",))
 def oob_multicasts_delivered_twice(patches: Patches) -> None:
     """What was delivered out of band is delivered again when its turn comes."""
-    old = receiving.ReceiveWindow.add
+    old = ReceiveWindow.add
 
-    @patches.method(receiving.ReceiveWindow)
+    @patches.method(ReceiveWindow)
     def add(self: Any, lo: int, hi: int, size: int, item: Any, *, oob: bool = False) -> Any:
         return old(self, lo, hi, size, item)
 
@@ -395,39 +410,39 @@ def oob_multicasts_delivered_twice(patches: Patches) -> None:
 @mutant("JGRP-1539", ("C1",), REPAIRING)
 def multicasts_asked_at_first_sight(patches: Patches) -> None:
     """The two-look rule is skipped: multicasts still under way are requested."""
-    old = Multicast._look_at_gaps
+    old = Asking.look
 
-    @patches.method(Multicast)
-    def _look_at_gaps(self: Multicast, entry: Any, now: float) -> None:
+    @patches.method(Asking)
+    def look(self: Asking, entry: Any, now: float) -> None:
         entry.gaps.missing_before = max(entry.gaps.missing_before, entry.window.seen)
         old(self, entry, now)
 
-    @patches.method(Multicast)
-    def _notice_gap(self: Multicast, entry: Any, now: float) -> None:
-        self._look_at_gaps(entry, now)
+    @patches.method(Asking)
+    def notice(self: Asking, entry: Any, now: float) -> None:
+        self.look(entry, now)
 
 
 @mutant("JGRP-1868", ("C1",), REPAIRING)
 def multicast_requests_without_limit(patches: Patches) -> None:
     """One request asks for all multicasts that are missing."""
-    old = gaps.split_ranges
+    old = asking.request_missing
 
-    def split_ranges(ranges: Any, most_seqnos: int, most_ranges: int) -> Any:
-        return old(ranges, 1 << 40, most_ranges)
+    def request_missing(port: Any, protocol: int, sizes: Any, *rest: Any, **more: Any) -> None:
+        old(port, protocol, replace(sizes, max_xmit_req_size=1 << 40), *rest, **more)
 
-    patches.put(receiving, "split_ranges", split_ranges)
+    patches.put(asking, "request_missing", request_missing)
 
 
 @mutant("M-12", ("C1",), ("tcp", "tcp-nio2", "tcp-no-retransmit"))
 def announces_without_repair(patches: Patches) -> None:
     """The highest seqno is announced even where nothing is retransmitted."""
-    old = Multicast.send
+    old = Outgoing.send
 
-    @patches.method(Multicast)
-    def send(self: Multicast, *arguments: Any) -> None:
+    @patches.method(Outgoing)
+    def send(self: Outgoing, *arguments: Any) -> None:
         old(self, *arguments)
-        if not self.config.retransmits:
-            self._announce(arguments[3])
+        if not self._state.config.retransmits:
+            self._announcing._announce(arguments[3])
 
 
 # -- Membership -----------------------------------------------------------------------------------
@@ -708,7 +723,7 @@ def silent_members_are_given_up(patches: Patches) -> None:
 def unasked_baselines_complete(patches: Patches) -> None:
     """Without retransmission a window counts as complete by what its sender said before a loss."""
 
-    @patches.method(receiving.Receiving)
+    @patches.method(Baselines)
     def _on_final(self: Any, entry: Any, head: Any, is_answer: bool, now: float) -> None:  # noqa: FBT001 as there
         if not entry.is_synced:
             entry.sync_target = max(entry.sync_target, head.lo)
@@ -717,28 +732,18 @@ def unasked_baselines_complete(patches: Patches) -> None:
 @mutant("skipped records", ("C1", "G1"))
 def skips_claim_too_much(patches: Patches) -> None:
     """A full window says that it gave up all that its sender lacks, and gave up what it held."""
-    old = receiving.Receiving._skip_to
+    old_skip, old_note = Windows.skip_to, Windows._note_skipped
+    lacking: list[int] = []
 
-    @patches.method(receiving.Receiving)
-    def _skip_to(self: Any, entry: Any, seqno: int, now: float) -> None:
-        tracer, self._tracer = self._tracer, _Claiming(self._tracer, seqno)
-        try:
-            old(self, entry, seqno, now)
-        finally:
-            self._tracer = tracer
+    @patches.method(Windows)
+    def skip_to(self: Windows, entry: Any, seqno: int, now: float) -> None:
+        lacking.append(seqno)
+        old_skip(self, entry, seqno, now)
+        lacking.pop()
 
-
-class _Claiming:
-    """A tracer that says of every stretch that it ends at `hi`."""
-
-    def __init__(self, tracer: Any, hi: int) -> None:
-        self._tracer = tracer
-        self._hi = hi
-
-    def record(self, event: int, now: float, **fields: Any) -> None:
-        if event in {trace.ALARM, trace.SKIPPED}:
-            fields["hi"] = self._hi
-        self._tracer.record(event, now, **fields)
+    @patches.method(Windows)
+    def _note_skipped(self: Windows, entry: Any, count: int, lo: int, _hi: int, now: float) -> None:
+        old_note(self, entry, count, lo, lacking[-1], now)
 
 
 GROUP_BLIND: Final[dict[str, str]] = {

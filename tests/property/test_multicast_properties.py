@@ -384,6 +384,6 @@ def test_whoever_blocks_is_released_by_the_views_without_the_silent(
     assert world.everyone_got("A", numbered(1, sent), left)
     assert world.unpurged("A") == 0
     if stack == "mcast":
-        acks = world.mcast("A").acks
+        acks = world.acks("A")
         assert {n for n in "ABCD" if world.short(n) in acks} == set(left)
         assert acks.minimum == min(acks.of(world.short(n)) or 0 for n in left)

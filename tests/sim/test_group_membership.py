@@ -454,7 +454,7 @@ def test_nothing_is_kept_for_who_is_gone(stack: str, timing: str, how: str) -> N
         assert gone not in group.destinations()
         assert gone not in group.multicast.inbound()
         if stack == "mcast":
-            assert world.mcast(name).acks.of(gone) is None
+            assert world.acks(name).of(gone) is None
         assert group.fd_all is not None
         assert gone not in group.fd_all.tracked
         assert not group.fd_all.suspects

@@ -84,7 +84,7 @@ def test_a_sender_is_never_further_ahead_of_the_slowest_than_the_capacity() -> N
     accepted += world.offer("A", *numbered(accepted + 1, 100))
     world.advance(30.0)
     assert world.sent("A", DATA)[-1].hi == 5
-    assert world.mcast("A").own.high == 5
+    assert world.machine("A").own.high == 5
     assert accepted < 100
     assert world["A"].stack.outbox.pending(wire.GROUP) == accepted - 5
     assert world.offer("A", b"more") == 0
@@ -175,7 +175,7 @@ def test_lost_acks_block_a_sender_for_two_intervals_at_most(timing: str, thresho
     world = mcast("ABC", timing, window_messages=4, ack_threshold=threshold)
     world.drop("C", ACK, times=2)
     world.multicast("A", *numbered(1, 9))
-    interval = world.mcast("A").config.xmit_interval
+    interval = world.machine("A").config.xmit_interval
     taken = world.advance_until(lambda: world.everyone_got("A", numbered(1, 9), "ABC"), 60.0)
     # Two acks were lost, so there are two such pauses, and one interval for the last ack.
     assert taken <= 2 * 2 * interval + interval + 0.1
@@ -200,7 +200,7 @@ def test_old_and_repeated_acks_move_nothing_back() -> None:
     world.deliver()
     world.release(held, lambda acks: [*reversed(acks), *acks])
     world.deliver()
-    assert world.mcast("A").own.low == 10
+    assert world.machine("A").own.low == 10
 
 
 def test_an_ack_beyond_what_was_sent_is_refused() -> None:
@@ -209,7 +209,7 @@ def test_an_ack_beyond_what_was_sent_is_refused() -> None:
     lie = Forger(world, "B", "A", protocol=wire.MCAST).ack(0, 4, 0)
     world["A"].receive(lie)
     assert world["A"].refused == {"ack-beyond-sent": 1}
-    assert world.mcast("A").own.low == 0
+    assert world.machine("A").own.low == 0
 
 
 def test_acks_of_who_left_or_is_not_in_yet_count_for_nothing() -> None:
@@ -223,7 +223,7 @@ def test_acks_of_who_left_or_is_not_in_yet_count_for_nothing() -> None:
     world["A"].receive(Forger(world, "X", "A", protocol=wire.MCAST).ack(0, 1, 0))
     world.deliver()
     assert world["A"].refused["ack-stranger"] >= 2
-    assert len(world.mcast("A").acks) == 2
+    assert len(world.acks("A")) == 2
     world.multicast("A", *numbered(5, 30))
     world.advance(30.0)
     assert world.everyone_got("A", numbered(1, 30), "AB")
@@ -236,9 +236,9 @@ def test_a_new_member_counts_from_what_is_purged() -> None:
     world.multicast("A", *numbered(1, 20))
     world.advance(2.0)
     world.install("ABX", at="A")
-    assert world.mcast("A").own.low == 20
-    assert world.mcast("A").acks.of(world.short("X")) == 20
-    assert world.mcast("A").acks.minimum == 20
+    assert world.machine("A").own.low == 20
+    assert world.acks("A").of(world.short("X")) == 20
+    assert world.acks("A").minimum == 20
 
 
 def test_the_own_ack_needs_no_network_and_no_loopback() -> None:
@@ -385,7 +385,7 @@ def test_an_asymmetric_split_heals_although_a_window_is_full(timing: str) -> Non
     world.cut(second, first)
     world.multicast(second, *numbered(36, 70))
     world.multicast(first, *numbered(41, 100))
-    assert world.mcast(first).own.high == 56
+    assert world.machine(first).own.high == 56
     world.deliver()
     world.heal()
     world.advance_until(lambda: world.agrees("AB"), 300.0)
@@ -410,7 +410,7 @@ def test_acks_are_frozen_while_a_joiner_is_let_in_and_no_longer(timing: str) -> 
     offset = world.inbound("C", other).window.delivered
     world.multicast(other, *numbered(6, 25))
     world.advance(0.3)
-    assert world.mcast(other).own.low <= offset == 5
+    assert world.machine(other).own.low <= offset == 5
     world.release(held)
     world.advance_until(lambda: world.agrees("ABC"), 30.0)
     world.advance_until(lambda: world.unpurged(other) == 0, 60.0)
@@ -419,32 +419,14 @@ def test_acks_are_frozen_while_a_joiner_is_let_in_and_no_longer(timing: str) -> 
 
 
 @both_timings
-def test_what_a_lone_member_sends_while_its_digest_is_in_use_is_kept(timing: str) -> None:
-    """It is about to be merged with B, which begins where its digest says, and needs the rest."""
-    world = GroupWorld("AB", "mcast", timing, joined=False)
-    world.install("A")
-    world.multicast("A", *numbered(1, 5))
-    world.machine("A").suspend(10.0, world.now)
-    world.multicast("A", *numbered(6, 7))
-    world.advance(1.0)
-    assert world.mcast("A").own.low == 5
-    world.install_digest("B", "AB", {"A": (5, 5)}, mutual=())
-    world.install("AB", at="A", number=world.views)
-    world.machine("A").resume(world.now)
-    world.settle()
-    assert world.got("B", "A") == numbered(6, 7)
-    assert world.unpurged("A") == 0
-
-
-@both_timings
 def test_a_freeze_that_nobody_ends_ends_by_itself(timing: str) -> None:
     """M-13: the digest's user is gone; acks go on after its time."""
     world = mcast("AB", timing, window_messages=10, ack_threshold=1)
-    world.mcast("B").suspend(5.0, world.now)
+    world.machine("B").suspend(5.0, world.now)
     world.multicast("A", *numbered(1, 30))
     world.advance(5.0)
     assert acked(world, "B") == []
-    assert world.mcast("A").own.high == 10
+    assert world.machine("A").own.high == 10
     world.advance(20.0)
     assert world.got("B", "A") == numbered(1, 30)
 

@@ -235,7 +235,7 @@ def test_nothing_is_purged_that_a_member_has_not_delivered(timing: str) -> None:
     world.drop("A", DATA, 5, dest="C", times=ALWAYS)
     world.multicast("A", *numbered(1, 10))
     world.settle()
-    assert world.nakack("A").own.low == 4
+    assert world.machine("A").own.low == 4
     world.heal()
     world.settle()
     assert world.everyone_got("A", numbered(1, 10), "ABC")
@@ -266,7 +266,7 @@ def test_a_view_without_a_digest_opens_windows_at_zero_and_closes_those_of_who_l
     world = GroupWorld("ABC", "udp", joined=False)
     world.install_digest("C", "AC", {"A": (100, 120)})
     world.install_digest("C", "BC", {})
-    assert set(world.nakack("C").inbound()) == {world.short("B")}
+    assert set(world.machine("C").inbound()) == {world.short("B")}
     assert world.inbound("C", "B").window.delivered == 0
 
 
@@ -279,7 +279,7 @@ def test_a_merge_replaces_a_window_that_is_behind_unless_both_were_together() ->
         "D", "ABCD", {"A": (20, 20), "B": (20, 20), "C": (5, 5), "D": (90, 90)}, mutual="BD"
     )
     assert [world.inbound("D", name).window.delivered for name in "ABC"] == [20, 10, 10]
-    assert world.nakack("D").own.high == 3
+    assert world.machine("D").own.high == 3
 
 
 def test_a_former_member_s_messages_are_late_and_not_early() -> None:

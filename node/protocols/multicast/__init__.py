@@ -1,4 +1,4 @@
-"""Reliable multicast in two protocols on one machinery. See docs/protocols/."""
+"""Reliable multicast in two protocols, which share all but a few choices. See docs/protocols/."""
 
 from node.protocols.multicast.config import (
     HistoricalMulticast,
@@ -6,16 +6,16 @@ from node.protocols.multicast.config import (
     MulticastConfig,
     Nakack2Config,
 )
-from node.protocols.multicast.machinery import Multicast
-from node.protocols.multicast.mcast import Mcast
-from node.protocols.multicast.nakack2 import Nakack2
+from node.protocols.multicast.generations import MCAST, NAKACK2, Generation
+from node.protocols.multicast.multicast import Multicast
 
 __all__ = [
+    "MCAST",
+    "NAKACK2",
+    "Generation",
     "HistoricalMulticast",
-    "Mcast",
     "McastConfig",
     "Multicast",
     "MulticastConfig",
-    "Nakack2",
     "Nakack2Config",
 ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import ClassVar, Final
 
 from node.core.errors import require
+from node.core.window import quarter_of
 
 OVERFLOWS: Final = ("none", "refuse-newest", "drop-oldest")
 
@@ -114,6 +116,14 @@ class MulticastConfig:
         """Whether what is missing is asked for, joins and reconnects apart."""
         return self.xmit_interval > 0
 
+    def threshold(self) -> int:
+        """New messages that cause an ack at once; 0 where nobody acks."""
+        return 0
+
+    def most_announcements(self) -> float:
+        """How often the same highest seqno is announced; infinity while anyone may miss it."""
+        return inf
+
     @property
     def completes(self) -> bool:
         """Whether new windows are completed where nothing is retransmitted. The designs whose
@@ -127,6 +137,9 @@ class Nakack2Config(MulticastConfig):
 
     resend_last_seqno_max_times: int = 1
     """How often the same highest seqno is announced; stability finds what even that missed."""
+
+    def most_announcements(self) -> float:
+        return self.resend_last_seqno_max_times
 
     def __post_init__(self) -> None:
         # Named, not implied: super() does not know the class that `slots` made anew.
@@ -156,6 +169,9 @@ class McastConfig(MulticastConfig):
     slow_member_timeout: float = 0.0
     """How long the slowest members may hold up a full window before they are suspected; 0 for
     ever. A member that hears us but cannot be heard is found by nothing else."""
+
+    def threshold(self) -> int:
+        return self.ack_threshold or quarter_of(self.window_messages)
 
     def __post_init__(self) -> None:
         MulticastConfig.__post_init__(self)

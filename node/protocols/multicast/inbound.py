@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from collections import deque
 from math import inf
+from typing import Final
 
+from node.core.acks import AckState
 from node.core.batch import Arrival
 from node.core.gaps import GapLook
 from node.core.rtt import RoundTrip
 from node.core.window import ReceiveWindow
+from node.core.wire import Head
+
+MAX_AHEAD: Final = 1 << 20
+"""Messages that a sender's window holds more than ours, at most, if they are set differently."""
 
 
 class Inbound:
     """The receive window of one sender, and when to look at it; its life is one epoch."""
 
     __slots__ = (
-        "ack_repeats",
-        "ack_wanted",
-        "acked",
+        "acks",
         "asked_at",
         "epoch",
         "gap_at",
         "gaps",
         "is_synced",
         "kept",
-        "last_ack",
         "nonce",
         "peer",
         "sync_target",
         "sync_tries",
-        "unacked",
         "window",
     )
 
@@ -40,6 +42,7 @@ class Inbound:
         self.epoch = epoch
         self.window = window
         self.gaps = GapLook(rtt)
+        self.acks = AckState()
         self.is_synced = False
         """Whether the sender has said, once and for good, from where on everything can be had."""
         self.sync_target = -1
@@ -53,11 +56,23 @@ class Inbound:
         """Where the gap stood that an alarm was set for."""
         self.kept: deque[Arrival] = deque()
         """Delivered batches that others may ask for, oldest first."""
-        self.unacked = 0
-        """Messages taken since the last ack."""
-        self.ack_wanted = False
-        """An ack leaves at the end of this turn."""
-        self.last_ack = -inf
-        self.acked = -1
-        """Value of the last ack, and how often that value was sent before."""
-        self.ack_repeats = 0
+
+    def farthest(self) -> int:
+        """The highest seqno that a sender in the same views can have sent."""
+        return self.window.delivered + 2 * self.window.capacity + MAX_AHEAD
+
+    def is_far(self, head: Head) -> bool:
+        """Whether a frame claims what a sender in the same views cannot: it waits for this member,
+        so it has dropped nothing, and sent little, that is far ahead of what was taken. A window
+        that is not synced may begin anywhere: its sender may not have known this member."""
+        if not self.is_synced:
+            return False
+        window = self.window
+        near = window.delivered + 2 * window.capacity
+        return head.mark > near or head.lo > near + MAX_AHEAD
+
+    def drop_kept(self, purged: int) -> None:
+        """What its sender has purged, everyone has: nobody will ask for it (G5)."""
+        kept = self.kept
+        while kept and kept[0].head.lo + kept[0].head.count - 1 <= purged:
+            kept.popleft()

@@ -1,0 +1,44 @@
+"""Alarms about gaps that nobody repairs: something below drops what it must not."""
+
+from __future__ import annotations
+
+from node import trace
+from node.protocols.multicast.baselines import Baselines
+from node.protocols.multicast.inbound import Inbound
+from node.protocols.multicast.state import ALARM, Streams
+
+
+class Alarms:
+    """Where nothing is retransmitted: a gap that stays is an alarm, never silence."""
+
+    def __init__(self, state: Streams, baselines: Baselines) -> None:
+        self._state = state
+        self._baselines = baselines
+
+    def look(self, entry: Inbound, now: float) -> None:
+        """Sound an alarm if the gap is where it was, and have the window completed after all."""
+        if self._state.looks_at(entry):
+            return
+        window = entry.window
+        if not window.has_gap():
+            entry.gap_at = -1
+        elif window.deliverable != entry.gap_at:
+            entry.gap_at = window.deliverable
+            due = now + self._state.config.gap_alarm
+            self._state.timers.set((ALARM, entry.peer), due)
+        else:
+            self._sound(entry, now)
+            entry.gap_at = -1
+            self._baselines.desync(entry, now)
+
+    def _sound(self, entry: Inbound, now: float) -> None:
+        state = self._state
+        gaps = entry.window.missing(1 << 62)
+        state.port.tracer.record(
+            trace.ALARM, now, protocol=state.generation.protocol, peer=entry.peer,
+            epoch=entry.epoch, count=sum(hi - lo + 1 for lo, hi in gaps), lo=gaps[0][0],
+            hi=gaps[-1][1],
+            text=f"a gap stands for {state.config.gap_alarm:g}s and nothing is retransmitted: "
+            "something below drops messages; see xmit_interval",
+        )  # fmt: skip
+        state.port.drop("gap-alarm")

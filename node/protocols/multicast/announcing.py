@@ -1,0 +1,70 @@
+"""The last message: who falls silent tells its highest seqno, else its loss would not be seen."""
+
+from __future__ import annotations
+
+from math import inf
+
+from node import trace
+from node.core import wire
+from node.protocols.multicast.state import OWN, Streams
+
+
+class Announcing:
+    """Looks whether anything was sent since the previous look (JGRP-1904)."""
+
+    def __init__(self, state: Streams) -> None:
+        self._state = state
+        self._timers = state.timers
+        self._times = 0
+        """How often the same highest seqno was announced."""
+        self._seen_high = 0
+        """The highest own seqno at the previous look."""
+
+    def schedule(self, now: float) -> None:
+        """Something was sent: look whether it was the last."""
+        if not self._times and self._timers.due((OWN, 0)) < inf:
+            # One that is set comes earlier than the next would.
+            return
+        config = self._state.config
+        if config.resend_last_seqno and config.retransmits:
+            self._timers.set_earlier((OWN, 0), self._next_look(now))
+
+    def restart(self, now: float) -> None:
+        """Someone may not have heard the highest seqno: announce it as if it were new."""
+        self._times = 0
+        if self._state.own.low < self._state.own.high:
+            self.schedule(now)
+
+    def look(self, now: float) -> None:
+        """Announce the highest seqno when nothing was sent since the previous look.
+
+        It is the highest of the window, which is stored and sent; never one that is only numbered.
+        """
+        high = self._state.own.high
+        if self._seen_high != high:
+            self._seen_high = high
+            self._times = 0
+        elif self._has_more():
+            self._announce(now)
+        else:
+            return
+        if self._has_more():
+            self._timers.set((OWN, 0), self._next_look(now, self._times))
+
+    def _has_more(self) -> bool:
+        """Whether the highest own seqno should be told again."""
+        state = self._state
+        return state.own.low < state.own.high and self._times < state.config.most_announcements()
+
+    def _next_look(self, now: float, tries: int = 0) -> float:
+        state = self._state
+        return state.pacer.next_send_look(now, state.join_pacer.round_trip(), tries)
+
+    def _announce(self, now: float) -> None:
+        state, own, protocol = self._state, self._state.own, self._state.generation.protocol
+        state.port.tracer.record(trace.SYNC, now, protocol=protocol, peer=wire.GROUP, lo=own.high)
+        state.port.control(
+            wire.GROUP, wire.HIGHEST_SEQNO, protocol, own.high, mark=own.low,
+            transmission=self._times,
+        )  # fmt: skip
+        self._times += 1

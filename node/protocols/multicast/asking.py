@@ -1,0 +1,74 @@
+"""Asking for what is missing; and where nothing is retransmitted, when a gap becomes an alarm."""
+
+from __future__ import annotations
+
+from math import inf
+from random import Random
+
+from node import trace
+from node.core import wire
+from node.core.gaps import Ranges
+from node.protocols.multicast.inbound import Inbound
+from node.protocols.multicast.state import ALARM, LOOK, Streams
+from node.protocols.receive_windows import request_missing
+
+
+class Asking:
+    """Looks at the gaps of receive windows."""
+
+    def __init__(self, state: Streams, dice: Random) -> None:
+        self._state = state
+        self._timers = state.timers
+        self._dice = dice
+
+    def notice(self, entry: Inbound, now: float) -> None:
+        """A gap appeared: look when it may no longer be mere reordering."""
+        state = self._state
+        if not state.looks_at(entry):
+            if entry.gap_at < 0:
+                entry.gap_at = entry.window.deliverable
+                self._timers.set((ALARM, entry.peer), now + state.config.gap_alarm)
+            return
+        if self._timers.due((LOOK, entry.peer)) == inf:
+            due = state.gap_pacer().first_gap_look(now)
+            if due <= now:
+                self.look(entry, now)
+            else:
+                self._timers.set((LOOK, entry.peer), due)
+
+    def look(self, entry: Inbound, now: float) -> None:
+        """Ask for what was missing at the previous look, too, and say when to look again."""
+        if not self._state.looks_at(entry):
+            return
+        ask, due = entry.gaps.look(entry.window, self._state.gap_pacer(), now)
+        if ask:
+            self.request(entry, ask, now)
+        self._timers.set((LOOK, entry.peer), due)
+
+    def request(self, entry: Inbound, ranges: Ranges, now: float) -> None:
+        """Ask for ranges now."""
+        state = self._state
+        request_missing(
+            state.port,
+            state.generation.protocol,
+            state.config,
+            entry.gaps,
+            ranges,
+            now,
+            dest=self._whom(entry),
+            named=entry.peer,
+            peer=entry.peer,
+            epoch=entry.epoch,
+            view=state.view_number,
+            stream=trace.REPAIR if state.config.retransmits else trace.JOINING,
+        )
+
+    def _whom(self, entry: Inbound) -> int:
+        """The sender, everyone, or anyone; each second try goes to the sender."""
+        config = self._state.config
+        if config.use_mcast_xmit_req:
+            return wire.GROUP
+        if config.xmit_from_random_member and not entry.gaps.transmission() % 2:
+            others = sorted(self._state.members - {self._state.port.me})
+            return self._dice.choice(others or [entry.peer])
+        return entry.peer

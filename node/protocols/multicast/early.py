@@ -1,0 +1,130 @@
+"""Frames that come too early: before the first view, or of senders that no view has added yet."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from math import inf
+
+from node import trace
+from node.core.errors import BadFrame
+from node.core.wire import Head
+from node.protocols.multicast.state import STRANGERS, Streams
+from node.protocols.windowed import gauge
+
+KeptFrame = tuple[Head, bytes]
+
+
+class Early:
+    """Keeps such frames, and has them taken as if they came when their window is there."""
+
+    def __init__(self, state: Streams, take: Callable[[Head, bytes, float], None]) -> None:
+        self._state = state
+        self._port = state.port
+        self._take = take
+        self._queue: deque[KeptFrame] = deque()
+        """Frames that came before the first view."""
+        self._queued_messages = 0
+        self._strangers: dict[int, tuple[float, list[KeptFrame]]] = {}
+        """Frames of senders that are not in the view yet, and when the first of each came."""
+        self._former: deque[int] = deque(maxlen=64)
+        """Members that left: what still arrives from them is late, not early."""
+        self._kept_before_bound = 0, 0
+        """Messages queued, and frames of senders not in the view, when both became bounded while
+        the stack ran: what is there stays."""
+
+    # -- Before the first view ----------------------------------------------------------------
+
+    def queue(self, head: Head, body: bytes) -> None:
+        """Keep a frame until the first view."""
+        config = self._state.config
+        bounded = config.retransmits or not config.completes
+        # A control frame counts too: a stranger must not fill memory with them (G5).
+        cost = max(head.count, 1)
+        if bounded and self._queued_messages + cost > config.become_server_queue_size:
+            if config.historical.queue_overflow != "drop-oldest" or not self._queue:
+                self._port.drop("become-server-queue-full", cost)
+                return
+            oldest, _body = self._queue.popleft()
+            self._queued_messages -= max(oldest.count, 1)
+            self._port.drop("become-server-queue-full", max(oldest.count, 1))
+        self._queued_messages += cost
+        self._queue.append((head, body))
+
+    def replay_queue(self, now: float) -> None:
+        """The first view is there: what was queued is as if it arrived now (JGRP-1509)."""
+        queue, self._queue = self._queue, deque()
+        self._queued_messages = 0
+        self._replay(queue, now)
+
+    def _replay(self, frames: Iterable[KeptFrame], now: float) -> None:
+        """Take kept frames as if they came now. One that is no good must not cost the others."""
+        for head, body in frames:
+            try:
+                self._take(head, body, now)
+            except BadFrame as bad:
+                self._port.drop(bad.reason)
+
+    # -- Senders that are not in the view -----------------------------------------------------
+
+    def keep(self, head: Head, body: bytes, now: float) -> None:
+        """A sender that is not in the view: it may be, soon. One that left is late, not early."""
+        config = self._state.config
+        peer = head.source
+        if peer in self._former:
+            self._port.drop("former-member")
+            return
+        if config.retransmits and self._strangers_kept() >= config.max_unknown_messages:
+            self._port.drop("unknown-sender")
+            return
+        since, kept = self._strangers.setdefault(peer, (now, []))
+        kept.append((head, body))
+        self._state.timers.set_earlier((STRANGERS, 0), since + config.unknown_sender_timeout)
+
+    def _strangers_kept(self) -> int:
+        return sum(len(frames) for _since, frames in self._strangers.values())
+
+    def replay_of(self, peer: int, now: float) -> None:
+        """A sender is in the view now: take what it sent before it was known."""
+        _since, kept = self._strangers.pop(peer, (now, []))
+        self._replay(kept, now)
+
+    def forget_of(self, peers: Iterable[int]) -> None:
+        """These left."""
+        self._former.extend(peers)
+
+    def expire(self, now: float) -> None:
+        """Forget senders that no view has added in time."""
+        timeout = self._state.config.unknown_sender_timeout
+        for peer, (since, kept) in list(self._strangers.items()):
+            if now >= since + timeout:
+                self._port.drop("unknown-sender", len(kept))
+                del self._strangers[peer]
+        oldest = min((since for since, _kept in self._strangers.values()), default=inf)
+        self._state.timers.set((STRANGERS, 0), oldest + timeout)
+
+    # -- Bounds -------------------------------------------------------------------------------
+
+    def become_bounded(self) -> None:
+        """From now on both are bounded; what is there stays."""
+        self._kept_before_bound = self._queued_messages, self._strangers_kept()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._queue.clear()
+        self._strangers.clear()
+
+    def gauge(self, now: float) -> None:
+        """Record how full both are (G5)."""
+        config, protocol = self._state.config, self._state.generation.protocol
+        queue_bound = strangers_bound = 0
+        if config.retransmits:
+            messages, frames = self._kept_before_bound
+            queue_bound = max(config.become_server_queue_size, messages)
+            strangers_bound = max(config.max_unknown_messages, frames)
+        if self._queue:
+            queued = self._queued_messages
+            gauge(self._port, protocol, trace.QUEUED_MESSAGES, 0, queued, queue_bound, now)
+        for peer, (_since, kept) in self._strangers.items():
+            kept_of = len(kept)
+            gauge(self._port, protocol, trace.CACHED_FRAMES, peer, kept_of, strangers_bound, now)

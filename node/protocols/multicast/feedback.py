@@ -1,0 +1,110 @@
+"""What others say of what was sent: acks, stability, and what they miss."""
+
+from __future__ import annotations
+
+from node.core.codec import unpack_ranges_untrusted
+from node.core.digest import Digest
+from node.core.errors import BadFrame
+from node.core.gaps import Ranges
+from node.core.wire import Head
+from node.protocols.multicast.asking import Asking
+from node.protocols.multicast.inbound import Inbound
+from node.protocols.multicast.outgoing import Outgoing
+from node.protocols.multicast.retention import Retention
+from node.protocols.multicast.state import Streams
+
+
+class Feedback:
+    """Lets go of what everyone has (G6), and answers what is asked for."""
+
+    def __init__(
+        self, state: Streams, outgoing: Outgoing, retention: Retention, asking: Asking
+    ) -> None:
+        self._state = state
+        self._port = state.port
+        self._outgoing = outgoing
+        self._retention = retention
+        self._asking = asking
+
+    def on_ack(self, head: Head, now: float) -> None:
+        """A member has everything up to a seqno."""
+        self._outgoing.purge(self._retention.on_ack(head), now)
+
+    def on_stability(self, digest: Digest, now: float) -> None:
+        """Purge what everyone has delivered, and ask for what others have received and this member
+        has not: the loss of a last message, however often its announcement was lost."""
+        for peer in digest:
+            delivered, received = digest[peer]
+            entry = self._state.inbound.get(peer)
+            if peer == self._port.me:
+                # Never beyond what was sent: a vote about it would be a lie.
+                self._outgoing.purge(min(delivered, self._state.own.high), now)
+            elif entry is not None:
+                entry.drop_kept(delivered)
+                self._note_received(entry, received, now)
+
+    def _note_received(self, entry: Inbound, received: int, now: float) -> None:
+        if received > entry.farthest():
+            self._port.drop("stability-beyond-window")
+        elif entry.window.seen < received:
+            # What is merely under way will be there at the second look (JGRP-2678).
+            entry.window.note(received)
+            self._asking.notice(entry, now)
+
+    # -- Questions ----------------------------------------------------------------------------
+
+    def on_request(self, head: Head, body: bytes, now: float) -> None:
+        """A receiver misses these."""
+        ranges = unpack_ranges_untrusted(head, body)
+        if not self._state.may_ask(head.source):
+            self._port.drop("request-stranger")
+            return
+        if head.conn != self._port.me:
+            self._answer_for(head, ranges, now)
+            return
+        own = self._state.own
+        if ranges[-1][1] > own.high:
+            raise BadFrame("request-beyond-sent")
+        for stored in own.covering(ranges):
+            self._outgoing.resend(stored, head.source, now)
+        if ranges[0][0] <= own.low:
+            # Nothing can be sent for these: say from where on there is something.
+            self._outgoing.send_baseline(head.source, head.transmission)
+
+    def _answer_for(self, head: Head, ranges: Ranges, now: float) -> None:
+        """Resend what another member sent and this one kept."""
+        entry = self._state.inbound.get(head.conn)
+        if entry is None:
+            self._port.drop("request-unknown-sender")
+            return
+        last = ranges[-1][1]
+        for arrival in entry.kept:
+            first = arrival.head.lo
+            if first > last:
+                break
+            high = first + arrival.head.count - 1
+            if not any(lo <= high and first <= hi for lo, hi in ranges):
+                continue
+            transmission = min(arrival.head.transmission + 1 + head.transmission, 255)
+            again = self._port.codec.readdress(arrival.head, head.source, transmission)
+            self._port.tracer.retransmitted(
+                now,
+                protocol=self._state.generation.protocol,
+                peer=head.source,
+                conn=entry.peer,
+                view=self._state.view_number,
+                flags=arrival.head.flags,
+                transmission=transmission,
+                lo=first,
+                hi=high,
+                size=len(arrival.body),
+                digest=arrival.head.digest,
+            )
+            self._port.frames.append((head.source, again, arrival.body))
+
+    def on_baseline_request(self, head: Head) -> None:
+        """A receiver wants to know what there is."""
+        if not self._state.may_ask(head.source):
+            self._port.drop("request-stranger")
+            return
+        self._outgoing.send_baseline(head.source, head.transmission, head.stamp)

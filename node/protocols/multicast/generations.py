@@ -1,0 +1,45 @@
+"""The two protocols: what each chooses where they differ. See docs/protocols/."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from node.core import wire
+from node.protocols.multicast.config import McastConfig, MulticastConfig, Nakack2Config
+from node.protocols.multicast.reports import Acks, Reports, Silence
+from node.protocols.multicast.retention import Retention, UntilAcked, UntilStable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """The choices of one protocol."""
+
+    protocol: int
+    """Its number on the wire."""
+    config_type: type[MulticastConfig]
+    reports: type[Reports]
+    """What a receiver says of what it has."""
+    retention: type[Retention]
+    """How long a sender keeps its messages."""
+
+
+NAKACK2: Final = Generation(
+    protocol=wire.NAKACK2,
+    config_type=Nakack2Config,
+    reports=Silence,
+    retention=UntilStable,
+)
+"""Negative acknowledgement: receivers ask for gaps, and stability (STABLE) says what everyone has
+delivered. Without retransmission (`xmit_interval` 0) the windows only restore order."""
+
+MCAST: Final = Generation(
+    protocol=wire.MCAST,
+    config_type=McastConfig,
+    reports=Acks,
+    retention=UntilAcked,
+)
+"""A fixed window, acked by every member: flow control is built in, and no STABLE is needed. A
+sender is at most `window_messages` ahead of its slowest member; then its outbox waits, and in the
+end refuses. Receivers never wait: what does not fit is dropped, and asked for when there is room.
+"""

@@ -1,0 +1,117 @@
+"""Receiving: the window of a frame takes what is new, and what is next in order is handed up."""
+
+from __future__ import annotations
+
+from node.core import wire
+from node.core.batch import Arrival
+from node.core.errors import BadFrame
+from node.core.model import OOB
+from node.core.wire import Head
+from node.protocols.multicast.asking import Asking
+from node.protocols.multicast.baselines import Baselines
+from node.protocols.multicast.early import Early
+from node.protocols.multicast.inbound import Inbound
+from node.protocols.multicast.reports import Reports
+from node.protocols.multicast.state import Streams
+from node.protocols.multicast.windows import Windows
+from node.protocols.receive_windows import unpack_arrival_untrusted
+from node.protocols.windowed import take_new
+
+
+class Incoming:
+    """What others send."""
+
+    def __init__(
+        self,
+        state: Streams,
+        windows: Windows,
+        asking: Asking,
+        baselines: Baselines,
+        reports: Reports,
+        early: Early,
+    ) -> None:
+        self._state = state
+        self._entries = state.inbound
+        self._port = state.port
+        self._windows = windows
+        self._deliver_ready = windows.deliver_ready
+        self._asking = asking
+        self._baselines = baselines
+        self._reports = reports
+        self._after_data = reports.after_data
+        self._early = early
+
+    def on_data(self, head: Head, body: bytes, now: float) -> None:
+        """Take a batch, or keep it for a window that may be opened soon."""
+        if head.conn:
+            raise BadFrame("seqno")
+        arrival = unpack_arrival_untrusted(head, body)
+        entry = self._entries.get(head.source)
+        if entry is None:
+            self._early.keep(head, body, now)
+            return
+        if entry.is_far(head):
+            self._baselines.doubt(entry, now)
+            raise BadFrame("beyond-window")
+        if head.mark > entry.window.deliverable:
+            self._windows.skip_to(entry, head.mark, now)
+        if entry.kept:
+            entry.drop_kept(head.mark)
+        state = self._state
+        if not entry.is_synced and head.stamp == state.view_tag and state.config.retransmits:
+            # Sent in a view with this member: from here on nothing is purged without it. Without
+            # retransmission that is not enough: what was sent before may not have been sent here.
+            entry.sync_target = max(entry.sync_target, head.lo + head.count - 1)
+        self._take(entry, arrival, now)
+
+    def _take(self, entry: Inbound, arrival: Arrival, now: float) -> None:
+        """Add a batch to its window and deliver what is next."""
+        state = self._state
+        head = arrival.head
+        window = entry.window
+        is_consuming = state.is_consuming
+        # An application that does not listen hears OOB messages later, in their place.
+        oob = bool(head.flags & OOB) and is_consuming
+        view = state.view_number
+        taken = take_new(self._port, window, arrival, 0, entry.epoch, view, now, oob=oob)
+        if taken and is_consuming:
+            self._deliver_ready(entry, now)
+        if head.transmission and entry.gaps.asked:
+            entry.gaps.sample(head.lo, now)
+        self._after_data(entry, taken, now)
+        if not entry.is_synced:
+            self._baselines.check(entry)
+        if window.deliverable < window.seen:
+            self._asking.notice(entry, now)
+
+    def on_highest(self, head: Head, now: float) -> None:
+        """A sender announces its last message."""
+        if not 0 < head.lo <= wire.MAX_SEQNO or head.mark > head.lo:
+            raise BadFrame("highest-order")
+        entry = self._entries.get(head.source)
+        if entry is None:
+            self._port.drop("highest-no-window")
+            return
+        if entry.is_far(head):
+            self._baselines.doubt(entry, now)
+            raise BadFrame("highest-beyond-window")
+        if head.mark > entry.window.deliverable:
+            self._windows.skip_to(entry, head.mark, now)
+        entry.drop_kept(head.mark)
+        entry.window.note(head.lo)
+        self._reports.announced(entry, now)
+        if entry.window.has_gap():
+            self._asking.notice(entry, now)
+
+    def deliver_untaken(self, now: float) -> int:
+        """The application takes deliveries again: hand up what waited for it. Returns how many
+        seqnos that were."""
+        waited = 0
+        for entry in list(self._entries.values()):
+            before = entry.window.delivered
+            self._deliver_ready(entry, now)
+            taken = entry.window.delivered - before
+            if taken:
+                waited += taken
+                self._after_data(entry, taken, now)
+        return waited

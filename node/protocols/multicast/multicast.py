@@ -1,0 +1,266 @@
+"""Reliable multicast, whole: frames, moments, views and commands to the part that they concern.
+
+A protocol decides what a receiver reports, and until when a sender keeps its messages; everything
+else is shared. Keeps G1, G2, G3, G6 and A1 within views. See docs/protocols/multicast.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Final
+
+from node.core import wire
+from node.core.digest import Digest
+from node.core.errors import BadFrame
+from node.core.model import View
+from node.core.timing import Timing
+from node.core.wire import Head
+from node.protocols.multicast.alarms import Alarms
+from node.protocols.multicast.announcing import Announcing
+from node.protocols.multicast.asking import Asking
+from node.protocols.multicast.baselines import Baselines
+from node.protocols.multicast.config import MulticastConfig
+from node.protocols.multicast.early import Early
+from node.protocols.multicast.feedback import Feedback
+from node.protocols.multicast.generations import Generation
+from node.protocols.multicast.inbound import Inbound
+from node.protocols.multicast.incoming import Incoming
+from node.protocols.multicast.outgoing import Outgoing
+from node.protocols.multicast.state import (
+    ACK,
+    ALARM,
+    LOOK,
+    OWN,
+    SLOW,
+    STRANGERS,
+    SYNC,
+    THAW,
+    Streams,
+)
+from node.protocols.multicast.switching import Switching
+from node.protocols.multicast.views import Views
+from node.protocols.multicast.windows import Windows
+from node.protocols.port import Port
+from node.protocols.windowed import changed, request_bounds
+
+FREEZE_SLACK: Final = 1.1
+"""How much longer than asked for a digest counts as in use when nobody says otherwise."""
+
+
+class Multicast:
+    """One member's reliable multicast: windows per sender, no clock and no socket."""
+
+    def __init__(
+        self,
+        generation: Generation,
+        config: MulticastConfig,
+        timing: Timing,
+        port: Port,
+        dice: Random,
+    ) -> None:
+        self._state = state = Streams(generation, config, timing, port)
+        self._port = port
+        self._is_server = False
+        """Whether there was a view, and this member has not left since."""
+        self._is_stopped = False
+        self.retention = generation.retention(state)
+        self._announcing = announcing = Announcing(state)
+        self._outgoing = outgoing = Outgoing(state, self.retention, announcing)
+        self._reports = reports = generation.reports(state)
+        self._windows = windows = Windows(state, reports)
+        self._asking = asking = Asking(state, dice)
+        self._baselines = baselines = Baselines(state, windows, asking, reports, dice)
+        self._alarms = Alarms(state, baselines)
+        self._feedback = Feedback(state, outgoing, self.retention, asking)
+        self._early = early = Early(state, self._take)
+        self._incoming = Incoming(state, windows, asking, baselines, reports, early)
+        self._views = Views(state, outgoing, announcing, self.retention, windows, early)
+        self._switching = Switching(state, asking, baselines, announcing, early)
+        self._looks: dict[str, Callable[[Inbound, float], None]] = {
+            LOOK: asking.look,
+            SYNC: baselines.look,
+            ALARM: self._alarms.look,
+            ACK: lambda entry, _now: reports.soon(entry),
+        }
+        """What is done about a sender when its moment comes."""
+        self._tasks: dict[str, Callable[[float], None]] = {
+            OWN: announcing.look,
+            STRANGERS: early.expire,
+            THAW: self.resume,
+            SLOW: self.retention.look_at_slow,
+        }
+        """What is done about no sender."""
+        # What is called for each batch or turn goes straight to its part.
+        self._on_data = self._incoming.on_data
+        self.room = outgoing.room
+        self.send = outgoing.send
+        self.finish_turn = reports.finish_turn
+        self.protocol = generation.protocol
+        self.own = state.own
+        self.timers = state.timers
+        self.acks_now = reports.wanted
+
+    # -- Frames -------------------------------------------------------------------------------
+
+    def receive(self, head: Head, body: bytes, now: float) -> None:
+        """Take one checked frame. Whatever contradicts the windows raises BadFrame and changes
+        nothing."""
+        if self._is_server:
+            if head.kind == wire.DATA:
+                self._on_data(head, body, now)
+            else:
+                self._take(head, body, now)
+        elif self._is_stopped:
+            self._port.drop("left")
+        else:
+            self._early.queue(head, body)
+
+    def _take(self, head: Head, body: bytes, now: float) -> None:
+        kind = head.kind
+        if kind == wire.DATA:
+            self._on_data(head, body, now)
+        elif kind == wire.ACK:
+            self._feedback.on_ack(head, now)
+        elif kind == wire.XMIT_REQ:
+            self._feedback.on_request(head, body, now)
+        elif kind == wire.HIGHEST_SEQNO:
+            self._incoming.on_highest(head, now)
+        elif kind == wire.BASELINE:
+            self._baselines.on_baseline(head, now)
+        elif kind == wire.BASELINE_REQ:
+            self._feedback.on_baseline_request(head)
+        else:
+            raise BadFrame("kind")
+
+    # -- Time ---------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Do what is due; `timers` says when that is."""
+        for what, peer in self.timers.take_due(now):
+            if what in self._tasks:
+                self._tasks[what](now)
+            elif (entry := self._state.inbound.get(peer)) is not None:
+                self._looks[what](entry, now)
+
+    # -- Membership ---------------------------------------------------------------------------
+
+    def on_tentative(self, view: View) -> None:
+        """A view is about to come: its members may ask, and nothing they need may be purged."""
+        self._views.on_tentative(view)
+
+    def install(
+        self, view: View, digest: Digest | None, mutual: frozenset[int] | None, now: float
+    ) -> None:
+        """Adopt digest and view: windows for exactly the members, begun where it is truthful."""
+        self._views.install(view, digest, mutual, now)
+
+    def become_server(self, now: float) -> None:
+        """The first view is there: take what came before it."""
+        if not self._is_server:
+            self._is_server = True
+            self._early.replay_queue(now)
+
+    def on_stability(self, digest: Digest, now: float) -> None:
+        """What every member has delivered is known."""
+        self._feedback.on_stability(digest, now)
+
+    def suspend(self, seconds: float, now: float) -> None:
+        """A digest of this member is in use for so long, or a little longer."""
+        if not self._state.is_frozen:
+            self._state.is_frozen = True
+            self._reports.note_frozen(now)
+        self.timers.set((THAW, 0), now + FREEZE_SLACK * seconds)
+
+    def resume(self, now: float) -> None:
+        """The digest is no longer in use."""
+        self.timers.cancel((THAW, 0))
+        if self._state.is_frozen:
+            self._state.is_frozen = False
+            self._reports.note_frozen(now)
+            self._outgoing.purge(self.retention.delivered_here(), now)
+
+    def on_link_lost(self, peer: int, now: float) -> None:
+        """The connection to a member ended or was replaced: bytes it took may never be read. Say
+        what there is, and ask for what there is."""
+        if peer in self._state.members:
+            self._outgoing.send_baseline(peer)
+        if entry := self._state.inbound.get(peer):
+            self._baselines.desync(entry, now)
+
+    def stop(self, now: float) -> None:
+        """Forget everything: nothing can be asked of who is gone."""
+        for entry in list(self._state.inbound.values()):
+            self._windows.remove(entry, "stop", now)
+        self._outgoing.stop()
+        self._early.clear()
+        self.retention.stop()
+        self.acks_now.clear()
+        self.timers.clear()
+        self._is_server = False
+        self._is_stopped = True
+
+    # -- The application's side ---------------------------------------------------------------
+
+    def on_blocked(self, now: float) -> None:
+        """The outbox has multicasts that the window does not admit."""
+        self.retention.on_blocked(now)
+
+    def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
+        """Whether the application takes deliveries. While it does not, windows fill and senders
+        block. Returns how many seqnos waited for it."""
+        self._state.is_consuming = consuming
+        if not consuming:
+            return 0
+        self._outgoing.deliver_held(now)
+        return self._incoming.deliver_untaken(now)
+
+    # -- Settings and promises ----------------------------------------------------------------
+
+    def set_attribute(self, name: str, value: object, now: float) -> None:
+        """Change a setting that may change at run time."""
+        config = changed(self._state.config, name, value)
+        if name == "xmit_interval":
+            self._switching.adopt(config, now)
+        else:
+            self._state.config = config
+
+    def bounds(self) -> dict[str, float]:
+        """What this configuration promises a checker: C1 in seconds and counts (`inf`: nothing)."""
+        config, timing = self._state.config, self._state.pacer.timing
+        interval = config.xmit_interval if config.retransmits else config.join_sync_interval
+        return request_bounds(config, timing, interval) | self._reports.bounds()
+
+    # -- What others may know -----------------------------------------------------------------
+
+    @property
+    def config(self) -> MulticastConfig:
+        return self._state.config
+
+    @property
+    def members(self) -> frozenset[int]:
+        """Short ids of the view's members."""
+        return self._state.members
+
+    @property
+    def coming(self) -> frozenset[int]:
+        """Those of a view that is about to be installed."""
+        return self._state.coming
+
+    @property
+    def own_delivered(self) -> int:
+        """The highest own message this member has delivered to itself."""
+        return self._state.own_delivered
+
+    def inbound(self) -> Mapping[int, Inbound]:
+        """Senders, and the state of their windows."""
+        return self._state.inbound
+
+    def digest(self) -> Digest:
+        """Per member what is delivered and received here; own messages included."""
+        return self._views.digest()
+
+    def gauge(self, now: float) -> None:
+        """Record how full everything bounded is (G5)."""
+        self._state.gauge(now)
+        self._early.gauge(now)

@@ -1,0 +1,164 @@
+"""Sending: a batch is numbered, kept until everyone has it, and leaves as one frame (G1, G6)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from node.core import wire
+from node.core.batch import Batch
+from node.core.codec import Body, pack_body
+from node.core.model import DONT_LOOPBACK, FIRST, Payload
+from node.core.window import Stored
+from node.protocols.handing import hand_to_self
+from node.protocols.multicast.announcing import Announcing
+from node.protocols.multicast.flaws import Interruption
+from node.protocols.multicast.retention import Retention
+from node.protocols.multicast.state import Streams
+from node.protocols.windowed import note_resent
+
+
+class HeldOwn(NamedTuple):
+    """An own batch that waits until the application takes deliveries again."""
+
+    lo: int
+    body: Body
+    payloads: list[Payload]
+    flags: int
+
+
+class Outgoing:
+    """What this member sends."""
+
+    def __init__(self, state: Streams, retention: Retention, announcing: Announcing) -> None:
+        self._state = state
+        self._retention = retention
+        self._announcing = announcing
+        self._own = state.own
+        self._port = state.port
+        self._tracer = state.port.tracer
+        self._codec = state.port.codec
+        self._protocol = state.generation.protocol
+        self._held: deque[HeldOwn] = deque()
+        splits = state.config.historical.split_send
+        self._interruption = Interruption(state.port) if splits else None
+
+    def room(self, dest: int = wire.GROUP) -> tuple[int, int]:
+        """Messages and bytes that `send` would take now; nothing before the first view."""
+        if self._state.view is None:
+            return 0, 0
+        return self._own.room()
+
+    def send(
+        self,
+        dest: int,
+        payloads: Sequence[Payload],
+        flags: int,
+        now: float,
+        header: bytes = b"",
+        lengths: list[int] | None = None,
+        number: int = 0,
+    ) -> None:
+        """Number a batch that `room` admits, keep it, and send it as one frame: one step, so that
+        nothing comes between a number and its message."""
+        body = pack_body(payloads, self._codec.hash64, header, lengths)
+        batch = Batch(body, flags, now, number)
+        own = self._own
+        lo = own.append(body.count, len(body.data), batch)
+        self._tracer.sent(
+            now,
+            self._protocol,
+            wire.GROUP,
+            0,
+            self._state.view_number,
+            flags,
+            body,
+            number,
+            lo,
+            own.high,
+        )
+        self._emit(lo, batch, wire.GROUP)
+        if self._interruption is not None:
+            self._interruption.come_between(lo)
+        if self._state.is_consuming or (flags & DONT_LOOPBACK and not self._held):
+            self._hand(lo, body, payloads, flags, now)
+        else:
+            self._held.append(HeldOwn(lo, body, list(payloads), flags))
+        self.purge(self._retention.delivered_here(), now)
+        self._announcing.schedule(now)
+
+    def _emit(self, lo: int, batch: Batch, dest: int) -> None:
+        head = self._codec.pack_data(
+            self._protocol, dest, 0, lo, batch.body, batch.flags, batch.transmission,
+            self._own.low, self._state.view_tag,
+        )  # fmt: skip
+        self._port.frames.append((dest, head, batch.body.data))
+
+    def _hand(
+        self, lo: int, body: Body, payloads: Sequence[Payload], flags: int, now: float
+    ) -> None:
+        """Deliver an own batch here."""
+        state = self._state
+        if not flags & DONT_LOOPBACK:
+            hand_to_self(
+                self._port, self._protocol, wire.GROUP, 0, state.view_number, lo, body, payloads,
+                flags, now,
+            )  # fmt: skip
+        state.own_delivered = lo + body.count - 1
+
+    def deliver_held(self, now: float) -> None:
+        """Hand up own messages that waited for the application."""
+        while self._held:
+            self._hand(*self._held.popleft(), now)
+        self.purge(self._retention.delivered_here(), now)
+
+    def purge(self, seqno: int, now: float) -> None:
+        """Forget own messages that every member has (G6), and let the outbox fill the room."""
+        own = self._own
+        low = own.low
+        seqno = min(seqno, self._state.own_delivered)
+        if seqno <= low:
+            return
+        own.ack(seqno)
+        self._tracer.purged(
+            now,
+            protocol=self._protocol,
+            peer=wire.GROUP,
+            view=self._state.view_number,
+            lo=low + 1,
+            hi=seqno,
+        )
+        self._port.woken.append(wire.GROUP)
+
+    def resend(self, stored: Stored[Batch], asker: int, now: float) -> None:
+        """Send a batch again: to who asked, or to all, who may miss it as well."""
+        batch = stored.item
+        config = self._state.config
+        dest = wire.GROUP if config.use_mcast_xmit else asker
+        if dest == wire.GROUP:
+            # Many ask for what one lost multicast was: one answer serves all of them.
+            wait = min(self._state.pacer.timing.min_wait, config.xmit_interval / 2)
+            if now < batch.resent_at + wait:
+                return
+            batch.resent_at = now
+        view = self._state.view_number
+        note_resent(
+            self._tracer, stored, now, protocol=self._protocol, peer=dest, view=view,
+            flags=batch.flags,
+        )  # fmt: skip
+        self._emit(stored.lo, batch, dest)
+
+    def send_baseline(self, peer: int, transmission: int = 0, question: int = 0) -> None:
+        """Say what can still be had. To a member it is final, as long as it is one: nothing more is
+        purged without it. Unasked, it says in which view that is so."""
+        state, own = self._state, self._own
+        self._port.control(
+            peer, wire.BASELINE, self._protocol, own.high, mark=own.low,
+            flags=FIRST if peer in state.members else 0, transmission=transmission,
+            stamp=question or state.view_tag,
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """Forget what waits for the application."""
+        self._held.clear()

@@ -1,0 +1,53 @@
+"""Members that hold up a full window: after a while they are suspected."""
+
+from __future__ import annotations
+
+from math import inf
+
+from node import trace
+from node.core.ack_table import AckTable
+from node.protocols.events import Suspected
+from node.protocols.multicast.config import McastConfig
+from node.protocols.multicast.state import SLOW, Streams
+
+
+class SlowMembers:
+    """Watches the window from the moment at which it does not admit a message."""
+
+    def __init__(self, state: Streams, acks: AckTable) -> None:
+        self._state = state
+        self._acks = acks
+        self._low_before = 0
+
+    def watch(self, now: float) -> None:
+        """Look after `slow_member_timeout`, unless that is about to happen."""
+        config, timers = self._state.config, self._state.timers
+        assert isinstance(config, McastConfig)
+        timeout = config.slow_member_timeout
+        if timeout and timers.due((SLOW, 0)) == inf:
+            self._low_before = self._state.own.low
+            timers.set((SLOW, 0), now + timeout)
+
+    def look(self, now: float) -> None:
+        """Suspect the slowest members if the window was full all the time and its low end did not
+        move: have them asked whether they can hear and be heard."""
+        own = self._state.own
+        if own.high - own.low < own.capacity and own.bytes < own.capacity_bytes:
+            return
+        if own.low == self._low_before:
+            self._suspect(now)
+        self.watch(now)
+
+    def _suspect(self, now: float) -> None:
+        state, port = self._state, self._state.port
+        slow = set(self._acks.slowest()) - {port.me}
+        members = tuple(
+            member for member in (state.view.members if state.view else ()) if member.short in slow
+        )
+        for member in members:
+            port.tracer.record(
+                trace.SUSPECT, now, protocol=state.generation.protocol, stream=trace.SUSPECTED,
+                peer=member.short,
+            )  # fmt: skip
+        if members:
+            port.events.append(Suspected(members))

@@ -1,0 +1,63 @@
+"""A new `xmit_interval` while the stack runs: repair begins, ends, or changes its pace."""
+
+from __future__ import annotations
+
+from node.protocols.multicast.announcing import Announcing
+from node.protocols.multicast.asking import Asking
+from node.protocols.multicast.baselines import Baselines
+from node.protocols.multicast.config import MulticastConfig
+from node.protocols.multicast.early import Early
+from node.protocols.multicast.state import ALARM, LOOK, OWN, SYNC, Streams
+
+
+class Switching:
+    """Leaves no window incomplete at the change."""
+
+    def __init__(
+        self,
+        state: Streams,
+        asking: Asking,
+        baselines: Baselines,
+        announcing: Announcing,
+        early: Early,
+    ) -> None:
+        self._state = state
+        self._asking = asking
+        self._baselines = baselines
+        self._announcing = announcing
+        self._early = early
+
+    def adopt(self, config: MulticastConfig, now: float) -> None:
+        """Go over to settings with another interval."""
+        state = self._state
+        if config.retransmits:
+            if not state.config.retransmits:
+                self._early.become_bounded()
+            state.pacer.interval = config.xmit_interval
+        elif state.config.retransmits:
+            self._end_repair(now)
+        state.config = config
+        self._restart_looks(now)
+
+    def _end_repair(self, now: float) -> None:
+        """One last round for every gap; then every window is completed as at a join, because the
+        loss of a last message shows as no gap."""
+        for entry in self._state.inbound.values():
+            if entry.window.has_gap():
+                self._asking.request(entry, entry.window.missing(1 << 62), now)
+            self._baselines.desync(entry, now)
+
+    def _restart_looks(self, now: float) -> None:
+        """Start at once what the new interval allows."""
+        state, timers = self._state, self._state.timers
+        for entry in state.inbound.values():
+            timers.cancel((LOOK, entry.peer))
+            timers.cancel((ALARM, entry.peer))
+            entry.gap_at = -1
+            if not entry.is_synced and not state.config.retransmits:
+                timers.set_earlier((SYNC, entry.peer), now + state.config.join_sync_interval)
+            if entry.window.has_gap():
+                self._asking.notice(entry, now)
+        timers.cancel((OWN, 0))
+        if state.own.low < state.own.high:
+            self._announcing.restart(now)

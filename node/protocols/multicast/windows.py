@@ -1,0 +1,124 @@
+"""Receive windows: opened, delivered from in order (G2, G3), moved up, removed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from node import trace
+from node.core.batch import Arrival
+from node.core.gaps import Ranges
+from node.core.window import ReceiveWindow
+from node.protocols.handing import hand_up
+from node.protocols.multicast.inbound import Inbound
+from node.protocols.multicast.reports import Reports
+from node.protocols.multicast.state import ACK, ALARM, LOOK, SYNC, Streams
+
+MAX_ENDED: Final = 1024
+"""Senders that are remembered after their window was removed."""
+
+
+class Windows:
+    """The windows of all other senders, each an epoch."""
+
+    def __init__(self, state: Streams, reports: Reports) -> None:
+        self._state = state
+        self._reports = reports
+        self._entries = state.inbound
+        self._port = state.port
+        self._timers = state.timers
+        self._protocol = state.generation.protocol
+        config = state.config
+        self._keeps = config.xmit_from_random_member or config.use_mcast_xmit_req
+        """Whether delivered batches are kept, as others may ask for them."""
+        self._ended: dict[int, tuple[int, Ranges]] = {}
+        """Of senders whose window was removed, lately: what was delivered of them in order, and
+        what out of band beyond that."""
+        self._epochs = 0
+
+    def open(self, peer: int, offset: int, reason: str, now: float) -> Inbound:
+        """Open a window above `offset`, and above what earlier windows of the sender delivered."""
+        state, config = self._state, self._state.config
+        self._epochs += 1
+        # A digest that was taken before the window ended must not have it all delivered again (G2).
+        delivered, places = self._ended.pop(peer, (0, []))
+        begin = max(offset, delivered)
+        window: ReceiveWindow[Arrival] = ReceiveWindow(
+            begin, config.window_messages, config.window_bytes
+        )
+        for lo, hi in places:
+            window.hold_place(lo, hi)
+        entry = Inbound(peer, self._epochs, window, state.pacer.round_trip())
+        self._entries[peer] = entry
+        self._record(entry, trace.RECEIVER_OPEN, begin, reason, now)
+        if not config.retransmits:
+            entry.is_synced = not config.completes
+            self._timers.set((SYNC, peer), now + config.join_sync_interval)
+        if places and state.is_consuming:
+            self.deliver_ready(entry, now)
+        self._reports.opened(entry, offset, now)
+        return entry
+
+    def deliver_ready(self, entry: Inbound, now: float) -> None:
+        """Hand up what is next in order."""
+        port, view, keeps = self._port, self._state.view_number, self._keeps
+        for piece in entry.window.take_ready():
+            arrival = piece.item
+            if arrival is not None:
+                hand_up(port, piece, 0, entry.epoch, view, piece.lo - 1, now)
+                if keeps and (not entry.kept or entry.kept[-1] is not arrival):
+                    entry.kept.append(arrival)
+
+    def remove(self, entry: Inbound, reason: str, now: float) -> None:
+        """Forget a window, but not how far it delivered."""
+        peer, window = entry.peer, entry.window
+        del self._entries[peer]
+        if len(self._ended) >= MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
+        self._ended[peer] = (window.delivered, window.places())
+        for what in (LOOK, ALARM, SYNC, ACK):
+            self._timers.cancel((what, peer))
+        self._record(entry, trace.RECEIVER_REMOVED, window.delivered, reason, now)
+
+    def _record(self, entry: Inbound, stream: int, seqno: int, reason: str, now: float) -> None:
+        self._port.tracer.record(
+            trace.CONN, now, protocol=self._protocol, stream=stream, peer=entry.peer,
+            epoch=entry.epoch, view=self._state.view_number, lo=seqno, text=reason,
+        )  # fmt: skip
+
+    # -- What the sender no longer has --------------------------------------------------------
+
+    def skip_to(self, entry: Inbound, seqno: int, now: float) -> None:
+        """What the sender no longer has will never come: deliver what follows.
+
+        Before a window is synced that is as it should be: those messages were sent in views without
+        this member. Afterwards messages are lost, and a dead window would be worse (G6 was broken).
+        """
+        window = entry.window
+        before = window.deliverable
+        edge = window.delivered + window.capacity
+        reached = min(seqno, edge)
+        skipped = window.skip_to(reached)
+        # What an application has yet to take keeps its window: the rest is skipped later.
+        if self._state.is_consuming:
+            self.deliver_ready(entry, now)
+            if seqno > edge:
+                skipped += seqno - edge
+                reached = seqno
+                entry.window = ReceiveWindow(seqno, window.capacity, window.capacity_bytes)
+        if skipped:
+            # As many as a record can count: a window may begin anywhere.
+            self._note_skipped(entry, min(skipped, 0xFFFFFFFF), before + 1, reached, now)
+
+    def _note_skipped(self, entry: Inbound, count: int, lo: int, hi: int, now: float) -> None:
+        tracer, protocol = self._port.tracer, self._protocol
+        text = "not for this member: sent before it was known"
+        if entry.is_synced:
+            text = "messages lost from this sender: it no longer has them"
+            tracer.record(
+                trace.ALARM, now, protocol=protocol, peer=entry.peer, epoch=entry.epoch,
+                count=count, lo=lo, hi=hi, text=text,
+            )  # fmt: skip
+        tracer.record(
+            trace.SKIPPED, now, protocol=protocol, peer=entry.peer, epoch=entry.epoch,
+            count=count, hi=hi, text=text,
+        )  # fmt: skip

@@ -1,0 +1,141 @@
+"""What unicast and multicast, the protocols with windows, do alike: take what is new of a batch,
+repeat one, change a setting, promise how they ask, say how full a window is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from node import trace
+from node.core import wire
+from node.core.batch import Arrival, Batch
+from node.core.errors import ConfigError
+from node.core.gaps import MAX_REQUESTS_PER_LOOK
+from node.core.timing import Timing
+from node.core.window import ReceiveWindow, SendWindow, Stored
+from node.protocols.handing import hand_up
+from node.protocols.port import Port
+from node.protocols.receive_windows import drop_refused
+from node.trace.tracer import Tracer
+
+
+def take_new(
+    port: Port,
+    window: ReceiveWindow[Arrival],
+    arrival: Arrival,
+    conn: int,
+    epoch: int,
+    view: int,
+    now: float,
+    *,
+    oob: bool,
+) -> int:
+    """Add a batch to a window, and hand up at once what is new of it and out of band. Returns how
+    many messages are new."""
+    head = arrival.head
+    new = window.add(head.lo, head.lo + head.count - 1, len(arrival.body), arrival, oob=oob)
+    if not new:
+        drop_refused(port, window, head)
+        return 0
+    taken = 0
+    for piece in new:
+        taken += piece.hi - piece.lo + 1
+        if oob:
+            hand_up(port, piece, conn, epoch, view, window.delivered, now)
+    return taken
+
+
+def note_resent(
+    tracer: Tracer,
+    stored: Stored[Batch],
+    now: float,
+    *,
+    protocol: int,
+    peer: int,
+    conn: int = 0,
+    view: int = 0,
+    flags: int,
+) -> None:
+    """A batch leaves again: of what is stored, only the transmission number changes."""
+    batch = stored.item
+    if batch.transmission < wire.MAX_TRANSMISSION:
+        batch.transmission += 1
+    tracer.retransmitted(
+        now,
+        protocol=protocol,
+        peer=peer,
+        conn=conn,
+        view=view,
+        flags=flags,
+        transmission=batch.transmission,
+        lo=stored.lo,
+        hi=stored.hi,
+        size=stored.size,
+        digest=batch.body.digest,
+    )
+
+
+class WindowSettings(Protocol):
+    """The settings that both have."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    settable: ClassVar[frozenset[str]]
+
+    @property
+    def window_messages(self) -> int:
+        """Seqnos in a window."""
+
+    @property
+    def max_xmit_req_size(self) -> int:
+        """Seqnos in one request."""
+
+
+C = TypeVar("C", bound=WindowSettings)
+
+
+def changed(config: C, name: str, value: object) -> C:
+    """The settings with another value of one that may change at run time."""
+    if name not in config.settable:
+        raise ConfigError(
+            f"{name} can not change at run time; what can: {', '.join(sorted(config.settable))}"
+        )
+    change: dict[str, Any] = {name: value}
+    return replace(config, **change)
+
+
+def request_bounds(config: WindowSettings, timing: Timing, interval: float) -> dict[str, float]:
+    """What is promised of requests (C1), and after how long all is repaired."""
+    looks = config.window_messages / (MAX_REQUESTS_PER_LOOK * config.max_xmit_req_size)
+    return {
+        "request_spacing": timing.min_wait if timing.adaptive else interval,
+        "request_patience": 0.0 if timing.adaptive else interval,
+        "request_size": config.max_xmit_req_size,
+        # A dozen intervals, and one more for each look that the gaps of a whole window may take to
+        # ask for.
+        "quiet_within": (12 + looks) * interval,
+    }
+
+
+def gauge_sent(port: Port, protocol: int, peer: int, window: SendWindow[Any], now: float) -> None:
+    """Record how full a send window is (G5)."""
+    if window.low < window.high:
+        gauge(port, protocol, trace.SEND_MESSAGES, peer, len(window), window.capacity, now)
+        gauge(port, protocol, trace.SEND_BYTES, peer, window.bytes, window.bytes_bound(), now)
+
+
+def gauge_received(
+    port: Port, protocol: int, peer: int, window: ReceiveWindow[Any], now: float
+) -> None:
+    """Record how full a receive window is (G5)."""
+    if window.bytes:
+        gauge(port, protocol, trace.RECEIVE_MESSAGES, peer, len(window), window.capacity, now)
+        gauge(port, protocol, trace.RECEIVE_BYTES, peer, window.bytes, window.bytes_bound(), now)
+
+
+def gauge(
+    port: Port, protocol: int, stream: int, peer: int, value: int, bound: int, now: float
+) -> None:
+    """Record how full one thing is."""
+    port.tracer.record(
+        trace.GAUGE, now, protocol=protocol, stream=stream, peer=peer, lo=value, hi=bound
+    )
