@@ -51,7 +51,7 @@ class Baselines:
                 self._asking.notice(entry, now)
 
     def check(self, entry: Inbound) -> None:
-        """Whether all is there that the sender has said there is."""
+        """A window is complete when all is there that the sender has said there is."""
         if 0 <= entry.sync_target <= entry.window.deliverable:
             entry.is_synced = True
             self._timers.cancel((SYNC, entry.peer))
