@@ -499,7 +499,7 @@ REFUSING = {
     "stable.md": ("protocols/stable.py",),
     "flow.md": ("protocols/flow.py",),
     "frag.md": ("protocols/frag.py",),
-    "multicast.md": ("protocols/multicast", "protocols/receive_windows.py"),
+    "multicast.md": ("protocols/multicast", "protocols/windowed.py"),
 }
 """Pages with a table of reasons, and where those stand in the code."""
 OF_ANY_PROTOCOL = frozenset(

@@ -13,7 +13,7 @@ from node.protocols.multicast import MCAST, NAKACK2, Generation, HistoricalMulti
 from node.protocols.multicast.feedback import Feedback
 from node.protocols.multicast.retention import UntilAcked
 from node.protocols.multicast.state import OWN, SLOW
-from node.protocols.receive_windows import unpack_arrival_untrusted
+from node.protocols.windowed import unpack_arrival_untrusted
 from tests.helpers.multicast import ME, OTHER, PEER, STRANGER, Parts
 
 

@@ -17,8 +17,7 @@ from node.protocols.multicast.retention import UntilAcked
 from node.protocols.multicast.state import ALARM, LOOK, OWN, SYNC
 from node.protocols.multicast.switching import Switching
 from node.protocols.multicast.views import Views
-from node.protocols.receive_windows import unpack_arrival_untrusted
-from node.protocols.windowed import changed
+from node.protocols.windowed import changed, unpack_arrival_untrusted
 from tests.helpers.multicast import ME, OTHER, PEER, STRANGER, Parts, view
 
 

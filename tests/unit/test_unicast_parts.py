@@ -12,7 +12,6 @@ from node.core.acks import AckState
 from node.core.errors import BadFrame
 from node.core.model import FIRST
 from node.core.window import ReceiveWindow
-from node.protocols.receive_windows import drop_refused
 from node.protocols.unicast import (
     UNICAST1,
     UNICAST2,
@@ -34,6 +33,7 @@ from node.protocols.unicast.resync import Resync
 from node.protocols.unicast.senders import Senders
 from node.protocols.unicast.state import Connections
 from node.protocols.unicast.tombstones import Tombstones
+from node.protocols.windowed import drop_refused
 from tests.helpers.unicast import ME, PEER, connections, control, data, recorded, sent
 
 CONN = 7

@@ -10,7 +10,7 @@ from node.core import wire
 from node.core.gaps import Ranges
 from node.protocols.multicast.inbound import Inbound
 from node.protocols.multicast.state import ALARM, LOOK, Streams
-from node.protocols.receive_windows import request_missing
+from node.protocols.windowed import request_missing
 
 
 class Asking:

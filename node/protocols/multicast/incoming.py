@@ -14,8 +14,7 @@ from node.protocols.multicast.inbound import Inbound
 from node.protocols.multicast.reports import Reports
 from node.protocols.multicast.state import Streams
 from node.protocols.multicast.windows import Windows
-from node.protocols.receive_windows import unpack_arrival_untrusted
-from node.protocols.windowed import take_new
+from node.protocols.windowed import take_new, unpack_arrival_untrusted
 
 
 class Incoming:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from node.core.gaps import Ranges
-from node.protocols.receive_windows import request_missing
 from node.protocols.unicast.entries import ReceiverEntry
 from node.protocols.unicast.state import Connections
+from node.protocols.windowed import request_missing
 
 
 class Asking:

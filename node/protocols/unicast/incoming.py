@@ -9,8 +9,6 @@ from node.core.errors import BadFrame
 from node.core.model import FIRST, OOB
 from node.core.serial import is_newer
 from node.core.wire import Head
-from node.protocols.handing import hand_up
-from node.protocols.receive_windows import drop_refused, unpack_arrival_untrusted
 from node.protocols.unicast.acks import Acks
 from node.protocols.unicast.asking import Asking
 from node.protocols.unicast.entries import Arrival, ReceiverEntry, State
@@ -19,6 +17,7 @@ from node.protocols.unicast.reports import Reports
 from node.protocols.unicast.resync import Resync
 from node.protocols.unicast.state import Connections
 from node.protocols.unicast.tombstones import Tombstones
+from node.protocols.windowed import take_new, unpack_arrival_untrusted
 
 
 class Incoming:
@@ -68,21 +67,12 @@ class Incoming:
         is_consuming = self._state.is_consuming
         # An application that does not listen hears OOB messages later, in their place.
         oob = bool(flags & OOB) and is_consuming
-        new = window.add(head.lo, head.lo + head.count - 1, size, arrival, oob=oob)
         entry.last_used = now
         if entry.state is not State.OPEN:
             self._receivers.reopen(entry, "used", now)
-        taken = 0
-        if new:
-            for piece in new:
-                taken += piece.hi - piece.lo + 1
-                if oob:
-                    settled = window.delivered
-                    hand_up(self._port, piece, entry.conn, entry.epoch, 0, settled, now)
-            if is_consuming:
-                self._deliver_ready(entry, now)
-        else:
-            drop_refused(self._port, window, head)
+        taken = take_new(self._port, window, arrival, entry.conn, entry.epoch, 0, now, oob=oob)
+        if taken and is_consuming:
+            self._deliver_ready(entry, now)
         if head.transmission and entry.gaps.asked:
             entry.gaps.sample(head.lo, now)
         self._after_data(entry, taken, size, flags, now)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from node.core import wire
 from node.core.codec import pack_body
 from node.core.model import DONT_LOOPBACK, FIRST, Payload
 from node.core.window import Stored
@@ -13,6 +12,7 @@ from node.protocols.handing import hand_to_self
 from node.protocols.unicast.entries import Batch, SenderEntry, State
 from node.protocols.unicast.senders import Senders
 from node.protocols.unicast.state import Connections
+from node.protocols.windowed import note_resent
 
 UNLIMITED: Final = 1 << 62
 
@@ -109,23 +109,13 @@ class Outgoing:
     ) -> None:
         """Send a batch again. Of what is stored, only the transmission number changes."""
         batch = stored.item
-        if batch.transmission < wire.MAX_TRANSMISSION:
-            batch.transmission += 1
         flags |= batch.flags
         if stored.lo == 1:
             flags |= FIRST
-        self._tracer.retransmitted(
-            now,
-            protocol=self._protocol,
-            peer=entry.peer,
-            conn=entry.conn,
+        note_resent(
+            self._tracer, stored, now, protocol=self._protocol, peer=entry.peer, conn=entry.conn,
             flags=flags,
-            transmission=batch.transmission,
-            lo=stored.lo,
-            hi=stored.hi,
-            size=stored.size,
-            digest=batch.body.digest,
-        )
+        )  # fmt: skip
         self._emit(entry, stored.lo, batch, flags, stamp)
 
     # -- To self ------------------------------------------------------------------------------

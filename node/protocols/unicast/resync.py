@@ -16,6 +16,7 @@ from node.core.wire import Head
 from node.protocols.unicast.entries import Arrival, Sync
 from node.protocols.unicast.state import Connections
 from node.protocols.unicast.tombstones import MAX_PEERS
+from node.protocols.windowed import gauge
 
 DEFAULT_SYNC_LIFE: Final = 60.0
 """Seconds for which a silent sender without a window is remembered, where nothing else says."""
@@ -92,9 +93,10 @@ class Resync:
 
     def gauge(self, now: float) -> None:
         """Record how many early frames are kept (G5)."""
+        port, protocol = self._state.port, self._state.generation.protocol
         bound = self._state.config.max_cached_frames
         for peer, cached in self.cached_counts():
-            self._state.note_gauge(trace.CACHED_FRAMES, peer, cached, bound, now)
+            gauge(port, protocol, trace.CACHED_FRAMES, peer, cached, bound, now)
 
     def _forget(self, sync: Sync) -> None:
         self._uncache(sync)

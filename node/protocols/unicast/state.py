@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from node import trace
 from node.core.rtt import RoundTrip
 from node.core.serial import next_serial
 from node.core.timers import Timers
@@ -12,6 +11,7 @@ from node.core.timing import Pacer, Timing
 from node.protocols.port import Port
 from node.protocols.unicast.config import UnicastConfig
 from node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry, Sync
+from node.protocols.windowed import gauge_received, gauge_sent
 
 if TYPE_CHECKING:
     from node.protocols.unicast.generations import Generation
@@ -86,21 +86,8 @@ class Connections:
 
     def gauge(self, now: float) -> None:
         """Record how full the windows are (G5)."""
-        for sender in self.senders.values():
-            sent = sender.window
-            if sent.low < sent.high:
-                self.note_gauge(trace.SEND_MESSAGES, sender.peer, len(sent), sent.capacity, now)
-                self.note_gauge(trace.SEND_BYTES, sender.peer, sent.bytes, sent.bytes_bound(), now)
-        for receiver in self.receivers.values():
-            held = receiver.window
-            if held.bytes:
-                peer = receiver.peer
-                self.note_gauge(trace.RECEIVE_MESSAGES, peer, len(held), held.capacity, now)
-                self.note_gauge(trace.RECEIVE_BYTES, peer, held.bytes, held.bytes_bound(), now)
-
-    def note_gauge(self, stream: int, peer: int, value: int, bound: int, now: float) -> None:
-        """Record how full one thing is."""
         protocol = self.generation.protocol
-        self.port.tracer.record(
-            trace.GAUGE, now, protocol=protocol, stream=stream, peer=peer, lo=value, hi=bound
-        )
+        for sender in self.senders.values():
+            gauge_sent(self.port, protocol, sender.peer, sender.window, now)
+        for receiver in self.receivers.values():
+            gauge_received(self.port, protocol, receiver.peer, receiver.window, now)

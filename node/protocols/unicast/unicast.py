@@ -7,13 +7,10 @@ Keeps G1 (no loss), G2 (once), G3 (FIFO), G6, G7. See docs/protocols/unicast.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import inf
-from typing import Any
 
 from node.core import wire
-from node.core.errors import BadFrame, ConfigError
-from node.core.gaps import MAX_REQUESTS_PER_LOOK
+from node.core.errors import BadFrame
 from node.core.timing import Timing
 from node.core.wire import Head
 from node.protocols.port import Port
@@ -31,6 +28,7 @@ from node.protocols.unicast.resync import Resync
 from node.protocols.unicast.senders import Senders
 from node.protocols.unicast.state import Connections, Timed
 from node.protocols.unicast.tombstones import Tombstones
+from node.protocols.windowed import changed, request_bounds
 
 
 class Unicast:
@@ -175,13 +173,7 @@ class Unicast:
     def set_attribute(self, name: str, value: object, now: float) -> None:
         """Change a setting that may change at run time, and look at everything in its light."""
         state = self._state
-        if name not in state.config.settable:
-            raise ConfigError(
-                f"{name} can not change at run time; "
-                f"what can: {', '.join(sorted(state.config.settable))}"
-            )
-        change: dict[str, Any] = {name: value}
-        state.config = replace(state.config, **change)
+        state.config = changed(state.config, name, value)
         state.pacer.interval = state.config.xmit_interval
         self._repace(now)
 
@@ -202,20 +194,13 @@ class Unicast:
         nothing)."""
         config, timing = self._state.config, self._state.pacer.timing
         interval = config.xmit_interval
-        looks = config.window_messages / (MAX_REQUESTS_PER_LOOK * config.max_xmit_req_size)
-        return {
+        return request_bounds(config, timing, interval) | {
             "ack_within": config.ack_within(),
             "ack_spacing": timing.ack_delay if timing.adaptive else interval,
             "ack_threshold": config.threshold(),
             "age_within": config.max_retransmit_time or inf,
             "resend_within": 2 * interval,
-            "request_spacing": timing.min_wait if timing.adaptive else interval,
-            "request_patience": 0.0 if timing.adaptive else interval,
-            "request_size": config.max_xmit_req_size,
             "sync_spacing": self._resync.least_spacing(),
-            # A dozen intervals, and one more for each look that the gaps of a whole window may
-            # take to ask for.
-            "quiet_within": (12 + looks) * interval,
         }
 
     # -- What others may know -----------------------------------------------------------------
