@@ -166,7 +166,7 @@ class Stack:
         frames += self.end_turn(now)
         self._receiver.is_open = False
         self.outbox.stop(now)
-        self._hand_over.flush(now)
+        self.record.flush(now)
         self._tracer.record(trace.STOP, now)
         self._tracer.seal()
         return frames

@@ -462,7 +462,7 @@ def test_nothing_is_kept_for_who_is_gone(stack: str, timing: str, how: str) -> N
         assert not group.fd_sock.suspects
         assert group.verify is not None
         assert not group.verify.pending
-        assert stack_of.pending(gone) == 0
+        assert stack_of.outbox.pending(gone) == 0
         # Without a budget it could be sent to without limit, were it there.
         assert group.flow[14].room(gone) > 1 << 50
     before = len(world.wire)

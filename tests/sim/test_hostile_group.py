@@ -51,7 +51,7 @@ SENT = 5
 
 LEAVES = (int, float, str, bytes, type(None), Enum, Address, View, ViewId)
 UNTOLD = frozenset(
-    {"tracer", "_tracer", "codec", "_codec", "refused", "drops", "heard", "_now", "_next_gauge"}
+    {"tracer", "_tracer", "codec", "_codec", "refused", "drops", "heard", "_now", "gauge_at"}
     # A claim that is far off has the sender asked whether it made it.
     | {"nonce", "asked_at", "sync_tries", "_questions"}
 )

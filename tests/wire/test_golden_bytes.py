@@ -97,7 +97,7 @@ def test_golden_frames_of_a_group_are_what_its_protocols_understand(name: str) -
     member = receiver(name)
     member.receive(pinned(name), 0.0)
     member.end_turn(0.0)
-    assert member.refused == ({UNWANTED[name]: 1} if name in UNWANTED else {})
+    assert member.record.refused == ({UNWANTED[name]: 1} if name in UNWANTED else {})
 
 
 @pytest.mark.parametrize(
