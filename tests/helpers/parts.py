@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest as hash64
 from node.core.codec import Codec
 from node.core.timing import Timing
 from node.protocols.port import Port
-from node.protocols.unicast import Unicast3, Unicast3Config
+from node.protocols.unicast import UNICAST3, Unicast, Unicast3Config
 from node.settings import StackSettings
 from node.settings.transports import UdpConfig
 from node.trace import Event, read_blocks_untrusted
@@ -31,7 +31,7 @@ class Parts:
         self._blocks: list[bytes] = []
         self.tracer = Tracer(me, 0, hash64, self._blocks.append)
         self.port = Port(Codec(7, me, hash64), self.tracer)
-        self.unicast = Unicast3(Unicast3Config(), Timing(), self.port)
+        self.unicast = Unicast(UNICAST3, Unicast3Config(), Timing(), self.port)
 
     def recorded(self, *kinds: int) -> list[Event]:
         """What the trace says so far, of some kinds."""

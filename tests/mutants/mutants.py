@@ -20,7 +20,8 @@ from node.core.gaps import Asked
 from node.core.model import FIRST, Payload
 from node.core.window import Piece, ReceiveWindow, SendWindow, Stored
 from node.core.wire import Head
-from node.protocols.unicast import incoming, receivers
+from node.protocols import windowed
+from node.protocols.unicast import receivers
 from node.protocols.unicast.acks import Acks
 from node.protocols.unicast.asking import Asking
 from node.protocols.unicast.entries import (
@@ -596,7 +597,7 @@ def trims_one_message_early(patches: Patches) -> None:
 
 
 def _trimming(patches: Patches, *, whole: bool) -> None:
-    for module in (incoming, receivers):
+    for module in (windowed, receivers):
         patches.put(module, "hand_up", _handing_shifted(module.hand_up, whole=whole))
 
 
