@@ -419,24 +419,6 @@ def test_acks_are_frozen_while_a_joiner_is_let_in_and_no_longer(timing: str) -> 
 
 
 @both_timings
-def test_what_a_lone_member_sends_while_its_digest_is_in_use_is_kept(timing: str) -> None:
-    """It is about to be merged with B, which begins where its digest says, and needs the rest."""
-    world = GroupWorld("AB", "mcast", timing, joined=False)
-    world.install("A")
-    world.multicast("A", *numbered(1, 5))
-    world.machine("A").suspend(10.0, world.now)
-    world.multicast("A", *numbered(6, 7))
-    world.advance(1.0)
-    assert world.mcast("A").own.low == 5
-    world.install_digest("B", "AB", {"A": (5, 5)}, mutual=())
-    world.install("AB", at="A", number=world.views)
-    world.machine("A").resume(world.now)
-    world.settle()
-    assert world.got("B", "A") == numbered(6, 7)
-    assert world.unpurged("A") == 0
-
-
-@both_timings
 def test_a_freeze_that_nobody_ends_ends_by_itself(timing: str) -> None:
     """M-13: the digest's user is gone; acks go on after its time."""
     world = mcast("AB", timing, window_messages=10, ack_threshold=1)

@@ -216,6 +216,41 @@ def test_a_silent_sender_s_last_words_before_a_join_reach_the_joiner(
 
 
 @on_datagrams
+def test_what_a_lone_member_sends_while_its_digest_is_in_use_is_kept(
+    stack: str, timing: str
+) -> None:
+    """It is about to be merged with B, which begins where its digest says, and needs the rest."""
+    world = GroupWorld("AB", stack, timing, joined=False)
+    world.install("A")
+    world.multicast("A", *numbered(1, 5))
+    world.machine("A").suspend(10.0, world.now)
+    world.multicast("A", *numbered(6, 7))
+    world.advance(1.0)
+    assert world.machine("A").own.low == 5
+    world.install_digest("B", "AB", {"A": (5, 5)}, mutual=())
+    world.install("AB", at="A", number=world.views)
+    world.machine("A").resume(world.now)
+    world.settle()
+    assert world.got("B", "A") == numbered(6, 7)
+    assert world.unpurged("A") == 0
+
+
+@on_datagrams
+def test_a_digest_in_use_that_nobody_speaks_of_any_more_keeps_nothing(
+    stack: str, timing: str
+) -> None:
+    """What it promised goes a little later than was asked for."""
+    world = GroupWorld("A", stack, timing, joined=False)
+    world.install("A")
+    world.machine("A").suspend(2.0, world.now)
+    world.multicast("A", *numbered(1, 5))
+    world.advance(2.0)
+    assert world.unpurged("A") == 5
+    world.advance(0.5)
+    assert world.unpurged("A") == 0
+
+
+@on_datagrams
 def test_what_a_sender_said_in_an_earlier_view_completes_no_window(stack: str, timing: str) -> None:
     """A excludes B, multicasts to C alone until all of that is purged, and has B again; only then
     comes what A said when B was first in the view, and what it says now is lost."""

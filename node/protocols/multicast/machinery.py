@@ -8,7 +8,7 @@ See docs/protocols/multicast.md.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from node import trace
 from node.core import wire
@@ -17,9 +17,12 @@ from node.core.errors import BadFrame, ConfigError
 from node.core.gaps import MAX_REQUESTS_PER_LOOK
 from node.core.wire import Head
 from node.protocols.multicast.joining import Joining
-from node.protocols.multicast.state import ALARM, LOOK, OWN, STRANGERS, SYNC
+from node.protocols.multicast.state import ALARM, LOOK, OWN, STRANGERS, SYNC, THAW
 
 __all__ = ["Multicast"]
+
+FREEZE_SLACK: Final = 1.1
+"""How much longer than asked for a digest counts as in use when nobody says otherwise."""
 
 
 class Multicast(Joining):
@@ -72,6 +75,9 @@ class Multicast(Joining):
         if what == STRANGERS:
             self._forget_strangers(now)
             return
+        if what == THAW:
+            self.resume(now)
+            return
         entry = self._inbound.get(peer)
         if entry is None:
             return
@@ -89,10 +95,15 @@ class Multicast(Joining):
         """What every member has delivered is known."""
 
     def suspend(self, seconds: float, now: float) -> None:
-        """A digest of this member is in use for so long."""
+        """A digest of this member is in use for so long, or a little longer."""
+        self.is_frozen = True
+        self.timers.set((THAW, 0), now + FREEZE_SLACK * seconds)
 
     def resume(self, now: float) -> None:
         """It is no longer."""
+        self.is_frozen = False
+        self.timers.cancel((THAW, 0))
+        self._own_progress(now)
 
     def on_blocked(self, now: float) -> None:
         """The outbox has multicasts that the window does not admit."""

@@ -23,11 +23,8 @@ from node.protocols.events import Suspected
 from node.protocols.multicast.config import McastConfig, MulticastConfig
 from node.protocols.multicast.inbound import Inbound
 from node.protocols.multicast.machinery import Multicast
-from node.protocols.multicast.state import ACK, OWN, SLOW, THAW
+from node.protocols.multicast.state import ACK, OWN, SLOW
 from node.protocols.port import Port
-
-FREEZE_SLACK = 1.1
-"""How much longer than asked for acks stay frozen when nobody thaws them."""
 
 
 class Mcast(Multicast):
@@ -40,9 +37,6 @@ class Mcast(Multicast):
     def __init__(self, config: MulticastConfig, timing: Timing, port: Port, dice: Random) -> None:
         super().__init__(config, timing, port, dice)
         self.acks = AckTable()
-        self.is_frozen = False
-        """While a digest of this member is in use, what it promises must not be purged anywhere: no
-        ack leaves, and none of its own messages counts as acked by itself."""
         self._low_before = 0
 
     # -- Acks sent ------------------------------------------------------------------------------
@@ -145,15 +139,12 @@ class Mcast(Multicast):
     def suspend(self, seconds: float, now: float) -> None:
         if not self.is_frozen:
             self._tracer.record(trace.FREEZE, now, protocol=self.protocol, lo=1)
-        self.is_frozen = True
-        self.timers.set((THAW, 0), now + FREEZE_SLACK * seconds)
+        super().suspend(seconds, now)
 
     def resume(self, now: float) -> None:
         if self.is_frozen:
             self._tracer.record(trace.FREEZE, now, protocol=self.protocol)
-        self.is_frozen = False
-        self.timers.cancel((THAW, 0))
-        self._own_progress(now)
+        super().resume(now)
 
     # -- Slow members ---------------------------------------------------------------------------
 
@@ -182,9 +173,7 @@ class Mcast(Multicast):
         self.on_blocked(now)
 
     def _on_timer(self, what: str, peer: int, now: float) -> None:
-        if what == THAW:
-            self.resume(now)
-        elif what == SLOW:
+        if what == SLOW:
             self._suspect_slow(now)
         elif what == ACK:
             entry = self._inbound.get(peer)

@@ -28,7 +28,7 @@ class Nakack2(Multicast):
         """Silence stays the answer."""
 
     def _own_progress(self, now: float) -> None:
-        if len(self.members) == 1:
+        if len(self.members) == 1 and not self.is_frozen:
             self._purge(self.own.high, now)
 
     def _members_changed(self, now: float) -> None:

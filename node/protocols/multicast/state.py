@@ -59,6 +59,9 @@ class State(ABC):
         self.is_stopped = False
         self.is_consuming = True
         """Whether the application takes deliveries."""
+        self.is_frozen = False
+        """While a digest of this member is in use, what it promises must not be purged anywhere: no
+        ack leaves, and none of its own messages goes because it has delivered them itself."""
         self.own: SendWindow[Batch] = SendWindow(config.window_messages, config.window_bytes)
         self.own_delivered = 0
         """The highest own message this member has delivered to itself."""
