@@ -22,6 +22,10 @@ ONCE: Final = 1
 """What is done to a member that runs has an effect, and just this one."""
 
 
+Command = faults.SetAttribute | faults.Forget | faults.Close
+"""What a member itself is told to do."""
+
+
 @dataclass(slots=True)
 class InMembers:
     """A rule that acts inside of members."""
@@ -240,6 +244,9 @@ class Nemesis:
             self._undo("stall", name)
         elif isinstance(action, faults.Restart | faults.Join):
             self._start(step, name)
+        elif isinstance(action, Command) and self._roster.is_alive(name):
+            self._rig.kinds.setdefault(step.fault, step.do)
+            self._tell(name, partial(self._command_now, step, action, name))
         else:
             self._rig.begin(self._now(), step, self._roster.short(name))
             if self._roster.is_alive(name):
@@ -276,14 +283,16 @@ class Nemesis:
             self._held["stall", name] = step.fault
             self._tell(name, partial(self._have_consumed, name, consuming=False))
             return
-        elif isinstance(action, faults.SetAttribute):
-            told = {action.attribute: action.value}
-            self._tell(name, partial(roster.ask, name, "POST", "/attributes", told))
-        else:
-            assert isinstance(action, faults.Forget | faults.Close)
-            self._tell(name, partial(self._lose_connection, step.fault, action, name))
-            return
         self._bite(step.fault, ONCE)
+
+    def _command_now(self, step: TimedStep, action: Command, name: str) -> None:
+        """Recorded when it is done: until then a paused member is, and promises, what it was."""
+        self._rig.begin(self._now(), step, self._roster.short(name))
+        if isinstance(action, faults.SetAttribute):
+            self._roster.ask(name, "POST", "/attributes", {action.attribute: action.value})
+            self._bite(step.fault, ONCE)
+        else:
+            self._lose_connection(step.fault, action, name)
 
     def _tell(self, name: str, do: Callable[[], object]) -> None:
         """Tell a member something: now, or when it goes on."""

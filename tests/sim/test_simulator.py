@@ -537,6 +537,17 @@ def test_a_paused_member_does_nothing_and_takes_what_its_socket_kept() -> None:
     assert told.run.sent == told.run.delivered == 600
 
 
+def test_a_setting_of_a_paused_member_changes_when_it_goes_on_and_is_recorded_then() -> None:
+    """Until then it does, and promises, what it did before."""
+    change = "do: set-attribute, member: n1, attribute: conn_expiry_timeout, value: 90s"
+    told = Told(story(f"at: 1s, do: pause, member: n1, for: 1s}}\n  - {{at: 1500ms, {change}"))
+    texts = told.texts("rig", trace.FAULT)
+    (changed,) = (time for time, text in texts if "set-attribute" in text)
+    (went_on,) = (time for time, text in texts if "pause" in text and "off" in text)
+    assert changed == went_on
+    assert told.run.bites["f2"] == 1
+
+
 def test_a_paused_member_keeps_only_what_a_socket_buffer_holds() -> None:
     load = "{do: unicast, from: n0, to: n1, count: 2000, rate: 1000/s}"
     told = Told(story("at: 500ms, do: pause, member: n1, for: 1s", load=load))
