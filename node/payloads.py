@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
@@ -11,8 +11,6 @@ from node.core.codec import pack_body
 from node.core.model import Payload
 
 INDEX_BYTES: Final = 8
-REMEMBERED: Final = 4096
-"""Payloads of a stream that are known by heart, twice."""
 PROVABLE_BYTES: Final = 16
 """From this size on a payload carries its number and enough of its fingerprint to be checked."""
 
@@ -25,32 +23,22 @@ def stream_of(seed: int, name: str, short: int, dest: int) -> Stream:
 class Stream:
     """The messages of one member incarnation to another: the n-th is a function of n and size."""
 
-    __slots__ = ("_before", "_key", "_recent", "sent")
+    __slots__ = ("_key", "sent")
 
     def __init__(self, seed: int, source: str, dest: str) -> None:
         self._key = xxh3_64_intdigest(f"{seed}/{source}/{dest}".encode())
         self.sent = 0
-        # What was made lately, in two halves: a multicast is recognised many times, and looking it
-        # up costs a tenth of making it again.
-        self._recent: set[bytes] = set()
-        self._before: set[bytes] = set()
 
     def payload(self, index: int, size: tuple[int, int]) -> bytes:
         """Message number `index`: its number, then a fingerprint repeated to its size.
 
         Where `size` leaves a choice, the fingerprint makes it.
         """
-        made = self._make(index.to_bytes(INDEX_BYTES, "big"), *size)
-        recent = self._recent
-        if len(recent) >= REMEMBERED:
-            self._before, self._recent = recent, set()
-            recent = self._recent
-        recent.add(made)
-        return made
+        return self._make(index.to_bytes(INDEX_BYTES, "big"), *size)
 
     def batch(self, first: int, count: int, size: tuple[int, int]) -> list[bytes]:
-        """`payload` for so many messages at a third of the cost: nothing is remembered, and where
-        all are equally long the length is worked out once."""
+        """`payload` for so many messages: where all are equally long, the length is worked out
+        once."""
         key = self._key
         least, most = size
         numbers = [index.to_bytes(INDEX_BYTES, "big") for index in range(first, first + count)]
@@ -73,12 +61,6 @@ class Stream:
     def strangers(self, payloads: Iterable[Payload]) -> int:
         """How many of the payloads are not of this stream."""
         return sum(not self.recognises(payload) for payload in payloads)
-
-    def recognises_all(self, payloads: Sequence[Payload]) -> bool:
-        """Whether all payloads are of this stream, bit for bit."""
-        if self._recent.issuperset(payloads) or self._before.issuperset(payloads):
-            return True
-        return all(map(self.recognises, payloads))
 
     def recognises(self, payload: Payload) -> bool:
         """Whether a payload is one of this stream, bit for bit."""

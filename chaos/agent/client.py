@@ -77,26 +77,14 @@ def over_unix(path: Path, timeout: float = TIMEOUT_SECONDS) -> Ask:
     return lambda method, target, body: _ask(UnixConnection(path, timeout), method, target, body)
 
 
-def over_tcp(host: str, port: int, token: str, timeout: float = TIMEOUT_SECONDS) -> Ask:
-    """The way to an agent that listens at an address."""
-
-    def ask(method: str, target: str, body: object) -> Any:  # noqa: ANN401 as answered
-        connection = http.client.HTTPConnection(host, port, timeout=timeout)
-        return _ask(connection, method, target, body, {"Authorization": f"Bearer {token}"})
-
-    return ask
-
-
 def _ask(
     connection: http.client.HTTPConnection,
     method: str,
     target: str,
     body: object,
-    headers: dict[str, str] | None = None,
 ) -> Any:  # noqa: ANN401 as answered
     try:
-        connection.request(method, target, None if body is None else json.dumps(body),
-                           headers or {})  # fmt: skip
+        connection.request(method, target, None if body is None else json.dumps(body))
         answer = connection.getresponse()
         text = answer.read().decode()
     except (OSError, http.client.HTTPException) as error:

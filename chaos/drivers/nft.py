@@ -38,7 +38,6 @@ from node.core.match import Match
 
 Pair = tuple[str, str]
 """Fault and sender: what a site has a counter for."""
-_IPV4: Final = 4
 _FAMILIES: Final = {4: ("ip", "ipv4_addr"), 6: ("ip6", "ipv6_addr")}
 _ALL_MULTICASTS: Final = {4: ("240.0.0.0", "224.0.0.0"), 6: ("ff00::", "ff00::")}
 """By a mask, what all multicast addresses have in common."""

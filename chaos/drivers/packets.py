@@ -155,16 +155,6 @@ def layers() -> Layers:
     return Layers(IP, IPv6, UDP, Raw, _frame_layer())
 
 
-def bind_ports(*ports: int) -> None:
-    """Have scapy take datagrams from or to these ports for frames of ours."""
-    from scapy.packet import bind_layers  # noqa: PLC0415 half a second
-
-    known = layers()
-    for port in ports:
-        bind_layers(known.udp, known.frame, sport=port)
-        bind_layers(known.udp, known.frame, dport=port)
-
-
 def _frame_layer() -> type[Packet]:
     from scapy import fields  # noqa: PLC0415
     from scapy.packet import Packet, Raw  # noqa: PLC0415

@@ -10,12 +10,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
 from chaos import faults
-from chaos.agent.client import AgentClient, AgentError, over_tcp, over_unix
+from chaos.agent.client import AgentClient, AgentError, Ask, over_unix, read_answer
 from chaos.backends.base import BackendError
 from chaos.backends.netns.agent import AgentProcess
 from chaos.backends.netns.names import start_of
@@ -158,6 +159,19 @@ def config(network: Network, **changed: object) -> dict[str, object]:
     return {"table": "sc_own", "control": "127.0.0.1:0", "sites": sites, **changed}
 
 
+def at_port(port: int, token: str) -> Ask:
+    """The way to an agent at an address of this machine."""
+
+    def ask(method: str, target: str, body: object) -> object:
+        headers = {"Authorization": f"Bearer {token}"}
+        with closing(HTTPConnection("127.0.0.1", port, timeout=5.0)) as connection:
+            connection.request(method, target, json.dumps(body), headers)
+            answer = connection.getresponse()
+            return read_answer(f"{method} {target}", answer.status, answer.read().decode())
+
+    return ask
+
+
 def test_an_agent_at_an_address_wants_its_token_and_leaves_nothing(
     network: Network, pair: Pair, tmp_path: Path
 ) -> None:
@@ -165,8 +179,8 @@ def test_an_agent_at_an_address_wants_its_token_and_leaves_nothing(
         assert process.stdout is not None
         port = int(process.stdout.readline().rpartition(":")[2])
         with pytest.raises(AgentError, match="the token is missing or wrong"):
-            AgentClient(over_tcp("127.0.0.1", port, "wrong")).apply(NOTHING, 3.0)
-        client = AgentClient(over_tcp("127.0.0.1", port, "sesame"))
+            AgentClient(at_port(port, "wrong")).apply(NOTHING, 3.0)
+        client = AgentClient(at_port(port, "sesame"))
         cut = NetworkState(members=BOTH, places=network.places(), faults={"f1": CUT})
         client.apply(cut, 60.0)
         assert not pair.arrives("n0", patience=0.1)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.inet import TCP, IPOption_NOP
-from scapy.packet import split_layers
 from xxhash import xxh3_64_intdigest as hash64
 
 from chaos.drivers import packets
@@ -100,16 +99,6 @@ def test_fields_stand_where_the_description_says() -> None:
 def test_frames_that_share_a_datagram_follow_each_other() -> None:
     parsed = layers().frame(frame(1) + frame(2))
     assert (parsed.lo, parsed.payload.lo) == (1, 2)
-
-
-def test_a_bound_port_has_frames_and_others_have_not() -> None:
-    packets.bind_ports(7801)
-    try:
-        assert layers().frame in layers().ipv4(datagram())
-    finally:
-        for port in ({"sport": 7801}, {"dport": 7801}):
-            split_layers(layers().udp, layers().frame, **port)
-    assert layers().frame not in layers().ipv4(datagram())
 
 
 # -- Looking -----------------------------------------------------------------------------------
