@@ -254,8 +254,7 @@ def _tidy(logs: Path) -> None:
 def judge_run(scenario: Scenario, run: RunRecord, min_bites: int | None = None) -> Judgement:
     """The oracles' findings, and what the run itself can say."""
     if run.broke_off:
-        why = Finding(RUN, Verdict.UNKNOWN, f"it broke off: {run.broke_off}")
-        return Judgement(Verdict.UNKNOWN, (why,))
+        return _judge_broken_off(scenario, run)
     evidence = run.evidence
     # G8 is what the expectations say, and of a group that it is one at the end: no trace knows
     # what was hoped for.
@@ -280,6 +279,15 @@ def judge_run(scenario: Scenario, run: RunRecord, min_bites: int | None = None) 
         findings.append(_unfinished(scenario, run))
     verdict = worst(finding.verdict for finding in findings)
     return Judgement(verdict, tuple(findings), judgement.owed)
+
+
+def _judge_broken_off(scenario: Scenario, run: RunRecord) -> Judgement:
+    """It proves nothing; but what had gone wrong by then was wrong."""
+    asked = [name for name in scenario.guarantees if name not in NEEDS_THE_END | {"G8"}]
+    seen = judge(run.evidence, asked).findings
+    findings = [finding for finding in seen if finding.verdict is Verdict.VIOLATED]
+    findings.append(Finding(RUN, Verdict.UNKNOWN, f"it broke off: {run.broke_off}"))
+    return Judgement(worst(finding.verdict for finding in findings), tuple(findings))
 
 
 def _without_haste(finding: Finding, needing: frozenset[str] = NEEDS_THE_END) -> Finding:

@@ -303,8 +303,11 @@ class Session:
         return self._record(traces, bites, mismatches)
 
     def broken_off(self, error: NodeError) -> RunRecord:
-        """What is left of a run that cannot go on: enough to see why, and no proof of anything."""
+        """What is left of a run that cannot go on: enough to see why, and what went wrong."""
         traces: dict[str, bytes] = {}
+        self.rig.phase(self.backend.now(), "end")
+        with suppress(NodeError, OSError):
+            self.backend.freeze()
         with suppress(NodeError, OSError):
             traces |= self.backend.collect()
         traces["rig"] = self.rig.blocks(self._wall_ns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.campaigns.search import run_seed
+from chaos.campaigns.search import outcome_of, run_seed
 from chaos.oracles.verdict import CHECKS, Verdict
 from tests.mutants.groups import GroupMutant
 from tests.mutants.hunt import ALL_BLIND, ALL_MUTANTS, CRASH, AnyMutant, hunt
@@ -59,3 +59,12 @@ def test_a_bug_ends_with_its_run() -> None:
         assert Product().says() == "sound"
     assert Part().says() == "sound"
     assert "says" not in vars(Part)
+
+
+def test_what_went_wrong_before_a_run_broke_off_was_wrong() -> None:
+    """Its group never comes to be, so that the scenario never begins: no reason to overlook why."""
+    with ALL_MUTANTS["views-without-me-installed"].alive():
+        outcome, _enough = outcome_of(0)
+    assert "one view" in outcome.run.broke_off
+    assert outcome.verdict is Verdict.VIOLATED
+    assert {finding.guarantee for finding in outcome.judgement.findings} == {"V2", "run"}
