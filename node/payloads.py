@@ -60,7 +60,17 @@ class Stream:
 
     def strangers(self, payloads: Iterable[Payload]) -> int:
         """How many of the payloads are not of this stream."""
-        return sum(not self.recognises(payload) for payload in payloads)
+        key, wrong, known, repeats = self._key, 0, -1, 0
+        for payload in payloads:
+            size = len(payload)
+            if size != known:
+                known, repeats = size, size // 8
+            # A view is compared with bytes one element at a time, at ten times the cost of a copy.
+            told = bytes(payload)
+            mark = xxh3_64_digest(told[:INDEX_BYTES], key)
+            if (mark * repeats)[: size - INDEX_BYTES] != told[INDEX_BYTES:]:
+                wrong += size >= PROVABLE_BYTES
+        return wrong
 
     def recognises(self, payload: Payload) -> bool:
         """Whether a payload is one of this stream, bit for bit."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from heapq import merge
+from itertools import chain
 from math import inf
-from operator import attrgetter
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from chaos.oracles.evidence import Evidence
@@ -188,10 +188,10 @@ def name_of(member: Member) -> str:
     return member.texts.get(0, member.label).split(" ", 1)[0]
 
 
-def _in_order(evidence: Evidence) -> Iterator[_Told]:
+def _in_order(evidence: Evidence) -> list[_Told]:
     """What the facts follow from, of all members, by time; of one member in the order of its
     trace."""
-    return merge(*map(_told_by, evidence.members.values()), key=attrgetter("time"))
+    return sorted(chain.from_iterable(map(_told_by, evidence.members.values())), key=itemgetter(0))
 
 
 def _told_by(member: Member) -> Iterator[_Told]:

@@ -81,7 +81,9 @@ def read_load(values: object, what: str = "workload") -> Load:
     for key, value in values.items():
         if key == "do":
             continue
-        require(key in known, f"{what}: unknown key {key}{suggestion(str(key), ['do', *known])}")
+        if key not in known:
+            near = suggestion(str(key), ["do", *known])
+            raise ConfigError(f"{what}: unknown key {key}{near}")
         found |= _READERS[key](f"{what}: {key}", value)
     closed, duration = found.get("closed", False), found.get("duration")
     require(
@@ -205,10 +207,9 @@ def _read_size(what: str, value: object) -> tuple[int, int]:
 def _read_flags(what: str, value: object) -> Names:
     listed = value if isinstance(value, list | tuple) else [value]
     for name in listed:
-        require(
-            isinstance(name, str) and name in FLAGS,
-            f"{what}: unknown message flag {name}{suggestion(str(name), FLAGS)}",
-        )
+        if not isinstance(name, str) or name not in FLAGS:
+            near = suggestion(str(name), FLAGS)
+            raise ConfigError(f"{what}: unknown message flag {name}{near}")
         require(listed.count(name) == 1, f"{what}: {name} is listed twice; keep one")
     return tuple(listed)
 

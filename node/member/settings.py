@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from node.control.settings import TOKEN_VARIABLE, ControlSettings, read_control, read_token
-from node.core.errors import require, suggestion
+from node.core.errors import ConfigError, require, suggestion
 from node.member.loads import Load, duration_text, write_load
 from node.member.options import (
     CONFIG_VARIABLE,
@@ -170,11 +170,11 @@ def _stack(given: Given, values: Mapping[str, Told]) -> StackSettings:
         given.resolve(key, protocol or "")
     protocols: dict[str, dict[str, object]] = {}
     for (protocol, key), told in given.protocols.items():
-        require(
-            protocol in names,
-            f"{told.origin}: {protocol}.{key}: stack {name} has no protocol {protocol}"
-            f"{protocol_here(protocol) or suggestion(protocol, names)}",
-        )
+        if protocol not in names:
+            raise ConfigError(
+                f"{told.origin}: {protocol}.{key}: stack {name} has no protocol {protocol}"
+                f"{protocol_here(protocol) or suggestion(protocol, names)}"
+            )
         protocols.setdefault(protocol, {})[key] = told.value
     whole = load_settings(
         name,

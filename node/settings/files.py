@@ -41,9 +41,8 @@ def _read_stack(stack: str) -> Mapping[str, Any]:
     content = parse_yaml(text_of(stack, "stack"), stack)
     require(isinstance(content, dict), f"{stack}: write `protocols:` and a list, top to bottom")
     for key in content:
-        require(
-            key in _STACK_KEYS, f"{stack}: unknown key {key}{suggestion(str(key), _STACK_KEYS)}"
-        )
+        if key not in _STACK_KEYS:
+            raise ConfigError(f"{stack}: unknown key {key}{suggestion(str(key), _STACK_KEYS)}")
     found: dict[str, Any] = content
     return found
 

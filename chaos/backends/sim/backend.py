@@ -147,15 +147,17 @@ class SimBackend:
 
     def is_alive(self, name: str) -> bool:
         """Whether it was started and has not ended."""
-        self._check_known(name)
         member = self._world.members.get(name)
-        return member is not None and member.host.is_alive
+        if member is None:
+            self._check_known(name)
+            return False
+        return member.host.is_alive
 
     def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
         """What the member's endpoint answers."""
-        self._check_known(name)
         member = self._world.members.get(name)
         if member is None or not member.host.is_alive:
+            self._check_known(name)
             raise MemberError(f"{name} does not answer {method} {target}: it does not run")
         if member.host.is_paused:
             raise MemberError(f"{name} does not answer {method} {target}: it is paused")

@@ -7,6 +7,8 @@ what that table stands on where a process has a channel, a runtime and a socket.
 
 from __future__ import annotations
 
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
 from node.control.server import Answer, RefusedError
@@ -98,7 +100,7 @@ class SimChannel:
 
     def try_send(self, dest: Address | int | None, payload: bytes, flags: int = 0) -> bool:
         """Accept a message, or not."""
-        if self.state == "closed":
+        if not self._host.is_alive:
             raise ClosedError(f"{self.address} is closed")
         short = dest.short if isinstance(dest, Address) else dest or 0
         return self.runtime.stack.try_send(short, payload, flags)
@@ -131,7 +133,8 @@ class SimMember:
         self.driver = Driver(self.channel, settings.seed, self.channel.runtime.now)
         self.receiver = Receiver(settings.seed, settings.verify)
         self._world = world
-        self._is_driving = False
+        self._drives = 0
+        """How often it was looked what is due: whoever looked before need not look again."""
         self._places: dict[tuple[int, int], int] = {}
         """By source and connection: how much further its messages are in what was sent than in what
         the connection has carried."""
@@ -197,6 +200,7 @@ class SimMember:
         self.channel.meet(*peers)
         self.receiver.meet(peers)
         self.driver.set_peers(peers)
+        self._drive()
 
     def add_loads(self, loads: tuple[Load, ...]) -> None:
         """Begin to send."""
@@ -207,15 +211,14 @@ class SimMember:
         )
         self._world.note_loads(loads)
         self.driver.add(loads)
-        if not self._is_driving:
-            self._is_driving = True
-            self._drive()
+        self._drive()
 
     def _drive(self) -> None:
-        """Offer what is due, again and again, as `Driver.run` does it."""
+        """Offer what is due, again and again, as `Driver.run` does it; but look at a new view when
+        it comes, and not every now and then."""
         engine, host = self._world.engine, self.host
-        self._is_driving = host.is_alive and self.driver.is_running
-        if not self._is_driving:
+        self._drives += 1
+        if not host.is_alive or not self.driver.is_running:
             return
         wait = WAIT_FOR_VIEW
         if not host.is_paused:
@@ -223,13 +226,21 @@ class SimMember:
             wait = self.driver.tick(engine.now) - engine.now
             if self.driver.accepted > before:
                 engine.end_turn(host)
-        wait = 0.0 if wait <= 0 else min(max(wait, TICK), WAIT_FOR_VIEW)
-        engine.call(engine.now + wait, self._drive)
+        if wait < inf:
+            at = engine.now + (max(wait, TICK) if wait > 0 else 0.0)
+            engine.call(at, partial(self._drive_on, self._drives))
+
+    def _drive_on(self, drives: int) -> None:
+        if drives == self._drives:
+            self._drive()
 
     def on_view(self, view: View) -> None:
         """The application learns who is in."""
         self.channel.meet(*view.members)
         self.receiver.on_view(view)
+        if self.driver.is_running:
+            engine = self._world.engine
+            engine.call(engine.now, self._drive)
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """The application takes what it is given, and looks at all of it."""
