@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 from collections.abc import Callable
@@ -493,11 +494,14 @@ def calls_of(action: Callable[[], object]) -> int:
         count += event in {"call", "c_call"}
 
     before = sys.getprofile()
+    # A collection calls whoever asked to be told of it.
+    gc.disable()
     sys.setprofile(profile)
     try:
         action()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return count
 
 
