@@ -24,7 +24,7 @@ from chaos.language.scenario import Scenario, load_scenario, parse_scenario
 from chaos.oracles.verdict import Verdict
 from chaos.records.directory import TakenError
 from chaos.session.record import RunRecord
-from chaos.session.runner import Unsupported, check_supported, run_scenario
+from chaos.session.runner import Unsupported, check_supported, judge_run, run_scenario
 from chaos.session.simulation import simulate
 from node import trace
 from node.protocols.unicast import Unicast
@@ -546,6 +546,22 @@ def test_a_setting_of_a_paused_member_changes_when_it_goes_on_and_is_recorded_th
     (went_on,) = (time for time, text in texts if "pause" in text and "off" in text)
     assert changed == went_on
     assert told.run.bites["f2"] == 1
+
+
+@pytest.mark.parametrize("told", ["[n2, n0, n1]", "n2"])
+def test_a_view_by_hand_is_not_made_by_a_paused_member(told: str) -> None:
+    """When it goes on it makes a view itself, without who left, before it learns of this one."""
+    scenario = story(
+        "at: 1s, do: pause, member: n2, for: 1s",
+        "at: 1200ms, do: leave, member: n3",
+        f"at: 1300ms, do: install-view, member: {told}, members: [n0, n1, n2, n3]",
+        members=4,
+        cluster=", stack: udp, timing: fast",
+        guarantees="V1, V3",
+    )
+    run = simulate(scenario, 1)
+    assert run.views["n0-1"][0].creator == "n2-1", "of this seed the coordinator"
+    assert judge_run(scenario, run, min_bites=0).verdict is Verdict.HOLDS
 
 
 def test_a_paused_member_keeps_only_what_a_socket_buffer_holds() -> None:
