@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.history import RIG
-from chaos.oracles.verdict import Verdict, judge
-from node.trace import PHASE
-from node.trace.files import read_traces
-from node.trace.tracer import Tracer
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.history import RIG
+from stormcast.chaos.oracles.verdict import Verdict, judge
+from stormcast.node.trace import PHASE
+from stormcast.node.trace.files import read_traces
+from stormcast.node.trace.tracer import Tracer
 
 GUARANTEES: Final = ("G1", "G2", "G3", "G4")
 

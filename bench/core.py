@@ -16,10 +16,10 @@ from typing import Final
 from xxhash import xxh3_64_intdigest
 
 from bench.rounds import Rounds
-from node.core.model import Address
-from node.settings import StackSettings, load_settings
-from node.stack import Stack
-from node.trace.tracer import Tracer
+from stormcast.node.core.model import Address
+from stormcast.node.settings import StackSettings, load_settings
+from stormcast.node.stack import Stack
+from stormcast.node.trace.tracer import Tracer
 
 TURN: Final = 2048
 """Messages the sender hands over between two turns of its stack."""

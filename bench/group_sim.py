@@ -13,8 +13,8 @@ from time import perf_counter
 from typing import Final, NamedTuple
 
 from bench.rounds import Rounds
-from chaos.language.scenario import parse_scenario
-from chaos.session.simulation import simulate
+from stormcast.chaos.language.scenario import parse_scenario
+from stormcast.chaos.session.simulation import simulate
 
 SCENARIO: Final = """
 name: bench

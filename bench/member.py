@@ -20,12 +20,12 @@ from typing import Any, Final
 
 from bench.payloads import LOAD, REPLY, REQUEST, make_pool, request
 from bench.percentiles import percentiles
-from node.channel import Channel, ChannelConfig
-from node.core.model import Address, Delivery, View
-from node.member.member import tune_collector
-from node.protocols.probes import DelayConfig
-from node.settings import StackSettings, load_settings
-from node.trace.journal import JournalConfig
+from stormcast.node.channel import Channel, ChannelConfig
+from stormcast.node.core.model import Address, Delivery, View
+from stormcast.node.member.member import tune_collector
+from stormcast.node.protocols.probes import DelayConfig
+from stormcast.node.settings import StackSettings, load_settings
+from stormcast.node.trace.journal import JournalConfig
 
 BURST: Final = 2048
 BURST_BYTES: Final = 768 << 10

@@ -16,9 +16,9 @@ from bench.errors import BenchError
 from bench.ours import Options
 from bench.report import as_json, lines
 from bench.work import OURS, PEERS, TRANSPORTS, Work
-from node.core.errors import ConfigError
-from node.units import parse_duration, parse_size
 from stormcast.cli import Exit
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.units import parse_duration, parse_size
 
 PER_CENT = 100
 

@@ -14,15 +14,15 @@ from time import perf_counter
 from xxhash import xxh3_64_intdigest
 
 from bench.rounds import Rounds
-from chaos.backends.sim.engine import Engine, Host
-from chaos.backends.sim.network import Network
-from chaos.faults import Link, Loss
-from chaos.faults.fate import FATES
-from chaos.faults.paths import PathMaker
-from node.core.model import Address, Delivery
-from node.settings import load_settings
-from node.stack import Stack
-from node.trace.tracer import Tracer
+from stormcast.chaos.backends.sim.engine import Engine, Host
+from stormcast.chaos.backends.sim.network import Network
+from stormcast.chaos.faults import Link, Loss
+from stormcast.chaos.faults.fate import FATES
+from stormcast.chaos.faults.paths import PathMaker
+from stormcast.node.core.model import Address, Delivery
+from stormcast.node.settings import load_settings
+from stormcast.node.stack import Stack
+from stormcast.node.trace.tracer import Tracer
 
 BURST = 5
 """Messages per burst and direction."""

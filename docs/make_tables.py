@@ -14,18 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from chaos import faults
-from chaos.backends.sim.backend import SimBackend
-from chaos.campaigns.museum import EXHIBITS
-from chaos.commands.run import report
-from chaos.drivers.base import driver_of
-from chaos.language.features import FEATURES
-from chaos.language.scenario import load_scenario
-from chaos.session.runner import run_scenario
-from node import trace
-from node.core import wire
-from node.core.model import FLAG_NAMES, MESSAGE_FLAGS
-from node.trace.export import COLUMNS
+from stormcast.chaos import faults
+from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.campaigns.museum import EXHIBITS
+from stormcast.chaos.commands.run import report
+from stormcast.chaos.drivers.base import driver_of
+from stormcast.chaos.language.features import FEATURES
+from stormcast.chaos.language.scenario import load_scenario
+from stormcast.chaos.session.runner import run_scenario
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.model import FLAG_NAMES, MESSAGE_FLAGS
+from stormcast.node.trace.export import COLUMNS
 
 DOCS: Final = Path(__file__).parent
 VIEW_STREAMS: Final = {

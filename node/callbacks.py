@@ -14,7 +14,7 @@ from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Final, TypeVar
 
-from node.core.errors import ConfigError, require
+from stormcast.node.core.errors import ConfigError, require
 
 Call = TypeVar("Call", bound=Callable[..., object] | None)
 

@@ -19,15 +19,15 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-from node.callbacks import FAILURES, as_callback, check_result
-from node.core.errors import ClosedError, ConfigError, NodeError
-from node.core.model import Address, Delivery, Payload, View
-from node.core.wire import GROUP
-from node.protocols.port import Abandoned
-from node.runtime import Runtime
-from node.settings import StackSettings, load_settings
-from node.stack.lane import MESSAGE_OVERHEAD
-from node.trace.journal import JournalConfig
+from stormcast.node.callbacks import FAILURES, as_callback, check_result
+from stormcast.node.core.errors import ClosedError, ConfigError, NodeError
+from stormcast.node.core.model import Address, Delivery, Payload, View
+from stormcast.node.core.wire import GROUP
+from stormcast.node.protocols.port import Abandoned
+from stormcast.node.runtime import Runtime
+from stormcast.node.settings import StackSettings, load_settings
+from stormcast.node.stack.lane import MESSAGE_OVERHEAD
+from stormcast.node.trace.journal import JournalConfig
 
 HELD_BYTES: Final = 8 << 20
 """Bytes that wait for an application that iterates, before senders are made to wait."""
@@ -42,7 +42,7 @@ class ChannelConfig:
     """Who a member is, and what it is made from."""
 
     settings: StackSettings = field(default_factory=lambda: load_settings("udp", "fast"))
-    """The stack: `node.settings.load_settings`."""
+    """The stack: `stormcast.node.settings.load_settings`."""
 
     cluster: str = "stormcast"
     """Only members that give the same name find each other."""

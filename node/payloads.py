@@ -7,8 +7,8 @@ from typing import Final
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
-from node.core.codec import pack_body
-from node.core.model import Payload
+from stormcast.node.core.codec import pack_body
+from stormcast.node.core.model import Payload
 
 INDEX_BYTES: Final = 8
 PROVABLE_BYTES: Final = 16

@@ -17,22 +17,22 @@ from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest
 
-from node.core.errors import ClosedError
-from node.core.model import Address, Delivery, View
-from node.protocols.discovery import Discovery
-from node.protocols.port import Abandoned
-from node.settings import StackSettings
-from node.settings.transports import UdpConfig
-from node.stack import News, Stack
-from node.stack.lane import LENGTH_COST
-from node.trace.journal import Journal, JournalConfig
-from node.trace.tracer import Tracer
-from node.transports.base import MAX_LEARNED, Transport
-from node.transports.hosts import HostBook
-from node.transports.interfaces import Interface, SocketAddress, choose
-from node.transports.monitors import Monitors
-from node.transports.tcp import TcpTransport
-from node.transports.udp import UdpTransport
+from stormcast.node.core.errors import ClosedError
+from stormcast.node.core.model import Address, Delivery, View
+from stormcast.node.protocols.discovery import Discovery
+from stormcast.node.protocols.port import Abandoned
+from stormcast.node.settings import StackSettings
+from stormcast.node.settings.transports import UdpConfig
+from stormcast.node.stack import News, Stack
+from stormcast.node.stack.lane import LENGTH_COST
+from stormcast.node.trace.journal import Journal, JournalConfig
+from stormcast.node.trace.tracer import Tracer
+from stormcast.node.transports.base import MAX_LEARNED, Transport
+from stormcast.node.transports.hosts import HostBook
+from stormcast.node.transports.interfaces import Interface, SocketAddress, choose
+from stormcast.node.transports.monitors import Monitors
+from stormcast.node.transports.tcp import TcpTransport
+from stormcast.node.transports.udp import UdpTransport
 
 TURNS_AT_ONCE: Final = 4
 """Turns in a row for an application that answers what it gets, before others have theirs."""

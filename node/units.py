@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from node.core.errors import ConfigError
+from stormcast.node.core.errors import ConfigError
 
 DURATIONS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 SIZES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 1000, "MB": 1_000_000}

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import yaml
 
-from node.core.errors import ConfigError, require
+from stormcast.node.core.errors import ConfigError, require
 
 MAX_FILE: Final = 1 << 20
 

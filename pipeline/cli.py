@@ -12,17 +12,17 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from pipeline import session
-from pipeline.questions import CannotError, Question, VerifyError
-from pipeline.report.writing import write_report
+from stormcast.pipeline import session
+from stormcast.pipeline.questions import CannotError, Question, VerifyError
+from stormcast.pipeline.report.writing import write_report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.load import TraceFile
-    from pipeline.report.model import Breach
-    from pipeline.tables import Tables
-    from pipeline.verdict import Judgement
+    from stormcast.pipeline.load import TraceFile
+    from stormcast.pipeline.report.model import Breach
+    from stormcast.pipeline.tables import Tables
+    from stormcast.pipeline.verdict import Judgement
 
 VERIFY: Final = "verify"
 """Where in a run's directory the verdict of Spark lies: the run's own is not touched."""
@@ -90,7 +90,7 @@ def verify(order: Order) -> int:
 
 def _verify(order: Order) -> int:
     session.check_pyspark()
-    from pipeline import load  # noqa: PLC0415 it needs PySpark
+    from stormcast.pipeline import load  # noqa: PLC0415 it needs PySpark
 
     # PySpark logs each exception that it raises, with the stack of the JVM.
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
@@ -107,9 +107,9 @@ def _verify(order: Order) -> int:
 
 
 def _judge(spark: SparkSession, order: Order, files: dict[str, list[TraceFile]]) -> list[Judgement]:
-    from pipeline import load  # noqa: PLC0415 they need PySpark
-    from pipeline.tables import Tables  # noqa: PLC0415
-    from pipeline.verdict import Verifier  # noqa: PLC0415
+    from stormcast.pipeline import load  # noqa: PLC0415 they need PySpark
+    from stormcast.pipeline.tables import Tables  # noqa: PLC0415
+    from stormcast.pipeline.verdict import Verifier  # noqa: PLC0415
 
     say("reading the traces")
     traces = [trace for some in files.values() for trace in some]
@@ -128,7 +128,7 @@ def _judge(spark: SparkSession, order: Order, files: dict[str, list[TraceFile]])
 
 def _report(order: Order, tables: Tables, breaches: dict[str, tuple[Breach, ...]]) -> None:
     """Measurements and report.html."""
-    from pipeline.measure import measure_runs  # noqa: PLC0415 it needs PySpark
+    from stormcast.pipeline.measure import measure_runs  # noqa: PLC0415 it needs PySpark
 
     say("measuring")
     runs = [question.run for question in order.questions]

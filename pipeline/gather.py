@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import floor, log10
 from typing import Final
 
-from pipeline.report.model import (
+from stormcast.pipeline.report.model import (
     FaultWindow,
     Flow,
     Grid,
@@ -21,7 +21,7 @@ from pipeline.report.model import (
     ViewSpan,
     natural,
 )
-from pipeline.rows import (
+from stormcast.pipeline.rows import (
     WHOLE,
     BlockedRow,
     Fault,
@@ -35,7 +35,7 @@ from pipeline.rows import (
     ViewRow,
     name_of,
 )
-from pipeline.words import EPSILON
+from stormcast.pipeline.words import EPSILON
 
 LONGEST_SPAN: Final = 10.0
 """Seconds before and after a fault that are compared with it, at most."""

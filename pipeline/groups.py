@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.ranges import with_last
+from stormcast.pipeline import words
+from stormcast.pipeline.ranges import with_last
 
 if TYPE_CHECKING:
-    from pipeline.tables import Tables
+    from stormcast.pipeline.tables import Tables
 
 VIEW_MASK: Final = 0xFFFFFFFF
 """What a record keeps of a view's number."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.outgoing import DEST, cuts, is_fragment, told_by_senders
-from pipeline.ranges import before_this, with_last
+from stormcast.pipeline import words
+from stormcast.pipeline.outgoing import DEST, cuts, is_fragment, told_by_senders
+from stormcast.pipeline.ranges import before_this, with_last
 
 if TYPE_CHECKING:
-    from pipeline.tables import Tables
+    from stormcast.pipeline.tables import Tables
 
 INCOMING: Final = ("run", "receiver", "source", "protocol", "conn")
 """`protocol` is empty where messages are not numbered."""

@@ -12,10 +12,10 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.questions import CannotError, VerifyError
-from pipeline.schema import EVENTS, SCHEMA_NAME, SCHEMA_VERSION
-from pipeline.tables import Tables
+from stormcast.pipeline import words
+from stormcast.pipeline.questions import CannotError, VerifyError
+from stormcast.pipeline.schema import EVENTS, SCHEMA_NAME, SCHEMA_VERSION
+from stormcast.pipeline.tables import Tables
 
 SUFFIX: Final = ".parquet"
 TORN: Final = ": torn block"

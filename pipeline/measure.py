@@ -10,11 +10,21 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from pipeline import gather, metrics
-from pipeline.report import model
-from pipeline.report.model import Grid, Life, Mark, Metrics, Pair, Phase, Track, View, ViewSpan
-from pipeline.resync import one_view_at, resync_of
-from pipeline.rows import (
+from stormcast.pipeline import gather, metrics
+from stormcast.pipeline.report import model
+from stormcast.pipeline.report.model import (
+    Grid,
+    Life,
+    Mark,
+    Metrics,
+    Pair,
+    Phase,
+    Track,
+    View,
+    ViewSpan,
+)
+from stormcast.pipeline.resync import one_view_at, resync_of
+from stormcast.pipeline.rows import (
     WHOLE,
     BlockedRow,
     Fault,

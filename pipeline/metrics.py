@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.words import MULTICAST, RIG
+from stormcast.pipeline.words import MULTICAST, RIG
 
 BUCKETS_PER_DOUBLING: Final = 8
 """Of latency: each is 9% wide, so a quantile is at most that far off."""

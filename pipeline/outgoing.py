@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.ranges import before_this, with_last
+from stormcast.pipeline import words
+from stormcast.pipeline.ranges import before_this, with_last
 
 if TYPE_CHECKING:
-    from pipeline.tables import Tables
+    from stormcast.pipeline.tables import Tables
 
 DEST: Final = ("run", "sender", "dest")
 """`dest` is the receiver, or 0: the group. Messages are numbered for each destination."""

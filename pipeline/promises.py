@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.tables import Tables
+from stormcast.pipeline import words
+from stormcast.pipeline.tables import Tables
 
 
 def with_promises(rows: DataFrame, tables: Tables, member: str) -> DataFrame:

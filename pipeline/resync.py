@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from pipeline.report.model import Life, PairTime, Resync, View, ViewSpan
-from pipeline.rows import OfferRow, ReturnRow, name_of
-from pipeline.words import EPSILON
+from stormcast.pipeline.report.model import Life, PairTime, Resync, View, ViewSpan
+from stormcast.pipeline.rows import OfferRow, ReturnRow, name_of
+from stormcast.pipeline.words import EPSILON
 
 
 def one_view_at(

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from pipeline.questions import CannotError
+from stormcast.pipeline.questions import CannotError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

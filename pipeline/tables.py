@@ -16,9 +16,9 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import hand_over, outgoing, words
-from pipeline.groups import Groups
-from pipeline.ranges import before_this
+from stormcast.pipeline import hand_over, outgoing, words
+from stormcast.pipeline.groups import Groups
+from stormcast.pipeline.ranges import before_this
 
 LANE: Final = ("run", "sender", "lane", "conn", "entry")
 """`lane` is the receiver, or 0: the group."""

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.questions import CannotError
-from pipeline.session import spark_session
+from stormcast.pipeline.questions import CannotError
+from stormcast.pipeline.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

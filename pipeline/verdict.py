@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from pipeline.checks import (
+from stormcast.pipeline.checks import (
     a1_agreement,
     c1_budget,
     c1_control_traffic,
@@ -25,11 +25,11 @@ from pipeline.checks import (
     g5_bounded,
     v_views,
 )
-from pipeline.questions import Question
-from pipeline.report.model import Breach
-from pipeline.tables import Tables
-from pipeline.violations import Check, union
-from pipeline.witness import describe
+from stormcast.pipeline.questions import Question
+from stormcast.pipeline.report.model import Breach
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.violations import Check, union
+from stormcast.pipeline.witness import describe
 
 CHECKS: Final[dict[str, Check]] = {
     "G1": g1_no_loss.no_loss,

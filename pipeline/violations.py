@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.tables import Tables
+from stormcast.pipeline.tables import Tables
 
 Check = Callable[[Tables], DataFrame]
 """Of one guarantee, all violations."""

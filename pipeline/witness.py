@@ -8,7 +8,7 @@ from typing import Final
 
 from pyspark.sql import Row
 
-from pipeline import words
+from stormcast.pipeline import words
 
 _VERBS: Final = {
     "sent": "sent to",

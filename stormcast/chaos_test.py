@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from chaos.commands import chaos_test as command
-from chaos.commands.talk import say
-from chaos.oracles.verdict import Verdict
-from pipeline import session
-from pipeline.cli import Exit
-from pipeline.questions import CannotError
-from pipeline.report.writing import write_batch, write_report
+from stormcast.chaos.commands import chaos_test as command
+from stormcast.chaos.commands.talk import say
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.pipeline import session
+from stormcast.pipeline.cli import Exit
+from stormcast.pipeline.questions import CannotError
+from stormcast.pipeline.report.writing import write_batch, write_report
 from stormcast.verify import verify_quietly
 
 _MEANS: Final = {Exit.HOLDS: Verdict.HOLDS, Exit.VIOLATED: Verdict.VIOLATED}

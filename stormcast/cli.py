@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from enum import IntEnum
 from importlib import import_module
-from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
+
+import stormcast
 
 
 class Exit(IntEnum):
@@ -30,32 +33,49 @@ class Exit(IntEnum):
 
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "run": ("run a scenario file and judge it", "chaos.commands.run:run"),
-    "replay": ("run a run directory again and compare every byte", "chaos.commands.replay:replay"),
+    "run": ("run a scenario file and judge it", "stormcast.chaos.commands.run:run"),
+    "replay": (
+        "run a run directory again and compare every byte",
+        "stormcast.chaos.commands.replay:replay",
+    ),
     "shrink": (
         "make a failing run's scenario as small as it can be",
-        "chaos.commands.shrink:shrink",
+        "stormcast.chaos.commands.shrink:shrink",
     ),
-    "plan": ("print the timed steps of a scenario and seed", "chaos.commands.run:plan"),
+    "plan": ("print the timed steps of a scenario and seed", "stormcast.chaos.commands.run:plan"),
     "chaos-test": (
         "run every scenario file and print the verdicts",
         "stormcast.chaos_test:chaos_test",
     ),
-    "museum": ("show each known flaw, and that its fix removes it", "chaos.commands.museum:museum"),
+    "scenarios": (
+        "list the scenarios that ship, or print one",
+        "stormcast.chaos.commands.scenarios:scenarios",
+    ),
+    "init": ("write a first scenario, with comments", "stormcast.chaos.commands.scenarios:init"),
+    "museum": (
+        "show each known flaw, and that its fix removes it",
+        "stormcast.chaos.commands.museum:museum",
+    ),
     "search": ("look for violations over many random seeds", "stormcast.search:search"),
-    "compare": ("run one scenario on several protocols", "chaos.commands.compare:compare"),
-    "doctor": ("say what this host can do, and how it could do more", "chaos.commands.host:doctor"),
-    "clean": ("remove what killed runs left behind", "chaos.commands.host:clean_up"),
-    "node": ("run one member of a group", "node.member.cli:node"),
-    "agent": ("do to networks what is asked, for a lease", "chaos.agent.process:agent"),
-    "keep": ("run the member of a container, told over HTTP", "node.keeper.cli:keep"),
+    "compare": (
+        "run one scenario on several protocols",
+        "stormcast.chaos.commands.compare:compare",
+    ),
+    "doctor": (
+        "say what this host can do, and how it could do more",
+        "stormcast.chaos.commands.host:doctor",
+    ),
+    "clean": ("remove what killed runs left behind", "stormcast.chaos.commands.host:clean_up"),
+    "node": ("run one member of a group", "stormcast.node.member.cli:node"),
+    "agent": ("do to networks what is asked, for a lease", "stormcast.chaos.agent.process:agent"),
+    "keep": ("run the member of a container, told over HTTP", "stormcast.node.keeper.cli:keep"),
     "serve": (
         "run the scenarios of a folder, and tell what came of them",
-        "chaos.commands.serve:serve",
+        "stormcast.chaos.commands.serve:serve",
     ),
     "verify": ("judge the traces of runs on Spark", "stormcast.verify:verify"),
-    "trace": ("read the traces that members write", "node.trace.cli:trace"),
-    "report": ("write the HTML reports of runs again", "pipeline.report.cli:report"),
+    "trace": ("read the traces that members write", "stormcast.node.trace.cli:trace"),
+    "report": ("write the HTML reports of runs again", "stormcast.pipeline.report.cli:report"),
     "bench": ("measure members and their peers, the core, the simulator", "bench.cli:bench"),
 }
 """Sub-command to its help and its `module:function`, called with the other words."""
@@ -105,7 +125,7 @@ def _dispatch(words: list[str]) -> int:
             print(_help(), end="")
             return Exit.HOLDS
         case ["--version", *_]:
-            print(f"stormcast {version('stormcast')}")
+            print(f"stormcast {stormcast.__version__}")
             return Exit.HOLDS
         case [name, *rest] if name in COMMANDS:
             _, target = COMMANDS[name]
@@ -117,8 +137,23 @@ def _dispatch(words: list[str]) -> int:
 
 def _load(target: str) -> Callable[[list[str]], int]:
     module, _, function = target.partition(":")
+    if module.startswith("bench.") and not _is_checkout():
+        return _needs_checkout
     command: Callable[[list[str]], int] = getattr(import_module(module), function)
     return command
+
+
+def _is_checkout() -> bool:
+    """Whether this is the repository: `bench` is not installed, and somebody else's package of that
+    name is none of ours."""
+    spec = find_spec("bench")
+    beside = Path(stormcast.__file__).parents[1] / "bench" / "__init__.py"
+    return spec is not None and spec.origin is not None and Path(spec.origin) == beside
+
+
+def _needs_checkout(_words: list[str]) -> int:
+    print("stormcast: bench is not installed: run it in the repository", file=sys.stderr)
+    return Exit.UNKNOWN
 
 
 def _help() -> str:

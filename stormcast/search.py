@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
-from chaos.campaigns.search import Engine, SearchError
-from chaos.commands import search as command
-from chaos.commands.talk import say
-from chaos.session.runner import Unsupported
-from node.core.errors import ConfigError
+from stormcast.chaos.campaigns.search import Engine, SearchError
+from stormcast.chaos.commands import search as command
+from stormcast.chaos.commands.talk import say
+from stormcast.chaos.session.runner import Unsupported
+from stormcast.node.core.errors import ConfigError
 
 WHO: Final = "search --master"
 REMEDY: Final = (
@@ -31,10 +31,10 @@ def _on_spark(args: Namespace) -> AbstractContextManager[Engine]:
     """An engine that is not started yet; what it lacks is said before anything is written."""
     # An image of the rig alone has no pipeline, and searches without it.
     try:
-        from pipeline import session  # noqa: PLC0415 only where it is asked for
+        from stormcast.pipeline import session  # noqa: PLC0415 only where it is asked for
     except ImportError as error:
         raise Unsupported(f"{WHO} needs the pipeline of stormcast: {error}") from None
-    from pipeline.questions import CannotError  # noqa: PLC0415 as above
+    from stormcast.pipeline.questions import CannotError  # noqa: PLC0415 as above
 
     try:
         session.check_pyspark(WHO)
@@ -49,8 +49,8 @@ def _on_spark(args: Namespace) -> AbstractContextManager[Engine]:
 
 @contextmanager
 def _tasks(args: Namespace, more: dict[str, str]) -> Iterator[Engine]:
-    from pipeline.questions import CannotError  # noqa: PLC0415 only where it is asked for
-    from pipeline.tasks import spark_tasks  # noqa: PLC0415 as above
+    from stormcast.pipeline.questions import CannotError  # noqa: PLC0415 only where it is asked for
+    from stormcast.pipeline.tasks import spark_tasks  # noqa: PLC0415 as above
 
     try:
         with spark_tasks(args.master, WHO, more=more, packages=args.py_files, say=say) as tasks:

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.language.scenario import Scenario, ScenarioError, load_scenario
-from node.core.errors import NodeError
-from node.trace.export import ExportError, export
-from node.trace.files import Source, find_sources, member_names
-from pipeline import cli, session
-from pipeline.evidence import KEY, Belief, belief_in, digest_of
-from pipeline.questions import Budget, CannotError, Question, Told, VerifyError
-from pipeline.report.run_files import OF_OTHERS, RUN
+from stormcast.chaos.language.scenario import Scenario, ScenarioError, load_scenario
+from stormcast.node.core.errors import NodeError
+from stormcast.node.trace.export import ExportError, export
+from stormcast.node.trace.files import Source, find_sources, member_names
+from stormcast.pipeline import cli, session
+from stormcast.pipeline.evidence import KEY, Belief, belief_in, digest_of
+from stormcast.pipeline.questions import Budget, CannotError, Question, Told, VerifyError
+from stormcast.pipeline.report.run_files import OF_OTHERS, RUN
 
 PARQUET: Final = "parquet"
 OF: Final = "of"
@@ -147,7 +147,7 @@ def _is_fresh(run: _Run, directory: Path, sources: Sequence[Source], digest: str
         return False
     if {path.stem for path in directory.glob("*.parquet")} != {source.label for source in sources}:
         return False
-    from pipeline.load import find  # noqa: PLC0415 it needs PySpark
+    from stormcast.pipeline.load import find  # noqa: PLC0415 it needs PySpark
 
     return all(name == run.name for trace in find(directory) for name in trace.runs)
 

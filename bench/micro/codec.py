@@ -8,9 +8,9 @@ from typing import Final
 from xxhash import xxh3_64_intdigest
 
 from bench.micro.measure import Work
-from node.core import wire
-from node.core.codec import Codec, pack_body, unpack_lengths_untrusted
-from node.core.model import split_payloads
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body, unpack_lengths_untrusted
+from stormcast.node.core.model import split_payloads
 
 FRAMES: Final = 20_000
 MESSAGES: Final = 100

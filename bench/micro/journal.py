@@ -18,9 +18,9 @@ from weakref import finalize
 from xxhash import xxh3_64_intdigest
 
 from bench.micro.measure import NANO, Work
-from node.trace import SENT
-from node.trace.journal import Journal, JournalConfig
-from node.trace.tracer import Tracer
+from stormcast.node.trace import SENT
+from stormcast.node.trace.journal import Journal, JournalConfig
+from stormcast.node.trace.tracer import Tracer
 
 TURNS: Final = 20_000
 RECORDS: Final = (1, 5, 20)

@@ -10,8 +10,8 @@ from typing import Final
 from weakref import finalize
 
 from bench.micro.measure import Work
-from node.channel import Channel, ChannelConfig
-from node.settings import load_settings
+from stormcast.node.channel import Channel, ChannelConfig
+from stormcast.node.settings import load_settings
 
 MESSAGES: Final = 20_000
 SIZE: Final = 100

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bench.micro.measure import Work
-from node.core.window import ReceiveWindow, SendWindow
+from stormcast.node.core.window import ReceiveWindow, SendWindow
 
 BATCHES: Final = 20_000
 MESSAGES: Final = 100

@@ -10,9 +10,9 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from chaos.drivers.base import Bites, Driver, DriverError, driver_of
-from chaos.language.network_state import NetworkState
-from node.core.errors import NodeError
+from stormcast.chaos.drivers.base import Bites, Driver, DriverError, driver_of
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.core.errors import NodeError
 
 
 class LapsedError(NodeError):

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.agent.endpoints import read_bites
-from chaos.agent.unix_http import UnixConnection
-from chaos.drivers.base import Bites
-from chaos.language.network_state import NetworkState
-from node.core.errors import NodeError
+from stormcast.chaos.agent.endpoints import read_bites
+from stormcast.chaos.agent.unix_http import UnixConnection
+from stormcast.chaos.drivers.base import Bites
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.core.errors import NodeError
 
 TIMEOUT_SECONDS: Final = 15.0
 """An answer takes as long as the programs that are run for it: some milliseconds each."""
@@ -39,7 +39,7 @@ class AgentClient:
         self._ask = ask
 
     def probe(self) -> dict[str, str | None]:
-        """Features of `chaos.language.features.FEATURES`: None, or why not."""
+        """Features of `stormcast.chaos.language.features.FEATURES`: None, or why not."""
         found: dict[str, str | None] = self._ask("GET", "/probe", None)
         return found
 

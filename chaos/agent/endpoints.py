@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from chaos.agent.agent import Agent, LapsedError
-from chaos.drivers.base import Bites, DriverError
-from chaos.language.network_state import parse_state
-from node.control.server import Answer, RefusedError, Table, as_json, parse_body
+from stormcast.chaos.agent.agent import Agent, LapsedError
+from stormcast.chaos.drivers.base import Bites, DriverError
+from stormcast.chaos.language.network_state import parse_state
+from stormcast.node.control.server import Answer, RefusedError, Table, as_json, parse_body
 
 MAX_BODY: Final = 1 << 20
 """As many bytes as a state may have."""

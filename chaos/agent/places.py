@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from chaos.drivers.base import DriverError, Run, Site, inside
-from chaos.faults import Names
+from stormcast.chaos.drivers.base import DriverError, Run, Site, inside
+from stormcast.chaos.faults import Names
 
 
 def read_addresses(text: str) -> Names:

@@ -11,17 +11,17 @@ import traceback
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from chaos.agent.agent import Agent
-from chaos.agent.endpoints import MAX_BODY, endpoints
-from chaos.agent.places import located
-from chaos.agent.settings import AgentSettings, load_agent
-from chaos.drivers.base import DriverError
-from chaos.drivers.nfqueue import NfqueueDriver
-from chaos.drivers.nft import NftDriver
-from chaos.drivers.running import run_command
-from chaos.drivers.tc import TcDriver
-from node.control.server import Control
-from node.core.errors import ConfigError, NodeError
+from stormcast.chaos.agent.agent import Agent
+from stormcast.chaos.agent.endpoints import MAX_BODY, endpoints
+from stormcast.chaos.agent.places import located
+from stormcast.chaos.agent.settings import AgentSettings, load_agent
+from stormcast.chaos.drivers.base import DriverError
+from stormcast.chaos.drivers.nfqueue import NfqueueDriver
+from stormcast.chaos.drivers.nft import NftDriver
+from stormcast.chaos.drivers.running import run_command
+from stormcast.chaos.drivers.tc import TcDriver
+from stormcast.node.control.server import Control
+from stormcast.node.core.errors import ConfigError, NodeError
 
 USAGE: Final = 2
 UNKNOWN: Final = 3

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from chaos.drivers.base import Site
-from chaos.language.yaml_nodes import Item, compose
-from node.control.settings import TOKEN_VARIABLE, ControlSettings, read_control
-from node.core.errors import ConfigError, require
+from stormcast.chaos.drivers.base import Site
+from stormcast.chaos.language.yaml_nodes import Item, compose
+from stormcast.node.control.settings import TOKEN_VARIABLE, ControlSettings, read_control
+from stormcast.node.core.errors import ConfigError, require
 
 _TABLE: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _DEVICE: Final = re.compile(r"[^\s/]{1,15}")

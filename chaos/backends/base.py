@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
-from chaos.faults import Names
-from chaos.language.network_state import NetworkState
-from node.core.errors import NodeError
+from stormcast.chaos.faults import Names
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.core.errors import NodeError
 
 LEASE_SECONDS: Final = 3.0
 """How long what acts on a network lasts when nobody renews it."""
@@ -52,7 +52,7 @@ class ClusterPlan:
     """Where the backend may keep logs and journals."""
     seed: int = 1
     needs: frozenset[str] = frozenset()
-    """Words of `chaos.language.features.FEATURES` that the run makes use of."""
+    """Words of `stormcast.chaos.language.features.FEATURES` that the run makes use of."""
     first_conn: int = 1
     """The connection id from which members count, where the backend can have them begin there."""
     trace_bytes: int = 1 << 62
@@ -98,8 +98,9 @@ class Backend(Protocol):
     """Whether its time is virtual: waiting costs only what happens meanwhile."""
 
     def probe(self) -> Mapping[str, str | None]:
-        """Every feature of `chaos.language.features.FEATURES`: None where this backend has it here,
-        else why not and what to do, in one line. Found by trying, and leaves nothing behind."""
+        """Every feature of `stormcast.chaos.language.features.FEATURES`: None where this backend
+        has it here, else why not and what to do, in one line. Found by trying, and leaves nothing
+        behind."""
         ...
 
     def open(self, plan: ClusterPlan) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from importlib.resources import files
 from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-from chaos.language.cluster import GENERATIONS
-from chaos.language.scenario import Scenario, parse_scenario
-from chaos.session.record import RunRecord
-from chaos.session.runner import run_scenario
-from node import trace
-from node.trace import Event, read_blocks_untrusted
+from stormcast.chaos.language.cluster import GENERATIONS
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.shipped import find_shipped
+from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.runner import run_scenario
+from stormcast.node import trace
+from stormcast.node.trace import Event, read_blocks_untrusted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +47,7 @@ class Row:
 
 def storm_scenario() -> Scenario:
     """The scenario that generations are compared on."""
-    text = files("chaos").joinpath("scenarios", "storm.yaml").read_text()
-    return parse_scenario(text, "storm.yaml")
+    return find_shipped("storm").read()
 
 
 def compare(seed: int, timing: str) -> Iterator[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from chaos.oracles.verdict import Finding
+from stormcast.chaos.oracles.verdict import Finding
 
 
 def fingerprint(finding: Finding, names: Iterable[str]) -> str:

@@ -10,17 +10,17 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from chaos import faults
-from chaos.campaigns.pool import ProcessPool
-from chaos.language.cluster import GENERATIONS, TIMINGS
-from chaos.language.scenario import Scenario, parse_scenario
-from chaos.oracles.verdict import Verdict
-from chaos.session.runner import run_scenario
-from node.settings import read_layers
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.pool import ProcessPool
+from stormcast.chaos.language.cluster import GENERATIONS, TIMINGS
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.shipped import shipped
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.runner import run_scenario
+from stormcast.node.settings import read_layers
 
 NO_GROUP: Final = "unicast-only"
 DATAGRAMS: Final = ("udp", "mcast")
@@ -80,10 +80,9 @@ class SideResult:
 
 def library() -> Iterator[Scenario]:
     """The files that `chaos-test` runs, in order of their names."""
-    folder = files("chaos").joinpath("scenarios")
-    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
-        if entry.name.endswith(".yaml") and entry.name.removesuffix(".yaml") not in BY_HAND:
-            yield parse_scenario(entry.read_text(), entry.name)
+    for one in shipped("."):
+        if one.name not in BY_HAND:
+            yield one.read()
 
 
 def has_group(scenario: Scenario) -> bool:

@@ -13,23 +13,23 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final
 
-from chaos.backends.base import Unsupported
-from chaos.backends.netns.backend import NetnsBackend
-from chaos.campaigns.library import has_group, library
-from chaos.campaigns.pool import ProcessPool
-from chaos.language.cluster import GENERATIONS
-from chaos.language.scenario import Scenario, parse_scenario
-from chaos.language.stacks import is_stream
-from chaos.oracles.verdict import Verdict
-from chaos.session.plans import cluster_plan
-from chaos.session.record import Resync
-from chaos.session.runner import LATE_SECONDS, run_on
-from node.core.errors import NodeError
+from stormcast.chaos.backends.base import Unsupported
+from stormcast.chaos.backends.netns.backend import NetnsBackend
+from stormcast.chaos.campaigns.library import has_group, library
+from stormcast.chaos.campaigns.pool import ProcessPool
+from stormcast.chaos.language.cluster import GENERATIONS
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.shipped import find_shipped
+from stormcast.chaos.language.stacks import is_stream
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.plans import cluster_plan
+from stormcast.chaos.session.record import Resync
+from stormcast.chaos.session.runner import LATE_SECONDS, run_on
+from stormcast.node.core.errors import NodeError
 
 BUDGET_SECONDS: Final = 540.0
 """In which all of it is to be done; what has not begun by then is left out."""
@@ -94,35 +94,35 @@ class Act:
 ACTS: Final = (
     Act(
         name="order",
-        unicasts="live/order-of-unicasts",
-        multicasts="live/order-of-multicasts",
+        unicasts="order-of-unicasts",
+        multicasts="order-of-multicasts",
     ),
     Act(
         name="resync",
-        unicasts="live/resync-of-connections",
-        multicasts="live/resync-of-a-group",
+        unicasts="resync-of-connections",
+        multicasts="resync-of-a-group",
     ),
     Act(
         name="restart",
-        unicasts="live/restart-with-unicasts",
-        multicasts="live/restart-of-a-member",
+        unicasts="restart-with-unicasts",
+        multicasts="restart-of-a-member",
     ),
     Act(
         name="first lost",
         unicasts="first-message-lost",
-        multicasts="live/first-multicast-lost",
+        multicasts="first-multicast-lost",
         loses_frames=True,
     ),
     Act(
         name="last lost",
         unicasts="last-message-lost",
-        multicasts="live/last-multicast-lost",
+        multicasts="last-multicast-lost",
         loses_frames=True,
     ),
     Act(
         name="delayed ack",
         unicasts="delayed-acks",
-        multicasts="live/acks-of-multicasts-delayed",
+        multicasts="acks-of-multicasts-delayed",
         holds_frames=True,
     ),
 )
@@ -190,7 +190,7 @@ def live_runs(kinds: Iterable[Kind] = KINDS, acts: Iterable[Act] = ACTS) -> Iter
     for act in acts:
         for kind in chosen:
             is_unicast = kind.family == UNICASTS
-            scenario = read_scenario(act.unicasts if is_unicast else act.multicasts)
+            scenario = find_shipped(act.unicasts if is_unicast else act.multicasts).read()
             run = LiveRun(act.name, kind.name, on_kind(scenario, kind))
             is_in_vain = (act.loses_frames and not kind.repairs) or (
                 act.holds_frames and is_stream(run.scenario)
@@ -206,12 +206,6 @@ def library_runs() -> Iterator[LiveRun]:
         cluster = replace(scenario.cluster, timing="fast")
         stack = cluster.stack if has_group(scenario) else (cluster.unicast or "UNICAST3")
         yield LiveRun(LIBRARY, stack, replace(scenario, cluster=cluster, text=""))
-
-
-def read_scenario(name: str) -> Scenario:
-    """A shipped scenario, by the path of its file in `scenarios`."""
-    path = f"{name}.yaml"
-    return parse_scenario(files("chaos").joinpath("scenarios", path).read_text(), path)
 
 
 def on_kind(scenario: Scenario, kind: Kind) -> Scenario:

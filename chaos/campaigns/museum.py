@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import Any, Final
 
-from chaos.language.scenario import Scenario, parse_scenario
-from chaos.oracles.verdict import Verdict
-from chaos.session.runner import Outcome, run_scenario
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.shipped import find_shipped
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.runner import Outcome, run_scenario
 
 SEED: Final = 1
 
@@ -305,9 +305,7 @@ class Shown:
 
 def exhibit_scenario(exhibit: Exhibit, setting: Setting) -> Scenario:
     """The exhibit's scenario, on one of its two sides."""
-    name = f"{exhibit.name}.yaml"
-    text = files("chaos").joinpath("scenarios", "museum", name).read_text()
-    scenario = parse_scenario(text, name)
+    scenario = find_shipped(exhibit.name).read()
     protocols = {name: dict(values) for name, values in scenario.cluster.protocols}
     historical: dict[str, object] = {}
     for key, value in setting.items():

@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from chaos.faults.fate import FATES
-from chaos.language.scenario import Scenario, load_scenario
-from chaos.records.digest import EVIDENCE, digest_of
-from chaos.session.runner import Outcome, run_scenario, versions
-from node.core.errors import BadTrace, NodeError
-from node.trace import Event, read_blocks_untrusted
-from node.trace.cli import describe
+from stormcast.chaos.faults.fate import FATES
+from stormcast.chaos.language.scenario import Scenario, load_scenario
+from stormcast.chaos.records.digest import EVIDENCE, digest_of
+from stormcast.chaos.session.runner import Outcome, run_scenario, versions
+from stormcast.node.core.errors import BadTrace, NodeError
+from stormcast.node.trace import Event, read_blocks_untrusted
+from stormcast.node.trace.cli import describe
 
 FILES: Final = ("scenario.yaml", "seed", "versions.json", "verdict.json")
 """What a run directory holds besides its traces."""

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, Final, Self, TextIO
 from uuid import uuid4
 
-from chaos.campaigns.generate import Cell, cell_of
-from chaos.oracles.verdict import Verdict
-from chaos.session.runner import Outcome, versions, write_run
-from node.core.errors import ConfigError, NodeError
+from stormcast.chaos.campaigns.generate import Cell, cell_of
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.runner import Outcome, versions, write_run
+from stormcast.node.core.errors import ConfigError, NodeError
 
 PLAN: Final = "search.json"
 ROWS: Final = "rows"

@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from chaos.campaigns.fingerprint import fingerprint, kind_of
-from chaos.campaigns.generate import CELLS, Cell, generate, least_of
-from chaos.campaigns.pool import ProcessPool
-from chaos.campaigns.rows import (
+from stormcast.chaos.campaigns.fingerprint import fingerprint, kind_of
+from stormcast.chaos.campaigns.generate import CELLS, Cell, generate, least_of
+from stormcast.chaos.campaigns.pool import ProcessPool
+from stormcast.chaos.campaigns.rows import (
     Plan,
     Reader,
     SearchDirectory,
@@ -34,11 +34,11 @@ from chaos.campaigns.rows import (
     keep_run,
     read_plan,
 )
-from chaos.language.scenario import Scenario
-from chaos.language.timeline import CURES, WORDS
-from chaos.oracles.verdict import Verdict, worst
-from chaos.session.runner import Outcome, run_scenario, versions
-from node.core.errors import ConfigError, NodeError
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.timeline import CURES, WORDS
+from stormcast.chaos.oracles.verdict import Verdict, worst
+from stormcast.chaos.session.runner import Outcome, run_scenario, versions
+from stormcast.node.core.errors import ConfigError, NodeError
 
 ATTEMPTS: Final = 8
 """Scenarios drawn for a seed until enough of its faults bite."""

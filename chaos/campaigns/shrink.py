@@ -19,14 +19,14 @@ from functools import cache
 from math import floor, inf, log10
 from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
-from chaos import faults
-from chaos.campaigns.fingerprint import kind_of, words_of
-from chaos.faults import RANDOM
-from chaos.language.scenario import Scenario, ScenarioError, dump, parse_scenario
-from chaos.language.schedule import schedule
-from chaos.oracles.verdict import Finding, Verdict
-from chaos.session.runner import Outcome, Unsupported
-from node.core.errors import ConfigError
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.fingerprint import kind_of, words_of
+from stormcast.chaos.faults import RANDOM
+from stormcast.chaos.language.scenario import Scenario, ScenarioError, dump, parse_scenario
+from stormcast.chaos.language.schedule import schedule
+from stormcast.chaos.oracles.verdict import Finding, Verdict
+from stormcast.chaos.session.runner import Outcome, Unsupported
+from stormcast.node.core.errors import ConfigError
 
 Path = tuple[str | int, ...]
 """Where a part is: names of fields, and places in lists."""

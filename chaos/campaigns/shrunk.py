@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chaos.campaigns.replay import USUAL_FATE, KeptRun, read_run
-from chaos.campaigns.shrink import Over, Shrinker, regression
+from stormcast.chaos.campaigns.replay import USUAL_FATE, KeptRun, read_run
+from stormcast.chaos.campaigns.shrink import Over, Shrinker, regression
 
 MINIMAL: Final = "minimal.yaml"
 """What a run is shrunk to, in its directory."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from chaos.language.units import DURATION, UnitError
-from chaos.session.runner import (
+from stormcast.chaos.language.units import DURATION, UnitError
+from stormcast.chaos.session.runner import (
     BACKENDS,
 )
 
@@ -13,6 +13,14 @@ from chaos.session.runner import (
 def parser_of(name: str, about: str) -> argparse.ArgumentParser:
     """What reads the words of a sub-command."""
     return argparse.ArgumentParser(prog=f"stormcast {name}", description=about, allow_abbrev=False)
+
+
+def add_scenario(parser: argparse.ArgumentParser) -> None:
+    """Which scenario."""
+    parser.add_argument(
+        "file",
+        help="the scenario file, or the name of one that ships (stormcast scenarios lists them)",
+    )
 
 
 def add_backend(parser: argparse.ArgumentParser) -> None:

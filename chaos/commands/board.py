@@ -13,9 +13,9 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from chaos.session.runner import Outcome
-from node.control.server import Answer, Control, Table, as_json
-from node.control.settings import ControlSettings
+from stormcast.chaos.session.runner import Outcome
+from stormcast.node.control.server import Answer, Control, Table, as_json
+from stormcast.node.control.settings import ControlSettings
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 ERROR: Final = "error"

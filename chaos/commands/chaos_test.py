@@ -13,25 +13,25 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chaos.campaigns.library import GROUP_STACKS, SideResult, library, run_sides, sides_of
-from chaos.campaigns.museum import tour
-from chaos.campaigns.pool import sigterm_interrupts
-from chaos.language.cluster import GENERATIONS, TIMINGS
-from chaos.language.yaml_nodes import ScenarioError
-from chaos.oracles.verdict import Verdict, worst
-from chaos.records.directory import TakenError, make_fresh, take
-from chaos.session.runner import (
+from stormcast.chaos.campaigns.library import GROUP_STACKS, SideResult, library, run_sides, sides_of
+from stormcast.chaos.campaigns.museum import tour
+from stormcast.chaos.campaigns.pool import sigterm_interrupts
+from stormcast.chaos.language.cluster import GENERATIONS, TIMINGS
+from stormcast.chaos.language.yaml_nodes import ScenarioError
+from stormcast.chaos.oracles.verdict import Verdict, worst
+from stormcast.chaos.records.directory import TakenError, make_fresh, take
+from stormcast.chaos.session.runner import (
     SIM,
     Unsupported,
 )
-from node.core.errors import ConfigError, NodeError
+from stormcast.node.core.errors import ConfigError, NodeError
 
 if TYPE_CHECKING:
-    from chaos.campaigns.live import LiveResult, LiveRun
+    from stormcast.chaos.campaigns.live import LiveResult, LiveRun
 
-from chaos.commands.arguments import add_json, parser_of, read_count, read_seed
-from chaos.commands.install import InstallError, install_lacking
-from chaos.commands.talk import (
+from stormcast.chaos.commands.arguments import add_json, parser_of, read_count, read_seed
+from stormcast.chaos.commands.install import InstallError, install_lacking
+from stormcast.chaos.commands.talk import (
     EXIT,
     RUNS,
     UNSUPPORTED,
@@ -146,14 +146,14 @@ def _why_no_real_packets(args: argparse.Namespace) -> str | None:
 
 def _why_no_namespaces() -> str | None:
     """Why nothing can be run on real packets here; None: it can."""
-    from chaos.backends.netns import probe as probe_netns  # noqa: PLC0415 only where it is wanted
+    from stormcast.chaos.backends.netns import probe as probe_netns  # noqa: PLC0415 only where it is wanted
 
     return probe_netns()
 
 
 def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgain | None) -> int:
-    from chaos.backends.netns.backend import probe as probe_features  # noqa: PLC0415
-    from chaos.campaigns.live import (  # noqa: PLC0415
+    from stormcast.chaos.backends.netns.backend import probe as probe_features  # noqa: PLC0415
+    from stormcast.chaos.campaigns.live import (  # noqa: PLC0415
         BUDGET_SECONDS,
         LANES,
         LIBRARY_RUN_SECONDS,

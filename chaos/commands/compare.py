@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from chaos.campaigns.compare import compare as compare_generations
-from chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
-from chaos.commands.talk import EXIT, UNSUPPORTED, in_columns, lacks, say
-from chaos.language.cluster import TIMINGS
-from chaos.oracles.verdict import Verdict, worst
+from stormcast.chaos.campaigns.compare import compare as compare_generations
+from stormcast.chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
+from stormcast.chaos.commands.talk import EXIT, UNSUPPORTED, in_columns, lacks, say
+from stormcast.chaos.language.cluster import TIMINGS
+from stormcast.chaos.oracles.verdict import Verdict, worst
 
 
 def compare(argv: list[str]) -> int:

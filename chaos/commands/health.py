@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from chaos.backends.base import Backend
-from chaos.commands.host_checks import NOT_TRIED, Check, all_checks
-from chaos.language.features import FEATURES, OTHER_WAYS
-from chaos.session.runner import BACKENDS, Unsupported, make_backend
-from node.core.errors import NodeError
+from stormcast.chaos.backends.base import Backend
+from stormcast.chaos.commands.host_checks import NOT_TRIED, Check, all_checks
+from stormcast.chaos.language.features import FEATURES, OTHER_WAYS
+from stormcast.chaos.session.runner import BACKENDS, Unsupported, make_backend
+from stormcast.node.core.errors import NodeError
 
 NETNS: Final = "netns"
 SIM: Final = "sim"

@@ -8,9 +8,9 @@ import json
 import sys
 from typing import Final
 
-from chaos.backends.netns import CommandError, clean, what_is_missing
-from chaos.backends.netns.leftovers import leftovers
-from chaos.commands.health import examine
+from stormcast.chaos.backends.netns import CommandError, clean, what_is_missing
+from stormcast.chaos.backends.netns.leftovers import leftovers
+from stormcast.chaos.commands.health import examine
 
 FINE: Final = 0
 UNKNOWN: Final = 3

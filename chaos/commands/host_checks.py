@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.backends.netns.names import RunId
-from chaos.backends.netns.network import Network
-from chaos.backends.netns.running import CommandError, run_command, what_is_missing
-from chaos.drivers import packets
-from chaos.drivers.base import DriverError, Site, inside
-from chaos.drivers.injection import RawSockets
-from chaos.drivers.nfqueue import NfqueueDriver
-from chaos.drivers.running import run_command as run_beside
-from chaos.drivers.tc import TcDriver
-from node.core.errors import NodeError
+from stormcast.chaos.backends.netns.names import RunId
+from stormcast.chaos.backends.netns.network import Network
+from stormcast.chaos.backends.netns.running import CommandError, run_command, what_is_missing
+from stormcast.chaos.drivers import packets
+from stormcast.chaos.drivers.base import DriverError, Site, inside
+from stormcast.chaos.drivers.injection import RawSockets
+from stormcast.chaos.drivers.nfqueue import NfqueueDriver
+from stormcast.chaos.drivers.running import run_command as run_beside
+from stormcast.chaos.drivers.tc import TcDriver
+from stormcast.node.core.errors import NodeError
 
 OLDEST_JAVA: Final = 17
 """What Spark runs on."""

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable
 from typing import Final
 
-from chaos.backends.netns.running import NEEDED
+from stormcast.chaos.backends.netns.running import NEEDED
 
 PROGRAMS: Final = NEEDED | {"tc": "iproute2", "iptables": "iptables"}
 """What real packets take, and the Debian packages that have it. Without iptables the rig can run,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from chaos.campaigns.museum import EXHIBITS, WINGS, Exhibit, Setting, Shown, tour
-from chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
-from chaos.commands.talk import UNSUPPORTED, in_columns, lacks, refuse, say
+from stormcast.chaos.campaigns.museum import EXHIBITS, WINGS, Exhibit, Setting, Shown, tour
+from stormcast.chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
+from stormcast.chaos.commands.talk import UNSUPPORTED, in_columns, lacks, refuse, say
 
 
 def museum(argv: list[str]) -> int:

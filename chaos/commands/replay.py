@@ -6,16 +6,16 @@ import json
 from pathlib import Path
 from typing import Final
 
-from chaos.campaigns.replay import NotARunError, Result, read_run
-from chaos.campaigns.replay import replay as replay_run
-from chaos.commands.arguments import add_json, parser_of
-from chaos.commands.talk import give_up, no_longer, refuse
-from chaos.language.yaml_nodes import ScenarioError
-from chaos.session.runner import (
+from stormcast.chaos.campaigns.replay import NotARunError, Result, read_run
+from stormcast.chaos.campaigns.replay import replay as replay_run
+from stormcast.chaos.commands.arguments import add_json, parser_of
+from stormcast.chaos.commands.talk import give_up, no_longer, refuse
+from stormcast.chaos.language.yaml_nodes import ScenarioError
+from stormcast.chaos.session.runner import (
     SIM,
     Unsupported,
 )
-from node.core.errors import ConfigError, NodeError
+from stormcast.node.core.errors import ConfigError, NodeError
 
 REPLAYED: Final = {Result.IDENTICAL: 0, Result.DIFFERENT: 1, Result.UNPROVEN: 3}
 

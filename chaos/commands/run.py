@@ -7,8 +7,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
-from chaos.commands.talk import (
+from stormcast.chaos.commands.arguments import (
+    add_backend,
+    add_json,
+    add_scenario,
+    parser_of,
+    read_seed,
+)
+from stormcast.chaos.commands.talk import (
     DICE,
     EXIT,
     RUNS,
@@ -20,15 +26,16 @@ from chaos.commands.talk import (
     say_leftovers,
     unsupported,
 )
-from chaos.faults.fate import FATES
-from chaos.language.cluster import TIMINGS
-from chaos.language.scenario import Scenario, load_scenario
-from chaos.language.schedule import format_plan
-from chaos.language.stacks import settings_of
-from chaos.language.yaml_nodes import ScenarioError
-from chaos.records.directory import make_fresh
-from chaos.session.record import Resync
-from chaos.session.runner import (
+from stormcast.chaos.faults.fate import FATES
+from stormcast.chaos.language.cluster import TIMINGS
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.schedule import format_plan
+from stormcast.chaos.language.shipped import open_scenario
+from stormcast.chaos.language.stacks import settings_of
+from stormcast.chaos.language.yaml_nodes import ScenarioError
+from stormcast.chaos.records.directory import make_fresh
+from stormcast.chaos.session.record import Resync
+from stormcast.chaos.session.runner import (
     SIM,
     Outcome,
     Unsupported,
@@ -37,7 +44,7 @@ from chaos.session.runner import (
     run_on,
     run_scenario,
 )
-from node.core.errors import ConfigError, NodeError
+from stormcast.node.core.errors import ConfigError, NodeError
 
 
 def run(argv: list[str]) -> int:
@@ -46,7 +53,7 @@ def run(argv: list[str]) -> int:
         "run",
         "Run a scenario and judge it. Exit 0 holds, 1 violated, 2 usage, 3 unknown or unsupported.",
     )
-    parser.add_argument("file", type=Path, help="the scenario file")
+    add_scenario(parser)
     add_backend(parser)
     parser.add_argument(
         "--seed",
@@ -72,7 +79,7 @@ def run(argv: list[str]) -> int:
     add_json(parser)
     args = parser.parse_args(argv)
     try:
-        scenario = load_scenario(args.file)
+        scenario = open_scenario(args.file)
         if args.timing and args.timing != scenario.cluster.timing:
             cluster = replace(scenario.cluster, timing=args.timing)
             scenario = replace(scenario, cluster=cluster, text="")
@@ -122,7 +129,7 @@ def _directory(scenario: Scenario, args: argparse.Namespace) -> Path:
 def plan(argv: list[str]) -> int:
     """`stormcast plan FILE`: what would be done, and when."""
     parser = parser_of("plan", "Print the timed steps of a scenario.")
-    parser.add_argument("file", type=Path, help="the scenario file")
+    add_scenario(parser)
     parser.add_argument(
         "--seed",
         type=read_seed,
@@ -131,7 +138,7 @@ def plan(argv: list[str]) -> int:
     )
     args = parser.parse_args(argv)
     try:
-        scenario = load_scenario(args.file)
+        scenario = open_scenario(args.file)
         # A plan for a stack that cannot be is none.
         settings_of(scenario)
         text = format_plan(scenario, args.seed)

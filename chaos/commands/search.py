@@ -15,10 +15,10 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from chaos.campaigns.generate import CELLS
-from chaos.campaigns.pool import sigterm_interrupts
-from chaos.campaigns.rows import Plan, SearchDirectory, StorageError, plan_of
-from chaos.campaigns.search import (
+from stormcast.chaos.campaigns.generate import CELLS
+from stormcast.chaos.campaigns.pool import sigterm_interrupts
+from stormcast.chaos.campaigns.rows import Plan, SearchDirectory, StorageError, plan_of
+from stormcast.chaos.campaigns.search import (
     Engine,
     Group,
     Processes,
@@ -27,9 +27,15 @@ from chaos.campaigns.search import (
     SearchResult,
     empty_cells,
 )
-from chaos.campaigns.shrunk import MINIMAL, shrink_kept
-from chaos.commands.arguments import add_json, parser_of, read_count, read_duration, read_seed
-from chaos.commands.talk import (
+from stormcast.chaos.campaigns.shrunk import MINIMAL, shrink_kept
+from stormcast.chaos.commands.arguments import (
+    add_json,
+    parser_of,
+    read_count,
+    read_duration,
+    read_seed,
+)
+from stormcast.chaos.commands.talk import (
     EXIT,
     RUNS,
     UNSUPPORTED,
@@ -39,9 +45,9 @@ from chaos.commands.talk import (
     refuse,
     say,
 )
-from chaos.oracles.verdict import Verdict
-from chaos.session.runner import Unsupported
-from node.core.errors import ConfigError
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.runner import Unsupported
+from stormcast.node.core.errors import ConfigError
 
 RANDOM: Final = "random"
 DRAWN_BELOW: Final = 10**10

@@ -18,12 +18,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from chaos.backends.base import BackendError, Unsupported
-from chaos.commands.board import ERROR, Board
-from chaos.language.scenario import ScenarioError, load_scenario
-from chaos.oracles.verdict import Verdict
-from chaos.records.directory import make_fresh
-from chaos.session.runner import (
+from stormcast.chaos.backends.base import BackendError, Unsupported
+from stormcast.chaos.commands.board import ERROR, Board
+from stormcast.chaos.language.scenario import ScenarioError, load_scenario
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.records.directory import make_fresh
+from stormcast.chaos.session.runner import (
     BACKENDS,
     SIM,
     Outcome,
@@ -32,9 +32,9 @@ from chaos.session.runner import (
     run_on,
     run_scenario,
 )
-from node.control.settings import ControlSettings, read_control
-from node.core.errors import ConfigError, NodeError, require
-from node.units import parse_duration
+from stormcast.node.control.settings import ControlSettings, read_control
+from stormcast.node.core.errors import ConfigError, NodeError, require
+from stormcast.node.units import parse_duration
 
 HOLDS: Final = 0
 VIOLATED: Final = 1

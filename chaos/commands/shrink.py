@@ -6,11 +6,11 @@ import json
 import time
 from pathlib import Path
 
-from chaos.campaigns.replay import OTHERS, KeptRun, NotARunError, read_run
-from chaos.campaigns.shrink import NothingToShrink, Shrinker
-from chaos.campaigns.shrunk import MINIMAL, Shrunk, shrink_until
-from chaos.commands.arguments import add_json, parser_of, read_duration
-from chaos.commands.talk import (
+from stormcast.chaos.campaigns.replay import OTHERS, KeptRun, NotARunError, read_run
+from stormcast.chaos.campaigns.shrink import NothingToShrink, Shrinker
+from stormcast.chaos.campaigns.shrunk import MINIMAL, Shrunk, shrink_until
+from stormcast.chaos.commands.arguments import add_json, parser_of, read_duration
+from stormcast.chaos.commands.talk import (
     EXIT,
     USAGE,
     end_progress,
@@ -20,12 +20,12 @@ from chaos.commands.talk import (
     refuse,
     say,
 )
-from chaos.language.yaml_nodes import ScenarioError
-from chaos.oracles.verdict import Verdict
-from chaos.session.runner import (
+from stormcast.chaos.language.yaml_nodes import ScenarioError
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.runner import (
     Unsupported,
 )
-from node.core.errors import ConfigError, NodeError
+from stormcast.node.core.errors import ConfigError, NodeError
 
 
 def shrink(argv: list[str]) -> int:

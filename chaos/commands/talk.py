@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from chaos.campaigns.replay import KeptRun
-from chaos.oracles.verdict import Verdict
-from chaos.session.runner import (
+from stormcast.chaos.campaigns.replay import KeptRun
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.runner import (
     BACKENDS,
     SIM,
     Unsupported,
 )
-from node.core.errors import NodeError
+from stormcast.node.core.errors import NodeError
 
 EXIT: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3}
 
@@ -98,8 +98,8 @@ def say(text: str) -> None:
 
 def say_leftovers() -> None:
     """What killed runs left behind is in nobody's way; but somebody should know of it."""
-    from chaos.backends.netns import what_is_missing  # noqa: PLC0415 only where there is netns
-    from chaos.backends.netns.leftovers import leftovers  # noqa: PLC0415
+    from stormcast.chaos.backends.netns import what_is_missing  # noqa: PLC0415 only where there is netns
+    from stormcast.chaos.backends.netns.leftovers import leftovers  # noqa: PLC0415
 
     if what_is_missing() is None:
         spaces, folders = leftovers()

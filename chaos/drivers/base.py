@@ -23,10 +23,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from chaos import faults
-from chaos.faults import Names, NetworkFault
-from chaos.language.network_state import NetworkState
-from node.core.errors import NodeError
+from stormcast.chaos import faults
+from stormcast.chaos.faults import Names, NetworkFault
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.core.errors import NodeError
 
 # -- Marks -----------------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class DriverError(NodeError):
 
 Run = Callable[[Sequence[str], str], Awaitable[str]]
 """Runs a program with its words on a text and returns what it printed; DriverError if it fails.
-`chaos.drivers.running.run_command` is one."""
+`stormcast.chaos.drivers.running.run_command` is one."""
 
 
 def inside(site: Site, argv: Sequence[str]) -> tuple[str, ...]:
@@ -117,8 +117,9 @@ class Driver(Protocol):
     name: str
 
     async def probe(self) -> Mapping[str, str | None]:
-        """Features of `chaos.language.features.FEATURES` that this driver gives its sites: None, or
-        why not and what to do, in one line. Found by trying, and leaves nothing behind."""
+        """Features of `stormcast.chaos.language.features.FEATURES` that this driver gives its
+        sites: None, or why not and what to do, in one line. Found by trying, and leaves nothing
+        behind."""
         ...
 
     async def apply(self, state: NetworkState, lease: float) -> None:
@@ -202,7 +203,7 @@ class SlowLink:
     rate: float | None = None
     """Bytes per second: the narrowest of all faults."""
     narrowed_by: str = ""
-    """Whose rate that is; `chaos.faults.BASE` is the network's own."""
+    """Whose rate that is; `stormcast.chaos.faults.BASE` is the network's own."""
     delay: float = 0.0
     """Seconds: of all faults together that the kernel does, and of the network itself."""
     delayed_by: tuple[str, ...] = ()
@@ -243,7 +244,7 @@ def _link(
                     delays.append((fault.delay, fault_id))
     if state.base.bandwidth is not None:
         limits.insert(0, (state.base.bandwidth, faults.BASE))
-    # Of equal ones the first: as in chaos.faults.paths.
+    # Of equal ones the first: as in stormcast.chaos.faults.paths.
     rate, narrowed_by = min(limits, key=lambda limit: limit[0], default=(None, ""))
     return SlowLink(
         dest=dest,

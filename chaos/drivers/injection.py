@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from chaos.drivers.base import DONE, DriverError, Site
-from chaos.drivers.netlink import inside
+from stormcast.chaos.drivers.base import DONE, DriverError, Site
+from stormcast.chaos.drivers.netlink import inside
 
 IPV6_HDRINCL: Final = 36
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from node.core.errors import NodeError
+from stormcast.node.core.errors import NodeError
 
 Made = TypeVar("Made")
 Take = Callable[[int, int, memoryview], None]

@@ -14,18 +14,27 @@ from itertools import count
 from pathlib import Path as FilePath
 from typing import Final, NamedTuple, Protocol
 
-from chaos.drivers import netlink, packets, paths
-from chaos.drivers.base import DECIDE, NFQUEUE, Bites, DriverError, Handle, Loop, Run, Site
-from chaos.drivers.injection import Injector, RawSockets
-from chaos.drivers.netlink import NetlinkError, Take
-from chaos.drivers.packets import Place
-from chaos.drivers.paths import Ways
-from chaos.drivers.queue_rule import QUEUE, QueueRule
-from chaos.faults.fate import jhash_fate
-from chaos.faults.outcome import DROP, HOLD, PASS, Decider, Outcome
-from chaos.faults.paths import PathMaker
-from chaos.language.network_state import NetworkState
-from node.core.errors import NodeError
+from stormcast.chaos.drivers import netlink, packets, paths
+from stormcast.chaos.drivers.base import (
+    DECIDE,
+    NFQUEUE,
+    Bites,
+    DriverError,
+    Handle,
+    Loop,
+    Run,
+    Site,
+)
+from stormcast.chaos.drivers.injection import Injector, RawSockets
+from stormcast.chaos.drivers.netlink import NetlinkError, Take
+from stormcast.chaos.drivers.packets import Place
+from stormcast.chaos.drivers.paths import Ways
+from stormcast.chaos.drivers.queue_rule import QUEUE, QueueRule
+from stormcast.chaos.faults.fate import jhash_fate
+from stormcast.chaos.faults.outcome import DROP, HOLD, PASS, Decider, Outcome
+from stormcast.chaos.faults.paths import PathMaker
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.core.errors import NodeError
 
 BURST: Final = 128
 """Packets of one site that are taken before another one has its turn."""
@@ -33,7 +42,7 @@ EARLY: Final = 0.0002
 """Seconds by which a packet may go before its time, so as not to wake up twice for two."""
 AT_ONCE: Final = Outcome(PASS)
 FEATURES: Final = ("loss-model", "delay", "duplicate", "reorder", "corrupt", "rule")
-"""Of chaos.language.features, those that take a queue."""
+"""Of stormcast.chaos.language.features, those that take a queue."""
 
 
 class Queued(Protocol):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, Final
 
-from chaos.drivers.base import (
+from stormcast.chaos.drivers.base import (
     ALIVE,
     CLASS,
     DONE,
@@ -30,11 +30,11 @@ from chaos.drivers.base import (
     classes,
     inside,
 )
-from chaos.drivers.netlink import is_there
-from chaos.drivers.selection import Statement, statements
-from chaos.faults import Loss, Names, Partition, Rule
-from chaos.language.network_state import NetworkState
-from node.core.match import Match
+from stormcast.chaos.drivers.netlink import is_there
+from stormcast.chaos.drivers.selection import Statement, statements
+from stormcast.chaos.faults import Loss, Names, Partition, Rule
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.core.match import Match
 
 Pair = tuple[str, str]
 """Fault and sender: what a site has a counter for."""

@@ -1,5 +1,5 @@
 """Packets as they pass a queue: what is looked at in each, by offsets; and what is changed in a
-few, with scapy, which knows our frames from their one description (node.core.wire).
+few, with scapy, which knows our frames from their one description (stormcast.node.core.wire).
 
 scapy takes half a second to import and most of a millisecond per packet. So it is loaded by those
 who need it, and the way that every packet takes does without.
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from chaos.faults.outcome import damaged
-from node.core import wire
-from node.core.model import FLAG_NAMES
+from stormcast.chaos.faults.outcome import damaged
+from stormcast.node.core import wire
+from stormcast.node.core.model import FLAG_NAMES
 
 if TYPE_CHECKING:
     from scapy.packet import Packet

@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from chaos import faults
-from chaos.drivers.base import (
+from stormcast.chaos import faults
+from stormcast.chaos.drivers.base import (
     NFQUEUE,
     TC,
     driver_of,
     is_base_delayed_by,
     slow_for_multicasts,
 )
-from chaos.drivers.packets import Place
-from chaos.drivers.selection import statements
-from chaos.faults.paths import Path, PathMaker
-from chaos.language.network_state import NetworkState
+from stormcast.chaos.drivers.packets import Place
+from stormcast.chaos.drivers.selection import statements
+from stormcast.chaos.faults.paths import Path, PathMaker
+from stormcast.chaos.language.network_state import NetworkState
 
 
 class Ways(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.drivers.base import DECIDE, QUEUED_MASK, DriverError, Run, Site, inside
+from stormcast.chaos.drivers.base import DECIDE, QUEUED_MASK, DriverError, Run, Site, inside
 
 QUEUE: Final = 0x5C00
 """The number of the queue: any, but one that nobody else has."""

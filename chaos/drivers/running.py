@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import BinaryIO, Final, cast
 
-from chaos.drivers.base import DriverError
+from stormcast.chaos.drivers.base import DriverError
 
 TIMEOUT_SECONDS: Final = 20.0
 """A command takes milliseconds; one that takes this long never ends."""

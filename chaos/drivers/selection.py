@@ -1,7 +1,7 @@
 """Which packets a fault strikes, in the words of nftables: pure text, made from a state.
 
 A datagram of a member begins with the preamble of a frame, whose fields stand where
-`node.core.wire` says. So the kernel can tell frames apart, and throw the very dice for them that a
+node/core/wire.py says. So the kernel can tell frames apart, and throw the very dice for them that a
 simulation throws (chaos/faults/fate.py). Nothing here says whom a packet is from: `nft` asks that
 first.
 """
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from chaos import faults
-from chaos.drivers.base import (
+from stormcast.chaos import faults
+from stormcast.chaos.drivers.base import (
     CHANCES,
     DECIDE,
     NFQUEUE,
@@ -22,11 +22,11 @@ from chaos.drivers.base import (
     is_base_delayed_by,
     slow_for_multicasts,
 )
-from chaos.faults import Rule
-from chaos.faults.fate import fate_key, threshold
-from chaos.language.network_state import NetworkState
-from node.core import wire
-from node.core.match import Matcher
+from stormcast.chaos.faults import Rule
+from stormcast.chaos.faults.fate import fate_key, threshold
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.core import wire
+from stormcast.node.core.match import Matcher
 
 _BITS: Final = 8
 _UDP_HEADER: Final = 64

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from chaos.drivers.base import (
+from stormcast.chaos.drivers.base import (
     CLASS,
     MULTICAST,
     TC,
@@ -32,9 +32,9 @@ from chaos.drivers.base import (
     classes,
     inside,
 )
-from chaos.drivers.netlink import is_there
-from chaos.faults.outcome import QUEUE_SECONDS
-from chaos.language.network_state import NetworkState
+from stormcast.chaos.drivers.netlink import is_there
+from stormcast.chaos.faults.outcome import QUEUE_SECONDS
+from stormcast.chaos.language.network_state import NetworkState
 
 HANDLE: Final = 0x5C
 """Of our qdisc: by it we know it again."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import Final
 
-from node.core.match import Match
+from stormcast.node.core.match import Match
 
 Names = tuple[str, ...]
 BASE: Final = "network"

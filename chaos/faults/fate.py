@@ -13,7 +13,7 @@ from typing import Final
 from xxhash import xxh3_64_intdigest
 
 Fate = Callable[[bytes, int], int]
-"""From the identity of a frame (node.core.wire) and a key to a uniform 64-bit number."""
+"""From the identity of a frame (stormcast.node.core.wire) and a key to a uniform 64-bit number."""
 
 WHOLE: Final = 1 << 64
 

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from xxhash import xxh3_64_intdigest
 
-from chaos.faults import GilbertElliott, NthLoss
-from node.core.errors import NodeError
+from stormcast.chaos.faults import GilbertElliott, NthLoss
+from stormcast.node.core.errors import NodeError
 
 
 class LossModel(Protocol):

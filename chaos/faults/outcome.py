@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final, NamedTuple
 
-from chaos.faults.fate import Fate, unit
-from chaos.faults.paths import ActingRule, Ends, Path
-from node.core.wire import identity, read_preamble
+from stormcast.chaos.faults.fate import Fate, unit
+from stormcast.chaos.faults.paths import ActingRule, Ends, Path
+from stormcast.node.core.wire import identity, read_preamble
 
 QUEUE_SECONDS: Final = 0.25
 """A bandwidth limit queues this much, and drops what would wait longer."""

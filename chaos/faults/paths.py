@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from chaos import faults
-from chaos.faults.fate import fate_key, threshold
-from chaos.faults.loss_models import LossModel, make_model
-from node.core.match import FOREVER, Connections, Matcher
+from stormcast.chaos import faults
+from stormcast.chaos.faults.fate import fate_key, threshold
+from stormcast.chaos.faults.loss_models import LossModel, make_model
+from stormcast.node.core.match import FOREVER, Connections, Matcher
 
 Ends = tuple[str, str]
 """Sender and receiver, by name."""

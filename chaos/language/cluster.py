@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.faults import RANDOM, ROLES, Names
-from chaos.language.shapes import SETTINGS, Codec, Key, Plain, Shape, one_of, whole, word
-from chaos.language.yaml_nodes import Item, nearest
+from stormcast.chaos.faults import RANDOM, ROLES, Names
+from stormcast.chaos.language.shapes import SETTINGS, Codec, Key, Plain, Shape, one_of, whole, word
+from stormcast.chaos.language.yaml_nodes import Item, nearest
 
 Settings = tuple[tuple[str, object], ...]
 """Names and values; what reads them knows which there are."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos import faults
-from chaos.language.scenario import Scenario
+from stormcast.chaos import faults
+from stormcast.chaos.language.scenario import Scenario
 
 FEATURES: Final[dict[str, str]] = {
     "members": "start, stop, kill and restart members",

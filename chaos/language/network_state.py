@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from itertools import permutations
 
-from chaos.faults import Link, Names, NetworkFault
-from chaos.language.scenario import NETWORK
-from chaos.language.shapes import Plain, flow
-from chaos.language.timeline import NETWORK_FAULTS, WORDS, actions
-from chaos.language.yaml_nodes import Item, compose
+from stormcast.chaos.faults import Link, Names, NetworkFault
+from stormcast.chaos.language.scenario import NETWORK
+from stormcast.chaos.language.shapes import Plain, flow
+from stormcast.chaos.language.timeline import NETWORK_FAULTS, WORDS, actions
+from stormcast.chaos.language.yaml_nodes import Item, compose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

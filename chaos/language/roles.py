@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from chaos import faults
-from chaos.faults import Names
+from stormcast.chaos import faults
+from stormcast.chaos.faults import Names
 
 
 class Roles:

@@ -13,9 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from chaos.faults import Link, Names
-from chaos.language.cluster import CLUSTER, GENERATIONS, Cluster
-from chaos.language.shapes import (
+from stormcast.chaos.faults import Link, Names
+from stormcast.chaos.language.cluster import CLUSTER, GENERATIONS, Cluster
+from stormcast.chaos.language.shapes import (
     TEXT,
     Codec,
     Key,
@@ -28,9 +28,16 @@ from chaos.language.shapes import (
     whole,
     word,
 )
-from chaos.language.timeline import WORDS, Step, actions, check_timeline, read_step, write_step
-from chaos.language.units import BANDWIDTH, DURATION, RATIO, SHARE, SIZE
-from chaos.language.workload import (
+from stormcast.chaos.language.timeline import (
+    WORDS,
+    Step,
+    actions,
+    check_timeline,
+    read_step,
+    write_step,
+)
+from stormcast.chaos.language.units import BANDWIDTH, DURATION, RATIO, SHARE, SIZE
+from stormcast.chaos.language.workload import (
     LOADS,
     Expect,
     ExpectView,
@@ -40,8 +47,8 @@ from chaos.language.workload import (
     expect_codec,
     load_codec,
 )
-from chaos.language.yaml_nodes import MAX_BYTES, Item, ScenarioError, compose, place
-from node.settings import is_path
+from stormcast.chaos.language.yaml_nodes import MAX_BYTES, Item, ScenarioError, compose, place
+from stormcast.node.settings import is_path
 
 __all__ = [
     "GENERATIONS",

@@ -13,13 +13,13 @@ from math import ceil
 from random import Random
 from typing import Final
 
-from chaos import faults
-from chaos.faults import RANDOM, Action, Names
-from chaos.language.scenario import Scenario
-from chaos.language.shapes import Plain, Shape, flow
-from chaos.language.timeline import CURES, WORDS, Step, actions
-from chaos.language.units import DURATION, RATE, SIZE
-from chaos.language.workload import Load
+from stormcast.chaos import faults
+from stormcast.chaos.faults import RANDOM, Action, Names
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.shapes import Plain, Shape, flow
+from stormcast.chaos.language.timeline import CURES, WORDS, Step, actions
+from stormcast.chaos.language.units import DURATION, RATE, SIZE
+from stormcast.chaos.language.workload import Load
 
 _UNDO: Final = 0
 """At equal times what ends comes first: faults that follow each other do not overlap."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from chaos.language.scenario import Scenario
-from node.core.errors import require
-from node.settings import StackSettings, load_settings
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.node.core.errors import require
+from stormcast.node.settings import StackSettings, load_settings
 
 STREAM_TRANSPORTS: Final = frozenset({"TCP", "TCP_NIO2"})
 

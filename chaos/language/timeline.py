@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any, Final
 
-from chaos import faults
-from chaos.faults import RANDOM, ROLES, SHAPES, Action, Names
-from chaos.language.shapes import (
+from stormcast.chaos import faults
+from stormcast.chaos.faults import RANDOM, ROLES, SHAPES, Action, Names
+from stormcast.chaos.language.shapes import (
     Codec,
     Key,
     Plain,
@@ -25,11 +25,11 @@ from chaos.language.shapes import (
     whole_range,
     word,
 )
-from chaos.language.units import BANDWIDTH, DURATION, SHARE
-from chaos.language.yaml_nodes import Item, nearest
-from node.core import wire
-from node.core.match import Match
-from node.core.model import FLAG_NAMES
+from stormcast.chaos.language.units import BANDWIDTH, DURATION, SHARE
+from stormcast.chaos.language.yaml_nodes import Item, nearest
+from stormcast.node.core import wire
+from stormcast.node.core.match import Match
+from stormcast.node.core.model import FLAG_NAMES
 
 RULES: Final = ("drop", "delay", "hold", "duplicate", "corrupt")
 HALVES: Final = ("both", "sender", "receiver")

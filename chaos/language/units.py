@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from node.core.errors import NodeError
+from stormcast.node.core.errors import NodeError
 
 # Bounded, because the time to read a number grows with the square of its digits.
 _NUMBER: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,30})?)(.*)", re.DOTALL)

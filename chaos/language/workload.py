@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from chaos.faults import Names
-from chaos.language.shapes import (
+from stormcast.chaos.faults import Names
+from stormcast.chaos.language.shapes import (
     Codec,
     Key,
     Plain,
@@ -20,10 +20,10 @@ from chaos.language.shapes import (
     some_of,
     whole,
 )
-from chaos.language.units import DURATION, RATE
-from chaos.language.yaml_nodes import Item
-from node.core import wire
-from node.core.model import FLAG_NAMES, MESSAGE_FLAGS
+from stormcast.chaos.language.units import DURATION, RATE
+from stormcast.chaos.language.yaml_nodes import Item
+from stormcast.node.core import wire
+from stormcast.node.core.model import FLAG_NAMES, MESSAGE_FLAGS
 
 LOADS: Final = ("unicast", "multicast")
 FLAGS: Final = {name: bit for bit, name in FLAG_NAMES.items() if bit & MESSAGE_FLAGS}

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.g1_multicast import was_told
-from chaos.oracles.groups import Stream, Window, covered, last_view, view_at
-from chaos.oracles.history import Member, Violation
-from node.trace import Event
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.g1_multicast import was_told
+from stormcast.chaos.oracles.groups import Stream, Window, covered, last_view, view_at
+from stormcast.chaos.oracles.history import Member, Violation
+from stormcast.node.trace import Event
 
 Spans = tuple[tuple[int, int], ...]
 ViewIds = tuple[tuple[int, int], ...]

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chaos.oracles.history import Member, Violation
-from node.core.model import FRAGMENT
-from node.core.wire import GROUP
-from node.trace import ABANDONED, CUT, DELIVERED, HANDED, JOINED, OFFERED, SENT, Event
+from stormcast.chaos.oracles.history import Member, Violation
+from stormcast.node.core.model import FRAGMENT
+from stormcast.node.core.wire import GROUP
+from stormcast.node.trace import ABANDONED, CUT, DELIVERED, HANDED, JOINED, OFFERED, SENT, Event
 
 if TYPE_CHECKING:
-    from chaos.oracles.evidence import Evidence
+    from stormcast.chaos.oracles.evidence import Evidence
 
 SAYS_BOTH_ENDS: Final = 2
 """The version of traces from which on they say what applications offered and were handed."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, Protocol
 
-from chaos.oracles import c1_credits, c1_multicast, c1_requests, c1_resends
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import MULTICAST
-from chaos.oracles.history import EPSILON, Member, Violation
-from node.core.wire import GROUP
-from node.trace import ACKED, REQUESTED, RETRANSMITTED, SENT, SYNC, VIEW, Event
+from stormcast.chaos.oracles import c1_credits, c1_multicast, c1_requests, c1_resends
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import MULTICAST
+from stormcast.chaos.oracles.history import EPSILON, Member, Violation
+from stormcast.node.core.wire import GROUP
+from stormcast.node.trace import ACKED, REQUESTED, RETRANSMITTED, SENT, SYNC, VIEW, Event
 
 TRAFFIC: Final = frozenset({SENT, ACKED, REQUESTED, RETRANSMITTED, SYNC})
 

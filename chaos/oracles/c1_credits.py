@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.history import EPSILON, Member, Violation
-from node.trace import ASKED, CONN, CREDIT, SENDER_REMOVED, Event
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.history import EPSILON, Member, Violation
+from stormcast.node.trace import ASKED, CONN, CREDIT, SENDER_REMOVED, Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from chaos.oracles.c1_requests import (
+from stormcast.chaos.oracles.c1_requests import (
     hasty_requests,
     impatience,
     is_impatient,
     large_requests,
     many_acks,
 )
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import Stream, Window
-from chaos.oracles.history import EPSILON, Member, Violation
-from node.core import wire
-from node.trace import JOINING, REPAIR, Event
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import Stream, Window
+from stormcast.chaos.oracles.history import EPSILON, Member, Violation
+from stormcast.node.core import wire
+from stormcast.node.trace import JOINING, REPAIR, Event
 
 SPACINGS: Final = {REPAIR: "request_spacing", JOINING: "join_spacing"}
 """The bounds of the two streams of requests."""

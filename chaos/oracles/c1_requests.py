@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.history import EPSILON, Epoch, Member, Violation
-from node.core.model import OOB
-from node.trace import Event
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.history import EPSILON, Epoch, Member, Violation
+from stormcast.node.core.model import OOB
+from stormcast.node.trace import Event
 
 SPARE_ACKS: Final = 3
 """Acks that no rate accounts for: of the opening, of the last message, at the removal."""

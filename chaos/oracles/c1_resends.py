@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from math import inf, log2
 from typing import Final
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import Stream
-from chaos.oracles.history import EPSILON, Connection, Entry, Member, Violation
-from node.core import wire
-from node.trace import PURGED, RETRANSMITTED, SENT, Event
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import Stream
+from stormcast.chaos.oracles.history import EPSILON, Connection, Entry, Member, Violation
+from stormcast.node.core import wire
+from stormcast.node.trace import PURGED, RETRANSMITTED, SENT, Event
 
 SPARE_RESENDS: Final = 2
 """Looks that no stretch accounts for: the ones at its two ends."""

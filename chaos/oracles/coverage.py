@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from node.trace import Event
+from stormcast.node.trace import Event
 
 
 def first_gap(lo: int, hi: int, parts: Iterable[Event]) -> int | None:

@@ -14,15 +14,24 @@ from functools import cached_property
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from chaos.oracles.application import ApplicationIndex
-from chaos.oracles.group_index import GroupIndex
-from chaos.oracles.groups import MULTICAST, Stream
-from chaos.oracles.hand_over import Fault
-from chaos.oracles.history import RIG, Connection, Entry, Epoch, Member, Noted, Probe, Span
-from node.core import wire
-from node.core.codec import Hash64
-from node.core.errors import BadTrace, NodeError
-from node.trace import (
+from stormcast.chaos.oracles.application import ApplicationIndex
+from stormcast.chaos.oracles.group_index import GroupIndex
+from stormcast.chaos.oracles.groups import MULTICAST, Stream
+from stormcast.chaos.oracles.hand_over import Fault
+from stormcast.chaos.oracles.history import (
+    RIG,
+    Connection,
+    Entry,
+    Epoch,
+    Member,
+    Noted,
+    Probe,
+    Span,
+)
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Hash64
+from stormcast.node.core.errors import BadTrace, NodeError
+from stormcast.node.trace import (
     ABANDONED,
     ACKED,
     CONN,
@@ -54,7 +63,7 @@ from node.trace import (
     describe_loss,
     read_blocks_untrusted,
 )
-from node.units import parse_duration
+from stormcast.node.units import parse_duration
 
 Traces = Mapping[str, bytes] | Iterable[tuple[str, bytes]]
 """A label for each member incarnation (and the rig), and its blocks."""

@@ -9,11 +9,11 @@ from itertools import pairwise
 from math import inf
 from typing import Any, Final
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import MULTICAST, since
-from chaos.oracles.history import EPSILON, Member, Violation
-from node.core import wire
-from node.trace import ALARM, DROPPED, FAULT, SKIPPED, Event
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import MULTICAST, since
+from stormcast.chaos.oracles.history import EPSILON, Member, Violation
+from stormcast.node.core import wire
+from stormcast.node.trace import ALARM, DROPPED, FAULT, SKIPPED, Event
 
 HARMLESS: Final = frozenset(
     {"delay", "reorder", "duplicate", "pause", "resume", "stall", "consume", "join"}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.oracles.coverage import first_gap
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import Stream, covered
-from chaos.oracles.history import EPSILON, Member, Violation
-from node.core.model import DONT_LOOPBACK
-from node.trace import Event
+from stormcast.chaos.oracles.coverage import first_gap
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import Stream, covered
+from stormcast.chaos.oracles.history import EPSILON, Member, Violation
+from stormcast.node.core.model import DONT_LOOPBACK
+from stormcast.node.trace import Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:

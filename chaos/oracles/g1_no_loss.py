@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from chaos.oracles import application, g1_alarms, g1_multicast, hand_over
-from chaos.oracles.coverage import first_gap
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import view_at
-from chaos.oracles.history import EPSILON, Entry, Member, Violation
-from node.core import wire
-from node.core.model import DONT_LOOPBACK
-from node.trace import ABANDONED, SENDER_CLOSING, Event
+from stormcast.chaos.oracles import application, g1_alarms, g1_multicast, hand_over
+from stormcast.chaos.oracles.coverage import first_gap
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import view_at
+from stormcast.chaos.oracles.history import EPSILON, Entry, Member, Violation
+from stormcast.node.core import wire
+from stormcast.node.core.model import DONT_LOOPBACK
+from stormcast.node.trace import ABANDONED, SENDER_CLOSING, Event
 
 CLOSE_AT_ONCE: Final = frozenset({wire.UNICAST, wire.UNICAST2})
 """Protocols that remove a connection with the view that lacks the peer; later ones flush it."""

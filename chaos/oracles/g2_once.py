@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from chaos.oracles import application, hand_over
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import Stream, Window
-from chaos.oracles.history import Violation
-from node.trace import Event
+from stormcast.chaos.oracles import application, hand_over
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import Stream, Window
+from stormcast.chaos.oracles.history import Violation
+from stormcast.node.trace import Event
 
 Where = TypeVar("Where")
 

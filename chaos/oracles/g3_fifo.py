@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.oracles import hand_over
-from chaos.oracles.coverage import first_gap
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import Window
-from chaos.oracles.history import EPSILON, Epoch, Violation
-from node.core.model import DONT_LOOPBACK, OOB
-from node.trace import Event
+from stormcast.chaos.oracles import hand_over
+from stormcast.chaos.oracles.coverage import first_gap
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import Window
+from stormcast.chaos.oracles.history import EPSILON, Epoch, Violation
+from stormcast.node.core.model import DONT_LOOPBACK, OOB
+from stormcast.node.trace import Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final
 
-from chaos.oracles import hand_over
-from chaos.oracles.evidence import Evidence, Payloads
-from chaos.oracles.groups import Stream, Window
-from chaos.oracles.history import EPSILON, Connection, Epoch, Violation
-from node.core.model import DONT_LOOPBACK, OOB
-from node.core.wire import GROUP
-from node.trace import DROPPED, SENT, WHOLE, Event
+from stormcast.chaos.oracles import hand_over
+from stormcast.chaos.oracles.evidence import Evidence, Payloads
+from stormcast.chaos.oracles.groups import Stream, Window
+from stormcast.chaos.oracles.history import EPSILON, Connection, Epoch, Violation
+from stormcast.node.core.model import DONT_LOOPBACK, OOB
+from stormcast.node.core.wire import GROUP
+from stormcast.node.trace import DROPPED, SENT, WHOLE, Event
 
 MIXED: Final = "fragment-inconsistent"
 DELIVERY_FLAGS: Final = OOB | DONT_LOOPBACK

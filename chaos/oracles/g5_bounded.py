@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from chaos.oracles import g5_credits
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import MULTICAST, since
-from chaos.oracles.history import Connection, Member, Violation
-from node.trace import GAUGES, RECEIVE_BYTES, RECEIVE_MESSAGES, Event
+from stormcast.chaos.oracles import g5_credits
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import MULTICAST, since
+from stormcast.chaos.oracles.history import Connection, Member, Violation
+from stormcast.node.trace import GAUGES, RECEIVE_BYTES, RECEIVE_MESSAGES, Event
 
 RECEIVE_WINDOW: Final = frozenset({RECEIVE_MESSAGES, RECEIVE_BYTES})
 

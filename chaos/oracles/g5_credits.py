@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import MULTICAST, since
-from chaos.oracles.history import Member, Violation
-from node.core import wire
-from node.core.model import FRAGMENT, NO_FC
-from node.trace import BELIEVED, CREDIT, DELIVERED, NAMED, PARTIAL, SENT, VIEW, Event
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import MULTICAST, since
+from stormcast.chaos.oracles.history import Member, Violation
+from stormcast.node.core import wire
+from stormcast.node.core.model import FRAGMENT, NO_FC
+from stormcast.node.trace import BELIEVED, CREDIT, DELIVERED, NAMED, PARTIAL, SENT, VIEW, Event
 
 LENGTH_BYTES: Final = 4
 """What a message's length takes of a body, at most: credits count payloads."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import Stream, Window, covered
-from chaos.oracles.history import EPSILON, Member, Violation
-from node.core.model import DONT_LOOPBACK
-from node.trace import Event
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import Stream, Window, covered
+from stormcast.chaos.oracles.history import EPSILON, Member, Violation
+from stormcast.node.core.model import DONT_LOOPBACK
+from stormcast.node.trace import Event
 
 
 class Step(NamedTuple):

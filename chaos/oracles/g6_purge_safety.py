@@ -7,12 +7,12 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Final, NamedTuple
 
-from chaos.oracles import g6_multicast
-from chaos.oracles.coverage import first_gap
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.history import EPSILON, Entry, Violation
-from node.core import wire
-from node.trace import Event
+from stormcast.chaos.oracles import g6_multicast
+from stormcast.chaos.oracles.coverage import first_gap
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.history import EPSILON, Entry, Violation
+from stormcast.node.core import wire
+from stormcast.node.trace import Event
 
 ACK_DELIVERED: Final = frozenset({wire.UNICAST2, wire.UNICAST4})
 """Protocols whose receivers report what they delivered, not what they received (D-12)."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from chaos.oracles.evidence import UNNUMBERED, Evidence
-from chaos.oracles.g6_purge_safety import EarlyPurge, early_purges
-from chaos.oracles.groups import MULTICAST, Window
-from chaos.oracles.history import EPSILON, Connection, Entry, Member, Violation
-from node.core.serial import is_newer
-from node.trace import CONN, DELIVERED, RECEIVER_OPEN, Event
+from stormcast.chaos.oracles.evidence import UNNUMBERED, Evidence
+from stormcast.chaos.oracles.g6_purge_safety import EarlyPurge, early_purges
+from stormcast.chaos.oracles.groups import MULTICAST, Window
+from stormcast.chaos.oracles.history import EPSILON, Connection, Entry, Member, Violation
+from stormcast.node.core.serial import is_newer
+from stormcast.node.trace import CONN, DELIVERED, RECEIVER_OPEN, Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from chaos.oracles.groups import Installed, Request, Stream, Window, place_in_views
-from chaos.oracles.history import Member, Noted
-from node.trace import (
+from stormcast.chaos.oracles.groups import Installed, Request, Stream, Window, place_in_views
+from stormcast.chaos.oracles.history import Member, Noted
+from stormcast.node.trace import (
     ACKED,
     ALARM,
     CONN,

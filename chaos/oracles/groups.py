@@ -14,10 +14,10 @@ from itertools import chain
 from math import inf
 from typing import Final, NamedTuple
 
-from chaos.oracles.history import EPSILON, Member, Noted
-from node.core import wire
-from node.core.model import OOB
-from node.trace import Event
+from stormcast.chaos.oracles.history import EPSILON, Member, Noted
+from stormcast.node.core import wire
+from stormcast.node.core.model import OOB
+from stormcast.node.trace import Event
 
 MULTICAST: Final = frozenset({wire.NAKACK2, wire.MCAST})
 """Protocols whose messages are for the whole group, and whose windows name no connection."""

@@ -10,14 +10,14 @@ from collections import ChainMap, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chaos.oracles.application import SAYS_BOTH_ENDS, Incoming, Large
-from chaos.oracles.history import Member, Violation
-from node.core.model import DONT_LOOPBACK, FRAGMENT
-from node.core.wire import GROUP
-from node.trace import DELIVERED, HANDED, JOINED, Event
+from stormcast.chaos.oracles.application import SAYS_BOTH_ENDS, Incoming, Large
+from stormcast.chaos.oracles.history import Member, Violation
+from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT
+from stormcast.node.core.wire import GROUP
+from stormcast.node.trace import DELIVERED, HANDED, JOINED, Event
 
 if TYPE_CHECKING:
-    from chaos.oracles.evidence import Evidence
+    from stormcast.chaos.oracles.evidence import Evidence
 
 
 UNSAID_SECONDS: Final = 0.5

@@ -11,11 +11,11 @@ from bisect import bisect_right
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from node.core import wire
-from node.trace import SENDER_REMOVED, Event
+from stormcast.node.core import wire
+from stormcast.node.trace import SENDER_REMOVED, Event
 
 if TYPE_CHECKING:
-    from chaos.oracles.groups import Installed
+    from stormcast.chaos.oracles.groups import Installed
 
 RIG: Final = 0
 """The short id under which the rig writes faults, probes and phases."""

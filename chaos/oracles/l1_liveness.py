@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from math import inf
 
-from chaos.oracles.coverage import first_gap
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import Stream, last_view
-from chaos.oracles.history import EPSILON, Entry, Epoch, Member, Span, Violation
-from node.core import wire
-from node.core.model import OOB
-from node.trace import BLOCKED, FREEZE, PURGED, SENT, UNBLOCKED, Event
+from stormcast.chaos.oracles.coverage import first_gap
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import Stream, last_view
+from stormcast.chaos.oracles.history import EPSILON, Entry, Epoch, Member, Span, Violation
+from stormcast.node.core import wire
+from stormcast.node.core.model import OOB
+from stormcast.node.trace import BLOCKED, FREEZE, PURGED, SENT, UNBLOCKED, Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from chaos.oracles.application import SAYS_BOTH_ENDS
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.g1_no_loss import was_given_up
-from chaos.oracles.groups import Stream, last_view
-from chaos.oracles.hand_over import UNSAID_SECONDS
-from chaos.oracles.history import Member
-from node.core.model import DONT_LOOPBACK, FRAGMENT
-from node.trace import HANDED, Event
+from stormcast.chaos.oracles.application import SAYS_BOTH_ENDS
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.g1_no_loss import was_given_up
+from stormcast.chaos.oracles.groups import Stream, last_view
+from stormcast.chaos.oracles.hand_over import UNSAID_SECONDS
+from stormcast.chaos.oracles.history import Member
+from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT
+from stormcast.node.trace import HANDED, Event
 
 
 class Owed(NamedTuple):

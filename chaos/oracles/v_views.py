@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import Installed, last_view
-from chaos.oracles.history import Member, Violation
-from node.trace import CONFIRMED, FAULT, REGULAR, SUSPECT
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import Installed, last_view
+from stormcast.chaos.oracles.history import Member, Violation
+from stormcast.node.trace import CONFIRMED, FAULT, REGULAR, SUSPECT
 
 VERIFIER: Final = "VERIFY_SUSPECT2"
 """With it in the stack, nobody is put out unheard."""

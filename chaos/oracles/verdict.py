@@ -8,7 +8,7 @@ from enum import Enum
 from functools import partial, total_ordering
 from typing import Final
 
-from chaos.oracles import (
+from stormcast.chaos.oracles import (
     a1_agreement,
     c1_control_traffic,
     g1_no_loss,
@@ -21,11 +21,11 @@ from chaos.oracles import (
     l1_liveness,
     v_views,
 )
-from chaos.oracles.c1_control_traffic import Budget
-from chaos.oracles.evidence import Evidence, Payloads
-from chaos.oracles.history import Violation
-from chaos.oracles.owed import Owed, owed_by
-from chaos.oracles.witness import describe
+from stormcast.chaos.oracles.c1_control_traffic import Budget
+from stormcast.chaos.oracles.evidence import Evidence, Payloads
+from stormcast.chaos.oracles.history import Violation
+from stormcast.chaos.oracles.owed import Owed, owed_by
+from stormcast.chaos.oracles.witness import describe
 
 __all__ = ["CHECKS", "RUN", "Budget", "Finding", "Judgement", "Verdict", "judge", "worst"]
 

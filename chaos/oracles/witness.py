@@ -5,11 +5,11 @@ Multicasts name no connection but a window: `delivered from n0 window 2 multicas
 
 from __future__ import annotations
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import MULTICAST
-from chaos.oracles.history import RIG, Member
-from node.core.model import flag_names
-from node.trace import (
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import MULTICAST
+from stormcast.chaos.oracles.history import RIG, Member
+from stormcast.node.core.model import flag_names
+from stormcast.node.trace import (
     ABANDONED,
     ACKED,
     ALARM,

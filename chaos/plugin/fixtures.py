@@ -1,5 +1,7 @@
 """pytest and clusters: the fixtures `cluster` and `chaos`, on the backend that the command names.
 
+They are `stormcast_cluster` and `stormcast_chaos`, too, for projects with fixtures of those names.
+
 A test says what happens; when its body is through, the run is judged, and a guarantee that does not
 hold fails the test with the witness and the command that repeats it. Loaded into every pytest that
 has Stormcast installed, so what costs anything is imported by whoever uses it (pytest_cluster.py).
@@ -16,10 +18,12 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 if TYPE_CHECKING:
-    from chaos.plugin.live_cluster import Chaos, Clusters
+    from stormcast.chaos.plugin.live_cluster import Chaos, Clusters
 
 BACKENDS: Final = ("sim", "netns", "kubernetes")
 SECTION: Final = "stormcast"
+CLUSTER: Final = "stormcast_cluster"
+"""The fixture by which a test that uses a cluster is known, whatever it calls it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,9 +51,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Clusters]:
+def stormcast_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Clusters]:
     """Makes a cluster: `cluster(members=3, stack="udp")` starts it and waits until it is one."""
-    from chaos.plugin.live_cluster import Clusters  # noqa: PLC0415 see above
+    from stormcast.chaos.plugin.live_cluster import Clusters  # noqa: PLC0415 see above
 
     option = request.config.getoption
     backend, seed = option("--stormcast-backend"), option("--stormcast-seed")
@@ -72,15 +76,27 @@ def _slug(text: str) -> str:
 
 
 @pytest.fixture
-def chaos(cluster: Clusters) -> Chaos:
+def stormcast_chaos(stormcast_cluster: Clusters) -> Chaos:
     """What is done to the cluster: `with chaos.partition(["n0"], ["n1", "n2"]): …`."""
-    return cluster.chaos
+    return stormcast_cluster.chaos
+
+
+@pytest.fixture
+def cluster(stormcast_cluster: Clusters) -> Clusters:
+    """`stormcast_cluster`: `cluster(members=3, stack="udp")` starts members and waits for them."""
+    return stormcast_cluster
+
+
+@pytest.fixture
+def chaos(stormcast_chaos: Chaos) -> Chaos:
+    """`stormcast_chaos`: `with chaos.partition(["n0"], ["n1", "n2"]): …`."""
+    return stormcast_chaos
 
 
 def _clusters(item: pytest.Item) -> Clusters | None:
     """The fixture of a test that uses it."""
-    found: Clusters | None = getattr(item, "funcargs", {}).get("cluster")
-    return found if hasattr(found, "finish_all") else None
+    found: Clusters | None = getattr(item, "funcargs", {}).get(CLUSTER)
+    return found
 
 
 @pytest.hookimpl(wrapper=True)

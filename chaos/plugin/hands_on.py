@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from chaos.backends.base import Backend, BackendError, MemberError, Unsupported
-from chaos.faults import Names, Release
-from chaos.language.scenario import Scenario
-from chaos.language.schedule import TimedStep, schedule
-from chaos.language.shapes import Plain, flow
-from chaos.language.stacks import settings_of
-from chaos.language.timeline import LASTING, Step, actions
-from chaos.language.workload import load_codec
-from chaos.language.yaml_nodes import compose
-from chaos.session.plans import FRAME_BY_FRAME, cluster_plan
-from chaos.session.record import Pair, RunRecord
-from chaos.session.session import POLL_SECONDS, Session
+from stormcast.chaos.backends.base import Backend, BackendError, MemberError, Unsupported
+from stormcast.chaos.faults import Names, Release
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.schedule import TimedStep, schedule
+from stormcast.chaos.language.shapes import Plain, flow
+from stormcast.chaos.language.stacks import settings_of
+from stormcast.chaos.language.timeline import LASTING, Step, actions
+from stormcast.chaos.language.workload import load_codec
+from stormcast.chaos.language.yaml_nodes import compose
+from stormcast.chaos.session.plans import FRAME_BY_FRAME, cluster_plan
+from stormcast.chaos.session.record import Pair, RunRecord
+from stormcast.chaos.session.session import POLL_SECONDS, Session
 
 OF_A_GROUP: Final = (
     *(f"G{number}" for number in range(1, 9)),

@@ -13,16 +13,17 @@ from typing import Any, Final, Self
 
 import pytest
 
-from chaos.backends.base import Backend, BackendError, Unsupported
-from chaos.language.cluster import CLUSTER
-from chaos.language.scenario import Scenario, dump, load_scenario
-from chaos.language.shapes import Plain, flow
-from chaos.language.stacks import settings_of
-from chaos.language.yaml_nodes import compose
-from chaos.oracles.verdict import Verdict
-from chaos.plugin.hands_on import OF_A_GROUP, OF_CONNECTIONS, Begun, HandsOn
-from chaos.records.directory import make_fresh
-from chaos.session.runner import (
+from stormcast.chaos.backends.base import Backend, BackendError, Unsupported
+from stormcast.chaos.language.cluster import CLUSTER
+from stormcast.chaos.language.scenario import Scenario, dump
+from stormcast.chaos.language.shapes import Plain, flow
+from stormcast.chaos.language.shipped import open_scenario
+from stormcast.chaos.language.stacks import settings_of
+from stormcast.chaos.language.yaml_nodes import compose
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.plugin.hands_on import OF_A_GROUP, OF_CONNECTIONS, Begun, HandsOn
+from stormcast.chaos.records.directory import make_fresh
+from stormcast.chaos.session.runner import (
     KERNEL_DICE,
     LOGS,
     SIM,
@@ -33,7 +34,7 @@ from chaos.session.runner import (
     run_scenario,
     write_run,
 )
-from chaos.session.settling import has_all
+from stormcast.chaos.session.settling import has_all
 
 PATIENCE: Final = 60.0
 """Seconds in which what must come has to, unless a test says otherwise."""
@@ -387,9 +388,10 @@ class Clusters:
         return made
 
     def play(self, path: str | Path) -> Outcome:
-        """Run a scenario file as it stands; VerdictError unless every guarantee holds."""
+        """Run a scenario as it stands, by its file, or by the name of one that ships.
+        VerdictError unless every guarantee holds."""
         __tracebackhide__ = True
-        scenario, folder = load_scenario(path), self._next_folder()
+        scenario, folder = open_scenario(path), self._next_folder()
         try:
             if self._backend == SIM:
                 outcome = run_scenario(scenario, self._seed, out=folder)

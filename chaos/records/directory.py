@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from node.core.errors import ConfigError
+from stormcast.node.core.errors import ConfigError
 
 BEGUN: Final = "begun"
 """A file that is made when a directory is taken: it says when, and by which process."""

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest
 
-from chaos import faults
-from chaos.language.schedule import TimedStep
-from node import trace
-from node.trace.tracer import Tracer
+from stormcast.chaos import faults
+from stormcast.chaos.language.schedule import TimedStep
+from stormcast.node import trace
+from stormcast.node.trace.tracer import Tracer
 
 RIG: Final = 0
 """The short id under which the rig itself writes events."""

@@ -15,13 +15,13 @@ from math import inf
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import MULTICAST, VIEW_MASK, Installed
-from chaos.oracles.history import Member
-from chaos.session.record import Life, Pair, Reached, Resync, ViewSeen
-from node.core import wire
-from node.core.model import DONT_LOOPBACK
-from node.trace import DELIVERED, SENT, VIEW, Event
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import MULTICAST, VIEW_MASK, Installed
+from stormcast.chaos.oracles.history import Member
+from stormcast.chaos.session.record import Life, Pair, Reached, Resync, ViewSeen
+from stormcast.node.core import wire
+from stormcast.node.core.model import DONT_LOOPBACK
+from stormcast.node.trace import DELIVERED, SENT, VIEW, Event
 
 _TOLD: Final = frozenset({SENT, DELIVERED, VIEW})
 

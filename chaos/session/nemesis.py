@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from chaos import faults
-from chaos.backends.base import Backend, MemberError
-from chaos.faults import Names
-from chaos.language.network_state import NetworkState
-from chaos.language.roles import Roles
-from chaos.language.schedule import End, TimedStep
-from chaos.records.rig_trace import RigTrace
-from chaos.session.plans import probe_in_member
-from chaos.session.roster import Roster
-from chaos.session.traffic import Traffic
+from stormcast.chaos import faults
+from stormcast.chaos.backends.base import Backend, MemberError
+from stormcast.chaos.faults import Names
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.language.roles import Roles
+from stormcast.chaos.language.schedule import End, TimedStep
+from stormcast.chaos.records.rig_trace import RigTrace
+from stormcast.chaos.session.plans import probe_in_member
+from stormcast.chaos.session.roster import Roster
+from stormcast.chaos.session.traffic import Traffic
 
 ONCE: Final = 1
 """What is done to a member that runs has an effect, and just this one."""

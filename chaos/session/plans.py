@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from chaos import faults
-from chaos.backends.base import ClusterPlan, MemberPlan, Unsupported
-from chaos.language.features import features_of
-from chaos.language.scenario import Scenario
-from chaos.language.stacks import is_stream, settings_of
-from node.settings import StackSettings
+from stormcast.chaos import faults
+from stormcast.chaos.backends.base import ClusterPlan, MemberPlan, Unsupported
+from stormcast.chaos.language.features import features_of
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.stacks import is_stream, settings_of
+from stormcast.node.settings import StackSettings
 
 FRAME_BY_FRAME: Final = {"bundler": "no-bundler", "offload": "never"}
 """Of UDP: every datagram is one frame, so what strikes a datagram strikes one frame."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from chaos.oracles.evidence import Evidence
-from node.trace.files import count_events
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.node.trace.files import count_events
 
 Pair = tuple[str, str]
 """Sender and receiver, by name."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Final
 
-from chaos.backends.base import Backend, BackendError, MemberError
-from chaos.faults import Names
+from stormcast.chaos.backends.base import Backend, BackendError, MemberError
+from stormcast.chaos.faults import Names
 
 READY_SECONDS: Final = 90.0
 """How long members may take to be there, in whatever timing."""

@@ -19,18 +19,18 @@ from typing import Any, Final
 
 from xxhash import xxh3_64
 
-from chaos.backends.base import Backend, BackendError, Unsupported
-from chaos.language.scenario import Expect, ExpectView, Scenario, dump
-from chaos.language.stacks import STREAM_TRANSPORTS, settings_of
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.owed import unowed_multicasts
-from chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, judge, worst
-from chaos.records.digest import EVIDENCE, digest_of
-from chaos.records.directory import TakenError, taken
-from chaos.session.record import RunRecord, ViewSeen
-from chaos.session.session import Tell, play
-from chaos.session.simulation import simulate
-from node.settings import is_path
+from stormcast.chaos.backends.base import Backend, BackendError, Unsupported
+from stormcast.chaos.language.scenario import Expect, ExpectView, Scenario, dump
+from stormcast.chaos.language.stacks import STREAM_TRANSPORTS, settings_of
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.owed import unowed_multicasts
+from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, judge, worst
+from stormcast.chaos.records.digest import EVIDENCE, digest_of
+from stormcast.chaos.records.directory import TakenError, taken
+from stormcast.chaos.session.record import RunRecord, ViewSeen
+from stormcast.chaos.session.session import Tell, play
+from stormcast.chaos.session.simulation import simulate
+from stormcast.node.settings import is_path
 
 CANNOT: Final[dict[str, str]] = {
     "clock-skew": "all members share one clock, simulated or real",
@@ -58,9 +58,9 @@ __all__ = [
 SIM: Final = "sim"
 BACKENDS: Final = (SIM, "netns", "kubernetes")
 MADE_BY: Final = {
-    SIM: "chaos.backends.sim.backend:SimBackend",
-    "netns": "chaos.backends.netns.backend:NetnsBackend",
-    "kubernetes": "chaos.backends.kubernetes.backend:KubernetesBackend",
+    SIM: "stormcast.chaos.backends.sim.backend:SimBackend",
+    "netns": "stormcast.chaos.backends.netns.backend:NetnsBackend",
+    "kubernetes": "stormcast.chaos.backends.kubernetes.backend:KubernetesBackend",
 }
 KERNEL_DICE: Final = "jhash"
 """The dice of chance faults on real networks."""
@@ -501,7 +501,7 @@ def _code() -> str:
     """A digest of the sources: between two commits the version of the package stays what it is."""
     digest = xxh3_64()
     for package in ("chaos", "node"):
-        for place, source in _sources(files(package), package):
+        for place, source in _sources(files(f"stormcast.{package}"), package):
             digest.update(place.encode())
             digest.update(source.read_bytes())
     return digest.hexdigest()

@@ -16,24 +16,24 @@ from typing import Final, Protocol, runtime_checkable
 
 from xxhash import xxh3_64_intdigest
 
-from chaos import faults
-from chaos.backends.base import Backend, BackendError, Observes
-from chaos.language.network_state import NetworkState
-from chaos.language.scenario import Scenario
-from chaos.language.schedule import TimedStep, schedule
-from chaos.language.workload import Load
-from chaos.oracles.evidence import Evidence
-from chaos.records.rig_trace import RigTrace, wall_at_zero
-from chaos.session.facts import facts_of, resync_of
-from chaos.session.nemesis import Nemesis
-from chaos.session.plans import cluster_plan, in_members
-from chaos.session.record import RunRecord
-from chaos.session.roster import Roster
-from chaos.session.settling import LONGEST_WAIT, Settling, quiet_seconds, regroup_seconds
-from chaos.session.traffic import Traffic
-from node.core.errors import NodeError
-from node.core.wire import GROUP
-from node.trace import GAUGE, OUTBOX_BYTES
+from stormcast.chaos import faults
+from stormcast.chaos.backends.base import Backend, BackendError, Observes
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.language.schedule import TimedStep, schedule
+from stormcast.chaos.language.workload import Load
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.records.rig_trace import RigTrace, wall_at_zero
+from stormcast.chaos.session.facts import facts_of, resync_of
+from stormcast.chaos.session.nemesis import Nemesis
+from stormcast.chaos.session.plans import cluster_plan, in_members
+from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.roster import Roster
+from stormcast.chaos.session.settling import LONGEST_WAIT, Settling, quiet_seconds, regroup_seconds
+from stormcast.chaos.session.traffic import Traffic
+from stormcast.node.core.errors import NodeError
+from stormcast.node.core.wire import GROUP
+from stormcast.node.trace import GAUGE, OUTBOX_BYTES
 
 POLL_SECONDS: Final = 0.1
 """How often members are looked at while something is expected of them."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any, Final
 
-from chaos.oracles.evidence import Evidence
-from chaos.session.roster import Roster, State
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.session.roster import Roster, State
 
 STILL_SECONDS: Final = 1.5
 """Without another message for so long none is expected: longer than a sender waits before it asks

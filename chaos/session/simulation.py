@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from chaos.backends.sim.backend import SimBackend
-from chaos.language.scenario import Scenario
-from chaos.session.record import RunRecord
-from chaos.session.session import play
+from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.session import play
 
 
 def simulate(

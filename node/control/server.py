@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple
 
 import h11
 
-from node.control.settings import ControlSettings
-from node.control.sockets import inode_of, listen_tcp, listen_unix, remove_socket
-from node.core.errors import NodeError
+from stormcast.node.control.settings import ControlSettings
+from stormcast.node.control.sockets import inode_of, listen_tcp, listen_unix, remove_socket
+from stormcast.node.core.errors import NodeError
 
 MAX_HEADER: Final = 8 << 10
 MAX_BODY: Final = 64 << 10

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from node.core.errors import ConfigError, require
+from stormcast.node.core.errors import ConfigError, require
 
 TOKEN_VARIABLE: Final = "STORMCAST_CONTROL_TOKEN"  # noqa: S105 its name, not the token
 MIN_TOKEN: Final = 16

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from node.core.errors import ConfigError, require
+from stormcast.node.core.errors import ConfigError, require
 
 _BACKLOG: Final = 32
 _IPV6: Final = 6

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from node.core.codec import Body
-from node.core.wire import Head
+from stormcast.node.core.codec import Body
+from stormcast.node.core.wire import Head
 
 
 class Batch:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from sys import byteorder
 from typing import Final, NamedTuple
 
-from node.core import wire
-from node.core.errors import BadFrame
-from node.core.model import Payload
-from node.core.wire import Head
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Payload
+from stormcast.node.core.wire import Head
 
 Hash64 = Callable[[Payload], int]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from math import inf
 from typing import Final, NamedTuple
 
-from node.core.serial import is_newer
+from stormcast.node.core.serial import is_newer
 
 UNLIMITED: Final = 1 << 62
 """More than anybody sends."""

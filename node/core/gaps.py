@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import inf
 from typing import Any, Final
 
-from node.core.rtt import RoundTrip
-from node.core.timing import Pacer
-from node.core.window import ReceiveWindow
+from stormcast.node.core.rtt import RoundTrip
+from stormcast.node.core.timing import Pacer
+from stormcast.node.core.window import ReceiveWindow
 
 Ranges = list[tuple[int, int]]
 

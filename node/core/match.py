@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, get_args
 
-from node.core import wire
-from node.core.errors import ConfigError, require
-from node.core.model import FLAG_NAMES
-from node.core.wire import Head
+from stormcast.node.core import wire
+from stormcast.node.core.errors import ConfigError, require
+from stormcast.node.core.model import FLAG_NAMES
+from stormcast.node.core.wire import Head
 
 Direction = Literal["up", "down"]
 DIRECTIONS: Final = (*get_args(Direction), "both")
@@ -29,10 +29,10 @@ class Match:
     """Those frames that meet every condition; an empty one is met by all."""
 
     protocols: tuple[str, ...] = ()
-    """Names as in node.core.wire."""
+    """Names as in stormcast.node.core.wire."""
 
     kinds: tuple[str, ...] = ()
-    """Names as in node.core.wire."""
+    """Names as in stormcast.node.core.wire."""
 
     sources: tuple[str, ...] = ()
     """Names of members; for a test protocol also their short ids in hexadecimal."""

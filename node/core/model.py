@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Final, overload
 
-from node.core.errors import ConfigError
+from stormcast.node.core.errors import ConfigError
 
 Payload = bytes | memoryview
 

@@ -10,9 +10,9 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from node.core.digest import Digest
-from node.core.errors import BadFrame
-from node.core.model import Address, View, ViewId
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address, View, ViewId
 
 MAX_MEMBERS: Final = 4096
 """Members that a view or a digest from the network may name."""

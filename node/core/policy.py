@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from node.core.model import Address
+from stormcast.node.core.model import Address
 
 
 def next_members(

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import floor, inf, nextafter
 
-from node.core.errors import require
-from node.core.rtt import RoundTrip
+from stormcast.node.core.errors import require
+from stormcast.node.core.rtt import RoundTrip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

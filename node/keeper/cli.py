@@ -11,12 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
-from node.control.server import Control
-from node.control.settings import TOKEN_VARIABLE, read_control, read_token
-from node.core.errors import ConfigError, NodeError, require
-from node.keeper.endpoints import endpoints, passes
-from node.keeper.keeper import Keeper, KeeperSettings
-from node.units import parse_duration
+from stormcast.node.control.server import Control
+from stormcast.node.control.settings import TOKEN_VARIABLE, read_control, read_token
+from stormcast.node.core.errors import ConfigError, NodeError, require
+from stormcast.node.keeper.endpoints import endpoints, passes
+from stormcast.node.keeper.keeper import Keeper, KeeperSettings
+from stormcast.node.units import parse_duration
 
 USAGE: Final = 2
 MAX_BODY: Final = 1 << 20

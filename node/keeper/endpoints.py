@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import h11
 
-from node.control.server import (
+from stormcast.node.control.server import (
     Answer,
     Pass,
     RefusedError,
@@ -20,8 +20,8 @@ from node.control.server import (
     parse_body,
     parse_mapping,
 )
-from node.keeper.keeper import CONTROL, INCARNATIONS, BusyError, Keeper
-from node.keeper.tar_stream import tar_of
+from stormcast.node.keeper.keeper import CONTROL, INCARNATIONS, BusyError, Keeper
+from stormcast.node.keeper.tar_stream import tar_of
 
 MEMBER: Final = "/member/"
 LEASE_SECONDS: Final = 3.0

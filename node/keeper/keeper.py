@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from node.control.settings import TOKEN_VARIABLE, ControlSettings
-from node.core.errors import ConfigError, NodeError
+from stormcast.node.control.settings import TOKEN_VARIABLE, ControlSettings
+from stormcast.node.core.errors import ConfigError, NodeError
 
 CONTROL: Final = "control.sock"
 """The member's own endpoint, in the keeper's folder: too long a path has no room in an address."""

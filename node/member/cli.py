@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from node.control.settings import TOKEN_VARIABLE
-from node.core.errors import ConfigError, NodeError, suggestion
-from node.member.options import OPTIONS, SHORTCUTS
-from node.member.settings import load_member
+from stormcast.node.control.settings import TOKEN_VARIABLE
+from stormcast.node.core.errors import ConfigError, NodeError, suggestion
+from stormcast.node.member.options import OPTIONS, SHORTCUTS
+from stormcast.node.member.settings import load_member
 
 USAGE: Final = 2
 UNKNOWN: Final = 3
@@ -79,7 +79,7 @@ def node(argv: Sequence[str]) -> int:
     except NodeError as error:
         return _refuse(error)
     # Only now: whoever just looks at the settings does not wait for sockets to be imported.
-    from node.member.member import run_member  # noqa: PLC0415
+    from stormcast.node.member.member import run_member  # noqa: PLC0415
 
     try:
         return run_member(effective.settings)

@@ -10,13 +10,13 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from node.control.server import Answer, RefusedError, as_json, parse_mapping
-from node.core.model import Address, View, ViewId
-from node.core.packing import MAX_TEXT
+from stormcast.node.control.server import Answer, RefusedError, as_json, parse_mapping
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.packing import MAX_TEXT
 
 if TYPE_CHECKING:
-    from node.member.member import Member
-    from node.runtime import Runtime
+    from stormcast.node.member.member import Member
+    from stormcast.node.runtime import Runtime
 
 NOT_RUNNING: Final = 409
 MAX_LISTED: Final = 4096

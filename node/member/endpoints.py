@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from node.control.server import (
+from stormcast.node.control.server import (
     Answer,
     Handler,
     RefusedError,
@@ -14,15 +14,15 @@ from node.control.server import (
     parse_body,
     parse_mapping,
 )
-from node.core.errors import NodeError
-from node.core.model import Address
-from node.member import commands
-from node.member.commands import NOT_RUNNING, running
-from node.member.loads import read_loads
-from node.member.member import Member
+from stormcast.node.core.errors import NodeError
+from stormcast.node.core.model import Address
+from stormcast.node.member import commands
+from stormcast.node.member.commands import NOT_RUNNING, running
+from stormcast.node.member.loads import read_loads
+from stormcast.node.member.member import Member
 
 if TYPE_CHECKING:
-    from node.member.metrics import Metrics, Subject
+    from stormcast.node.member.metrics import Metrics, Subject
 
 NOT_READY: Final = 503
 ACCEPTED: Final = 202
@@ -119,7 +119,7 @@ def metrics_handler(subject: Subject) -> Handler:
     def answer(_body: object) -> Answer:
         if not made:
             # Only now: its library costs memory that a member which nobody scrapes can spare.
-            from node.member.metrics import Metrics  # noqa: PLC0415
+            from stormcast.node.member.metrics import Metrics  # noqa: PLC0415
 
             made.append(Metrics(subject))
         return Answer(made[0].text(), content_type=made[0].content_type)

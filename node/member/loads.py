@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from node.core import wire
-from node.core.errors import ConfigError, require, suggestion
-from node.core.model import FLAG_NAMES, MESSAGE_FLAGS
-from node.units import parse_duration, parse_size
+from stormcast.node.core import wire
+from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.core.model import FLAG_NAMES, MESSAGE_FLAGS
+from stormcast.node.units import parse_duration, parse_size
 
 Names = tuple[str, ...]
 

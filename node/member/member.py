@@ -15,12 +15,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from node.channel import Channel, ChannelConfig, LeaveTimeoutError
-from node.core.errors import ConfigError, NodeError, require
-from node.core.model import Address, View
-from node.member.loads import Load
-from node.member.settings import MemberSettings
-from node.member.workload import Driver, Receiver
+from stormcast.node.channel import Channel, ChannelConfig, LeaveTimeoutError
+from stormcast.node.core.errors import ConfigError, NodeError, require
+from stormcast.node.core.model import Address, View
+from stormcast.node.member.loads import Load
+from stormcast.node.member.settings import MemberSettings
+from stormcast.node.member.workload import Driver, Receiver
 
 LEFT: Final = 0
 UNKNOWN: Final = 3
@@ -124,8 +124,8 @@ class Member:
         control = None
         if self.settings.control is not None:
             # Only now: who wants no endpoint pays no memory for it.
-            from node.control.server import Control  # noqa: PLC0415
-            from node.member.endpoints import endpoints  # noqa: PLC0415
+            from stormcast.node.control.server import Control  # noqa: PLC0415
+            from stormcast.node.member.endpoints import endpoints  # noqa: PLC0415
 
             control = Control(self.settings.control, endpoints(self), self._tell_failure)
             where = await control.open()

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from node.control.settings import TOKEN_VARIABLE
-from node.core.errors import ConfigError, require, suggestion
-from node.member.loads import read_loads
-from node.member.workload import VERIFY
-from node.settings import GENERATIONS, StackSettings
-from node.settings.protocols import CONFIGS, DISCOVERIES, SHARES
-from node.trace.journal import JournalConfig
-from node.units import parse_duration, parse_size
-from node.yaml_text import parse_yaml, text_of
+from stormcast.node.control.settings import TOKEN_VARIABLE
+from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.member.loads import read_loads
+from stormcast.node.member.workload import VERIFY
+from stormcast.node.settings import GENERATIONS, StackSettings
+from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES, SHARES
+from stormcast.node.trace.journal import JournalConfig
+from stormcast.node.units import parse_duration, parse_size
+from stormcast.node.yaml_text import parse_yaml, text_of
 
 PREFIX: Final = "STORMCAST_"
 SET_PREFIX: Final = "STORMCAST_SET_"

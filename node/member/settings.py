@@ -15,10 +15,15 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from node.control.settings import TOKEN_VARIABLE, ControlSettings, read_control, read_token
-from node.core.errors import ConfigError, require, suggestion
-from node.member.loads import Load, duration_text, write_load
-from node.member.options import (
+from stormcast.node.control.settings import (
+    TOKEN_VARIABLE,
+    ControlSettings,
+    read_control,
+    read_token,
+)
+from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.member.loads import Load, duration_text, write_load
+from stormcast.node.member.options import (
     CONFIG_VARIABLE,
     DEFAULT,
     DURATION,
@@ -28,11 +33,17 @@ from node.member.options import (
     Option,
     Told,
 )
-from node.protocols.probes import PROBES
-from node.settings import GENERATIONS, StackSettings, list_layers, load_settings, read_layers
-from node.settings.jgroups_names import protocol_here
-from node.settings.protocols import CONFIGS, DISCOVERIES, RELIABLE_UNICAST, SHARES
-from node.trace.journal import JournalConfig
+from stormcast.node.protocols.probes import PROBES
+from stormcast.node.settings import (
+    GENERATIONS,
+    StackSettings,
+    list_layers,
+    load_settings,
+    read_layers,
+)
+from stormcast.node.settings.jgroups_names import protocol_here
+from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES, RELIABLE_UNICAST, SHARES
+from stormcast.node.trace.journal import JournalConfig
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
@@ -223,7 +234,7 @@ def _origins(
 ) -> dict[tuple[str, str], str]:
     """Who set what of the protocols; the stack wins over the timing, and what was given wins."""
     found: dict[tuple[str, str], str] = {}
-    timing = files("node").joinpath("timings", f"{stack.timing.name}.yaml").read_text()
+    timing = files("stormcast.node").joinpath("timings", f"{stack.timing.name}.yaml").read_text()
     for name, paced in ((yaml.safe_load(timing) or {}).get("protocols") or {}).items():
         found |= dict.fromkeys(((name, key) for key in paced), f"timing {stack.timing.name}")
     for name, told in read_layers(values["stack"].value):

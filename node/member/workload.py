@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, Protocol
 
-from node.core.errors import ClosedError, NodeError, require
-from node.core.model import OOB, Address, Delivery, View
-from node.member.loads import MAX_LOADS, MOST, Load, write_load
-from node.payloads import PROVABLE_BYTES, Stream, stream_of
+from stormcast.node.core.errors import ClosedError, NodeError, require
+from stormcast.node.core.model import OOB, Address, Delivery, View
+from stormcast.node.member.loads import MAX_LOADS, MOST, Load, write_load
+from stormcast.node.payloads import PROVABLE_BYTES, Stream, stream_of
 
 TICK: Final = 0.001
 """Seconds between two bursts at least: a timer per message would cost more than the message."""

@@ -16,13 +16,13 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from node.core import wire
-from node.core.errors import BadFrame, require
-from node.core.packing import Reader, Writer
-from node.core.wire import Head
-from node.protocols.events import Discovered, Found
-from node.protocols.layer import Layer, MemberContext
-from node.protocols.port import EVERYONE
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame, require
+from stormcast.node.core.packing import Reader, Writer
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.events import Discovered, Found
+from stormcast.node.protocols.layer import Layer, MemberContext
+from stormcast.node.protocols.port import EVERYONE
 
 MAX_FOUND: Final = 4096
 """Answers that one search keeps."""

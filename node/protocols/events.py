@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from node.core.digest import Digest
-from node.core.model import Address, View
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.model import Address, View
 
 
 class Suspected(NamedTuple):

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
 
-from node import trace
-from node.core import wire
-from node.core.errors import BadFrame, require
-from node.core.model import Address, View
-from node.core.policy import is_first
-from node.core.wire import Head
-from node.protocols.events import Cleared, Suspected
-from node.protocols.layer import Layer, MemberContext
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame, require
+from stormcast.node.core.model import Address, View
+from stormcast.node.core.policy import is_first
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.events import Cleared, Suspected
+from stormcast.node.protocols.layer import Layer, MemberContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

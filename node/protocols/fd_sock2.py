@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, TypeVar
 
-from node import trace
-from node.core import wire
-from node.core.errors import BadFrame, require
-from node.core.model import Address, View
-from node.core.packing import Reader, Writer
-from node.core.policy import is_first
-from node.core.wire import Head
-from node.protocols.events import Lagging, Suspected
-from node.protocols.layer import Layer, MemberContext
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame, require
+from stormcast.node.core.model import Address, View
+from stormcast.node.core.packing import Reader, Writer
+from stormcast.node.core.policy import is_first
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.events import Lagging, Suspected
+from stormcast.node.protocols.layer import Layer, MemberContext
 
 T = TypeVar("T")
 

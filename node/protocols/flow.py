@@ -36,9 +36,9 @@ from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 from typing import Protocol as Interface
 
-from node import trace
-from node.core import wire
-from node.core.credits import (
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.credits import (
     MAX_TOTAL,
     UNLIMITED,
     Allowance,
@@ -48,13 +48,13 @@ from node.core.credits import (
     Question,
     is_reached,
 )
-from node.core.errors import BadFrame, require
-from node.core.model import DONT_LOOPBACK, FIRST
-from node.protocols.layer import Layer, MemberContext
+from stormcast.node.core.errors import BadFrame, require
+from stormcast.node.core.model import DONT_LOOPBACK, FIRST
+from stormcast.node.protocols.layer import Layer, MemberContext
 
 if TYPE_CHECKING:
-    from node.core.model import View
-    from node.core.wire import Head
+    from stormcast.node.core.model import View
+    from stormcast.node.core.wire import Head
 
 LONGEST_WAIT: Final = 0.5
 """Seconds between two questions of an adaptive stack, once silence has doubled the wait."""

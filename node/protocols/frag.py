@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar, Final, NamedTuple
 
-from node.core import wire
-from node.core.codec import Hash64
-from node.core.errors import BadFrame, require
-from node.core.model import Payload
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Hash64
+from stormcast.node.core.errors import BadFrame, require
+from stormcast.node.core.model import Payload
 
 HEADER: Final = struct.Struct(">QIIQ")
 """Id, index, count, bytes of the whole message."""

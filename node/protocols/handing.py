@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from node import trace
-from node.core import wire
-from node.core.batch import Arrival
-from node.core.codec import Body
-from node.core.model import Delivery, Payload
-from node.core.window import Piece
-from node.protocols.port import Port
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.batch import Arrival
+from stormcast.node.core.codec import Body
+from stormcast.node.core.model import Delivery, Payload
+from stormcast.node.core.window import Piece
+from stormcast.node.protocols.port import Port
 
 MULTICASTS: Final = frozenset({wire.NAKACK2, wire.MCAST})
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from node.core.errors import BadFrame
+from stormcast.node.core.errors import BadFrame
 
 if TYPE_CHECKING:
     from random import Random
 
-    from node.core.model import View
-    from node.core.timers import Timers
-    from node.core.timing import Timing
-    from node.core.wire import Head
-    from node.protocols.events import Role
-    from node.protocols.port import Port
+    from stormcast.node.core.model import View
+    from stormcast.node.core.timers import Timers
+    from stormcast.node.core.timing import Timing
+    from stormcast.node.core.wire import Head
+    from stormcast.node.protocols.events import Role
+    from stormcast.node.protocols.port import Port
 
 
 class MemberContext(NamedTuple):

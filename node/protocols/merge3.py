@@ -16,14 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from node.core import wire
-from node.core.errors import BadFrame, require
-from node.core.model import Address, View, ViewId
-from node.core.packing import Reader, Writer
-from node.core.wire import Head
-from node.protocols.events import Disagreement, Lagging
-from node.protocols.layer import Layer, MemberContext
-from node.protocols.port import EVERYONE
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame, require
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.packing import Reader, Writer
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.events import Disagreement, Lagging
+from stormcast.node.protocols.layer import Layer, MemberContext
+from stormcast.node.protocols.port import EVERYONE
 
 MAX_HEARD: Final = 4096
 """Members of whom an INFO is kept until the next check."""

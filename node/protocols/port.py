@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from node.core import wire
+from stormcast.node.core import wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from node.core.codec import Codec
-    from node.core.model import Address, Delivery
-    from node.protocols.events import Event
-    from node.trace.tracer import Tracer
+    from stormcast.node.core.codec import Codec
+    from stormcast.node.core.model import Address, Delivery
+    from stormcast.node.protocols.events import Event
+    from stormcast.node.trace.tracer import Tracer
 
 EVERYONE: Final = -1
 """Where a frame for the group goes that must reach members of other groups, too: over a network

@@ -18,11 +18,11 @@ from math import inf
 from random import Random
 from typing import Any, ClassVar, Final, NamedTuple
 
-from node.core import wire
-from node.core.errors import ConfigError, require
-from node.core.match import ANYTHING, Direction, Match, Matcher, names_of, read_match
-from node.core.wire import Head
-from node.units import parse_duration
+from stormcast.node.core import wire
+from stormcast.node.core.errors import ConfigError, require
+from stormcast.node.core.match import ANYTHING, Direction, Match, Matcher, names_of, read_match
+from stormcast.node.core.wire import Head
+from stormcast.node.units import parse_duration
 
 MAX_COPIES: Final = 16
 MAX_HELD: Final = 4096

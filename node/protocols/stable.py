@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Final
 
-from node.core import wire
-from node.core.digest import Digest
-from node.core.errors import BadFrame, require
-from node.core.model import View, ViewId
-from node.core.packing import Reader, Writer
-from node.core.wire import Head
-from node.protocols.events import Stability
-from node.protocols.layer import Layer, MemberContext
+from stormcast.node.core import wire
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import BadFrame, require
+from stormcast.node.core.model import View, ViewId
+from stormcast.node.core.packing import Reader, Writer
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.events import Stability
+from stormcast.node.protocols.layer import Layer, MemberContext
 
 DigestSource = Callable[[], Digest]
 MAX_SUSPEND: Final = 200.0

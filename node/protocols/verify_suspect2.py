@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Final
 
-from node import trace
-from node.core import wire
-from node.core.errors import BadFrame, require
-from node.core.model import Address, View
-from node.core.timing import next_on_grid
-from node.core.wire import Head
-from node.protocols.events import Cleared, Confirmed
-from node.protocols.layer import Layer, MemberContext
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame, require
+from stormcast.node.core.model import Address, View
+from stormcast.node.core.timing import next_on_grid
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.events import Cleared, Confirmed
+from stormcast.node.protocols.layer import Layer, MemberContext
 
 MAX_MESSAGES: Final = 16
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from node import trace
-from node.core import wire
-from node.core.batch import Arrival, Batch
-from node.core.codec import unpack_lengths_untrusted
-from node.core.errors import BadFrame, ConfigError
-from node.core.gaps import MAX_REQUESTS_PER_LOOK, GapLook, Ranges, split_ranges
-from node.core.timing import Timing
-from node.core.window import ReceiveWindow, SendWindow, Stored
-from node.core.wire import Head
-from node.protocols.handing import hand_up
-from node.protocols.port import Port
-from node.trace.tracer import Tracer
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.batch import Arrival, Batch
+from stormcast.node.core.codec import unpack_lengths_untrusted
+from stormcast.node.core.errors import BadFrame, ConfigError
+from stormcast.node.core.gaps import MAX_REQUESTS_PER_LOOK, GapLook, Ranges, split_ranges
+from stormcast.node.core.timing import Timing
+from stormcast.node.core.window import ReceiveWindow, SendWindow, Stored
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.handing import hand_up
+from stormcast.node.protocols.port import Port
+from stormcast.node.trace.tracer import Tracer
 
 
 class RequestSizes(Protocol):

@@ -1,9 +1,9 @@
 """Settings of a stack: from files and values to what a member is made from."""
 
-from node.settings.files import is_path, read_layers
-from node.settings.loading import list_layers, load_settings
-from node.settings.protocols import GENERATIONS
-from node.settings.stack_settings import StackSettings
+from stormcast.node.settings.files import is_path, read_layers
+from stormcast.node.settings.loading import list_layers, load_settings
+from stormcast.node.settings.protocols import GENERATIONS
+from stormcast.node.settings.stack_settings import StackSettings
 
 __all__ = [
     "GENERATIONS",

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from math import inf
 
-from node.settings.stack_settings import StackSettings
+from stormcast.node.settings.stack_settings import StackSettings
 
 
 def describe(settings: StackSettings, bounds: Mapping[str, Mapping[str, float]]) -> str:

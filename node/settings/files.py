@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import yaml
 
-from node.core.errors import ConfigError, require, suggestion
-from node.settings.layers import build_layer
-from node.settings.rules import check_known, check_order
-from node.yaml_text import lines_of, parse_yaml, text_of
+from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.settings.layers import build_layer
+from stormcast.node.settings.rules import check_known, check_order
+from stormcast.node.yaml_text import lines_of, parse_yaml, text_of
 
 _STACK_KEYS: Final = ("about", "museum", "protocols")
 
@@ -94,7 +94,7 @@ def is_museum(stack: str) -> bool:
 
 def read_shipped(folder: str, name: str) -> Mapping[str, Any]:
     """What a file that ships says, of the folder `stacks` or `timings`."""
-    path = files("node").joinpath(folder)
+    path = files("stormcast.node").joinpath(folder)
     there = sorted(entry.name.removesuffix(".yaml") for entry in path.iterdir())
     # Looked up, not joined: a name is no path out of the folder.
     if name not in there:

@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from node.core.errors import require
-from node.protocols.flow import HistoricalFlow
-from node.protocols.frag import HistoricalFrag
-from node.protocols.multicast import HistoricalMulticast
-from node.protocols.probes import PROBES, read_probe
-from node.protocols.unicast import Historical
-from node.settings.protocols import CONFIGS
-from node.settings.values import build
+from stormcast.node.core.errors import require
+from stormcast.node.protocols.flow import HistoricalFlow
+from stormcast.node.protocols.frag import HistoricalFrag
+from stormcast.node.protocols.multicast import HistoricalMulticast
+from stormcast.node.protocols.probes import PROBES, read_probe
+from stormcast.node.protocols.unicast import Historical
+from stormcast.node.settings.protocols import CONFIGS
+from stormcast.node.settings.values import build
 
 Values = Mapping[str, object]
 

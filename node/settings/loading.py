@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from node.core.errors import ConfigError, require, suggestion
-from node.core.timing import Timing
-from node.settings.files import is_museum, is_path, read_layers, read_shipped
-from node.settings.jgroups_names import protocol_here
-from node.settings.layers import Values, build_layer, check_flaws
-from node.settings.protocols import DISCOVERIES, GENERATIONS, RELIABLE_UNICAST
-from node.settings.rules import check_order
-from node.settings.stack_settings import StackSettings
-from node.settings.values import build
+from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.core.timing import Timing
+from stormcast.node.settings.files import is_museum, is_path, read_layers, read_shipped
+from stormcast.node.settings.jgroups_names import protocol_here
+from stormcast.node.settings.layers import Values, build_layer, check_flaws
+from stormcast.node.settings.protocols import DISCOVERIES, GENERATIONS, RELIABLE_UNICAST
+from stormcast.node.settings.rules import check_order
+from stormcast.node.settings.stack_settings import StackSettings
+from stormcast.node.settings.values import build
 
 
 def load_settings(

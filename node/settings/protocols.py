@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from node.protocols.discovery import DnsPing, Ping, Static
-from node.protocols.fd_all3 import FdAll3
-from node.protocols.fd_sock2 import FdSock2
-from node.protocols.flow import Mfc, Ufc
-from node.protocols.frag import FragConfig
-from node.protocols.gms import Gms
-from node.protocols.merge3 import Merge3
-from node.protocols.multicast import MCAST, NAKACK2
-from node.protocols.multicast import Generation as MulticastGeneration
-from node.protocols.stable import Stable
-from node.protocols.unicast import UNICAST1, UNICAST2, UNICAST3, UNICAST4, Generation
-from node.protocols.verify_suspect2 import VerifySuspect2
-from node.settings.transports import TRANSPORTS
+from stormcast.node.protocols.discovery import DnsPing, Ping, Static
+from stormcast.node.protocols.fd_all3 import FdAll3
+from stormcast.node.protocols.fd_sock2 import FdSock2
+from stormcast.node.protocols.flow import Mfc, Ufc
+from stormcast.node.protocols.frag import FragConfig
+from stormcast.node.protocols.gms import Gms
+from stormcast.node.protocols.merge3 import Merge3
+from stormcast.node.protocols.multicast import MCAST, NAKACK2
+from stormcast.node.protocols.multicast import Generation as MulticastGeneration
+from stormcast.node.protocols.stable import Stable
+from stormcast.node.protocols.unicast import UNICAST1, UNICAST2, UNICAST3, UNICAST4, Generation
+from stormcast.node.protocols.verify_suspect2 import VerifySuspect2
+from stormcast.node.settings.transports import TRANSPORTS
 
 RELIABLE_UNICAST: Final[dict[str, Generation]] = {
     "UNICAST": UNICAST1,

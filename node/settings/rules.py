@@ -9,11 +9,16 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from node.core.errors import ConfigError, require, suggestion
-from node.protocols.probes import PROBES
-from node.settings.jgroups_names import protocol_here
-from node.settings.protocols import CONFIGS, DISCOVERIES, RELIABLE_MULTICAST, RELIABLE_UNICAST
-from node.settings.transports import STREAMS, TRANSPORTS, TransportConfig
+from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.protocols.probes import PROBES
+from stormcast.node.settings.jgroups_names import protocol_here
+from stormcast.node.settings.protocols import (
+    CONFIGS,
+    DISCOVERIES,
+    RELIABLE_MULTICAST,
+    RELIABLE_UNICAST,
+)
+from stormcast.node.settings.transports import STREAMS, TRANSPORTS, TransportConfig
 
 Layers = Sequence[tuple[str, Any]]
 """Protocols, top to bottom, each with its settings."""

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from node.core import wire
-from node.core.errors import require
-from node.core.timing import Timing
-from node.protocols.frag import FragConfig
-from node.protocols.multicast import MulticastConfig
-from node.protocols.probes import PROBES
-from node.protocols.unicast import UnicastConfig
-from node.settings.protocols import RELIABLE_MULTICAST, RELIABLE_UNICAST
-from node.settings.rules import check_retransmission, check_values
-from node.settings.transports import TransportConfig
+from stormcast.node.core import wire
+from stormcast.node.core.errors import require
+from stormcast.node.core.timing import Timing
+from stormcast.node.protocols.frag import FragConfig
+from stormcast.node.protocols.multicast import MulticastConfig
+from stormcast.node.protocols.probes import PROBES
+from stormcast.node.protocols.unicast import UnicastConfig
+from stormcast.node.settings.protocols import RELIABLE_MULTICAST, RELIABLE_UNICAST
+from stormcast.node.settings.rules import check_retransmission, check_values
+from stormcast.node.settings.transports import TransportConfig
 
 Layers = tuple[tuple[str, Any], ...]
 """Protocols, top to bottom, each with its settings."""

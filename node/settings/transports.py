@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import ClassVar, Final
 
-from node.core import wire
-from node.core.errors import require
+from stormcast.node.core import wire
+from stormcast.node.core.errors import require
 
 TRANSFER_QUEUE: Final = "transfer-queue"
 NO_BUNDLER: Final = "no-bundler"

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from node.core.errors import ConfigError, require, suggestion
-from node.settings.jgroups_names import setting_here
-from node.units import parse_duration, parse_size
+from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.settings.jgroups_names import setting_here
+from stormcast.node.units import parse_duration, parse_size
 
 T = TypeVar("T")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from node.core import wire
-from node.core.errors import require
-from node.core.model import (
+from stormcast.node.core import wire
+from stormcast.node.core.errors import require
+from stormcast.node.core.model import (
     DONT_BUNDLE,
     MESSAGE_FLAGS,
     NO_FC,
@@ -18,16 +18,16 @@ from node.core.model import (
     Payload,
     as_payload,
 )
-from node.protocols.frag import Fragmenter
-from node.protocols.unicast import UNLIMITED
-from node.stack.lane import MAX_MESSAGE, MESSAGE_OVERHEAD, Lane, Run
+from stormcast.node.protocols.frag import Fragmenter
+from stormcast.node.protocols.unicast import UNLIMITED
+from stormcast.node.stack.lane import MAX_MESSAGE, MESSAGE_OVERHEAD, Lane, Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from node.core.codec import Hash64
-    from node.settings import StackSettings
-    from node.stack.outbox import Outbox
+    from stormcast.node.core.codec import Hash64
+    from stormcast.node.settings import StackSettings
+    from stormcast.node.stack.outbox import Outbox
 
 
 class Acceptor:
@@ -130,4 +130,7 @@ def _begin_run(lane: Lane, flags: int) -> Run:
 
 
 def _check_flags(flags: int) -> None:
-    require(not flags & ~MESSAGE_FLAGS, f"message flags {flags:#x}: unknown; see node.core.model")
+    require(
+        not flags & ~MESSAGE_FLAGS,
+        f"message flags {flags:#x}: unknown; see stormcast.node.core.model",
+    )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from node.core.errors import ConfigError
-from node.settings.values import convert
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.settings.values import convert
 
 if TYPE_CHECKING:
-    from node.protocols.multicast import Multicast
-    from node.protocols.unicast import Unicast
-    from node.settings import StackSettings
-    from node.settings.stack_settings import Layers
+    from stormcast.node.protocols.multicast import Multicast
+    from stormcast.node.protocols.unicast import Unicast
+    from stormcast.node.settings import StackSettings
+    from stormcast.node.settings.stack_settings import Layers
 
 
 class Attributes:

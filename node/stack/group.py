@@ -10,25 +10,25 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from node.core import wire
-from node.core.model import View
-from node.core.timers import Timers
-from node.core.wire import Head
-from node.protocols import events as said
-from node.protocols.events import Event, Install, Role
-from node.protocols.fd_all3 import FdAll3
-from node.protocols.fd_sock2 import FdSock2
-from node.protocols.flow import Mfc, Stream, Ufc
-from node.protocols.gms import Gms
-from node.protocols.layer import Layer, MemberContext
-from node.protocols.merge3 import Merge3
-from node.protocols.multicast import Multicast
-from node.protocols.port import Port
-from node.protocols.stable import Stable
-from node.protocols.verify_suspect2 import VerifySuspect2
-from node.settings import StackSettings
-from node.settings.protocols import DISCOVERIES, RELIABLE_MULTICAST
-from node.stack.positions import MulticastPositions
+from stormcast.node.core import wire
+from stormcast.node.core.model import View
+from stormcast.node.core.timers import Timers
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols import events as said
+from stormcast.node.protocols.events import Event, Install, Role
+from stormcast.node.protocols.fd_all3 import FdAll3
+from stormcast.node.protocols.fd_sock2 import FdSock2
+from stormcast.node.protocols.flow import Mfc, Stream, Ufc
+from stormcast.node.protocols.gms import Gms
+from stormcast.node.protocols.layer import Layer, MemberContext
+from stormcast.node.protocols.merge3 import Merge3
+from stormcast.node.protocols.multicast import Multicast
+from stormcast.node.protocols.port import Port
+from stormcast.node.protocols.stable import Stable
+from stormcast.node.protocols.verify_suspect2 import VerifySuspect2
+from stormcast.node.settings import StackSettings
+from stormcast.node.settings.protocols import DISCOVERIES, RELIABLE_MULTICAST
+from stormcast.node.stack.positions import MulticastPositions
 
 Adopt = Callable[[Install, float], None]
 Route = Callable[[Head, bytes, float], None]

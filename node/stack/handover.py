@@ -11,20 +11,20 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from node import trace
-from node.core import wire
-from node.core.errors import BadFrame
-from node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, OOB, Delivery
-from node.protocols.frag import Reassembler
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, OOB, Delivery
+from stormcast.node.protocols.frag import Reassembler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from node.protocols.flow import Mfc, Ufc
-    from node.protocols.multicast import Multicast
-    from node.protocols.port import Port
-    from node.protocols.unicast import Unicast
-    from node.settings import StackSettings
+    from stormcast.node.protocols.flow import Mfc, Ufc
+    from stormcast.node.protocols.multicast import Multicast
+    from stormcast.node.protocols.port import Port
+    from stormcast.node.protocols.unicast import Unicast
+    from stormcast.node.settings import StackSettings
 
 FLUSH_INTERVAL: Final = 0.25
 """Seconds after which a trace says at the latest what an application offered or was handed."""

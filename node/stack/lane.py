@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from node.core import wire
-from node.core.model import FRAGMENT, Payload
+from stormcast.node.core import wire
+from stormcast.node.core.model import FRAGMENT, Payload
 
 if TYPE_CHECKING:
-    from node.protocols.frag import Cut
+    from stormcast.node.protocols.frag import Cut
 
 MESSAGE_OVERHEAD: Final = 64
 """What a queued message costs besides its bytes: about what its object takes."""

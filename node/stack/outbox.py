@@ -10,17 +10,17 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from node import trace
-from node.core.errors import ClosedError, require
-from node.core.wire import GROUP
-from node.protocols.port import Abandoned
-from node.stack.handover import FLUSH_INTERVAL
-from node.stack.lane import Lane
+from stormcast.node import trace
+from stormcast.node.core.errors import ClosedError, require
+from stormcast.node.core.wire import GROUP
+from stormcast.node.protocols.port import Abandoned
+from stormcast.node.stack.handover import FLUSH_INTERVAL
+from stormcast.node.stack.lane import Lane
 
 if TYPE_CHECKING:
-    from node.core.model import Address
-    from node.protocols.port import Port
-    from node.stack.sending import Sender
+    from stormcast.node.core.model import Address
+    from stormcast.node.protocols.port import Port
+    from stormcast.node.stack.sending import Sender
 
 
 class Outbox:

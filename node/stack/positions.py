@@ -6,10 +6,10 @@ is not taken.
 
 from __future__ import annotations
 
-from node.core.credits import Place
-from node.protocols.multicast import Multicast
-from node.protocols.port import Port
-from node.protocols.unicast import Unicast
+from stormcast.node.core.credits import Place
+from stormcast.node.protocols.multicast import Multicast
+from stormcast.node.protocols.port import Port
+from stormcast.node.protocols.unicast import Unicast
 
 
 def _taken(

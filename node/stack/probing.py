@@ -14,13 +14,13 @@ from math import inf
 from random import Random
 from typing import Any, Final
 
-from node.core import wire
-from node.core.errors import require, suggestion
-from node.core.model import Delivery
-from node.core.wire import Head
-from node.protocols.port import Frame, Port
-from node.protocols.probes import PROBES, Item, Items, Probe, ProbeConfig, read_probe
-from node.settings import StackSettings
+from stormcast.node.core import wire
+from stormcast.node.core.errors import require, suggestion
+from stormcast.node.core.model import Delivery
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.port import Frame, Port
+from stormcast.node.protocols.probes import PROBES, Item, Items, Probe, ProbeConfig, read_probe
+from stormcast.node.settings import StackSettings
 
 ABOVE_ALL: Final = -1
 """The place of messages without a protocol: they pass every probe."""

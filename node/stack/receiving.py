@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from node.core import wire
-from node.core.errors import BadFrame
-from node.core.model import Payload
-from node.core.wire import GROUP, Head
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Payload
+from stormcast.node.core.wire import GROUP, Head
 
 if TYPE_CHECKING:
-    from node.protocols.port import Port
-    from node.protocols.unicast import Unicast
-    from node.stack.group import Group
-    from node.stack.probing import Probing
-    from node.stack.unreliable import Unreliable
+    from stormcast.node.protocols.port import Port
+    from stormcast.node.protocols.unicast import Unicast
+    from stormcast.node.stack.group import Group
+    from stormcast.node.stack.probing import Probing
+    from stormcast.node.stack.unreliable import Unreliable
 
 Route = Callable[[Head, bytes, float], None]
 

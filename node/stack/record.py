@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from node import trace
-from node.settings.description import describe
+from stormcast.node import trace
+from stormcast.node.settings.description import describe
 
 if TYPE_CHECKING:
-    from node.core.model import Address
-    from node.protocols.port import Port
-    from node.protocols.unicast import Unicast
-    from node.settings import StackSettings
-    from node.stack.group import Group
-    from node.stack.handover import HandOver
-    from node.stack.outbox import Outbox
+    from stormcast.node.core.model import Address
+    from stormcast.node.protocols.port import Port
+    from stormcast.node.protocols.unicast import Unicast
+    from stormcast.node.settings import StackSettings
+    from stormcast.node.stack.group import Group
+    from stormcast.node.stack.handover import HandOver
+    from stormcast.node.stack.outbox import Outbox
 
 GAUGE_INTERVAL: Final = 0.25
 """Seconds between two looks at how full things are; taken when something happens anyway."""

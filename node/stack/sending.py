@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from node import trace
-from node.core.model import NO_FC, NO_RELIABILITY, OOB
-from node.protocols.frag import HEADER, Cut
-from node.protocols.unicast import UNLIMITED
-from node.stack.lane import LENGTH_COST, Lane, OpenEarly, Taken
+from stormcast.node import trace
+from stormcast.node.core.model import NO_FC, NO_RELIABILITY, OOB
+from stormcast.node.protocols.frag import HEADER, Cut
+from stormcast.node.protocols.unicast import UNLIMITED
+from stormcast.node.stack.lane import LENGTH_COST, Lane, OpenEarly, Taken
 
 if TYPE_CHECKING:
-    from node.protocols.flow import Mfc, Stream, Ufc
-    from node.protocols.multicast import Multicast
-    from node.protocols.port import Port
-    from node.protocols.unicast import Unicast
-    from node.settings import StackSettings
-    from node.stack.group import Group
-    from node.stack.unreliable import Unreliable
+    from stormcast.node.protocols.flow import Mfc, Stream, Ufc
+    from stormcast.node.protocols.multicast import Multicast
+    from stormcast.node.protocols.port import Port
+    from stormcast.node.protocols.unicast import Unicast
+    from stormcast.node.settings import StackSettings
+    from stormcast.node.stack.group import Group
+    from stormcast.node.stack.unreliable import Unreliable
 
 
 class Sender:

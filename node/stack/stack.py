@@ -11,31 +11,31 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, NamedTuple
 
-from node import trace
-from node.core import wire
-from node.core.codec import Codec, Hash64
-from node.core.errors import require
-from node.core.model import Address, Delivery, View
-from node.protocols.events import Install, Role
-from node.protocols.multicast import Multicast
-from node.protocols.port import Abandoned, Frame, Port
-from node.protocols.probes import PROBES
-from node.protocols.unicast import Unicast
-from node.settings import StackSettings
-from node.settings.protocols import RELIABLE_UNICAST
-from node.settings.rules import losing_below
-from node.stack.accepting import Acceptor
-from node.stack.attributes import Attributes
-from node.stack.group import Group
-from node.stack.handover import HandOver
-from node.stack.outbox import Outbox
-from node.stack.positions import MulticastPositions, UnicastPositions
-from node.stack.probing import Let, Probing
-from node.stack.receiving import Receiver
-from node.stack.record import Record
-from node.stack.sending import Sender
-from node.stack.unreliable import Unreliable
-from node.trace.tracer import Tracer
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, Hash64
+from stormcast.node.core.errors import require
+from stormcast.node.core.model import Address, Delivery, View
+from stormcast.node.protocols.events import Install, Role
+from stormcast.node.protocols.multicast import Multicast
+from stormcast.node.protocols.port import Abandoned, Frame, Port
+from stormcast.node.protocols.probes import PROBES
+from stormcast.node.protocols.unicast import Unicast
+from stormcast.node.settings import StackSettings
+from stormcast.node.settings.protocols import RELIABLE_UNICAST
+from stormcast.node.settings.rules import losing_below
+from stormcast.node.stack.accepting import Acceptor
+from stormcast.node.stack.attributes import Attributes
+from stormcast.node.stack.group import Group
+from stormcast.node.stack.handover import HandOver
+from stormcast.node.stack.outbox import Outbox
+from stormcast.node.stack.positions import MulticastPositions, UnicastPositions
+from stormcast.node.stack.probing import Let, Probing
+from stormcast.node.stack.receiving import Receiver
+from stormcast.node.stack.record import Record
+from stormcast.node.stack.sending import Sender
+from stormcast.node.stack.unreliable import Unreliable
+from stormcast.node.trace.tracer import Tracer
 
 
 class News(NamedTuple):

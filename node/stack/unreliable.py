@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from node import trace
-from node.core import wire
-from node.core.codec import pack_body, unpack_lengths_untrusted
-from node.core.model import DONT_LOOPBACK, Delivery
-from node.core.wire import GROUP, Head
-from node.protocols.unicast import UNLIMITED
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.codec import pack_body, unpack_lengths_untrusted
+from stormcast.node.core.model import DONT_LOOPBACK, Delivery
+from stormcast.node.core.wire import GROUP, Head
+from stormcast.node.protocols.unicast import UNLIMITED
 
 if TYPE_CHECKING:
-    from node.protocols.multicast import Multicast
-    from node.protocols.port import Port
-    from node.protocols.unicast import Unicast
-    from node.settings import StackSettings
-    from node.stack.lane import Lane
+    from stormcast.node.protocols.multicast import Multicast
+    from stormcast.node.protocols.port import Port
+    from stormcast.node.protocols.unicast import Unicast
+    from stormcast.node.settings import StackSettings
+    from stormcast.node.stack.lane import Lane
 
 
 class Unreliable:

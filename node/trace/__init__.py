@@ -13,9 +13,9 @@ from functools import partial
 from itertools import starmap
 from typing import Final, NamedTuple
 
-from node.core.codec import Hash64
-from node.core.errors import BadTrace
-from node.core.model import Address
+from stormcast.node.core.codec import Hash64
+from stormcast.node.core.errors import BadTrace
+from stormcast.node.core.model import Address
 
 MAGIC: Final = b"STRC"
 VERSION: Final = 2

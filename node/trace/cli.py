@@ -12,10 +12,10 @@ from pathlib import Path
 from time import sleep
 from typing import Final
 
-from node.trace.export import ExportError, export
-from node.trace.files import Source, find_sources, member_names
-from node.trace.tail import Tail
-from node.trace.words import Figures, Told, describe, tell
+from stormcast.node.trace.export import ExportError, export
+from stormcast.node.trace.files import Source, find_sources, member_names
+from stormcast.node.trace.tail import Tail
+from stormcast.node.trace.words import Figures, Told, describe, tell
 
 __all__ = ["describe", "trace"]
 

@@ -14,9 +14,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from node.core.errors import NodeError
-from node.core.wire import KINDS, PROTOCOLS
-from node.trace import (
+from stormcast.node.core.errors import NodeError
+from stormcast.node.core.wire import KINDS, PROTOCOLS
+from stormcast.node.trace import (
     ACKED,
     AS_DELIVERED,
     CONN,
@@ -43,7 +43,7 @@ from node.trace import (
     WHOLE,
     Block,
 )
-from node.trace.files import Source
+from stormcast.node.trace.files import Source
 
 SCHEMA_VERSION: Final = 1
 ROW_GROUP: Final = 1 << 16

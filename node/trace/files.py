@@ -15,8 +15,8 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
-from node.core.errors import BadTrace
-from node.trace import (
+from stormcast.node.core.errors import BadTrace
+from stormcast.node.trace import (
     HEADER,
     MAGIC,
     RECORD,

@@ -18,10 +18,10 @@ from mmap import ALLOCATIONGRANULARITY, MADV_RANDOM, mmap
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from node.core.codec import Hash64
-from node.core.errors import ClosedError, ConfigError, require
-from node.trace import HEADER, MAGIC, RECORD, TRUNCATED, pack_block, pack_text
-from node.trace.tracer import Tracer
+from stormcast.node.core.codec import Hash64
+from stormcast.node.core.errors import ClosedError, ConfigError, require
+from stormcast.node.trace import HEADER, MAGIC, RECORD, TRUNCATED, pack_block, pack_text
+from stormcast.node.trace.tracer import Tracer
 
 DROP_OLDEST: Final = "drop-oldest"
 STOP: Final = "stop"

@@ -11,10 +11,10 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
-from node.core.errors import BadTrace
-from node.trace import NO_MAGIC, START, Block, read_block_untrusted
-from node.trace.files import Order, Source, find_sources, member_names
-from node.trace.words import Told, tell
+from stormcast.node.core.errors import BadTrace
+from stormcast.node.trace import NO_MAGIC, START, Block, read_block_untrusted
+from stormcast.node.trace.files import Order, Source, find_sources, member_names
+from stormcast.node.trace.words import Told, tell
 
 PATIENCE: Final = 25
 """Looks at a block that is not whole before it is said to be torn."""

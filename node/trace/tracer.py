@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from node import trace
-from node.core.codec import Body, Hash64
-from node.trace import pack_block, pack_text
+from stormcast.node import trace
+from stormcast.node.core.codec import Body, Hash64
+from stormcast.node.trace import pack_block, pack_text
 
 _NUMBER_BITS: Final = 0xFFFFFFFF
 """A record has 32 bits for the number of a message among the application's."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from node.core.model import flag_names
-from node.core.wire import PROTOCOLS
-from node.trace import (
+from stormcast.node.core.model import flag_names
+from stormcast.node.core.wire import PROTOCOLS
+from stormcast.node.trace import (
     CONN,
     CONN_STATES,
     CREDIT,

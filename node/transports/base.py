@@ -9,11 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from node.core.errors import ConfigError, NodeError
-from node.core.model import Address
-from node.protocols.port import Frame
-from node.settings.transports import PORTS, TransportConfig
-from node.transports.interfaces import Interface, SocketAddress
+from stormcast.node.core.errors import ConfigError, NodeError
+from stormcast.node.core.model import Address
+from stormcast.node.protocols.port import Frame
+from stormcast.node.settings.transports import PORTS, TransportConfig
+from stormcast.node.transports.interfaces import Interface, SocketAddress
 
 MAX_NAMED: Final = 1024
 """Members of past views that are still asked: groups that were apart find each other by that."""

@@ -7,7 +7,7 @@ import socket
 import struct
 from typing import Final
 
-from node.core import wire
+from stormcast.node.core import wire
 
 SO_ATTACH_FILTER: Final = 26
 UDP_HEADER: Final = 8

@@ -15,18 +15,18 @@ from enum import Enum
 from itertools import islice
 from typing import Final, Protocol
 
-from node.core import wire
-from node.core.errors import BadFrame
-from node.core.model import Address
-from node.transports.base import Station
-from node.transports.handshake import (
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address
+from stormcast.node.transports.base import Station
+from stormcast.node.transports.handshake import (
     LENGTH,
     MAX_HELLO,
     Hello,
     pack_hello,
     unpack_hello_untrusted,
 )
-from node.transports.interfaces import SocketAddress
+from stormcast.node.transports.interfaces import SocketAddress
 
 READ_BYTES: Final = 256 << 10
 """What is read at once, and the least that is kept for it."""

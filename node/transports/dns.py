@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Final
 
-from node.core.errors import ConfigError
-from node.protocols.discovery import DnsPingConfig
-from node.transports.base import numeric, parse_where
-from node.transports.interfaces import SocketAddress
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.protocols.discovery import DnsPingConfig
+from stormcast.node.transports.base import numeric, parse_where
+from stormcast.node.transports.interfaces import SocketAddress
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver

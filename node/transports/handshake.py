@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from node.core.errors import BadFrame
-from node.core.model import Address
-from node.core.packing import Reader, Writer
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address
+from stormcast.node.core.packing import Reader, Writer
 
 COOKIE: Final = b"SCtp"
 VERSION: Final = 1

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from node.core.errors import ConfigError
-from node.protocols.discovery import Discovery, DnsPing
-from node.transports.base import numeric
-from node.transports.dns import DnsLookup
-from node.transports.interfaces import SocketAddress
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.protocols.discovery import Discovery, DnsPing
+from stormcast.node.transports.base import numeric
+from stormcast.node.transports.dns import DnsLookup
+from stormcast.node.transports.interfaces import SocketAddress
 
 LOOKUP_INTERVAL: Final = 2.0
 """Seconds between two look-ups of what is in use."""

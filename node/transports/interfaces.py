@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 # Pure Python over getifaddrs: the standard library lists interfaces, but not their addresses.
 import ifaddr
 
-from node.core.errors import ConfigError
+from stormcast.node.core.errors import ConfigError
 
 SocketAddress = tuple[str, int] | tuple[str, int, int, int]
 """As the socket module writes it."""

@@ -12,19 +12,19 @@ import socket
 from collections.abc import Callable
 from typing import Final, cast
 
-from node.core.errors import BadFrame
-from node.core.model import Address
-from node.protocols.fd_sock2 import FdSock2Config
-from node.settings.transports import PORTS
-from node.transports.base import BindError, parse_where, reason
-from node.transports.handshake import (
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address
+from stormcast.node.protocols.fd_sock2 import FdSock2Config
+from stormcast.node.settings.transports import PORTS
+from stormcast.node.transports.base import BindError, parse_where, reason
+from stormcast.node.transports.handshake import (
     LENGTH,
     MAX_HELLO,
     Hello,
     pack_hello,
     unpack_hello_untrusted,
 )
-from node.transports.interfaces import Interface, SocketAddress
+from stormcast.node.transports.interfaces import Interface, SocketAddress
 
 MAX_WATCHERS: Final = 1024
 """Connections of watchers that are kept open; a group needs one for each member at most."""

@@ -14,10 +14,10 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from node.core.model import Address
-from node.protocols.port import EVERYONE, Frame
-from node.settings.transports import NO_BUNDLER, Nio2Config, TcpConfig
-from node.transports.base import (
+from stormcast.node.core.model import Address
+from stormcast.node.protocols.port import EVERYONE, Frame
+from stormcast.node.settings.transports import NO_BUNDLER, Nio2Config, TcpConfig
+from stormcast.node.transports.base import (
     MAX_LEARNED,
     SO_RCVBUFFORCE,
     SO_SNDBUFFORCE,
@@ -26,9 +26,9 @@ from node.transports.base import (
     bind_in_range,
     set_buffer,
 )
-from node.transports.connection import IOV_MAX, Connection, State
-from node.transports.handshake import LENGTH, Hello
-from node.transports.interfaces import Interface, SocketAddress
+from stormcast.node.transports.connection import IOV_MAX, Connection, State
+from stormcast.node.transports.handshake import LENGTH, Hello
+from stormcast.node.transports.interfaces import Interface, SocketAddress
 
 BACKLOG: Final = 128
 BATCH: Final = 128 << 10

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from secrets import randbits
 from typing import Final
 
-from node.core import wire
-from node.core.model import Address
-from node.protocols.port import EVERYONE, Frame
-from node.settings.transports import MAX_DATAGRAM, NO_BUNDLER, UdpConfig
-from node.transports import bpf
-from node.transports.base import (
+from stormcast.node.core import wire
+from stormcast.node.core.model import Address
+from stormcast.node.protocols.port import EVERYONE, Frame
+from stormcast.node.settings.transports import MAX_DATAGRAM, NO_BUNDLER, UdpConfig
+from stormcast.node.transports import bpf
+from stormcast.node.transports.base import (
     MAX_LEARNED,
     SO_RCVBUFFORCE,
     SO_SNDBUFFORCE,
@@ -30,8 +30,8 @@ from node.transports.base import (
     reason,
     set_buffer,
 )
-from node.transports.interfaces import Interface, SocketAddress
-from node.transports.reach import Reach
+from stormcast.node.transports.interfaces import Interface, SocketAddress
+from stormcast.node.transports.reach import Reach
 
 BURST: Final = 32
 """Datagrams that are taken before a turn ends and others have theirs."""

@@ -7,11 +7,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.groups import excused, with_batch
-from pipeline.ranges import gaps, with_last
-from pipeline.tables import Tables
-from pipeline.violations import event, violations, with_name
+from stormcast.pipeline import words
+from stormcast.pipeline.groups import excused, with_batch
+from stormcast.pipeline.ranges import gaps, with_last
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.violations import event, violations, with_name
 
 GUARANTEE: Final = "A1"
 _PAIR: Final = ("run", "sender", "receiver")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.outgoing import DEST, told_by_senders
-from pipeline.tables import Tables
-from pipeline.violations import event, union, violations, with_name
+from stormcast.pipeline import words
+from stormcast.pipeline.outgoing import DEST, told_by_senders
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.violations import event, union, violations, with_name
 
 
 def not_sent(tables: Tables, guarantee: str) -> DataFrame:

@@ -8,10 +8,10 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.questions import Budget
-from pipeline.tables import Tables
-from pipeline.violations import event, plain, violations
+from stormcast.pipeline import words
+from stormcast.pipeline.questions import Budget
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.violations import event, plain, violations
 
 _LIMITS: Final = "run STRING, kind STRING, what STRING, per_message BOOLEAN, allowed DOUBLE"
 

@@ -7,12 +7,12 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.checks import c1_credits, c1_multicast, c1_requests, c1_resends
-from pipeline.promises import of_protocol, of_unicast, unhindered, with_promises
-from pipeline.ranges import with_last
-from pipeline.tables import Tables, is_multicast
-from pipeline.violations import event, plain, union, violations
+from stormcast.pipeline import words
+from stormcast.pipeline.checks import c1_credits, c1_multicast, c1_requests, c1_resends
+from stormcast.pipeline.promises import of_protocol, of_unicast, unhindered, with_promises
+from stormcast.pipeline.ranges import with_last
+from stormcast.pipeline.tables import Tables, is_multicast
+from stormcast.pipeline.violations import event, plain, union, violations
 
 GUARANTEE: Final = "C1"
 TRAFFIC: Final = ("sent", "acked", "requested", "retransmitted", "sync")

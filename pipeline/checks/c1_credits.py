@@ -7,10 +7,10 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.promises import of_protocol, with_promises
-from pipeline.tables import Tables
-from pipeline.violations import event, plain, violations
+from stormcast.pipeline import words
+from stormcast.pipeline.promises import of_protocol, with_promises
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.violations import event, plain, violations
 
 GUARANTEE: Final = "C1"
 

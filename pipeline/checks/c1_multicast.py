@@ -8,10 +8,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.ranges import with_last
-from pipeline.tables import WINDOW, Tables, is_multicast
-from pipeline.violations import event, violations, with_name
+from stormcast.pipeline import words
+from stormcast.pipeline.ranges import with_last
+from stormcast.pipeline.tables import WINDOW, Tables, is_multicast
+from stormcast.pipeline.violations import event, violations, with_name
 
 GUARANTEE: Final = "C1"
 

@@ -7,11 +7,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.promises import of_window, unhindered, with_promises
-from pipeline.ranges import with_last
-from pipeline.tables import WINDOW, Tables
-from pipeline.violations import event, plain, violations
+from stormcast.pipeline import words
+from stormcast.pipeline.promises import of_window, unhindered, with_promises
+from stormcast.pipeline.ranges import with_last
+from stormcast.pipeline.tables import WINDOW, Tables
+from stormcast.pipeline.violations import event, plain, violations
 
 GUARANTEE: Final = "C1"
 SPARE_ACKS: Final = 3

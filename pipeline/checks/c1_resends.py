@@ -12,11 +12,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.promises import of_protocol, of_unicast, with_promises
-from pipeline.ranges import total_upto, with_last
-from pipeline.tables import LANE, Tables, is_multicast
-from pipeline.violations import event, violations
+from stormcast.pipeline import words
+from stormcast.pipeline.promises import of_protocol, of_unicast, with_promises
+from stormcast.pipeline.ranges import total_upto, with_last
+from stormcast.pipeline.tables import LANE, Tables, is_multicast
+from stormcast.pipeline.violations import event, violations
 
 GUARANTEE: Final = "C1"
 SPARE_RESENDS: Final = 2

@@ -8,9 +8,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.tables import Tables, is_multicast, is_numbered
-from pipeline.violations import event, union, violations, with_name
+from stormcast.pipeline import words
+from stormcast.pipeline.tables import Tables, is_multicast, is_numbered
+from stormcast.pipeline.violations import event, union, violations, with_name
 
 GUARANTEE: Final = "G1"
 HARMLESS: Final = (

@@ -8,14 +8,14 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.checks import application
-from pipeline.checks.g1_alarms import without_cause
-from pipeline.groups import excused, with_batch
-from pipeline.outgoing import told_by_senders
-from pipeline.ranges import first_gaps, with_last
-from pipeline.tables import LANE, Tables
-from pipeline.violations import event, union, violations, with_name
+from stormcast.pipeline import words
+from stormcast.pipeline.checks import application
+from stormcast.pipeline.checks.g1_alarms import without_cause
+from stormcast.pipeline.groups import excused, with_batch
+from stormcast.pipeline.outgoing import told_by_senders
+from stormcast.pipeline.ranges import first_gaps, with_last
+from stormcast.pipeline.tables import LANE, Tables
+from stormcast.pipeline.violations import event, union, violations, with_name
 
 GUARANTEE: Final = "G1"
 CLOSE_AT_ONCE: Final = ("UNICAST", "UNICAST2")

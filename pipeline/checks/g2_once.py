@@ -8,10 +8,10 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.checks import application
-from pipeline.ranges import before_this
-from pipeline.tables import LANE, WINDOW, Tables
-from pipeline.violations import event, union, violations, with_name
+from stormcast.pipeline.checks import application
+from stormcast.pipeline.ranges import before_this
+from stormcast.pipeline.tables import LANE, WINDOW, Tables
+from stormcast.pipeline.violations import event, union, violations, with_name
 
 GUARANTEE: Final = "G2"
 

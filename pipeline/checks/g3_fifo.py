@@ -7,11 +7,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.checks import application
-from pipeline.ranges import before_this, first_gaps, with_last
-from pipeline.tables import WINDOW, Tables
-from pipeline.violations import event, union, violations
+from stormcast.pipeline import words
+from stormcast.pipeline.checks import application
+from stormcast.pipeline.ranges import before_this, first_gaps, with_last
+from stormcast.pipeline.tables import WINDOW, Tables
+from stormcast.pipeline.violations import event, union, violations
 
 GUARANTEE: Final = "G3"
 _HOLE: Final = (*WINDOW, "number")

@@ -7,10 +7,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.checks import application
-from pipeline.tables import Tables, is_numbered
-from pipeline.violations import event, union, violations, with_name
+from stormcast.pipeline import words
+from stormcast.pipeline.checks import application
+from stormcast.pipeline.tables import Tables, is_numbered
+from stormcast.pipeline.violations import event, union, violations, with_name
 
 GUARANTEE: Final = "G4"
 MIXED: Final = "fragment-inconsistent"

@@ -8,10 +8,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.checks import g5_credits
-from pipeline.tables import WINDOW, Tables, is_multicast
-from pipeline.violations import event, union, violations
+from stormcast.pipeline import words
+from stormcast.pipeline.checks import g5_credits
+from stormcast.pipeline.tables import WINDOW, Tables, is_multicast
+from stormcast.pipeline.violations import event, union, violations
 
 GUARANTEE: Final = "G5"
 _PAIR: Final = ("run", "sender", "receiver")

@@ -12,10 +12,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.ranges import total_upto, with_last
-from pipeline.tables import Tables
-from pipeline.violations import event, plain, violations, with_name
+from stormcast.pipeline import words
+from stormcast.pipeline.ranges import total_upto, with_last
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.violations import event, plain, violations, with_name
 
 GUARANTEE: Final = "G5"
 LENGTH_BYTES: Final = 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline import words
-from pipeline.tables import Tables
-from pipeline.violations import event, union, violations, with_name
+from stormcast.pipeline import words
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.violations import event, union, violations, with_name
 
 
 def one_list(tables: Tables) -> DataFrame:

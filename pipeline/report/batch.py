@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.report import quantities, sayings
-from pipeline.report.markup import Markup, join, tag
-from pipeline.report.model import natural
-from pipeline.report.page import chip, headline, page, section, table
-from pipeline.report.run_files import HOLDS, NO_RETRANSMISSION, Kept, rank
+from stormcast.pipeline.report import quantities, sayings
+from stormcast.pipeline.report.markup import Markup, join, tag
+from stormcast.pipeline.report.model import natural
+from stormcast.pipeline.report.page import chip, headline, page, section, table
+from stormcast.pipeline.report.run_files import HOLDS, NO_RETRANSMISSION, Kept, rank
 
 PROTOCOLS: Final = (
     "UNICAST", "UNICAST2", "UNICAST3", "UNICAST3-SYNC", "UNICAST4",

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from pipeline.report.run_files import NotARun
-from pipeline.report.writing import write
+from stormcast.pipeline.report.run_files import NotARun
+from stormcast.pipeline.report.writing import write
 
 USAGE: Final = 2
 

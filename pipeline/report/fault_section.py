@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.report import heatmap, quantities, sayings, timelines
-from pipeline.report.markup import Markup, tag
-from pipeline.report.model import FaultWindow, Metrics, PairTime, Phase, Resync, natural
-from pipeline.report.page import figure, section, table
-from pipeline.report.plot import WIDTHS
-from pipeline.report.run_files import Kept
+from stormcast.pipeline.report import heatmap, quantities, sayings, timelines
+from stormcast.pipeline.report.markup import Markup, tag
+from stormcast.pipeline.report.model import FaultWindow, Metrics, PairTime, Phase, Resync, natural
+from stormcast.pipeline.report.page import figure, section, table
+from stormcast.pipeline.report.plot import WIDTHS
+from stormcast.pipeline.report.run_files import Kept
 
 ROWS: Final = 10
 """Faults in the table; those after them are a click away."""

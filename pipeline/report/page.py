@@ -9,9 +9,9 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Final
 
-from pipeline.report.markup import Markup, join, tag
-from pipeline.report.run_files import HOLDS, UNSUPPORTED, VIOLATED
-from pipeline.report.sayings import WORDS
+from stormcast.pipeline.report.markup import Markup, join, tag
+from stormcast.pipeline.report.run_files import HOLDS, UNSUPPORTED, VIOLATED
+from stormcast.pipeline.report.sayings import WORDS
 
 _ICONS: Final = {
     HOLDS: "M3 12.5 9.5 19 21 5.5",
@@ -110,7 +110,7 @@ def table(class_: str, head: list[Markup], rows: list[Markup]) -> Markup:
 
 @cache
 def _resource(name: str) -> str:
-    return files("pipeline.report").joinpath(name).read_text()
+    return files("stormcast.pipeline.report").joinpath(name).read_text()
 
 
 def _policy(script: str) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from pipeline.report import quantities, scales
-from pipeline.report.markup import Markup, join, number, tag
-from pipeline.report.model import Breach, FaultWindow, Metrics
-from pipeline.report.scales import Linear
+from stormcast.pipeline.report import quantities, scales
+from stormcast.pipeline.report.markup import Markup, join, number, tag
+from stormcast.pipeline.report.model import Breach, FaultWindow, Metrics
+from stormcast.pipeline.report.scales import Linear
 
 COLOURS: Final = 8
 """Members that have a colour of their own; the ninth has the first one's again."""

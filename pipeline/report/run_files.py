@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import yaml
 
-from pipeline.evidence import KEY, Belief, belief_in, digest_of
-from pipeline.report.model import BadMetrics, Metrics, read_metrics
+from stormcast.pipeline.evidence import KEY, Belief, belief_in, digest_of
+from stormcast.pipeline.report.model import BadMetrics, Metrics, read_metrics
 
 HOLDS: Final = "holds"
 UNKNOWN: Final = "unknown"

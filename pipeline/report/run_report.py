@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from pipeline.report import heatmap, quantities, sayings, timelines
-from pipeline.report.fault_section import fault_section, struck_section
-from pipeline.report.markup import Markup, join, tag
-from pipeline.report.model import Breach, Metrics
-from pipeline.report.page import chip, figure, headline, page, section, tone, word
-from pipeline.report.plot import WIDTHS, Width
-from pipeline.report.run_files import HOLDS, RUN, UNSUPPORTED, VIOLATED, Finding, Kept
-from pipeline.report.sequence import sequence_chart
-from pipeline.report.tooltips import tooltips
+from stormcast.pipeline.report import heatmap, quantities, sayings, timelines
+from stormcast.pipeline.report.fault_section import fault_section, struck_section
+from stormcast.pipeline.report.markup import Markup, join, tag
+from stormcast.pipeline.report.model import Breach, Metrics
+from stormcast.pipeline.report.page import chip, figure, headline, page, section, tone, word
+from stormcast.pipeline.report.plot import WIDTHS, Width
+from stormcast.pipeline.report.run_files import HOLDS, RUN, UNSUPPORTED, VIOLATED, Finding, Kept
+from stormcast.pipeline.report.sequence import sequence_chart
+from stormcast.pipeline.report.tooltips import tooltips
 
 Chart = Callable[[Metrics, Width], Markup | None]
 NOTHING_FOUND: Final = "no violation found"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from pipeline.report import quantities
-from pipeline.report.model import FaultWindow
-from pipeline.report.run_files import (
+from stormcast.pipeline.report import quantities
+from stormcast.pipeline.report.model import FaultWindow
+from stormcast.pipeline.report.run_files import (
     HOLDS,
     RUN,
     UNSUPPORTED,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import Final
 
-from pipeline.report import quantities
+from stormcast.pipeline.report import quantities
 
 _STEPS: Final = (1.0, 2.0, 5.0, 10.0)
 _TIME_STEPS: Final = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence as Ordered
 from typing import Final
 
-from pipeline.report import quantities, scales
-from pipeline.report.markup import Markup, number, tag
-from pipeline.report.model import Mark, Metrics, Sequence
-from pipeline.report.plot import Plot, Width, legend
-from pipeline.report.scales import Linear
+from stormcast.pipeline.report import quantities, scales
+from stormcast.pipeline.report.markup import Markup, number, tag
+from stormcast.pipeline.report.model import Mark, Metrics, Sequence
+from stormcast.pipeline.report.plot import Plot, Width, legend
+from stormcast.pipeline.report.scales import Linear
 
 LINES: Final = ("sent", "delivered", "acked")
 """What goes on steadily is a line; the rest are marks."""

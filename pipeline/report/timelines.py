@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from pipeline.report import quantities, scales
-from pipeline.report.markup import Markup, join, number, short, tag
-from pipeline.report.model import FaultWindow, Life, Metrics, View
-from pipeline.report.plot import Plot, Width, colour, legend
-from pipeline.report.scales import Linear, Log
+from stormcast.pipeline.report import quantities, scales
+from stormcast.pipeline.report.markup import Markup, join, number, short, tag
+from stormcast.pipeline.report.model import FaultWindow, Life, Metrics, View
+from stormcast.pipeline.report.plot import Plot, Width, colour, legend
+from stormcast.pipeline.report.scales import Linear, Log
 
 LANES: Final = 12
 """Rows of faults; what does not fit is in the table."""

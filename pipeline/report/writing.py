@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from pipeline.report.batch import Entry, batch_report
-from pipeline.report.run_files import REPORT, NotARun, read_run
-from pipeline.report.run_report import run_report
+from stormcast.pipeline.report.batch import Entry, batch_report
+from stormcast.pipeline.report.run_files import REPORT, NotARun, read_run
+from stormcast.pipeline.report.run_report import run_report
 
 DEEP: Final = 3
 """Directories below a batch in which runs are looked for."""

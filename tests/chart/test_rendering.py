@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from chaos.agent.settings import read_agent
-from chaos.language.scenario import load_scenario
-from node.member.settings import load_member
+from stormcast.chaos.agent.settings import read_agent
+from stormcast.chaos.language.scenario import load_scenario
+from stormcast.node.member.settings import load_member
 from tests.helpers.chart import (
     CHART,
     ROOT,

@@ -12,12 +12,12 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from bench.micro import __main__ as micro
-from chaos.campaigns.library import GROUP_STACKS
-from chaos.campaigns.museum import EXHIBITS
-from chaos.language.cluster import GENERATIONS
-from node.core.errors import NodeError
-from node.trace import read_blocks_untrusted
+from stormcast.chaos.campaigns.library import GROUP_STACKS
+from stormcast.chaos.campaigns.museum import EXHIBITS
+from stormcast.chaos.language.cluster import GENERATIONS
 from stormcast.cli import COMMANDS, Exit
+from stormcast.node.core.errors import NodeError
+from stormcast.node.trace import read_blocks_untrusted
 from tests.helpers.shell import Shell
 
 MUSEUM_PIECES = {("unicast", generation) for generation in GENERATIONS} | {
@@ -119,7 +119,7 @@ def test_a_crash_is_not_taken_for_a_verdict(shell: Shell, monkeypatch: pytest.Mo
     def crash(*_arguments: object, **_values: object) -> None:
         raise AssertionError("our own bug")
 
-    monkeypatch.setattr("chaos.commands.run.run_scenario", crash)
+    monkeypatch.setattr("stormcast.chaos.commands.run.run_scenario", crash)
     said = shell.run(HEALTHY)
     assert (said.code, said.out) == (Exit.UNKNOWN, "")
     assert "AssertionError: our own bug" in said.err
@@ -293,7 +293,7 @@ def test_a_run_that_breaks_off_is_unknown_and_names_its_seed(
     def runaway(*_arguments: object, **_values: object) -> None:
         raise NodeError("200001 events at t=1.0: timers that are always due")
 
-    monkeypatch.setattr("chaos.commands.run.run_scenario", runaway)
+    monkeypatch.setattr("stormcast.chaos.commands.run.run_scenario", runaway)
     said = shell.run(HEALTHY, "--seed", 9)
     assert (said.code, said.out) == (3, "")
     assert said.err == (
@@ -313,7 +313,7 @@ def test_a_backend_that_is_not_there_is_unsupported(shell: Shell) -> None:
 def test_without_root_real_members_are_unsupported_and_the_remedy_is_said(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("chaos.backends.netns", "chaos.backends.netns.backend"):
+    for module in ("stormcast.chaos.backends.netns", "stormcast.chaos.backends.netns.backend"):
         monkeypatch.setattr(f"{module}.what_is_missing", lambda: "network namespaces need root")
     said = shell.run(HEALTHY, "--backend", "netns", "--out", "kept")
     assert (said.code, said.out) == (3, "")
@@ -561,9 +561,11 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a library of one file or two: five generations or three stacks, and the museum."""
-    from chaos.language.scenario import parse_scenario  # noqa: PLC0415 only here
+    from stormcast.chaos.language.scenario import parse_scenario  # noqa: PLC0415 only here
 
-    monkeypatch.setattr("chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY)])
+    monkeypatch.setattr(
+        "stormcast.chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY)]
+    )
     said = shell(*IN_SIM, "--json", "--out", "kept", "--seed", 3)
     assert said.code == 0
     assert said.json["verdict"] == "holds"
@@ -574,7 +576,7 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
 
     group = parse_scenario(HEALTHY.replace("members: 2", "members: 2, stack: tcp"))
     monkeypatch.setattr(
-        "chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY), group]
+        "stormcast.chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY), group]
     )
     said = shell(*IN_SIM, "--workers", 2)
     assert said.code == 0
@@ -584,7 +586,9 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     assert ["healthy", "fast", "-", "-", "holds", "holds", "holds"] in words
     assert "verdict: holds   8 runs   seed 1" in said.out
 
-    monkeypatch.setattr("chaos.commands.chaos_test.library", lambda: [parse_scenario(TOOTHLESS)])
+    monkeypatch.setattr(
+        "stormcast.chaos.commands.chaos_test.library", lambda: [parse_scenario(TOOTHLESS)]
+    )
     said = shell(*IN_SIM)
     assert said.code == 3
     assert "verdict: unknown   5 runs   seed 1" in said.out
@@ -593,11 +597,15 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
 def test_the_chaos_test_needs_root_for_real_packets_and_says_what_it_does_without(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from chaos.language.scenario import parse_scenario  # noqa: PLC0415 only here
+    from stormcast.chaos.language.scenario import parse_scenario  # noqa: PLC0415 only here
 
-    monkeypatch.setattr("chaos.backends.netns.probe", lambda: "network namespaces need root")
-    monkeypatch.setattr("chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY)])
-    monkeypatch.setattr("chaos.commands.chaos_test.tour", list)
+    monkeypatch.setattr(
+        "stormcast.chaos.backends.netns.probe", lambda: "network namespaces need root"
+    )
+    monkeypatch.setattr(
+        "stormcast.chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY)]
+    )
+    monkeypatch.setattr("stormcast.chaos.commands.chaos_test.tour", list)
 
     said = shell("chaos-test", "--timing", "fast", "--json", "--out", "kept")
     assert (said.code, said.json["verdict"]) == (0, "holds")

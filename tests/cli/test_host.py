@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends.base import BackendError
-from chaos.backends.netns import RunId, run_command, what_is_missing
-from chaos.backends.netns.leftovers import leftovers
-from chaos.backends.netns.names import start_of
-from chaos.commands import health as doctor
-from chaos.commands import host as host_cli
-from chaos.commands import host_checks
-from chaos.commands.health import Health, examine
-from chaos.commands.host_checks import Check
-from chaos.language.features import FEATURES
+from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.netns import RunId, run_command, what_is_missing
+from stormcast.chaos.backends.netns.leftovers import leftovers
+from stormcast.chaos.backends.netns.names import start_of
+from stormcast.chaos.commands import health as doctor
+from stormcast.chaos.commands import host as host_cli
+from stormcast.chaos.commands import host_checks
+from stormcast.chaos.commands.health import Health, examine
+from stormcast.chaos.commands.host_checks import Check
+from stormcast.chaos.language.features import FEATURES
 from tests.helpers.shell import Shell
 
 needs_root = pytest.mark.skipif(what_is_missing() is not None, reason=str(what_is_missing()))

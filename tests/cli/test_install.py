@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.commands import chaos_test
-from chaos.commands.install import PROGRAMS, InstallError, install_lacking, lacking
-from chaos.commands.talk import Meter, about
-from chaos.language.scenario import parse_scenario
+from stormcast.chaos.commands import chaos_test
+from stormcast.chaos.commands.install import PROGRAMS, InstallError, install_lacking, lacking
+from stormcast.chaos.commands.talk import Meter, about
+from stormcast.chaos.language.scenario import parse_scenario
 from tests.helpers.shell import Shell
 
 APT = """\

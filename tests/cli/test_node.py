@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from node.member.options import OPTIONS, SHORTCUTS
 from stormcast.cli import Exit
+from stormcast.node.member.options import OPTIONS, SHORTCUTS
 from tests.helpers.shell import Said, Shell
 
 DOCS = Path(__file__).parents[2] / "docs"

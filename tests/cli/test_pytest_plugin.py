@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from chaos.plugin.live_cluster import Chaos, LiveCluster
+from stormcast.chaos.plugin.live_cluster import Chaos, LiveCluster
 
 pytest_plugins = ("pytester",)
+
+WITHOUT_ASYNCIO: Final = ("-p", "no:asyncio")
+"""That plugin warns of settings that it wants, and warnings are errors here."""
 pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "pytest.md"
@@ -50,7 +54,7 @@ class Project:
     def run(self, body: str, *options: str) -> pytest.RunResult:
         # In one process, modules that only the inner run imports would be there twice afterwards.
         self._pytester.makepyfile(test_it=body)
-        return self._pytester.runpytest_subprocess(*self._plugin, *options)
+        return self._pytester.runpytest_subprocess(*self._plugin, *WITHOUT_ASYNCIO, *options)
 
 
 @pytest.fixture
@@ -60,7 +64,7 @@ def project(
     for name in ("CI", "BUILD_NUMBER"):  # with one of them, pytest's summary repeats each failure
         monkeypatch.delenv(name, raising=False)
     is_installed = pytestconfig.pluginmanager.has_plugin("stormcast")
-    return Project(pytester, () if is_installed else ("-p", "chaos.plugin.fixtures"))
+    return Project(pytester, () if is_installed else ("-p", "stormcast.chaos.plugin.fixtures"))
 
 
 def text_of(result: pytest.RunResult) -> str:
@@ -165,7 +169,7 @@ def test_it(cluster, chaos):
 def test_a_test_may_choose_where_its_cluster_lives(project: Project) -> None:
     body = """
 import pytest
-from chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.backends.sim.backend import SimBackend
 
 @pytest.mark.parametrize("backend", ["sim", SimBackend()])
 def test_it(cluster, backend):
@@ -227,7 +231,7 @@ def test_nothing_yet(chaos):
 def test_what_a_backend_cannot_do_here_is_skipped_with_the_reason(project: Project) -> None:
     result = project.run(
         """
-from chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.backends.sim.backend import SimBackend
 
 def test_it(cluster, chaos, monkeypatch):
     can = SimBackend().probe()
@@ -243,7 +247,7 @@ def test_it(cluster, chaos, monkeypatch):
 
 def test_a_backend_that_is_not_there_at_all_is_no_reason_to_skip(project: Project) -> None:
     result = project.run("""
-from chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.backends.sim.backend import SimBackend
 
 def test_it(cluster, monkeypatch):
     monkeypatch.setattr(SimBackend, "probe", lambda _self: {"members": "no room; make some"})
@@ -258,8 +262,9 @@ def test_tests_that_use_it_not_pay_nothing_for_it(project: Project) -> None:
 import sys
 
 def test_it():
-    assert not [name for name in sys.modules if name.startswith(("node", "chaos.")) and
-                not "chaos.plugin.fixtures".startswith(name)]
+    assert not [name for name in sys.modules if
+                name.startswith(("stormcast.node", "stormcast.chaos.")) and
+                not "stormcast.chaos.plugin.fixtures".startswith(name)]
 """)
     result.assert_outcomes(passed=1)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.language.scenario import parse_scenario
-from chaos.session.runner import run_scenario
-from node.trace import HEADER
+from stormcast.chaos.language.scenario import parse_scenario
+from stormcast.chaos.session.runner import run_scenario
+from stormcast.node.trace import HEADER
 from tests.helpers.shell import Shell
 
 LOSSY = """\

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from chaos.campaigns.shrink import Shrinker
-from chaos.language.scenario import Scenario, load_scenario, parse_scenario
-from chaos.session import runner
-from chaos.session.record import RunRecord
-from node.protocols.unicast import Unicast
+from stormcast.chaos.campaigns.shrink import Shrinker
+from stormcast.chaos.language.scenario import Scenario, load_scenario, parse_scenario
+from stormcast.chaos.session import runner
+from stormcast.chaos.session.record import RunRecord
+from stormcast.node.protocols.unicast import Unicast
 from tests.helpers.shell import Shell
 
 LOSSY = """\
@@ -47,8 +47,8 @@ def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     def with_a_flaw(scenario: Scenario, seed: int, **more: Any) -> RunRecord:  # noqa: ANN401
         return simulate(scenario, seed, **(more | {"make_unicast": Deaf}))
 
-    monkeypatch.setattr("chaos.campaigns.search.generate", generate)
-    monkeypatch.setattr("chaos.session.runner.simulate", with_a_flaw)
+    monkeypatch.setattr("stormcast.chaos.campaigns.search.generate", generate)
+    monkeypatch.setattr("stormcast.chaos.session.runner.simulate", with_a_flaw)
 
 
 def rows_in(directory: Path) -> list[dict[str, Any]]:
@@ -164,7 +164,7 @@ def test_each_search_has_a_directory_of_its_own_unless_it_is_told(shell: Shell) 
 def test_what_makes_no_sense_is_refused_before_anything_is_written(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], why: str
 ) -> None:
-    monkeypatch.setattr("pipeline.session.check_java", lambda _who: None)
+    monkeypatch.setattr("stormcast.pipeline.session.check_java", lambda _who: None)
     said = shell("search", *words)
     assert (said.code, said.out) == (2, "")
     assert why in said.err

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.campaigns.museum import EXHIBITS, exhibit_scenario
-from chaos.campaigns.replay import KeptRun
-from chaos.language.scenario import Scenario, load_scenario, parse_scenario
-from chaos.session.runner import Outcome, run_scenario
-from node.core.errors import NodeError
+from stormcast.chaos.campaigns.museum import EXHIBITS, exhibit_scenario
+from stormcast.chaos.campaigns.replay import KeptRun
+from stormcast.chaos.language.scenario import Scenario, load_scenario, parse_scenario
+from stormcast.chaos.session.runner import Outcome, run_scenario
 from stormcast.cli import Exit
+from stormcast.node.core.errors import NodeError
 from tests.helpers.shell import Shell
 
 BLOWN_UP = """\

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from node import trace
-from node.trace.export import COLUMNS, STREAMS
-from node.trace.files import journal_segments
+from stormcast.node import trace
+from stormcast.node.trace.export import COLUMNS, STREAMS
+from stormcast.node.trace.files import journal_segments
 from tests.helpers.journals import SEGMENT, SHORT, WALL_NS, Member
 from tests.helpers.shell import Shell
 
@@ -142,7 +142,7 @@ def follow(
     """Follow a run from now on while this and that happens: the events, and what was said."""
 
     def following(run: Path, *steps: Callable[[], object]) -> tuple[list[tuple[str, int]], str]:
-        monkeypatch.setattr("node.trace.cli.sleep", Meanwhile(*steps))
+        monkeypatch.setattr("stormcast.node.trace.cli.sleep", Meanwhile(*steps))
         said = shell("trace", "tail", "--follow", "--lines", "0", run)
         assert said.code == 0
         return numbers(said.out), said.err
@@ -314,7 +314,7 @@ def test_all_64_bits_of_a_number_survive(shell: Shell) -> None:
 def test_a_long_journal_is_written_in_groups_of_rows(
     shell: Shell, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.trace.export.ROW_GROUP", 20)
+    monkeypatch.setattr("stormcast.node.trace.export.ROW_GROUP", 20)
     shell("trace", "export", run, "out")
     rows, metadata = exported(Path("out/n1-0000000b.parquet"))
     groups = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]

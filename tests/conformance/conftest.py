@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends.netns import probe
+from stormcast.chaos.backends.netns import probe
 from tests.conformance.lab import KINDS, Lab
 from tests.helpers.leaving_nothing import nothing_is_left
 
@@ -33,7 +33,7 @@ def why_not(kind: str) -> str | None:
 @pytest.fixture(scope="session")
 def release() -> Iterator[None]:
     """One release of the chart for all stories that want one."""
-    from chaos.backends.kubernetes.backend import (  # noqa: PLC0415 as above
+    from stormcast.chaos.backends.kubernetes.backend import (  # noqa: PLC0415 as above
         NAMESPACE_VARIABLE,
         RELEASE_VARIABLE,
     )

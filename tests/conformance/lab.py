@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.backends.base import Backend, Bites, ClusterPlan, MemberPlan
-from chaos.backends.sim.backend import SimBackend
-from chaos.faults import NetworkFault
-from chaos.language.features import FEATURES
-from chaos.language.network_state import NetworkState
-from chaos.oracles.evidence import Evidence
-from node import trace
-from node.trace import Event, read_blocks_untrusted
-from node.trace.tracer import Tracer
+from stormcast.chaos.backends.base import Backend, Bites, ClusterPlan, MemberPlan
+from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.faults import NetworkFault
+from stormcast.chaos.language.features import FEATURES
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.node import trace
+from stormcast.node.trace import Event, read_blocks_untrusted
+from stormcast.node.trace.tracer import Tracer
 
 NAMES = ("n0", "n1", "n2")
 PATIENCE = 30.0
@@ -57,7 +57,7 @@ def _netns() -> Backend:
 
 
 def _kubernetes() -> Backend:
-    from chaos.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 needs a cluster
+    from stormcast.chaos.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415 needs a cluster
 
     return KubernetesBackend()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from chaos import faults
-from chaos.backends.base import LEASE_SECONDS, BackendError, MemberError
-from chaos.faults import Cut, Loss, NetworkFault, Partition, Rule
-from chaos.language.features import FEATURES
-from chaos.oracles.verdict import Verdict, judge
-from node import trace
-from node.core.match import Match
+from stormcast.chaos import faults
+from stormcast.chaos.backends.base import LEASE_SECONDS, BackendError, MemberError
+from stormcast.chaos.faults import Cut, Loss, NetworkFault, Partition, Rule
+from stormcast.chaos.language.features import FEATURES
+from stormcast.chaos.oracles.verdict import Verdict, judge
+from stormcast.node import trace
+from stormcast.node.core.match import Match
 from tests.conformance.lab import NAMES, Lab
 
 STATE_KEYS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from node.core.errors import ClosedError, ConfigError
-from node.core.model import Address, Delivery, View, ViewId
+from stormcast.node.core.errors import ClosedError, ConfigError
+from stormcast.node.core.model import Address, Delivery, View, ViewId
 
 
 class Sent(NamedTuple):

@@ -8,19 +8,19 @@ from random import Random
 
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import Codec
-from node.core.credits import Place
-from node.core.errors import BadFrame
-from node.core.model import Address, View, ViewId
-from node.core.timers import Timers
-from node.core.timing import Timing
-from node.core.wire import Head
-from node.protocols.events import Role
-from node.protocols.flow import FlowConfig, FlowControl, Mfc, Ufc
-from node.protocols.layer import MemberContext
-from node.protocols.port import Port
-from node.trace.tracer import Tracer
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec
+from stormcast.node.core.credits import Place
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.timers import Timers
+from stormcast.node.core.timing import Timing
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.events import Role
+from stormcast.node.protocols.flow import FlowConfig, FlowControl, Mfc, Ufc
+from stormcast.node.protocols.layer import MemberContext
+from stormcast.node.protocols.port import Port
+from stormcast.node.trace.tracer import Tracer
 
 CLUSTER = 0xC1
 NAMES = "ABCDEFGH"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.model import FIRST
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.model import FIRST
 from tests.helpers.world import CLUSTER, World
 
 RANGES = list[tuple[int, int]]

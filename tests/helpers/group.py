@@ -11,17 +11,17 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from chaos.backends.sim.engine import Host
-from node.core import wire
-from node.core.ack_table import AckTable
-from node.core.digest import Digest
-from node.core.model import Address, View, ViewId
-from node.core.wire import GROUP
-from node.protocols.events import BecameServer, Install
-from node.protocols.multicast import Multicast
-from node.protocols.multicast.inbound import Inbound
-from node.protocols.multicast.retention import UntilAcked
-from node.settings.transports import STREAMS
+from stormcast.chaos.backends.sim.engine import Host
+from stormcast.node.core import wire
+from stormcast.node.core.ack_table import AckTable
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.wire import GROUP
+from stormcast.node.protocols.events import BecameServer, Install
+from stormcast.node.protocols.multicast import Multicast
+from stormcast.node.protocols.multicast.inbound import Inbound
+from stormcast.node.protocols.multicast.retention import UntilAcked
+from stormcast.node.settings.transports import STREAMS
 from tests.helpers.world import ALWAYS, Member, Sent, World, numbered
 
 STACKS = ("udp", "mcast")

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any, NamedTuple
 
-from node.control.server import Control
+from stormcast.node.control.server import Control
 
 HOST = "127.0.0.1:9000"
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest as hash64
 
-from node import trace
-from node.trace import Event
-from node.trace.files import Source
-from node.trace.journal import Journal, JournalConfig
+from stormcast.node import trace
+from stormcast.node.trace import Event
+from stormcast.node.trace.files import Source
+from stormcast.node.trace.journal import Journal, JournalConfig
 
 SHORT = 0x5C0FFEE5
 WALL_NS = 1_700_000_000_000_000_000

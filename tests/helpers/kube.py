@@ -19,8 +19,8 @@ from kubernetes.config.config_exception import ConfigException
 from kubernetes.stream import stream
 from urllib3.exceptions import HTTPError
 
-from chaos.backends.kubernetes.api import Api, open_door
-from node.core.errors import NodeError
+from stormcast.chaos.backends.kubernetes.api import Api, open_door
+from stormcast.node.core.errors import NodeError
 from tests.helpers.chart import CHART, HELM
 
 RELEASE: Final = "demo"

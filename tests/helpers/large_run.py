@@ -20,7 +20,7 @@ from typing import Any, Final
 import pyarrow
 from pyarrow import parquet
 
-from pipeline.schema import COLUMNS, SCHEMA_NAME, SCHEMA_VERSION
+from stormcast.pipeline.schema import COLUMNS, SCHEMA_NAME, SCHEMA_VERSION
 
 MEMBERS: Final = 5
 BATCH: Final = 20

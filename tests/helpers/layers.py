@@ -16,22 +16,22 @@ from typing import Any, Final, TypeVar
 
 from xxhash import xxh3_64_intdigest as hash64
 
-from node import trace
-from node.core import wire
-from node.core.codec import Codec
-from node.core.errors import BadFrame
-from node.core.model import Address, View, ViewId
-from node.core.timers import Timers
-from node.core.timing import Timing
-from node.core.wire import Head
-from node.protocols.events import Cleared, Event, Role, Suspected
-from node.protocols.fd_all3 import FdAll3
-from node.protocols.fd_sock2 import FdSock2
-from node.protocols.layer import Layer, MemberContext
-from node.protocols.port import EVERYONE, Port
-from node.protocols.verify_suspect2 import VerifySuspect2
-from node.trace import read_blocks_untrusted
-from node.trace.tracer import Tracer
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.timers import Timers
+from stormcast.node.core.timing import Timing
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.events import Cleared, Event, Role, Suspected
+from stormcast.node.protocols.fd_all3 import FdAll3
+from stormcast.node.protocols.fd_sock2 import FdSock2
+from stormcast.node.protocols.layer import Layer, MemberContext
+from stormcast.node.protocols.port import EVERYONE, Port
+from stormcast.node.protocols.verify_suspect2 import VerifySuspect2
+from stormcast.node.trace import read_blocks_untrusted
+from stormcast.node.trace.tracer import Tracer
 
 CLUSTER: Final = 7
 DELAY: Final = 0.001

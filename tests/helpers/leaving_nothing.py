@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.backends.netns.leftovers import clean, leftovers
-from chaos.backends.netns.names import RunId
-from chaos.backends.netns.running import what_is_missing
+from stormcast.chaos.backends.netns.leftovers import clean, leftovers
+from stormcast.chaos.backends.netns.names import RunId
+from stormcast.chaos.backends.netns.running import what_is_missing
 
 
 def nothing_is_left() -> Iterator[None]:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from chaos.backends.netns.backend import NetnsBackend, probe
-from chaos.backends.netns.commands import member_argv
-from chaos.backends.netns.members import Argv
-from chaos.backends.netns.process import Process
-from chaos.oracles.evidence import Evidence
-from chaos.plugin.live_cluster import LiveCluster
-from node.trace import CONFIRMED, SUSPECT, SUSPECTED
+from stormcast.chaos.backends.netns.backend import NetnsBackend, probe
+from stormcast.chaos.backends.netns.commands import member_argv
+from stormcast.chaos.backends.netns.members import Argv
+from stormcast.chaos.backends.netns.process import Process
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.plugin.live_cluster import LiveCluster
+from stormcast.node.trace import CONFIRMED, SUSPECT, SUSPECTED
 
 ENDLESS = 10**7
 """Messages of a load that lasts until it is stopped."""

@@ -17,15 +17,15 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core.codec import Codec
-from node.core.digest import Digest
-from node.core.errors import BadFrame
-from node.core.model import Address, View, ViewId
-from node.core.policy import is_first
-from node.core.timers import Timers
-from node.core.timing import Timing
-from node.core.wire import Head
-from node.protocols.events import (
+from stormcast.node.core.codec import Codec
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.policy import is_first
+from stormcast.node.core.timers import Timers
+from stormcast.node.core.timing import Timing
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.events import (
     BecameServer,
     Discover,
     Event,
@@ -37,11 +37,11 @@ from node.protocols.events import (
     SuspendStability,
     Tentative,
 )
-from node.protocols.gms import Gms, GmsConfig
-from node.protocols.layer import MemberContext
-from node.protocols.port import Port
-from node.trace import ALARM, read_blocks_untrusted
-from node.trace.tracer import Tracer
+from stormcast.node.protocols.gms import Gms, GmsConfig
+from stormcast.node.protocols.layer import MemberContext
+from stormcast.node.protocols.port import Port
+from stormcast.node.trace import ALARM, read_blocks_untrusted
+from stormcast.node.trace.tracer import Tracer
 
 COMPATIBLE: Final = Timing()
 FAST: Final = Timing(name="fast", adaptive=True)

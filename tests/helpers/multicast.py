@@ -7,21 +7,21 @@ from random import Random
 
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.model import Address, View, ViewId
-from node.core.timing import Timing
-from node.core.wire import Head
-from node.protocols.multicast import NAKACK2, Generation, HistoricalMulticast
-from node.protocols.multicast.announcing import Announcing
-from node.protocols.multicast.asking import Asking
-from node.protocols.multicast.baselines import Baselines
-from node.protocols.multicast.outgoing import Outgoing
-from node.protocols.multicast.state import Streams
-from node.protocols.multicast.windows import Windows
-from node.protocols.port import Port
-from node.trace import read_blocks_untrusted
-from node.trace.tracer import Tracer
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.timing import Timing
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.multicast import NAKACK2, Generation, HistoricalMulticast
+from stormcast.node.protocols.multicast.announcing import Announcing
+from stormcast.node.protocols.multicast.asking import Asking
+from stormcast.node.protocols.multicast.baselines import Baselines
+from stormcast.node.protocols.multicast.outgoing import Outgoing
+from stormcast.node.protocols.multicast.state import Streams
+from stormcast.node.protocols.multicast.windows import Windows
+from stormcast.node.protocols.port import Port
+from stormcast.node.trace import read_blocks_untrusted
+from stormcast.node.trace.tracer import Tracer
 
 CLUSTER = 0xC1
 ME, PEER, OTHER, STRANGER = 1, 2, 3, 9

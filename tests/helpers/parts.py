@@ -6,14 +6,14 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core.codec import Codec
-from node.core.timing import Timing
-from node.protocols.port import Port
-from node.protocols.unicast import UNICAST3, Unicast, Unicast3Config
-from node.settings import StackSettings
-from node.settings.transports import UdpConfig
-from node.trace import Event, read_blocks_untrusted
-from node.trace.tracer import Tracer
+from stormcast.node.core.codec import Codec
+from stormcast.node.core.timing import Timing
+from stormcast.node.protocols.port import Port
+from stormcast.node.protocols.unicast import UNICAST3, Unicast, Unicast3Config
+from stormcast.node.settings import StackSettings
+from stormcast.node.settings.transports import UdpConfig
+from stormcast.node.trace import Event, read_blocks_untrusted
+from stormcast.node.trace.tracer import Tracer
 
 ME, PEER = 1, 2
 

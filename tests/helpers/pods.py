@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
-from chaos.backends.kubernetes.api import Reply, UnreachableError
-from chaos.backends.netns.process import Process, environment, until
-from chaos.language.features import FEATURES
+from stormcast.chaos.backends.kubernetes.api import Reply, UnreachableError
+from stormcast.chaos.backends.netns.process import Process, environment, until
+from stormcast.chaos.language.features import FEATURES
 
 TOKEN: Final = "0123456789abcdef-pods"  # noqa: S105 of a test
 _PROXY: Final = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/:]+):(\d+)/proxy(/.*)")

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from chaos.backends.netns.control import ControlError, ask
-from chaos.backends.netns.process import Process, environment, until
+from stormcast.chaos.backends.netns.control import ControlError, ask
+from stormcast.chaos.backends.netns.process import Process, environment, until
 
 CONTROL = "control.sock"
 

@@ -11,17 +11,17 @@ from typing import Any, Generic, TypeVar
 
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.errors import BadFrame
-from node.core.model import Address
-from node.core.wire import GROUP
-from node.protocols.port import Frame
-from node.settings.transports import TcpConfig, TransportConfig, UdpConfig
-from node.transports.base import Transport
-from node.transports.interfaces import SocketAddress, choose
-from node.transports.tcp import TcpTransport
-from node.transports.udp import UdpTransport
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address
+from stormcast.node.core.wire import GROUP
+from stormcast.node.protocols.port import Frame
+from stormcast.node.settings.transports import TcpConfig, TransportConfig, UdpConfig
+from stormcast.node.transports.base import Transport
+from stormcast.node.transports.interfaces import SocketAddress, choose
+from stormcast.node.transports.tcp import TcpTransport
+from stormcast.node.transports.udp import UdpTransport
 
 CLUSTER = 0xC1
 T = TypeVar("T", bound=Transport)

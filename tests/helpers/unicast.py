@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.model import FIRST
-from node.core.timing import Timing
-from node.core.wire import Head
-from node.protocols.port import Port
-from node.protocols.unicast import UNICAST3, Generation, Historical, UnicastConfig
-from node.protocols.unicast.state import Connections
-from node.trace import read_blocks_untrusted
-from node.trace.tracer import Tracer
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.model import FIRST
+from stormcast.node.core.timing import Timing
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.port import Port
+from stormcast.node.protocols.unicast import UNICAST3, Generation, Historical, UnicastConfig
+from stormcast.node.protocols.unicast.state import Connections
+from stormcast.node.trace import read_blocks_untrusted
+from stormcast.node.trace.tracer import Tracer
 
 CLUSTER = 0xC1
 ME = 1

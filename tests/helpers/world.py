@@ -16,16 +16,16 @@ from typing import Any, Final, TypedDict, Unpack
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.backends.sim.engine import Engine, Host
-from node.core import wire
-from node.core.codec import unpack_ranges_untrusted
-from node.core.model import Address, Delivery, View, ViewId
-from node.core.wire import Head
-from node.protocols.unicast.entries import ReceiverEntry, SenderEntry
-from node.settings import GENERATIONS, StackSettings, load_settings
-from node.stack import Stack
-from node.trace import Event, read_blocks_untrusted
-from node.trace.tracer import Tracer
+from stormcast.chaos.backends.sim.engine import Engine, Host
+from stormcast.node.core import wire
+from stormcast.node.core.codec import unpack_ranges_untrusted
+from stormcast.node.core.model import Address, Delivery, View, ViewId
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.unicast.entries import ReceiverEntry, SenderEntry
+from stormcast.node.settings import GENERATIONS, StackSettings, load_settings
+from stormcast.node.stack import Stack
+from stormcast.node.trace import Event, read_blocks_untrusted
+from stormcast.node.trace.tracer import Tracer
 
 TIMINGS: Final = ("compatible", "fast")
 EVERY: Final = tuple(GENERATIONS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.backends.netns import probe
+from stormcast.chaos.backends.netns import probe
 from tests.helpers.leaving_nothing import nothing_is_left
 
 

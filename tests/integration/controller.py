@@ -13,10 +13,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from chaos import faults
-from chaos.backends.base import BackendError
-from chaos.backends.netns import Network, RunId, agent
-from chaos.language.network_state import NetworkState
+from stormcast.chaos import faults
+from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.netns import Network, RunId, agent
+from stormcast.chaos.language.network_state import NetworkState
 
 NAMES = ("n0", "n1")
 LATE = 0.5

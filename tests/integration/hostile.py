@@ -19,10 +19,10 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.model import Address
-from node.transports.handshake import Hello, pack_hello
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.model import Address
+from stormcast.node.transports.handshake import Hello, pack_hello
 
 UDP, TCP = 17, 6
 ETH_P_ALL = 3

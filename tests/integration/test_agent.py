@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from chaos import faults
-from chaos.agent.client import AgentClient, AgentError, Ask, over_unix, read_answer
-from chaos.backends.base import BackendError
-from chaos.backends.netns.agent import AgentProcess
-from chaos.backends.netns.names import start_of
-from chaos.backends.netns.network import Network
-from chaos.backends.netns.process import environment, until
-from chaos.language.features import FEATURES, OTHER_WAYS
-from chaos.language.network_state import NetworkState
-from node.control.settings import TOKEN_VARIABLE
-from node.core.match import Match
+from stormcast.chaos import faults
+from stormcast.chaos.agent.client import AgentClient, AgentError, Ask, over_unix, read_answer
+from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.netns.agent import AgentProcess
+from stormcast.chaos.backends.netns.names import start_of
+from stormcast.chaos.backends.netns.network import Network
+from stormcast.chaos.backends.netns.process import environment, until
+from stormcast.chaos.language.features import FEATURES, OTHER_WAYS
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.control.settings import TOKEN_VARIABLE
+from stormcast.node.core.match import Match
 from tests.integration.wire_pair import END, GROUP, Pair, drained, frames
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

@@ -13,23 +13,24 @@ from typing import Any
 
 import pytest
 
-from node import settings as node_settings
+import stormcast
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 EXAMPLES = re.findall(r"^```python example\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+FILES = PAGE.parents[1] / "examples"
 PORTS = count(20_000)
 
 
 def program(number: int, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """An example as a module; its group is its own, so that examples may run side by side."""
-    load = node_settings.load_settings
+    load = stormcast.load_settings
 
     def apart(stack: str, timing: str, protocols: dict[str, dict[str, object]]) -> Any:  # noqa: ANN401
         return load(
             stack, timing, protocols={"UDP": {**protocols["UDP"], "mcast_port": next(PORTS)}}
         )
 
-    monkeypatch.setattr(node_settings, "load_settings", apart)
+    monkeypatch.setattr(stormcast, "load_settings", apart)
     module = ModuleType("example")
     exec(compile(EXAMPLES[number], f"{PAGE}:{number}", "exec"), module.__dict__)  # noqa: S102
     return module
@@ -40,8 +41,12 @@ def run(number: int, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
     return asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_there_are_three() -> None:
+def test_there_are_three_and_two_of_them_are_files() -> None:
     assert len(EXAMPLES) == 3
+    for text, name in zip(EXAMPLES, ("chat.py", "replicated_set.py"), strict=False):
+        about, _, program = (FILES / name).read_text().partition("\n\n")
+        assert about.startswith('"""')
+        assert program == text
 
 
 def test_the_chat_shows_what_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,18 +17,18 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from chaos import faults
-from chaos.agent.agent import Agent
-from chaos.agent.endpoints import endpoints as agent_endpoints
-from chaos.drivers.base import Bites
-from chaos.language.network_state import NetworkState
-from node.control.server import Control, Table
-from node.control.settings import ControlSettings
-from node.keeper.endpoints import endpoints as keeper_endpoints
-from node.keeper.keeper import Keeper, KeeperSettings
-from node.member.endpoints import endpoints as member_endpoints
-from node.member.member import Member
-from node.member.settings import load_member
+from stormcast.chaos import faults
+from stormcast.chaos.agent.agent import Agent
+from stormcast.chaos.agent.endpoints import endpoints as agent_endpoints
+from stormcast.chaos.drivers.base import Bites
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.control.server import Control, Table
+from stormcast.node.control.settings import ControlSettings
+from stormcast.node.keeper.endpoints import endpoints as keeper_endpoints
+from stormcast.node.keeper.keeper import Keeper, KeeperSettings
+from stormcast.node.member.endpoints import endpoints as member_endpoints
+from stormcast.node.member.member import Member
+from stormcast.node.member.settings import load_member
 from tests.helpers.http import Reply, exchange, replies, request
 
 FEWER = settings(

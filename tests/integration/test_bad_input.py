@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends.netns.commands import CONFIG
-from chaos.backends.netns.names import address4
-from chaos.backends.netns.process import environment
+from stormcast.chaos.backends.netns.commands import CONFIG
+from stormcast.chaos.backends.netns.names import address4
+from stormcast.chaos.backends.netns.process import environment
 from tests.conformance.lab import KINDS, Lab
 
 TIMEOUT = 20.0

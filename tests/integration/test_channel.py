@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from node.channel import HELD_BYTES, Channel, ChannelConfig, LeaveTimeoutError
-from node.core.errors import ClosedError, ConfigError, NodeError
-from node.core.model import DONT_BUNDLE, Address, Delivery, View
-from node.runtime import LATENESS
-from node.settings import StackSettings, load_settings
-from node.trace import read_blocks_untrusted
-from node.trace.files import read_traces
-from node.trace.journal import JournalConfig
-from node.transports.base import BindError
+from stormcast.node.channel import HELD_BYTES, Channel, ChannelConfig, LeaveTimeoutError
+from stormcast.node.core.errors import ClosedError, ConfigError, NodeError
+from stormcast.node.core.model import DONT_BUNDLE, Address, Delivery, View
+from stormcast.node.runtime import LATENESS
+from stormcast.node.settings import StackSettings, load_settings
+from stormcast.node.trace import read_blocks_untrusted
+from stormcast.node.trace.files import read_traces
+from stormcast.node.trace.journal import JournalConfig
+from stormcast.node.transports.base import BindError
 from tests.helpers.station import on_a_loop, until
 
 PORTS = count(19_000)

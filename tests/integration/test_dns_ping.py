@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from node.channel import Channel, ChannelConfig
-from node.core.errors import ConfigError
-from node.protocols.discovery import DnsPingConfig
-from node.settings import StackSettings, load_settings
-from node.transports.dns import DnsLookup
+from stormcast.node.channel import Channel, ChannelConfig
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.protocols.discovery import DnsPingConfig
+from stormcast.node.settings import StackSettings, load_settings
+from stormcast.node.transports.dns import DnsLookup
 from tests.helpers.station import on_a_loop, until
 
 DNSMASQ = shutil.which("dnsmasq") or shutil.which("dnsmasq", path="/usr/sbin")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.plugin.live_cluster import Chaos, Clusters
+from stormcast.chaos.plugin.live_cluster import Chaos, Clusters
 from tests.helpers.live import AS_SHIPPED, netns, process, short_of, suspicions, talk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

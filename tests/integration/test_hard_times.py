@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.backends.netns.commands import MemberSpec, member_argv
-from chaos.backends.netns.members import Argv
-from chaos.plugin.live_cluster import Chaos, Clusters, VerdictError
-from node.trace import TRUNCATED, read_blocks_untrusted
+from stormcast.chaos.backends.netns.commands import MemberSpec, member_argv
+from stormcast.chaos.backends.netns.members import Argv
+from stormcast.chaos.plugin.live_cluster import Chaos, Clusters, VerdictError
+from stormcast.node.trace import TRUNCATED, read_blocks_untrusted
 from tests.helpers.live import (
     AS_SHIPPED,
     ENDLESS,

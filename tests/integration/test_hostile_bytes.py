@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from chaos.backends.netns.commands import bound_to_me
-from chaos.backends.netns.names import BRIDGE
-from chaos.backends.netns.network import Network
-from chaos.backends.netns.process import environment
-from chaos.plugin.live_cluster import Clusters, LiveCluster
+from stormcast.chaos.backends.netns.commands import bound_to_me
+from stormcast.chaos.backends.netns.names import BRIDGE
+from stormcast.chaos.backends.netns.network import Network
+from stormcast.chaos.backends.netns.process import environment
+from stormcast.chaos.plugin.live_cluster import Clusters, LiveCluster
 from tests.helpers.live import (
     AS_SHIPPED,
     ENDLESS,

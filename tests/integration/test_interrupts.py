@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.campaigns.pool import ProcessPool
+from stormcast.chaos.campaigns.pool import ProcessPool
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from node.core.errors import ConfigError
+from stormcast.node.core.errors import ConfigError
 from tests.helpers.journals import LABEL, Member, find
 
 ROOT = Path(__file__).parents[2]

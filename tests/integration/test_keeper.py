@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.backends.netns.control import ControlError, ask
-from chaos.backends.netns.process import Process, environment, until
-from node.trace import STOP, read_blocks_untrusted
-from node.trace.files import read_traces
+from stormcast.chaos.backends.netns.control import ControlError, ask
+from stormcast.chaos.backends.netns.process import Process, environment, until
+from stormcast.node.trace import STOP, read_blocks_untrusted
+from stormcast.node.trace.files import read_traces
 
 pytestmark = pytest.mark.slow
 

@@ -13,22 +13,22 @@ from typing import Any
 
 import pytest
 
-from chaos.backends.base import (
+from stormcast.chaos.backends.base import (
     LEASE_SECONDS,
     BackendError,
     ClusterPlan,
     MemberError,
     MemberPlan,
 )
-from chaos.backends.kubernetes import KubernetesBackend
-from chaos.backends.kubernetes.pods import MemberPod
-from chaos.backends.netns.process import until
-from chaos.faults import Partition
-from chaos.language.network_state import NetworkState, parse_state
-from chaos.language.scenario import parse_scenario
-from chaos.oracles.verdict import Verdict
-from chaos.session.runner import judge_run
-from chaos.session.session import play
+from stormcast.chaos.backends.kubernetes import KubernetesBackend
+from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.chaos.backends.netns.process import until
+from stormcast.chaos.faults import Partition
+from stormcast.chaos.language.network_state import NetworkState, parse_state
+from stormcast.chaos.language.scenario import parse_scenario
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.runner import judge_run
+from stormcast.chaos.session.session import play
 from tests.helpers.pods import FakeCluster, ShutDoor, address_of
 
 pytestmark = pytest.mark.slow

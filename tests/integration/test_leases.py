@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends.netns import Network, RunId, clean, run_command
-from chaos.backends.netns.leftovers import leftovers
-from chaos.backends.netns.names import start_of
-from chaos.backends.netns.process import environment, until
-from chaos.drivers.queue_rule import CHAIN_LENGTH
+from stormcast.chaos.backends.netns import Network, RunId, clean, run_command
+from stormcast.chaos.backends.netns.leftovers import leftovers
+from stormcast.chaos.backends.netns.names import start_of
+from stormcast.chaos.backends.netns.process import environment, until
+from stormcast.chaos.drivers.queue_rule import CHAIN_LENGTH
 from tests.integration.wire_pair import Pair
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

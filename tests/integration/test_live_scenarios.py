@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from chaos.backends.base import Unsupported
-from chaos.backends.netns.backend import NetnsBackend, probe
-from chaos.backends.netns.leftovers import leftovers
-from chaos.backends.netns.names import RunId, start_of
-from chaos.campaigns.live import KINDS, LiveResult, live_runs, run_one
-from chaos.language.features import FEATURES
-from chaos.language.scenario import parse_scenario
-from chaos.oracles.verdict import Verdict
-from chaos.records.directory import TakenError
-from chaos.session.runner import run_on
+from stormcast.chaos.backends.base import Unsupported
+from stormcast.chaos.backends.netns.backend import NetnsBackend, probe
+from stormcast.chaos.backends.netns.leftovers import leftovers
+from stormcast.chaos.backends.netns.names import RunId, start_of
+from stormcast.chaos.campaigns.live import KINDS, LiveResult, live_runs, run_one
+from stormcast.chaos.language.features import FEATURES
+from stormcast.chaos.language.scenario import parse_scenario
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.records.directory import TakenError
+from stormcast.chaos.session.runner import run_on
 from stormcast.cli import main
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.backends.netns.control import ControlError
-from node.control.sockets import listen_unix
-from node.core.errors import ConfigError
-from node.member.metrics import BY_STAT, PREFIXES
-from node.trace import STOP, SUSPECT, Event, read_blocks_untrusted
-from node.trace.files import read_traces
+from stormcast.chaos.backends.netns.control import ControlError
+from stormcast.node.control.sockets import listen_unix
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.member.metrics import BY_STAT, PREFIXES
+from stormcast.node.trace import STOP, SUSPECT, Event, read_blocks_untrusted
+from stormcast.node.trace.files import read_traces
 from tests.helpers.processes import Members
 
 TOKEN = "0123456789abcdef"  # noqa: S105 of a test

@@ -12,12 +12,12 @@ from random import SystemRandom
 
 import pytest
 
-from node.core.model import Address
-from node.protocols.fd_sock2 import FdSock2Config
-from node.transports.base import BindError
-from node.transports.handshake import LENGTH, Hello, pack_hello
-from node.transports.interfaces import choose
-from node.transports.monitors import Monitors
+from stormcast.node.core.model import Address
+from stormcast.node.protocols.fd_sock2 import FdSock2Config
+from stormcast.node.transports.base import BindError
+from stormcast.node.transports.handshake import LENGTH, Hello, pack_hello
+from stormcast.node.transports.interfaces import choose
+from stormcast.node.transports.monitors import Monitors
 from tests.helpers.station import CLUSTER, on_a_loop, until
 
 QUICK = FdSock2Config(connect_timeout=0.3)
@@ -212,7 +212,7 @@ async def test_who_answers_and_is_not_the_member_does_not_stand_for_it(said: byt
 async def test_watchers_say_nothing_that_counts_and_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("node.transports.monitors.MAX_WATCHERS", 3)
+    monkeypatch.setattr("stormcast.node.transports.monitors.MAX_WATCHERS", 3)
     async with members("b") as (b,):
         opened = []
         for _ in range(5):

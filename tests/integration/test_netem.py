@@ -15,12 +15,12 @@ from statistics import median
 
 import pytest
 
-from chaos.drivers.base import CLASS, inside
-from chaos.drivers.nft import NftDriver
-from chaos.drivers.running import run_command
-from chaos.drivers.tc import TcDriver
-from chaos.faults import Bandwidth, Delay, NetworkFault
-from chaos.language.network_state import NetworkState
+from stormcast.chaos.drivers.base import CLASS, inside
+from stormcast.chaos.drivers.nft import NftDriver
+from stormcast.chaos.drivers.running import run_command
+from stormcast.chaos.drivers.tc import TcDriver
+from stormcast.chaos.faults import Bandwidth, Delay, NetworkFault
+from stormcast.chaos.language.network_state import NetworkState
 from tests.integration.wire_pair import GROUP, Pair, drained
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

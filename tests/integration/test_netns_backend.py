@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from chaos.backends.base import MemberError
-from chaos.backends.netns import MemberSpec, Network, RunId, clean
-from chaos.backends.netns.backend import NetnsBackend
-from chaos.backends.netns.leftovers import leftovers
-from chaos.backends.netns.names import address4, address6
-from chaos.backends.netns.network import namespaces
-from chaos.backends.netns.process import until
-from chaos.faults import Cut, Partition
-from chaos.plugin.live_cluster import Clusters
-from node.trace import FAULT
+from stormcast.chaos.backends.base import MemberError
+from stormcast.chaos.backends.netns import MemberSpec, Network, RunId, clean
+from stormcast.chaos.backends.netns.backend import NetnsBackend
+from stormcast.chaos.backends.netns.leftovers import leftovers
+from stormcast.chaos.backends.netns.names import address4, address6
+from stormcast.chaos.backends.netns.network import namespaces
+from stormcast.chaos.backends.netns.process import until
+from stormcast.chaos.faults import Cut, Partition
+from stormcast.chaos.plugin.live_cluster import Clusters
+from stormcast.node.trace import FAULT
 from tests.conformance.lab import NAMES, Kind, Lab
 from tests.helpers.live import netns
 

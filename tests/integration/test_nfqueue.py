@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from chaos.backends.netns.commands import bound_to_me
-from chaos.drivers.base import DECIDE, DriverError, Site, inside
-from chaos.drivers.netlink import MAX_WAITING
-from chaos.drivers.netlink import inside as within
-from chaos.drivers.nfqueue import NfqueueDriver, open_queue
-from chaos.drivers.nft import NftDriver
-from chaos.drivers.running import run_command
-from chaos.faults import (
+from stormcast.chaos.backends.netns.commands import bound_to_me
+from stormcast.chaos.drivers.base import DECIDE, DriverError, Site, inside
+from stormcast.chaos.drivers.netlink import MAX_WAITING
+from stormcast.chaos.drivers.netlink import inside as within
+from stormcast.chaos.drivers.nfqueue import NfqueueDriver, open_queue
+from stormcast.chaos.drivers.nft import NftDriver
+from stormcast.chaos.drivers.running import run_command
+from stormcast.chaos.faults import (
     Corrupt,
     Delay,
     Duplicate,
@@ -34,12 +34,12 @@ from chaos.faults import (
     Reorder,
     Rule,
 )
-from chaos.faults.fate import fate_key, jhash_fate, threshold
-from chaos.faults.outcome import GOLDEN, damaged
-from chaos.language.network_state import NetworkState
-from chaos.plugin.live_cluster import Chaos, Clusters
-from node.core.match import Match
-from node.core.wire import identity
+from stormcast.chaos.faults.fate import fate_key, jhash_fate, threshold
+from stormcast.chaos.faults.outcome import GOLDEN, damaged
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.plugin.live_cluster import Chaos, Clusters
+from stormcast.node.core.match import Match
+from stormcast.node.core.wire import identity
 from tests.helpers.live import AS_SHIPPED, netns, stats, talk
 from tests.integration.wire_pair import GROUP, Pair, drained, frames
 
@@ -402,11 +402,11 @@ def test_members_refuse_what_is_corrupt_and_lose_nothing_by_it(
 
 LISTENER = """
 import asyncio, sys
-from chaos.drivers.base import Site
-from chaos.drivers.nfqueue import NfqueueDriver, open_queue
-from chaos.drivers.nft import NftDriver
-from chaos.drivers.running import run_command
-from chaos.language.network_state import parse_state
+from stormcast.chaos.drivers.base import Site
+from stormcast.chaos.drivers.nfqueue import NfqueueDriver, open_queue
+from stormcast.chaos.drivers.nft import NftDriver
+from stormcast.chaos.drivers.running import run_command
+from stormcast.chaos.language.network_state import parse_state
 
 async def main():
     netns, address, table, state = sys.argv[1:]

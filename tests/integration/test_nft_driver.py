@@ -16,17 +16,17 @@ from typing import Any, TypeVar
 
 import pytest
 
-from chaos import faults
-from chaos.backends.netns.commands import bound_to_me
-from chaos.drivers.base import CHANCES, DECIDE, NFT, driver_of, inside
-from chaos.drivers.netlink import inside as within
-from chaos.drivers.nft import NftDriver
-from chaos.drivers.running import run_command
-from chaos.faults import Link, NetworkFault, Rule
-from chaos.faults.fate import fate_key, jhash_fate, threshold
-from chaos.language.network_state import NetworkState
-from node.core import wire
-from node.core.match import Match, Matcher
+from stormcast.chaos import faults
+from stormcast.chaos.backends.netns.commands import bound_to_me
+from stormcast.chaos.drivers.base import CHANCES, DECIDE, NFT, driver_of, inside
+from stormcast.chaos.drivers.netlink import inside as within
+from stormcast.chaos.drivers.nft import NftDriver
+from stormcast.chaos.drivers.running import run_command
+from stormcast.chaos.faults import Link, NetworkFault, Rule
+from stormcast.chaos.faults.fate import fate_key, jhash_fate, threshold
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.core import wire
+from stormcast.node.core.match import Match, Matcher
 from tests.integration.wire_pair import GROUP, Pair, frames
 
 pytestmark = pytest.mark.root

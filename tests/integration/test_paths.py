@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.backends.netns.commands import MemberSpec, member_argv, where
-from chaos.backends.netns.names import address4, address6
-from chaos.plugin.live_cluster import Chaos, Clusters, LiveCluster
+from stormcast.chaos.backends.netns.commands import MemberSpec, member_argv, where
+from stormcast.chaos.backends.netns.names import address4, address6
+from stormcast.chaos.plugin.live_cluster import Chaos, Clusters, LiveCluster
 from tests.helpers.live import AS_SHIPPED, ENDLESS, netns, talk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from chaos.backends.netns.control import ask
-from chaos.backends.netns.process import Process, environment, until
+from stormcast.chaos.backends.netns.control import ask
+from stormcast.chaos.backends.netns.process import Process, environment, until
 from tests.helpers.processes import Members
 
 NAMES = ("n0", "n1", "n2")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends.netns.process import Process, environment, until
+from stormcast.chaos.backends.netns.process import Process, environment, until
 
 pytestmark = pytest.mark.slow
 

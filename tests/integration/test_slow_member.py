@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.plugin.live_cluster import Chaos, Clusters, LiveCluster
-from node.trace import ALARM, REQUESTED
+from stormcast.chaos.plugin.live_cluster import Chaos, Clusters, LiveCluster
+from stormcast.node.trace import ALARM, REQUESTED
 from tests.helpers.live import ENDLESS, label, netns, process, stats
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

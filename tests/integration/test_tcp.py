@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from node.core import wire
-from node.core.model import Address
-from node.protocols.port import EVERYONE
-from node.settings.transports import Nio2Config, TcpConfig
-from node.transports.base import BindError
-from node.transports.connection import CLOSING
-from node.transports.handshake import LENGTH, Hello, pack_hello
-from node.transports.tcp import TcpTransport
+from stormcast.node.core import wire
+from stormcast.node.core.model import Address
+from stormcast.node.protocols.port import EVERYONE
+from stormcast.node.settings.transports import Nio2Config, TcpConfig
+from stormcast.node.transports.base import BindError
+from stormcast.node.transports.connection import CLOSING
+from stormcast.node.transports.handshake import LENGTH, Hello, pack_hello
+from stormcast.node.transports.tcp import TcpTransport
 from tests.helpers.station import CLUSTER, Station, on_a_loop, stations, tcp, until
 
 KINDS = [TcpConfig, Nio2Config]
@@ -806,7 +806,7 @@ async def test_of_two_that_bind_one_port_at_once_the_second_takes_the_next() -> 
 
         a = Station[Any]("a")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("node.transports.tcp.socket.socket", Rival)
+            patch.setattr("stormcast.node.transports.tcp.socket.socket", Rival)
             a.open(tcp(bind_port=port))
         assert port < port_of(a) <= port + 10
         a.close()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.backends.netns.control import ControlError
-from node.trace import (
+from stormcast.chaos.backends.netns.control import ControlError
+from stormcast.node.trace import (
     CONN,
     GAUGE,
     SENDER_CLOSING,
@@ -21,7 +21,7 @@ from node.trace import (
     Event,
     read_blocks_untrusted,
 )
-from node.trace.files import read_traces
+from stormcast.node.trace.files import read_traces
 from tests.helpers.processes import Members
 
 pytestmark = pytest.mark.slow

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from node.core import wire
-from node.core.errors import ConfigError
-from node.core.model import Address
-from node.core.wire import GROUP
-from node.protocols.port import EVERYONE
-from node.transports import bpf
-from node.transports.base import BindError
-from node.transports.interfaces import Interface
-from node.transports.udp import UdpTransport
+from stormcast.node.core import wire
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.model import Address
+from stormcast.node.core.wire import GROUP
+from stormcast.node.protocols.port import EVERYONE
+from stormcast.node.transports import bpf
+from stormcast.node.transports.base import BindError
+from stormcast.node.transports.interfaces import Interface
+from stormcast.node.transports.udp import UdpTransport
 from tests.helpers.station import Station, on_a_loop, stations, udp, until
 
 PORTS = count(18_000)
@@ -586,7 +586,7 @@ async def test_what_is_bound_is_said() -> None:
 async def test_a_buffer_that_the_kernel_caps_is_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("node.transports.udp.SO_RCVBUFFORCE", socket.SO_RCVBUF)
+    monkeypatch.setattr("stormcast.node.transports.udp.SO_RCVBUFFORCE", socket.SO_RCVBUF)
     with open("/proc/sys/net/core/rmem_max") as limit:  # noqa: ASYNC230, PTH123
         most = int(limit.read())
     async with stations(plain(receive_buffer=most * 2), "a") as (a,):

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from chaos.backends.netns import Network, RunId
-from chaos.drivers.netlink import inside
-from node.core import wire
+from stormcast.chaos.backends.netns import Network, RunId
+from stormcast.chaos.drivers.netlink import inside
+from stormcast.node.core import wire
 
 SO_RCVBUFFORCE = 33
 UDP_SEGMENT = 103

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from chaos.faults import Partition
-from chaos.language.network_state import NetworkState
-from node.core.errors import NodeError
+from stormcast.chaos.faults import Partition
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.core.errors import NodeError
 from tests.helpers.kube import AGENT_PORT, MEMBER_PORT, NAME, Cluster, until
 
 pytestmark = [pytest.mark.k8s, pytest.mark.slow]

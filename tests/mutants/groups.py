@@ -14,38 +14,38 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from chaos.campaigns.generate import cell_of, generate, is_group
-from chaos.campaigns.generate.groups import STACKS
-from node.core import wire
-from node.core.ack_table import AckTable
-from node.core.credits import Place
-from node.core.digest import Digest
-from node.core.errors import BadFrame
-from node.core.model import DONT_LOOPBACK, Address, View
-from node.core.window import ReceiveWindow, SendWindow
-from node.protocols.events import Confirmed
-from node.protocols.flow import FlowControl, Mfc
-from node.protocols.frag import Reassembler
-from node.protocols.gms import plan
-from node.protocols.gms.coordinator import Coordinator
-from node.protocols.gms.messages import pack_view
-from node.protocols.gms.state import Membership
-from node.protocols.multicast import Multicast, asking
-from node.protocols.multicast.alarms import Alarms
-from node.protocols.multicast.announcing import Announcing
-from node.protocols.multicast.asking import Asking
-from node.protocols.multicast.baselines import Baselines
-from node.protocols.multicast.feedback import Feedback
-from node.protocols.multicast.outgoing import Outgoing
-from node.protocols.multicast.reports import Acks
-from node.protocols.multicast.retention import UntilAcked, UntilStable
-from node.protocols.multicast.views import Views
-from node.protocols.multicast.windows import Windows
-from node.protocols.stable import Stable
-from node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry
-from node.protocols.unicast.lifetimes import Lifetimes
-from node.protocols.verify_suspect2 import VerifySuspect2
-from node.stack.sending import Sender
+from stormcast.chaos.campaigns.generate import cell_of, generate, is_group
+from stormcast.chaos.campaigns.generate.groups import STACKS
+from stormcast.node.core import wire
+from stormcast.node.core.ack_table import AckTable
+from stormcast.node.core.credits import Place
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import DONT_LOOPBACK, Address, View
+from stormcast.node.core.window import ReceiveWindow, SendWindow
+from stormcast.node.protocols.events import Confirmed
+from stormcast.node.protocols.flow import FlowControl, Mfc
+from stormcast.node.protocols.frag import Reassembler
+from stormcast.node.protocols.gms import plan
+from stormcast.node.protocols.gms.coordinator import Coordinator
+from stormcast.node.protocols.gms.messages import pack_view
+from stormcast.node.protocols.gms.state import Membership
+from stormcast.node.protocols.multicast import Multicast, asking
+from stormcast.node.protocols.multicast.alarms import Alarms
+from stormcast.node.protocols.multicast.announcing import Announcing
+from stormcast.node.protocols.multicast.asking import Asking
+from stormcast.node.protocols.multicast.baselines import Baselines
+from stormcast.node.protocols.multicast.feedback import Feedback
+from stormcast.node.protocols.multicast.outgoing import Outgoing
+from stormcast.node.protocols.multicast.reports import Acks
+from stormcast.node.protocols.multicast.retention import UntilAcked, UntilStable
+from stormcast.node.protocols.multicast.views import Views
+from stormcast.node.protocols.multicast.windows import Windows
+from stormcast.node.protocols.stable import Stable
+from stormcast.node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry
+from stormcast.node.protocols.unicast.lifetimes import Lifetimes
+from stormcast.node.protocols.verify_suspect2 import VerifySuspect2
+from stormcast.node.stack.sending import Sender
 from tests.mutants.patches import Patches, applied
 
 NAKACK: Final = ("udp", "tcp", "tcp-nio2", "tcp-no-retransmit")

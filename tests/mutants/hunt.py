@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import Final
 
-from chaos.campaigns.search import outcome_of
-from chaos.oracles.verdict import Verdict
+from stormcast.chaos.campaigns.search import outcome_of
+from stormcast.chaos.oracles.verdict import Verdict
 from tests.mutants.groups import GROUP_BLIND, GROUP_MUTANTS, GroupMutant
 from tests.mutants.mutants import BLIND, MUTANTS, Mutant
 

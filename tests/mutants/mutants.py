@@ -13,18 +13,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from chaos.campaigns.generate import cell_of
-from chaos.language.cluster import GENERATIONS
-from node.core import wire
-from node.core.gaps import Asked
-from node.core.model import FIRST, Payload
-from node.core.window import Piece, ReceiveWindow, SendWindow, Stored
-from node.core.wire import Head
-from node.protocols import windowed
-from node.protocols.unicast import receivers
-from node.protocols.unicast.acks import Acks
-from node.protocols.unicast.asking import Asking
-from node.protocols.unicast.entries import (
+from stormcast.chaos.campaigns.generate import cell_of
+from stormcast.chaos.language.cluster import GENERATIONS
+from stormcast.node.core import wire
+from stormcast.node.core.gaps import Asked
+from stormcast.node.core.model import FIRST, Payload
+from stormcast.node.core.window import Piece, ReceiveWindow, SendWindow, Stored
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols import windowed
+from stormcast.node.protocols.unicast import receivers
+from stormcast.node.protocols.unicast.acks import Acks
+from stormcast.node.protocols.unicast.asking import Asking
+from stormcast.node.protocols.unicast.entries import (
     Arrival,
     Batch,
     ReceiverEntry,
@@ -32,17 +32,17 @@ from node.protocols.unicast.entries import (
     State,
     Sync,
 )
-from node.protocols.unicast.feedback import Feedback
-from node.protocols.unicast.incoming import Incoming
-from node.protocols.unicast.lifetimes import Lifetimes
-from node.protocols.unicast.outgoing import Outgoing
-from node.protocols.unicast.receivers import Receivers
-from node.protocols.unicast.repairs import Repairs
-from node.protocols.unicast.reports import AckEach, AckLate
-from node.protocols.unicast.resync import Resync
-from node.protocols.unicast.senders import Senders
-from node.protocols.unicast.state import Connections
-from node.protocols.unicast.tombstones import Tombstones
+from stormcast.node.protocols.unicast.feedback import Feedback
+from stormcast.node.protocols.unicast.incoming import Incoming
+from stormcast.node.protocols.unicast.lifetimes import Lifetimes
+from stormcast.node.protocols.unicast.outgoing import Outgoing
+from stormcast.node.protocols.unicast.receivers import Receivers
+from stormcast.node.protocols.unicast.repairs import Repairs
+from stormcast.node.protocols.unicast.reports import AckEach, AckLate
+from stormcast.node.protocols.unicast.resync import Resync
+from stormcast.node.protocols.unicast.senders import Senders
+from stormcast.node.protocols.unicast.state import Connections
+from stormcast.node.protocols.unicast.tombstones import Tombstones
 from tests.mutants.patches import Patches, applied
 
 ALL: Final = GENERATIONS

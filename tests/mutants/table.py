@@ -16,7 +16,7 @@ if __package__ in {None, ""}:
     # Run as a file: the tree that the file is in, not one that is installed.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from chaos.campaigns.pool import ProcessPool
+from stormcast.chaos.campaigns.pool import ProcessPool
 from tests.mutants.hunt import ALL_BLIND, ALL_MUTANTS, SEEDS, AnyMutant, Catch, hunt
 
 BEGIN: Final = "<!-- mutants -->"

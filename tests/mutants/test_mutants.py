@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.campaigns.search import outcome_of, run_seed
-from chaos.oracles.verdict import CHECKS, Verdict
+from stormcast.chaos.campaigns.search import outcome_of, run_seed
+from stormcast.chaos.oracles.verdict import CHECKS, Verdict
 from tests.mutants.groups import GroupMutant
 from tests.mutants.hunt import ALL_BLIND, ALL_MUTANTS, CRASH, AnyMutant, hunt
 from tests.mutants.patches import Patches

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from node import trace
+from stormcast.node import trace
 from tests.oracles.story import Protocols, Story, digest_of
 
 

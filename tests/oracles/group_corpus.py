@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from node import trace
-from node.core import wire
+from stormcast.node import trace
+from stormcast.node.core import wire
 from tests.oracles.corpus import CASES, broken, sound
 from tests.oracles.story import Story
 

@@ -7,10 +7,10 @@ from typing import Any, Final, Self, TypedDict, Unpack
 
 from xxhash import xxh3_64_intdigest
 
-from node import trace
-from node.core import wire
-from node.core.model import DONT_LOOPBACK, FRAGMENT, NO_FC, OOB
-from node.trace.tracer import Tracer
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT, NO_FC, OOB
+from stormcast.node.trace.tracer import Tracer
 
 IDS: Final = {"n0": 0xA0, "n1": 0xA1, "n1-2": 0xB1, "n2": 0xA2, "n3": 0xA3, "ghost": 0xEE}
 """Short ids; `n1-2` is the second incarnation of n1."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.verdict import CHECKS, Judgement, Verdict, judge
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.verdict import CHECKS, Judgement, Verdict, judge
 from tests.oracles.application_corpus import CASES
 from tests.oracles.corpus import Case
 

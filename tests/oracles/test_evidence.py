@@ -8,11 +8,11 @@ from math import inf
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.history import Span
-from chaos.oracles.verdict import Verdict, judge
-from node import trace
-from node.trace import read_blocks_untrusted
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.history import Span
+from stormcast.chaos.oracles.verdict import Verdict, judge
+from stormcast.node import trace
+from stormcast.node.trace import read_blocks_untrusted
 from tests.oracles.story import IDS, Story
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.groups import last_view, since, view_at
-from chaos.oracles.history import Member
-from chaos.oracles.verdict import Verdict, judge
-from chaos.oracles.witness import describe
-from node import trace
-from node.core import wire
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import last_view, since, view_at
+from stormcast.chaos.oracles.history import Member
+from stormcast.chaos.oracles.verdict import Verdict, judge
+from stormcast.chaos.oracles.witness import describe
+from stormcast.node import trace
+from stormcast.node.core import wire
 from tests.oracles.story import IDS, Story
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.owed import owed_by
-from chaos.oracles.verdict import judge
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.owed import owed_by
+from stormcast.chaos.oracles.verdict import judge
 from tests.oracles.application_corpus import CASES
 from tests.oracles.corpus import Case
 

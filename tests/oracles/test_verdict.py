@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
-from chaos.oracles import verdict
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.history import Violation
-from chaos.oracles.verdict import CHECKS, RUN, Finding, Judgement, Verdict, judge, worst
-from node import trace
+from stormcast.chaos.oracles import verdict
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.history import Violation
+from stormcast.chaos.oracles.verdict import CHECKS, RUN, Finding, Judgement, Verdict, judge, worst
+from stormcast.node import trace
 from tests.oracles.corpus import Budget
 from tests.oracles.story import BYTES, Story
 

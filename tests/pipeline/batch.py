@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow
 from pyarrow import parquet
 
-from node.trace.export import export
-from node.trace.files import find_sources, member_names
+from stormcast.node.trace.export import export
+from stormcast.node.trace.files import find_sources, member_names
 
 
 def write_run(blocks: Mapping[str, bytes], directory: Path) -> Path:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline import load, session
-from pipeline.questions import Budget, CannotError, Question
-from pipeline.schema import EVENTS
-from pipeline.tables import Tables
-from pipeline.verdict import CHECKS, Judgement, Verifier
+from stormcast.pipeline import load, session
+from stormcast.pipeline.questions import Budget, CannotError, Question
+from stormcast.pipeline.schema import EVENTS
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.verdict import CHECKS, Judgement, Verifier
 from tests.oracles.application_corpus import CASES
 from tests.oracles.corpus import Case
 from tests.pipeline.batch import export_run, write_batch, write_run

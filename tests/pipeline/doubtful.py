@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest as hash64
 
-from node import trace
-from node.trace import read_blocks_untrusted
-from pipeline.questions import Told
+from stormcast.node import trace
+from stormcast.node.trace import read_blocks_untrusted
+from stormcast.pipeline.questions import Told
 from tests.oracles.story import IDS, Story
 
 Blocks = dict[str, bytes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.verdict import Finding, Judgement
+from stormcast.pipeline.verdict import Finding, Judgement
 from tests.oracles.application_corpus import CASES
 from tests.oracles.corpus import Case
 

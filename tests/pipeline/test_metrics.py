@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import metrics
-from pipeline.measure import measure, measure_runs
-from pipeline.report.model import Metrics, read_metrics
-from pipeline.schema import EVENTS
+from stormcast.pipeline import metrics
+from stormcast.pipeline.measure import measure, measure_runs
+from stormcast.pipeline.report.model import Metrics, read_metrics
+from stormcast.pipeline.schema import EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

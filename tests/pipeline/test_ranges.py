@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from chaos.oracles.coverage import first_gap
-from pipeline.checks.g2_once import repeats
-from pipeline.ranges import first_gaps, gaps, total_upto, with_last
+from stormcast.chaos.oracles.coverage import first_gap
+from stormcast.pipeline.checks.g2_once import repeats
+from stormcast.pipeline.ranges import first_gaps, gaps, total_upto, with_last
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,12 +13,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from chaos.campaigns.live import KINDS, MULTICASTS, live_runs
-from chaos.language.scenario import dump
-from pipeline.report import quantities, scales
-from pipeline.report.cli import report
-from pipeline.report.markup import Markup, plain, tag
-from pipeline.report.model import (
+from stormcast.chaos.campaigns.live import KINDS, MULTICASTS, live_runs
+from stormcast.chaos.language.scenario import dump
+from stormcast.pipeline.report import quantities, scales
+from stormcast.pipeline.report.cli import report
+from stormcast.pipeline.report.markup import Markup, plain, tag
+from stormcast.pipeline.report.model import (
     SCHEMA,
     BadMetrics,
     Breach,
@@ -40,9 +40,9 @@ from pipeline.report.model import (
     natural,
     read_metrics,
 )
-from pipeline.report.page import as_json
-from pipeline.report.run_files import read_run
-from pipeline.report.writing import write, write_report
+from stormcast.pipeline.report.page import as_json
+from stormcast.pipeline.report.run_files import read_run
+from stormcast.pipeline.report.writing import write, write_report
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\x00\u202e"
 SECTIONS = ("evidence", "guarantees", "faults", "throughput", "heard", "latency", "repairs",

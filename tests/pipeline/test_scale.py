@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.functions import col
 
-from pipeline import load
-from pipeline.checks.g1_no_loss import no_loss
-from pipeline.checks.g3_fifo import fifo
-from pipeline.tables import Tables
-from pipeline.verdict import CHECKS
+from stormcast.pipeline import load
+from stormcast.pipeline.checks.g1_no_loss import no_loss
+from stormcast.pipeline.checks.g3_fifo import fifo
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.verdict import CHECKS
 from tests.helpers.large_run import make
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from chaos.oracles import evidence, groups, history
-from node import trace
-from node.core import model, wire
-from node.trace.export import COLUMNS as WRITTEN
-from node.trace.export import SCHEMA_VERSION as WRITTEN_VERSION
-from pipeline import words
-from pipeline.load import find
-from pipeline.questions import VerifyError
-from pipeline.schema import COLUMNS, EVENTS, SCHEMA_VERSION
+from stormcast.chaos.oracles import evidence, groups, history
+from stormcast.node import trace
+from stormcast.node.core import model, wire
+from stormcast.node.trace.export import COLUMNS as WRITTEN
+from stormcast.node.trace.export import SCHEMA_VERSION as WRITTEN_VERSION
+from stormcast.pipeline import words
+from stormcast.pipeline.load import find
+from stormcast.pipeline.questions import VerifyError
+from stormcast.pipeline.schema import COLUMNS, EVENTS, SCHEMA_VERSION
 from tests.oracles.story import Story
 from tests.pipeline.batch import export_run, write_run
 

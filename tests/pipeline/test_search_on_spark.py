@@ -16,9 +16,9 @@ from typing import Any, Self
 import pyspark
 import pytest
 
-from pipeline import session
-from pipeline.questions import CannotError
-from pipeline.tasks import _last_word, _patient
+from stormcast.pipeline import session
+from stormcast.pipeline.questions import CannotError
+from stormcast.pipeline.tasks import _last_word, _patient
 
 ROOT = Path(__file__).parents[2]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from node.trace.files import count_events
-from pipeline.verdict import Judgement
+from stormcast.node.trace.files import count_events
+from stormcast.pipeline.verdict import Judgement
 from tests.pipeline.doubtful import OTHERS, UNKNOWN
 
 pytestmark = pytest.mark.slow

@@ -11,14 +11,14 @@ from subprocess import CompletedProcess, run
 import pytest
 from pyarrow import parquet
 
-from chaos.language.scenario import parse_scenario
-from chaos.session.runner import run_scenario
-from pipeline import cli, session
-from pipeline.evidence import digest_of
-from pipeline.questions import CannotError
-from pipeline.report.run_files import read_run
-from pipeline.report.run_report import run_report
 from stormcast import verify as glue
+from stormcast.chaos.language.scenario import parse_scenario
+from stormcast.chaos.session.runner import run_scenario
+from stormcast.pipeline import cli, session
+from stormcast.pipeline.evidence import digest_of
+from stormcast.pipeline.questions import CannotError
+from stormcast.pipeline.report.run_files import read_run
+from stormcast.pipeline.report.run_report import run_report
 from tests.oracles.story import Story
 from tests.pipeline.batch import write_run
 

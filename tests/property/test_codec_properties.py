@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import (
+from stormcast.node.core import wire
+from stormcast.node.core.codec import (
     Codec,
     pack_body,
     unpack_lengths_untrusted,
     unpack_ranges_untrusted,
 )
-from node.core.errors import BadFrame
-from node.core.model import Delivery, Payload
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Delivery, Payload
 
 U8, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (8, 32, 64))
 SHORT = st.binary(max_size=40)

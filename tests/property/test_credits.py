@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core import wire
-from node.protocols.flow import FlowControl, Mfc, Ufc
+from stormcast.node.core import wire
+from stormcast.node.protocols.flow import FlowControl, Mfc, Ufc
 from tests.helpers.flow import Flow, Member
 
 STEPS = 80

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from node.core.errors import BadFrame
-from node.core.model import Payload
-from node.protocols.frag import HEADER, LEAST_EXPIRY, FragConfig, Fragmenter, Reassembler
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Payload
+from stormcast.node.protocols.frag import HEADER, LEAST_EXPIRY, FragConfig, Fragmenter, Reassembler
 
 SEEDS = st.integers(0, 2**32 - 1)
 Piece = tuple[int, bool, bool, int, bytes, Payload]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.core.model import DONT_LOOPBACK, NO_FC, OOB
-from node.core.wire import DATA, GROUP, MFC, UFC
+from stormcast.node.core.model import DONT_LOOPBACK, NO_FC, OOB
+from stormcast.node.core.wire import DATA, GROUP, MFC, UFC
 from tests.helpers.group import ALWAYS, GroupWorld
 from tests.helpers.world import TIMINGS
 

@@ -19,16 +19,21 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as hash64
 
-from node import trace
-from node.core import codec as codec_module
-from node.core import wire
-from node.core.codec import Codec, pack_ranges, unpack_lengths_untrusted, unpack_ranges_untrusted
-from node.core.errors import BadFrame, BadTrace
-from node.core.model import Address, split_payloads
-from node.core.wire import Head
-from node.settings import StackSettings, load_settings
-from node.stack import Stack
-from node.trace.tracer import Tracer
+from stormcast.node import trace
+from stormcast.node.core import codec as codec_module
+from stormcast.node.core import wire
+from stormcast.node.core.codec import (
+    Codec,
+    pack_ranges,
+    unpack_lengths_untrusted,
+    unpack_ranges_untrusted,
+)
+from stormcast.node.core.errors import BadFrame, BadTrace
+from stormcast.node.core.model import Address, split_payloads
+from stormcast.node.core.wire import Head
+from stormcast.node.settings import StackSettings, load_settings
+from stormcast.node.stack import Stack
+from stormcast.node.trace.tracer import Tracer
 from tests.wire.make_golden import (
     CLUSTER,
     DEST,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core.errors import BadFrame
-from node.core.model import Address
-from node.transports.base import parse_where
-from node.transports.handshake import LENGTH, Hello, pack_hello, unpack_hello_untrusted
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address
+from stormcast.node.transports.base import parse_where
+from stormcast.node.transports.handshake import LENGTH, Hello, pack_hello, unpack_hello_untrusted
 
 CLUSTER = 0xC1
 REASONS = {

@@ -13,9 +13,9 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node import trace
-from node.core.model import DONT_LOOPBACK, OOB
-from node.core.wire import DATA, MCAST, NAKACK2, XMIT_REQ
+from stormcast.node import trace
+from stormcast.node.core.model import DONT_LOOPBACK, OOB
+from stormcast.node.core.wire import DATA, MCAST, NAKACK2, XMIT_REQ
 from tests.helpers.group import GroupWorld, Sent, numbered
 from tests.helpers.world import TIMINGS
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos import faults
-from chaos.campaigns.generate import generate
-from chaos.language.scenario import (
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.generate import generate
+from stormcast.chaos.language.scenario import (
     GENERATIONS,
     GUARANTEES,
     NEEDS,
@@ -25,11 +25,11 @@ from chaos.language.scenario import (
     dump,
     parse_scenario,
 )
-from chaos.language.schedule import format_plan, schedule
-from chaos.language.workload import FLAGS
-from node.core import wire
-from node.core.match import Match
-from node.core.model import FLAG_NAMES
+from stormcast.chaos.language.schedule import format_plan, schedule
+from stormcast.chaos.language.workload import FLAGS
+from stormcast.node.core import wire
+from stormcast.node.core.match import Match
+from stormcast.node.core.model import FLAG_NAMES
 
 RUN = 1000.0
 SAMPLE = """\

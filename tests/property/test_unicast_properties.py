@@ -14,11 +14,11 @@ from random import Random
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from node import trace
-from node.core.model import DONT_LOOPBACK, OOB
-from node.core.serial import is_newer
-from node.core.wire import ACK, DATA, STABLE, XMIT_REQ
-from node.protocols.unicast.entries import State
+from stormcast.node import trace
+from stormcast.node.core.model import DONT_LOOPBACK, OOB
+from stormcast.node.core.serial import is_newer
+from stormcast.node.core.wire import ACK, DATA, STABLE, XMIT_REQ
+from stormcast.node.protocols.unicast.entries import State
 from tests.helpers.world import (
     EVERY,
     NEWEST,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from node.core.window import Piece, ReceiveWindow, SendWindow
+from stormcast.node.core.window import Piece, ReceiveWindow, SendWindow
 
 EVERYTHING = 1 << 40
 LONG = settings(max_examples=2 * settings.default.max_examples, stateful_step_count=60)

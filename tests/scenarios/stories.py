@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.language.cluster import GENERATIONS
+from stormcast.chaos.language.cluster import GENERATIONS
 
 STACKS = ("udp", "mcast", "tcp", "tcp-nio2", "tcp-no-retransmit")
 """NAKACK2 with retransmission on datagrams, MCAST, NAKACK2 on connections, and without

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from chaos.plugin.live_cluster import Chaos, Clusters, Fault
+from stormcast.chaos.plugin.live_cluster import Chaos, Clusters, Fault
 from tests.scenarios.stories import every_generation, every_stack
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.plugin.live_cluster import Chaos, Clusters
+from stormcast.chaos.plugin.live_cluster import Chaos, Clusters
 from tests.scenarios.stories import every_generation
 
 pytestmark = pytest.mark.slow

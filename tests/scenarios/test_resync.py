@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.plugin.live_cluster import Chaos, Clusters, LiveCluster
+from stormcast.chaos.plugin.live_cluster import Chaos, Clusters, LiveCluster
 from tests.scenarios.stories import every_generation, every_stack
 
 pytestmark = pytest.mark.slow

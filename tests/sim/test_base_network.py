@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.backends.sim.backend import SimBackend
-from chaos.language.scenario import parse_scenario
-from chaos.session.session import play
-from chaos.session.simulation import simulate
-from node.trace import FAULT, PHASE, read_blocks_untrusted
+from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.language.scenario import parse_scenario
+from stormcast.chaos.session.session import play
+from stormcast.chaos.session.simulation import simulate
+from stormcast.node.trace import FAULT, PHASE, read_blocks_untrusted
 
 TEXT = """
 name: plain

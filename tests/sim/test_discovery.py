@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from node.core import wire
-from node.core.errors import ConfigError
-from node.core.packing import Writer
-from node.protocols.discovery import Discovery, DiscoveryConfig, Ping, Static, StaticConfig
-from node.protocols.events import Discovered, Found
+from stormcast.node.core import wire
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.packing import Writer
+from stormcast.node.protocols.discovery import (
+    Discovery,
+    DiscoveryConfig,
+    Ping,
+    Static,
+    StaticConfig,
+)
+from stormcast.node.protocols.events import Discovered, Found
 from tests.helpers.layers import ALWAYS, Layers, address, view
 
 TIMINGS = ("compatible", "fast")

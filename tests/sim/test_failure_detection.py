@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from node.core import wire
-from node.core.errors import ConfigError
-from node.core.packing import Writer
-from node.protocols.events import Cleared, Confirmed, Lagging, Suspected
-from node.protocols.fd_all3 import FdAll3, FdAll3Config
-from node.protocols.fd_sock2 import FdSock2, FdSock2Config
-from node.protocols.verify_suspect2 import VerifySuspect2, VerifySuspect2Config
+from stormcast.node.core import wire
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.packing import Writer
+from stormcast.node.protocols.events import Cleared, Confirmed, Lagging, Suspected
+from stormcast.node.protocols.fd_all3 import FdAll3, FdAll3Config
+from stormcast.node.protocols.fd_sock2 import FdSock2, FdSock2Config
+from stormcast.node.protocols.verify_suspect2 import VerifySuspect2, VerifySuspect2Config
 from tests.helpers.layers import ALWAYS, Layers, address, addresses, view
 
 ALL = (FdAll3, FdAll3Config())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from node import trace
-from node.core.model import NO_FC
-from node.core.wire import CREDIT, DATA, GROUP
+from stormcast.node import trace
+from stormcast.node.core.model import NO_FC
+from stormcast.node.core.wire import CREDIT, DATA, GROUP
 from tests.helpers.group import ALWAYS, STACKS, GroupWorld
 from tests.helpers.world import TIMINGS
 

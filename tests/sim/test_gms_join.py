@@ -6,12 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core import wire
-from node.core.digest import Digest
-from node.core.timing import Timing
-from node.protocols.events import BecameServer, Found, Install, ResumeStability, SuspendStability
-from node.protocols.gms import GmsConfig
-from node.protocols.gms.messages import (
+from stormcast.node.core import wire
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.timing import Timing
+from stormcast.node.protocols.events import (
+    BecameServer,
+    Found,
+    Install,
+    ResumeStability,
+    SuspendStability,
+)
+from stormcast.node.protocols.gms import GmsConfig
+from stormcast.node.protocols.gms.messages import (
     JoinRefusal,
     pack_address,
     pack_join_answer,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core import wire
-from node.core.timing import Timing
-from node.protocols.gms.messages import MAX_NUMBER, pack_view
+from stormcast.node.core import wire
+from stormcast.node.core.timing import Timing
+from stormcast.node.protocols.gms.messages import MAX_NUMBER, pack_view
 from tests.helpers.membership import COMPATIBLE, FAST, Group
 
 timings = pytest.mark.parametrize("timing", [COMPATIBLE, FAST], ids=lambda timing: timing.name)

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core import wire
-from node.core.digest import Digest
-from node.core.model import View, ViewId
-from node.core.timing import Timing
-from node.protocols.events import ResumeStability, SuspendStability
-from node.protocols.gms.messages import (
+from stormcast.node.core import wire
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.model import View, ViewId
+from stormcast.node.core.timing import Timing
+from stormcast.node.protocols.events import ResumeStability, SuspendStability
+from stormcast.node.protocols.gms.messages import (
     MergeAnswer,
     MergeId,
     MergePart,

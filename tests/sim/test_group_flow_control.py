@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from node import trace
-from node.core.model import NO_RELIABILITY, OOB
-from node.core.wire import CREDIT_REQ, DATA, GROUP, UFC
+from stormcast.node import trace
+from stormcast.node.core.model import NO_RELIABILITY, OOB
+from stormcast.node.core.wire import CREDIT_REQ, DATA, GROUP, UFC
 from tests.helpers.group import GroupWorld, Sent, formed
 from tests.helpers.world import TIMINGS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from node.core.model import OOB, View, ViewId
-from node.core.wire import DATA
+from stormcast.node.core.model import OOB, View, ViewId
+from stormcast.node.core.wire import DATA
 from tests.helpers.group import ALWAYS, STACKS, GroupWorld, formed, numbered
 from tests.helpers.world import TIMINGS
 

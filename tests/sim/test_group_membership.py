@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from node import trace
-from node.core import wire
-from node.core.model import View
-from node.core.wire import FD_ALL3, HEARTBEAT
-from node.protocols.layer import Layer
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.model import View
+from stormcast.node.core.wire import FD_ALL3, HEARTBEAT
+from stormcast.node.protocols.layer import Layer
 from tests.helpers.group import ALWAYS, QUIET, STACKS, GroupWorld, formed, numbered
 from tests.helpers.world import TIMINGS
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from node import trace
-from node.core.errors import ConfigError
-from node.core.wire import HEARTBEAT
+from stormcast.node import trace
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.wire import HEARTBEAT
 from tests.helpers.group import STACKS, GroupWorld, formed, numbered
 from tests.helpers.world import TIMINGS
 
@@ -33,7 +33,7 @@ class Shelf:
         self.folder = folder
         for kind in ("stacks", "timings"):
             (folder / kind).mkdir()
-            for entry in files("node").joinpath(kind).iterdir():
+            for entry in files("stormcast.node").joinpath(kind).iterdir():
                 (folder / kind / entry.name).write_text(entry.read_text())
 
     def with_probes(self, stack: str, *probes: Probe, above: str = "UDP") -> str:
@@ -49,7 +49,7 @@ class Shelf:
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     made = Shelf(tmp_path)
-    monkeypatch.setattr("node.settings.files.files", lambda _package: tmp_path)
+    monkeypatch.setattr("stormcast.node.settings.files.files", lambda _package: tmp_path)
     return made
 
 

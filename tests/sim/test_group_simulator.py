@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.backends.sim.backend import SimBackend
-from chaos.backends.sim.network import Network
-from chaos.backends.sim.streams import StreamNetwork
-from chaos.language.scenario import Scenario, parse_scenario
-from chaos.oracles.verdict import Finding, Verdict
-from chaos.session.record import RunRecord
-from chaos.session.runner import (
+from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.backends.sim.network import Network
+from stormcast.chaos.backends.sim.streams import StreamNetwork
+from stormcast.chaos.language.scenario import Scenario, parse_scenario
+from stormcast.chaos.oracles.verdict import Finding, Verdict
+from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.runner import (
     Unsupported,
     check_supported,
     expectation_findings,
     living_at,
     one_group_finding,
 )
-from chaos.session.session import play
-from chaos.session.simulation import simulate
-from node import trace
-from node.trace import read_blocks_untrusted
+from stormcast.chaos.session.session import play
+from stormcast.chaos.session.simulation import simulate
+from stormcast.node import trace
+from stormcast.node.trace import read_blocks_untrusted
 
 DATAGRAMS = ("udp", "mcast")
 STREAMS = ("tcp", "tcp-nio2", "tcp-no-retransmit")

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.digest import Digest
-from node.core.model import FIRST, FRAGMENT, OOB, Address, View, ViewId
-from node.core.packing import Writer
-from node.core.timers import Timers
-from node.protocols.frag import HEADER
-from node.protocols.gms.messages import (
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.model import FIRST, FRAGMENT, OOB, Address, View, ViewId
+from stormcast.node.core.packing import Writer
+from stormcast.node.core.timers import Timers
+from stormcast.node.protocols.frag import HEADER
+from stormcast.node.protocols.gms.messages import (
     MergeAnswer,
     MergeId,
     MergePart,
@@ -81,7 +81,7 @@ def _walk(thing: Any, at: str, seen: set[int]) -> Iterator[tuple[str, str]]:  # 
         yield at, repr(sorted(thing._when.items(), key=repr))  # noqa: SLF001 its heap holds the past
     elif isinstance(thing, Random):
         yield at, str(hash(thing.getstate()))
-    elif type(thing).__module__.startswith("node.") and id(thing) not in seen:
+    elif type(thing).__module__.startswith("stormcast.node.") and id(thing) not in seen:
         seen.add(id(thing))
         for name in sorted(_fields(thing) - UNTOLD):
             yield from _walk(getattr(thing, name, None), f"{at}.{name}", seen)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from node import trace
-from node.core import wire
-from node.core.errors import ConfigError
-from node.core.model import DONT_LOOPBACK
-from node.core.wire import ACK, DATA, HIGHEST_SEQNO, VIEW
-from node.protocols.multicast import McastConfig
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.model import DONT_LOOPBACK
+from stormcast.node.core.wire import ACK, DATA, HIGHEST_SEQNO, VIEW
+from stormcast.node.protocols.multicast import McastConfig
 from tests.helpers.forge import Forger
 from tests.helpers.group import ALWAYS, GroupWorld, numbered
 from tests.helpers.world import TIMINGS

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from node.core import wire
-from node.core.errors import ConfigError
-from node.core.model import View
-from node.core.packing import Writer
-from node.protocols.events import Disagreement, Lagging
-from node.protocols.merge3 import Merge3, Merge3Config
+from stormcast.node.core import wire
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.model import View
+from stormcast.node.core.packing import Writer
+from stormcast.node.protocols.events import Disagreement, Lagging
+from stormcast.node.protocols.merge3 import Merge3, Merge3Config
 from tests.helpers.layers import ALWAYS, Layers, address, view
 
 QUICK = Merge3Config(min_interval=0.5, max_interval=1.0, check_interval=3.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from node import trace
-from node.core.wire import ACK, DATA, HIGHEST_SEQNO, XMIT_REQ
+from stormcast.node import trace
+from stormcast.node.core.wire import ACK, DATA, HIGHEST_SEQNO, XMIT_REQ
 from tests.helpers.group import ALWAYS, STACKS, GroupWorld, numbered
 from tests.helpers.world import TIMINGS
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from node.core import wire
-from node.core.model import DONT_BUNDLE, DONT_LOOPBACK, NO_FC, NO_RELIABILITY, OOB
-from node.core.wire import DATA
+from stormcast.node.core import wire
+from stormcast.node.core.model import DONT_BUNDLE, DONT_LOOPBACK, NO_FC, NO_RELIABILITY, OOB
+from stormcast.node.core.wire import DATA
 from tests.helpers.group import ALWAYS, STACKS, GroupWorld, numbered
 from tests.helpers.world import TIMINGS
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from node import trace
-from node.core import wire
-from node.core.wire import BASELINE, DATA, GOSSIP, HIGHEST_SEQNO, STABILITY, VIEW
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.wire import BASELINE, DATA, GOSSIP, HIGHEST_SEQNO, STABILITY, VIEW
 from tests.helpers.group import ALWAYS, QUIET, GroupWorld, numbered
 from tests.helpers.world import TIMINGS
 

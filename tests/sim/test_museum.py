@@ -10,7 +10,7 @@ from math import inf
 
 import pytest
 
-from chaos.campaigns.museum import (
+from stormcast.chaos.campaigns.museum import (
     EXHIBITS,
     FIRST_VERSION,
     WINGS,
@@ -19,16 +19,16 @@ from chaos.campaigns.museum import (
     exhibit_scenario,
     tour,
 )
-from chaos.language.cluster import GENERATIONS
-from chaos.oracles.verdict import Verdict
-from chaos.session.runner import Outcome, run_scenario
-from node import trace
-from node.core import wire
-from node.protocols.flow import HistoricalFlow
-from node.protocols.frag import HistoricalFrag
-from node.protocols.multicast import HistoricalMulticast
-from node.protocols.unicast import Historical
-from node.trace import Event
+from stormcast.chaos.language.cluster import GENERATIONS
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.runner import Outcome, run_scenario
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.protocols.flow import HistoricalFlow
+from stormcast.node.protocols.frag import HistoricalFrag
+from stormcast.node.protocols.multicast import HistoricalMulticast
+from stormcast.node.protocols.unicast import Historical
+from stormcast.node.trace import Event
 
 BY_NAME = {exhibit.name: exhibit for exhibit in EXHIBITS}
 SILENCE = 39.0
@@ -80,7 +80,7 @@ def test_a_flaw_breaks_its_guarantee_and_its_fix_holds(exhibit: Exhibit, seed: i
 
 
 def test_every_exhibit_has_its_file_and_every_file_its_exhibit() -> None:
-    folder = files("chaos").joinpath("scenarios", "museum")
+    folder = files("stormcast.chaos").joinpath("scenarios", "museum")
     there = {entry.name.removesuffix(".yaml") for entry in folder.iterdir()}
     assert there == set(BY_NAME)
     assert len(BY_NAME) == len(EXHIBITS)

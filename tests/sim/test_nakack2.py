@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from node.core import wire
-from node.core.errors import ConfigError
-from node.core.wire import DATA, GOSSIP, HIGHEST_SEQNO, STABILITY, XMIT_REQ
-from node.protocols.multicast import Nakack2Config
+from stormcast.node.core import wire
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.wire import DATA, GOSSIP, HIGHEST_SEQNO, STABILITY, XMIT_REQ
+from stormcast.node.protocols.multicast import Nakack2Config
 from tests.helpers.group import ALWAYS, GroupWorld, Sent, numbered
 from tests.helpers.world import TIMINGS
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from node import trace
-from node.core.errors import ConfigError
-from node.core.wire import BASELINE, BASELINE_REQ, DATA, HIGHEST_SEQNO, VIEW, XMIT_REQ
+from stormcast.node import trace
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.wire import BASELINE, BASELINE_REQ, DATA, HIGHEST_SEQNO, VIEW, XMIT_REQ
 from tests.helpers.group import ALWAYS, QUIET, GroupWorld, numbered
 from tests.helpers.world import TIMINGS
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.language.scenario import parse_scenario
-from chaos.oracles.verdict import RUN, Verdict
-from chaos.session.runner import Outcome, run_scenario
+from stormcast.chaos.language.scenario import parse_scenario
+from stormcast.chaos.oracles.verdict import RUN, Verdict
+from stormcast.chaos.session.runner import Outcome, run_scenario
 
 HEAD = """
 name: owed

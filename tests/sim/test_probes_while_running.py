@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from node import trace
-from node.core.errors import ConfigError
+from stormcast.node import trace
+from stormcast.node.core.errors import ConfigError
 from tests.helpers.group import formed
 from tests.helpers.world import Member, Pair, numbered
 

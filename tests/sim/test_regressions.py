@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.language.scenario import load_scenario
-from chaos.oracles.verdict import Verdict
-from chaos.session.runner import run_scenario
+from stormcast.chaos.language.scenario import load_scenario
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.runner import run_scenario
 
 FILES = sorted(Path(__file__).with_name("regressions").glob("*.yaml"))
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos import faults
-from chaos.campaigns.library import (
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.library import (
     BY_HAND,
     DATAGRAMS,
     GROUP_STACKS,
@@ -24,15 +24,15 @@ from chaos.campaigns.library import (
     sides_of,
     timings_of,
 )
-from chaos.faults import SHAPES
-from chaos.language.cluster import GENERATIONS, TIMINGS
-from chaos.language.scenario import Scenario, dump, load_scenario, parse_scenario
-from chaos.language.schedule import format_plan, schedule
-from chaos.language.workload import Expect, ExpectView
-from chaos.oracles.verdict import Verdict
-from chaos.session.runner import run_scenario
+from stormcast.chaos.faults import SHAPES
+from stormcast.chaos.language.cluster import GENERATIONS, TIMINGS
+from stormcast.chaos.language.scenario import Scenario, dump, load_scenario, parse_scenario
+from stormcast.chaos.language.schedule import format_plan, schedule
+from stormcast.chaos.language.workload import Expect, ExpectView
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.runner import run_scenario
 
-FOLDER = files("chaos").joinpath("scenarios")
+FOLDER = files("stormcast.chaos").joinpath("scenarios")
 FILES = {
     entry.name.removesuffix(".yaml"): entry.read_text()
     for entry in sorted(FOLDER.iterdir(), key=lambda entry: entry.name)

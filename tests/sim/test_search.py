@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 
-from chaos import faults
-from chaos.campaigns.compare import compare
-from chaos.campaigns.generate import CELLS, cell_of, generate, is_group, least_of
-from chaos.campaigns.generate.unicast import LASTING, MIN_BITES, MIN_MESSAGES, TRAFFIC_SECONDS
-from chaos.campaigns.rows import Plan, SearchDirectory, SeedResult, plan_of
-from chaos.campaigns.search import (
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.compare import compare
+from stormcast.chaos.campaigns.generate import CELLS, cell_of, generate, is_group, least_of
+from stormcast.chaos.campaigns.generate.unicast import (
+    LASTING,
+    MIN_BITES,
+    MIN_MESSAGES,
+    TRAFFIC_SECONDS,
+)
+from stormcast.chaos.campaigns.rows import Plan, SearchDirectory, SeedResult, plan_of
+from stormcast.chaos.campaigns.search import (
     Processes,
     Search,
     SearchError,
@@ -25,12 +30,12 @@ from chaos.campaigns.search import (
     run_part,
     run_seed,
 )
-from chaos.language.cluster import GENERATIONS, TIMINGS
-from chaos.language.scenario import dump, load_scenario, parse_scenario
-from chaos.language.timeline import Step
-from chaos.oracles.verdict import Verdict
-from chaos.session.simulation import simulate
-from node.protocols.unicast import Unicast
+from stormcast.chaos.language.cluster import GENERATIONS, TIMINGS
+from stormcast.chaos.language.scenario import dump, load_scenario, parse_scenario
+from stormcast.chaos.language.timeline import Step
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.simulation import simulate
+from stormcast.node.protocols.unicast import Unicast
 
 ALL_SEEDS = range(400)
 SEEDS = [seed for seed in ALL_SEEDS if not is_group(seed)]
@@ -281,7 +286,7 @@ def test_a_seed_that_crashes_is_a_finding_not_the_end(
             raise AssertionError(f"our own bug at {seed}")
         return a_result(seed)
 
-    monkeypatch.setattr("chaos.campaigns.search.run_seed", crash)
+    monkeypatch.setattr("stormcast.chaos.campaigns.search.run_seed", crash)
     total, _told = searched(range(6), tmp_path)
     assert total.seeds == 6
     (group,) = total.groups()
@@ -299,7 +304,7 @@ class Runs:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seeds: list[int] = []
         self.breaks_at: tuple[int, BaseException] | None = None
-        monkeypatch.setattr("chaos.campaigns.search.run_seed", self.run)
+        monkeypatch.setattr("stormcast.chaos.campaigns.search.run_seed", self.run)
 
     def run(self, seed: int, **_rest: object) -> SeedResult:
         if self.breaks_at is not None and seed == self.breaks_at[0]:
@@ -363,7 +368,7 @@ def test_seeds_that_left_no_row_are_missed(tmp_path: Path, monkeypatch: pytest.M
         def run(_work: object, _items: object, _look: object) -> list[str]:
             return []
 
-    monkeypatch.setattr("chaos.campaigns.search.SEEN_SECONDS", 0.0)
+    monkeypatch.setattr("stormcast.chaos.campaigns.search.SEEN_SECONDS", 0.0)
     plan = plan_of([0], 30)
     with (
         SearchDirectory(tmp_path).opened(plan) as directory,
@@ -382,7 +387,7 @@ def test_a_host_without_the_storage_or_with_another_version_runs_nothing(
 
     plan = begun(range(20), tmp_path)
     monkeypatch.setattr(
-        "chaos.campaigns.search.versions", lambda: plan.versions | {"code": "another"}
+        "stormcast.chaos.campaigns.search.versions", lambda: plan.versions | {"code": "another"}
     )
     why = run_part(tmp_path, range(20))
     assert why is not None

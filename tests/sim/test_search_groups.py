@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import pytest
 
-from chaos import faults
-from chaos.campaigns.generate import cell_of, is_group, least_of
-from chaos.campaigns.generate import generate as drawn_of
-from chaos.campaigns.generate.groups import (
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.generate import cell_of, is_group, least_of
+from stormcast.chaos.campaigns.generate import generate as drawn_of
+from stormcast.chaos.campaigns.generate.groups import (
     END_SECONDS,
     KINDS,
     MIN_BITES,
@@ -21,14 +21,14 @@ from chaos.campaigns.generate.groups import (
     SPARSE,
     STACKS,
 )
-from chaos.campaigns.generate.groups.plots import PLOTS
-from chaos.campaigns.generate.groups.staged import STAGED, SWITCHING
-from chaos.language.scenario import GUARANTEES, Scenario
-from chaos.language.stacks import settings_of
-from chaos.language.timeline import WORDS, Step
-from chaos.session.runner import run_scenario
-from node.core import wire
-from node.settings import StackSettings
+from stormcast.chaos.campaigns.generate.groups.plots import PLOTS
+from stormcast.chaos.campaigns.generate.groups.staged import STAGED, SWITCHING
+from stormcast.chaos.language.scenario import GUARANTEES, Scenario
+from stormcast.chaos.language.stacks import settings_of
+from stormcast.chaos.language.timeline import WORDS, Step
+from stormcast.chaos.session.runner import run_scenario
+from stormcast.node.core import wire
+from stormcast.node.settings import StackSettings
 
 SEEDS = [seed for seed in range(750) if is_group(seed)]
 

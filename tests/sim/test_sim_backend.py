@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends.base import BackendError, ClusterPlan, MemberPlan, Unsupported
-from chaos.backends.sim.backend import SimBackend
-from chaos.campaigns.museum import EXHIBITS, Exhibit, exhibit_scenario
-from chaos.faults import Rule
-from chaos.language.network_state import NetworkState
-from chaos.language.scenario import Scenario, load_scenario
-from chaos.oracles.verdict import Judgement, Verdict
-from chaos.session.runner import judge_run
-from chaos.session.session import play
-from node.core.match import Match
+from stormcast.chaos.backends.base import BackendError, ClusterPlan, MemberPlan, Unsupported
+from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.campaigns.museum import EXHIBITS, Exhibit, exhibit_scenario
+from stormcast.chaos.faults import Rule
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.language.scenario import Scenario, load_scenario
+from stormcast.chaos.oracles.verdict import Judgement, Verdict
+from stormcast.chaos.session.runner import judge_run
+from stormcast.chaos.session.session import play
+from stormcast.node.core.match import Match
 
-LIBRARY = Path(str(files("chaos").joinpath("scenarios")))
+LIBRARY = Path(str(files("stormcast.chaos").joinpath("scenarios")))
 STORIES = (
     "churn", "connections-broken", "coordinator-killed-in-a-join", "crash-and-restart",
     "delayed-acks", "everyone-leaves-in-turn", "first-messages-of-all-lost", "flapping-link",

@@ -19,16 +19,16 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.language.cluster import GENERATIONS, TIMINGS
-from chaos.language.scenario import Scenario, load_scenario, parse_scenario
-from chaos.oracles.verdict import Verdict
-from chaos.records.directory import TakenError
-from chaos.session.record import RunRecord
-from chaos.session.runner import Unsupported, check_supported, judge_run, run_scenario
-from chaos.session.simulation import simulate
-from node import trace
-from node.protocols.unicast import Unicast
-from node.trace import Event, read_blocks_untrusted
+from stormcast.chaos.language.cluster import GENERATIONS, TIMINGS
+from stormcast.chaos.language.scenario import Scenario, load_scenario, parse_scenario
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.records.directory import TakenError
+from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.runner import Unsupported, check_supported, judge_run, run_scenario
+from stormcast.chaos.session.simulation import simulate
+from stormcast.node import trace
+from stormcast.node.protocols.unicast import Unicast
+from stormcast.node.trace import Event, read_blocks_untrusted
 
 DELAY = 0.01
 
@@ -169,7 +169,7 @@ FINGERPRINT = """\
 import sys
 from hashlib import sha256
 from tests.sim.test_simulator import everything
-from chaos.session.simulation import simulate
+from stormcast.chaos.session.simulation import simulate
 run = simulate(everything("UNICAST3-SYNC", "fast"), 7)
 print(sha256(b"".join(run.traces[name] for name in sorted(run.traces))).hexdigest())
 """
@@ -800,14 +800,14 @@ class Restless(Unicast):
 
 
 def test_timers_that_are_always_due_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chaos.backends.sim.engine.EVENTS_PER_INSTANT", 1000)
+    monkeypatch.setattr("stormcast.chaos.backends.sim.engine.EVENTS_PER_INSTANT", 1000)
     run = simulate(story(), 1, make_unicast=Restless)
     assert re.match(r"1001 events at t=.*: timers that are always due", run.broke_off)
 
 
 def test_many_events_at_one_moment_are_no_runaway(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three hundred messages at once are a burst, not a loop."""
-    monkeypatch.setattr("chaos.backends.sim.engine.EVENTS_PER_INSTANT", 1000)
+    monkeypatch.setattr("stormcast.chaos.backends.sim.engine.EVENTS_PER_INSTANT", 1000)
     load = "{do: unicast, from: n0, to: n1, count: 300, rate: 300/s, burst: 300}"
     assert Told(story(load=load)).run.delivered == 300
 

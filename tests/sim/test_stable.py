@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core import wire
-from node.core.digest import Digest
-from node.core.errors import ConfigError
-from node.core.packing import Writer
-from node.protocols.events import Stability
-from node.protocols.stable import Stable, StableConfig
+from stormcast.node.core import wire
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.packing import Writer
+from stormcast.node.protocols.events import Stability
+from stormcast.node.protocols.stable import Stable, StableConfig
 from tests.helpers.layers import Layers, Member, address, view
 
 TIMINGS = ("compatible", "fast")

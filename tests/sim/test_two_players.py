@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends.base import Unsupported
-from chaos.backends.sim.backend import SimBackend
-from chaos.campaigns.generate import generate
-from chaos.language.scenario import Scenario, load_scenario
-from chaos.oracles.verdict import Verdict
-from chaos.session.record import RunRecord
-from chaos.session.runner import judge_run, run_scenario
-from chaos.session.session import play
+from stormcast.chaos.backends.base import Unsupported
+from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.campaigns.generate import generate
+from stormcast.chaos.language.scenario import Scenario, load_scenario
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.runner import judge_run, run_scenario
+from stormcast.chaos.session.session import play
 
 LIBRARY = Path(__file__).parents[2] / "chaos" / "scenarios"
 TOO_MANY = frozenset({"fifty-members", "hundred-members"})

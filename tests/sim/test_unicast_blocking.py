@@ -6,12 +6,12 @@ from math import inf
 
 import pytest
 
-from node import trace
-from node.core.errors import ClosedError
-from node.core.model import OOB
-from node.core.wire import ACK, DATA
-from node.protocols.unicast.entries import State
-from node.stack.lane import MESSAGE_OVERHEAD
+from stormcast.node import trace
+from stormcast.node.core.errors import ClosedError
+from stormcast.node.core.model import OOB
+from stormcast.node.core.wire import ACK, DATA
+from stormcast.node.protocols.unicast.entries import State
+from stormcast.node.stack.lane import MESSAGE_OVERHEAD
 from tests.helpers.forge import Forger
 from tests.helpers.world import ALWAYS, Member, Pair, World, numbered, on, on_every_generation
 

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from node import trace
-from node.core.model import DONT_BUNDLE, DONT_LOOPBACK, OOB
-from node.core.wire import DATA
+from stormcast.node import trace
+from stormcast.node.core.model import DONT_BUNDLE, DONT_LOOPBACK, OOB
+from stormcast.node.core.wire import DATA
 from tests.helpers.world import Pair, World, numbered, on_every_generation
 
 MIXED = {1: 0, 2: 0, 3: OOB, 4: DONT_LOOPBACK, 5: 0}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from node import trace
-from node.core.model import OOB
-from node.core.wire import CREDIT, DATA, UFC
+from stormcast.node import trace
+from stormcast.node.core.model import OOB
+from stormcast.node.core.wire import CREDIT, DATA, UFC
 from tests.helpers.group import STACKS, GroupWorld
 from tests.helpers.world import ALWAYS, TIMINGS, numbered
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from node import trace
-from node.core.wire import CLOSE, DATA
-from node.protocols.unicast.entries import State
+from stormcast.node import trace
+from stormcast.node.core.wire import CLOSE, DATA
+from stormcast.node.protocols.unicast.entries import State
 from tests.helpers.forge import Forger
 from tests.helpers.world import (
     ALWAYS,

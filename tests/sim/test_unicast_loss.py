@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from node import trace
-from node.core.model import OOB
-from node.core.wire import ACK, DATA, SFS, STABLE, XMIT_REQ
+from stormcast.node import trace
+from stormcast.node.core.model import OOB
+from stormcast.node.core.wire import ACK, DATA, SFS, STABLE, XMIT_REQ
 from tests.helpers.world import ALWAYS, Pair, numbered, on, on_every_generation
 
 ASKING = ("UNICAST2", "UNICAST3", "UNICAST3-SYNC", "UNICAST4")

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from node import trace
-from node.core.model import FIRST, OOB
-from node.core.serial import is_newer
-from node.core.wire import ACK, CLOSE, DATA, RESET_TO, SFS, STABLE, XMIT_REQ
-from node.protocols.unicast.entries import ReceiverEntry, SenderEntry, State
+from stormcast.node import trace
+from stormcast.node.core.model import FIRST, OOB
+from stormcast.node.core.serial import is_newer
+from stormcast.node.core.wire import ACK, CLOSE, DATA, RESET_TO, SFS, STABLE, XMIT_REQ
+from stormcast.node.protocols.unicast.entries import ReceiverEntry, SenderEntry, State
 from tests.helpers.forge import Forger
 from tests.helpers.world import (
     ALWAYS,

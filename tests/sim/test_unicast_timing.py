@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from node import trace
-from node.core.errors import ConfigError
-from node.core.wire import ACK, CLOSE, DATA, SFS, STABLE, XMIT_REQ
-from node.settings import GENERATIONS
+from stormcast.node import trace
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.wire import ACK, CLOSE, DATA, SFS, STABLE, XMIT_REQ
+from stormcast.node.settings import GENERATIONS
 from tests.helpers.forge import Forger
 from tests.helpers.world import ALWAYS, NEWEST, Pair, World, numbered, on, on_every_generation
 

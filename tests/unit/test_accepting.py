@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.errors import ConfigError
-from node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, OOB, Address
-from node.protocols.frag import FragConfig
-from node.stack.accepting import Acceptor
-from node.stack.lane import MAX_MESSAGE, MESSAGE_OVERHEAD
-from node.stack.outbox import Outbox
+from stormcast.node.core import wire
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, OOB, Address
+from stormcast.node.protocols.frag import FragConfig
+from stormcast.node.stack.accepting import Acceptor
+from stormcast.node.stack.lane import MAX_MESSAGE, MESSAGE_OVERHEAD
+from stormcast.node.stack.outbox import Outbox
 from tests.helpers.parts import ME, PEER, Parts, bare_settings
 
 BOUND = 10_000

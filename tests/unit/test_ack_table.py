@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core.ack_table import AckTable
+from stormcast.node.core.ack_table import AckTable
 
 A, B, C, D, STRANGER = 1, 2, 3, 4, 9
 

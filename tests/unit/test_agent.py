@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from chaos import faults
-from chaos.agent.agent import Agent, LapsedError, merged
-from chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
-from chaos.agent.endpoints import endpoints
-from chaos.agent.places import located
-from chaos.agent.settings import load_agent, read_agent
-from chaos.drivers.base import Bites, DriverError, Site
-from chaos.language.network_state import NetworkState
-from node.control.server import Answer, RefusedError
-from node.core.errors import NodeError
+from stormcast.chaos import faults
+from stormcast.chaos.agent.agent import Agent, LapsedError, merged
+from stormcast.chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
+from stormcast.chaos.agent.endpoints import endpoints
+from stormcast.chaos.agent.places import located
+from stormcast.chaos.agent.settings import load_agent, read_agent
+from stormcast.chaos.drivers.base import Bites, DriverError, Site
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.control.server import Answer, RefusedError
+from stormcast.node.core.errors import NodeError
 
 NAMES = ("n0", "n1")
 CUT = faults.Cut(sources=("n0",), dests=("n1",))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from node.core.errors import ConfigError
-from node.stack.attributes import Attributes
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.stack.attributes import Attributes
 from tests.helpers.parts import Parts, bare_settings
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from xxhash import xxh3_64_intdigest
 
 from bench.check import check_journals
-from node.core.model import Address
-from node.settings import load_settings
-from node.stack import Stack
-from node.trace.tracer import Tracer
+from stormcast.node.core.model import Address
+from stormcast.node.settings import load_settings
+from stormcast.node.stack import Stack
+from stormcast.node.trace.tracer import Tracer
 
 MESSAGES = 2000
 

@@ -15,7 +15,7 @@ from bench.ours import Options, commands, member_words
 from bench.payloads import LOAD, make_pool, request
 from bench.peers import aeron, jars, jgroups
 from bench.work import TRANSPORTS, Work
-from node.settings import load_settings
+from stormcast.node.settings import load_settings
 
 GROUP = Work(mode="multicast")
 PAIR = Work(mode="unicast", members=2)

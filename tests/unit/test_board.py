@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from chaos.commands.board import Board
-from chaos.language.scenario import parse_scenario
-from chaos.session.runner import Outcome, run_scenario
+from stormcast.chaos.commands.board import Board
+from stormcast.chaos.language.scenario import parse_scenario
+from stormcast.chaos.session.runner import Outcome, run_scenario
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = """\

@@ -7,11 +7,11 @@ import struct
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import Codec
-from node.core.wire import GROUP
-from node.transports.bpf import reject_source
-from node.transports.reach import Reach
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec
+from stormcast.node.core.wire import GROUP
+from stormcast.node.transports.bpf import reject_source
+from stormcast.node.transports.reach import Reach
 
 UDP_HEADER = bytes(8)
 SHORTS = [1, 0xA, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]

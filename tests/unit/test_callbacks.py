@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from node.callbacks import as_callback, check_result
-from node.core.errors import ConfigError
+from stormcast.node.callbacks import as_callback, check_result
+from stormcast.node.core.errors import ConfigError
 
 
 def plain(*_what: object) -> None: ...

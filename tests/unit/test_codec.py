@@ -10,16 +10,16 @@ from contextlib import contextmanager
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import (
+from stormcast.node.core import wire
+from stormcast.node.core.codec import (
     Codec,
     pack_body,
     pack_ranges,
     unpack_lengths_untrusted,
     unpack_ranges_untrusted,
 )
-from node.core.errors import BadFrame
-from node.core.model import FIRST, OOB, split_payloads
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import FIRST, OOB, split_payloads
 
 CLUSTER = 0xC1C2C3C4
 A = Codec(CLUSTER, 0xAAAAAAAA, hash64)

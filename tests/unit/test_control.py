@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from node.control.server import (
+from stormcast.node.control.server import (
     MAX_BODY,
     MAX_CONNECTIONS,
     MAX_HEADER,
@@ -21,8 +21,8 @@ from node.control.server import (
     parse_body,
     parse_mapping,
 )
-from node.control.settings import ControlSettings
-from node.core.errors import ConfigError
+from stormcast.node.control.settings import ControlSettings
+from stormcast.node.core.errors import ConfigError
 from tests.helpers.http import HOST, Reply, Wire, exchange, replies, request, writer_to
 
 TOKEN = "0123456789abcdef"  # noqa: S105 of a test

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from node.core.credits import Allowance, Intake, Place, Question, is_reached
+from stormcast.node.core.credits import Allowance, Intake, Place, Question, is_reached
 
 SENT = Place(conn=3, seqno=10, unacked=4)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core.digest import Digest
+from stormcast.node.core.digest import Digest
 
 PAIRS = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda pair: tuple(sorted(pair)))
 DIGESTS = st.dictionaries(st.integers(1, 6), PAIRS).map(Digest)

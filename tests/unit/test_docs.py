@@ -16,30 +16,38 @@ import pytest
 import yaml
 from xxhash import xxh3_64_intdigest
 
-from chaos.campaigns.library import library
-from chaos.campaigns.live import ACTS, KINDS, live_runs
-from chaos.campaigns.museum import EXHIBITS
-from chaos.language.cluster import CLUSTER, GENERATIONS
-from chaos.language.scenario import BUDGET, GUARANTEES, LIMITS, NETWORK, Scenario, parse_scenario
-from chaos.language.timeline import WORDS, actions
-from chaos.language.workload import LOADS, load_shapes
-from chaos.oracles.verdict import CHECKS
-from chaos.session.simulation import simulate
 from docs.make_tables import TABLES, filled
-from node.core.errors import ConfigError
-from node.core.match import ANYTHING, Match, read_match
-from node.core.timing import Timing
-from node.protocols.discovery import DiscoveryConfig, DnsPingConfig, StaticConfig
-from node.protocols.flow import HistoricalFlow
-from node.protocols.frag import HistoricalFrag
-from node.protocols.multicast import (
+from stormcast.chaos.campaigns.library import library
+from stormcast.chaos.campaigns.live import ACTS, KINDS, live_runs
+from stormcast.chaos.campaigns.museum import EXHIBITS
+from stormcast.chaos.language.cluster import CLUSTER, GENERATIONS
+from stormcast.chaos.language.scenario import (
+    BUDGET,
+    GUARANTEES,
+    LIMITS,
+    NETWORK,
+    Scenario,
+    parse_scenario,
+)
+from stormcast.chaos.language.timeline import WORDS, actions
+from stormcast.chaos.language.workload import LOADS, load_shapes
+from stormcast.chaos.oracles.verdict import CHECKS
+from stormcast.chaos.session.simulation import simulate
+from stormcast.cli import COMMANDS
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.match import ANYTHING, Match, read_match
+from stormcast.node.core.timing import Timing
+from stormcast.node.protocols.discovery import DiscoveryConfig, DnsPingConfig, StaticConfig
+from stormcast.node.protocols.flow import HistoricalFlow
+from stormcast.node.protocols.frag import HistoricalFrag
+from stormcast.node.protocols.multicast import (
     HistoricalMulticast,
     McastConfig,
     MulticastConfig,
     Nakack2Config,
 )
-from node.protocols.probes import PROBES, ProbeConfig
-from node.protocols.unicast import (
+from stormcast.node.protocols.probes import PROBES, ProbeConfig
+from stormcast.node.protocols.unicast import (
     Historical,
     Unicast1Config,
     Unicast2Config,
@@ -47,13 +55,12 @@ from node.protocols.unicast import (
     Unicast4Config,
     UnicastConfig,
 )
-from node.settings import load_settings
-from node.settings.protocols import CONFIGS, DISCOVERIES
-from node.settings.rules import check_order
-from node.settings.transports import Nio2Config, TcpConfig, TransportConfig, UdpConfig
-from node.settings.values import convert
-from node.trace import EVENT_NAMES, Event, read_blocks_untrusted
-from stormcast.cli import COMMANDS
+from stormcast.node.settings import load_settings
+from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES
+from stormcast.node.settings.rules import check_order
+from stormcast.node.settings.transports import Nio2Config, TcpConfig, TransportConfig, UdpConfig
+from stormcast.node.settings.values import convert
+from stormcast.node.trace import EVENT_NAMES, Event, read_blocks_untrusted
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -153,7 +160,8 @@ def test_every_link_leads_somewhere(path: Path) -> None:
 @pytest.mark.parametrize("path", PAGES, ids=relative)
 def test_every_command_shown_exists(path: Path) -> None:
     shown = code(path.read_text())
-    assert set(re.findall(r"\bstormcast ([a-z]+[a-z-]*)", shown)) <= COMMANDS.keys()
+    words = set(re.findall(r"(?<!from )\bstormcast ([a-z]+[a-z-]*)", shown))
+    assert words <= COMMANDS.keys()
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"\bmake ([a-z]+[a-z-]*)", shown)) <= set(targets)
 
@@ -400,7 +408,7 @@ def between(name: str, mark: str) -> list[list[str]]:
 
 def folder(name: str) -> dict[str, dict[str, Any]]:
     """The files of a folder of settings, by name."""
-    found = files("node").joinpath(name).iterdir()
+    found = files("stormcast.node").joinpath(name).iterdir()
     return {
         path.name.removesuffix(".yaml"): yaml.safe_load(path.read_text())
         for path in found
@@ -477,7 +485,7 @@ def test_every_example_is_a_stack(
     (tmp_path / "stacks").mkdir()
     (tmp_path / "stacks" / "mine.yaml").write_text(example)
     copytree(ROOT / "node" / "timings", tmp_path / "timings")
-    monkeypatch.setattr("node.settings.files.files", lambda _package: tmp_path)
+    monkeypatch.setattr("stormcast.node.settings.files.files", lambda _package: tmp_path)
     settings = load_settings("mine", timing)
     listed = [item if isinstance(item, str) else next(iter(item))
               for item in yaml.safe_load(example)["protocols"]]  # fmt: skip

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.backends.sim.backend import SimBackend
-from chaos.language.scenario import Scenario, parse_scenario
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.history import Member
-from chaos.session.facts import facts_of, resync_of
-from chaos.session.record import Resync
-from chaos.session.session import play
-from chaos.session.simulation import simulate
-from node.trace import pack_block, pack_text, read_blocks_untrusted
+from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.language.scenario import Scenario, parse_scenario
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.history import Member
+from stormcast.chaos.session.facts import facts_of, resync_of
+from stormcast.chaos.session.record import Resync
+from stormcast.chaos.session.session import play
+from stormcast.chaos.session.simulation import simulate
+from stormcast.node.trace import pack_block, pack_text, read_blocks_untrusted
 
 GROUP = """
 name: what-befalls-a-group

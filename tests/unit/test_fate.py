@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.faults.fate import FATES, Fate, fate_key, jhash, jhash_fate, threshold, unit
-from node.core import wire
-from node.core.codec import Codec, pack_body
+from stormcast.chaos.faults.fate import FATES, Fate, fate_key, jhash, jhash_fate, threshold, unit
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
 
 CODEC = Codec(0xC1, 0xA, hash64)
 BODY = pack_body([b"payload"], hash64)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from node.core import wire
-from node.core.credits import UNLIMITED
-from node.core.errors import ConfigError
-from node.core.model import DONT_LOOPBACK, FIRST
-from node.protocols.flow import FlowConfig, FlowControl, Mfc, Ufc
+from stormcast.node.core import wire
+from stormcast.node.core.credits import UNLIMITED
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.model import DONT_LOOPBACK, FIRST
+from stormcast.node.protocols.flow import FlowConfig, FlowControl, Mfc, Ufc
 from tests.helpers.flow import Flow
 
 BOTH = pytest.mark.parametrize("kind", [Ufc, Mfc])

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from node.core.errors import BadFrame, ConfigError
-from node.core.model import Payload
-from node.protocols.frag import (
+from stormcast.node.core.errors import BadFrame, ConfigError
+from stormcast.node.core.model import Payload
+from stormcast.node.protocols.frag import (
     HEADER,
     LEAST_EXPIRY,
     PIECE_COST,

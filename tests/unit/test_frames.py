@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.backends.sim.frames import LastFrame, SharingCodec
-from chaos.faults.outcome import damaged
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.errors import BadFrame
-from node.core.model import Payload
+from stormcast.chaos.backends.sim.frames import LastFrame, SharingCodec
+from stormcast.chaos.faults.outcome import damaged
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Payload
 
 CLUSTER = 0xC1
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core.gaps import GapLook, Ranges, split_ranges
-from node.core.timing import Pacer, Timing
-from node.core.window import ReceiveWindow
+from stormcast.node.core.gaps import GapLook, Ranges, split_ranges
+from stormcast.node.core.timing import Pacer, Timing
+from stormcast.node.core.window import ReceiveWindow
 
 GRID = 0.5
 COMPATIBLE = Timing()

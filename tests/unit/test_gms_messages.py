@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core.digest import Digest
-from node.core.errors import BadFrame, ConfigError
-from node.core.model import View, ViewId
-from node.core.packing import Writer
-from node.protocols.gms import GmsConfig, messages
-from node.protocols.gms.messages import MergeAnswer, MergeId, MergePart, ViewNotice
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import BadFrame, ConfigError
+from stormcast.node.core.model import View, ViewId
+from stormcast.node.core.packing import Writer
+from stormcast.node.protocols.gms import GmsConfig, messages
+from stormcast.node.protocols.gms.messages import MergeAnswer, MergeId, MergePart, ViewNotice
 from tests.helpers.membership import address
 
 A, B = address("A"), address("B")

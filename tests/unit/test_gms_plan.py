@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core.digest import Digest
-from node.core.model import Address, View, ViewId
-from node.core.policy import is_first, merge_members, next_members
-from node.protocols.gms import plan
-from node.protocols.gms.messages import MergeAnswer, MergeId
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.policy import is_first, merge_members, next_members
+from stormcast.node.protocols.gms import plan
+from stormcast.node.protocols.gms.messages import MergeAnswer, MergeId
 from tests.helpers.membership import address
 
 MEMBERS = {name: address(name) for name in "ABCDEFXYZ"}

@@ -6,11 +6,11 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest as hash64
 
-from node import trace
-from node.core import wire
-from node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, Delivery
-from node.protocols.frag import Cut, FragConfig, Fragmenter
-from node.stack.handover import FLUSH_INTERVAL, HandOver
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, Delivery
+from stormcast.node.protocols.frag import Cut, FragConfig, Fragmenter
+from stormcast.node.stack.handover import FLUSH_INTERVAL, HandOver
 from tests.helpers.parts import ME, PEER, Parts, bare_settings
 
 FRAG = FragConfig(frag_size=10, max_message_size=1000)

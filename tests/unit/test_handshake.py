@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from node.core.errors import BadFrame
-from node.core.model import Address
-from node.transports.handshake import (
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address
+from stormcast.node.transports.handshake import (
     LENGTH,
     MAX_HELLO,
     VERSION,

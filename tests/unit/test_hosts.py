@@ -11,11 +11,17 @@ from typing import Any
 
 import pytest
 
-from node.core.errors import ConfigError
-from node.protocols.discovery import Discovery, DnsPing, DnsPingConfig, Static, StaticConfig
-from node.transports import hosts as hosts_module
-from node.transports.dns import DnsLookup
-from node.transports.hosts import LOOKUP_INTERVAL, HostBook
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.protocols.discovery import (
+    Discovery,
+    DnsPing,
+    DnsPingConfig,
+    Static,
+    StaticConfig,
+)
+from stormcast.node.transports import hosts as hosts_module
+from stormcast.node.transports.dns import DnsLookup
+from stormcast.node.transports.hosts import LOOKUP_INTERVAL, HostBook
 
 INET, INET6 = socket.AF_INET, socket.AF_INET6
 

@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from node.core.errors import ConfigError
-from node.transports.base import numeric, parse_where
-from node.transports.interfaces import Interface, choose, interfaces
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.transports.base import numeric, parse_where
+from stormcast.node.transports.interfaces import Interface, choose, interfaces
 
 
 def there(*entries: str) -> list[Interface]:

@@ -6,13 +6,13 @@ from dataclasses import fields
 
 import pytest
 
-from node.core.errors import ConfigError
-from node.member.settings import load_member
-from node.settings import load_settings
-from node.settings.jgroups_names import PROTOCOLS, SETTINGS
-from node.settings.protocols import CONFIGS
-from node.settings.rules import check_order
-from node.settings.values import build
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.member.settings import load_member
+from stormcast.node.settings import load_settings
+from stormcast.node.settings.jgroups_names import PROTOCOLS, SETTINGS
+from stormcast.node.settings.protocols import CONFIGS
+from stormcast.node.settings.rules import check_order
+from stormcast.node.settings.values import build
 
 
 def names(protocol: str) -> set[str]:

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as hash64
 
-from node import trace
-from node.core.errors import ClosedError, ConfigError
-from node.trace import RECORD, pack_block, pack_text, read_blocks_untrusted
-from node.trace.files import Source
-from node.trace.journal import Journal, JournalConfig
+from stormcast.node import trace
+from stormcast.node.core.errors import ClosedError, ConfigError
+from stormcast.node.trace import RECORD, pack_block, pack_text, read_blocks_untrusted
+from stormcast.node.trace.files import Source
+from stormcast.node.trace.journal import Journal, JournalConfig
 from tests.helpers.journals import SEGMENT, Member, files, find, size_on_disk
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from node.control.settings import ControlSettings
-from node.keeper.endpoints import endpoints
-from node.keeper.keeper import Keeper, KeeperSettings
-from node.keeper.tar_stream import CHUNK, tar_of
+from stormcast.node.control.settings import ControlSettings
+from stormcast.node.keeper.endpoints import endpoints
+from stormcast.node.keeper.keeper import Keeper, KeeperSettings
+from stormcast.node.keeper.tar_stream import CHUNK, tar_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from node.core.model import DONT_BUNDLE, FRAGMENT, NO_FC, OOB, Address, Payload
-from node.core.timing import Timing
-from node.protocols.frag import Cut, FragConfig, Fragmenter
-from node.protocols.unicast import Unicast3Config
-from node.settings import StackSettings
-from node.settings.transports import UdpConfig
-from node.stack import Stack
-from node.stack.lane import LENGTH_COST, MESSAGE_OVERHEAD, Lane, OpenEarly
-from node.trace.tracer import Tracer
+from stormcast.node.core.model import DONT_BUNDLE, FRAGMENT, NO_FC, OOB, Address, Payload
+from stormcast.node.core.timing import Timing
+from stormcast.node.protocols.frag import Cut, FragConfig, Fragmenter
+from stormcast.node.protocols.unicast import Unicast3Config
+from stormcast.node.settings import StackSettings
+from stormcast.node.settings.transports import UdpConfig
+from stormcast.node.stack import Stack
+from stormcast.node.stack.lane import LENGTH_COST, MESSAGE_OVERHEAD, Lane, OpenEarly
+from stormcast.node.trace.tracer import Tracer
 
 ROOM = 10_000
 ANY = 1 << 40

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from chaos.backends.netns.watch import LATE_SECONDS
-from node.core.model import Address
-from node.runtime import LATENESS
-from node.settings import load_settings
-from node.stack import Stack
-from node.trace.tracer import Tracer
+from stormcast.chaos.backends.netns.watch import LATE_SECONDS
+from stormcast.node.core.model import Address
+from stormcast.node.runtime import LATENESS
+from stormcast.node.settings import load_settings
+from stormcast.node.stack import Stack
+from stormcast.node.trace.tracer import Tracer
 
 
 def promises(lateness: float) -> dict[str, float]:

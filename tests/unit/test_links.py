@@ -6,11 +6,11 @@ from math import inf, nextafter
 from types import SimpleNamespace
 from typing import Any
 
-from chaos.backends.sim.engine import Engine, Host
-from chaos.backends.sim.links import Links, Notices
-from chaos.backends.sim.network import Network
-from chaos.faults.fate import FATES
-from chaos.faults.paths import Path
+from stormcast.chaos.backends.sim.engine import Engine, Host
+from stormcast.chaos.backends.sim.links import Links, Notices
+from stormcast.chaos.backends.sim.network import Network
+from stormcast.chaos.faults.fate import FATES
+from stormcast.chaos.faults.paths import Path
 
 DELAY = 0.01
 A, B = 1, 2

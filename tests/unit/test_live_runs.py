@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chaos.campaigns.library import BY_HAND, library
-from chaos.campaigns.live import (
+from stormcast.chaos.campaigns.library import BY_HAND, library
+from stormcast.chaos.campaigns.live import (
     ACTS,
     KINDS,
     LiveResult,
@@ -12,7 +12,7 @@ from chaos.campaigns.live import (
     live_runs,
     table_of,
 )
-from chaos.oracles.verdict import Verdict
+from stormcast.chaos.oracles.verdict import Verdict
 
 
 def result(run: LiveRun, verdict: Verdict | None = Verdict.HOLDS) -> LiveResult:

@@ -6,9 +6,9 @@ from itertools import groupby
 
 import pytest
 
-from chaos.faults import Cut, GilbertElliott, Names, NthLoss
-from chaos.faults.loss_models import make_model
-from node.core.errors import NodeError
+from stormcast.chaos.faults import Cut, GilbertElliott, Names, NthLoss
+from stormcast.chaos.faults.loss_models import make_model
+from stormcast.node.core.errors import NodeError
 
 FRAMES = 20_000
 FROM: Names = ("n0",)

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.match import Connections, Match, Matcher
-from node.core.model import FIRST, OOB
-from node.core.wire import Head, read_preamble
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.match import Connections, Match, Matcher
+from stormcast.node.core.model import FIRST, OOB
+from stormcast.node.core.wire import Head, read_preamble
 
 A, B = 0xA, 0xB
 

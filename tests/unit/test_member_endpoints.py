@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from node.control.server import RefusedError
-from node.member.endpoints import endpoints
-from node.member.member import Member, tune_collector
-from node.member.settings import load_member
+from stormcast.node.control.server import RefusedError
+from stormcast.node.member.endpoints import endpoints
+from stormcast.node.member.member import Member, tune_collector
+from stormcast.node.member.settings import load_member
 
 PERSON = {"name": "n1", "identity": f"{7:032x}", "where": "127.0.0.1[7800]"}
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,11 +11,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.control.settings import TOKEN_VARIABLE, read_control
-from node.core.errors import ConfigError, NodeError
-from node.member.loads import read_load
-from node.member.options import OPTIONS, parse_yaml
-from node.member.settings import Effective, MemberSettings, load_member
+from stormcast.node.control.settings import TOKEN_VARIABLE, read_control
+from stormcast.node.core.errors import ConfigError, NodeError
+from stormcast.node.member.loads import read_load
+from stormcast.node.member.options import OPTIONS, parse_yaml
+from stormcast.node.member.settings import Effective, MemberSettings, load_member
 
 TOKEN = "0123456789abcdef-secret"  # noqa: S105 of a test
 

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from node.core.model import Address, View, ViewId
-from node.member.metrics import ALL, BY_STAT, COUNTER, FIGURES, MAX_PEERS, Metrics
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.member.metrics import ALL, BY_STAT, COUNTER, FIGURES, MAX_PEERS, Metrics
 from tests.helpers.channel import address
 
 ROOT = Path(__file__).parents[2]
@@ -141,10 +141,11 @@ def test_no_name_is_used_twice() -> None:
 def test_the_library_is_not_loaded_before_it_is_needed() -> None:
     """What a member imports until somebody scrapes it: memory that most members can spare."""
     code = (
-        "import sys, node.member.member, node.member.cli, node.member.endpoints\n"
-        "import node.control.server\n"
-        "print([name for name in sys.modules if name.split('.')[0] in ('prometheus_client',"
-        " 'uvloop', 'pyarrow', 'chaos')])"
+        "import sys\n"
+        "from stormcast.node.member import cli, endpoints, member\n"
+        "from stormcast.node.control import server\n"
+        "print([name for name in sys.modules if name.startswith(('prometheus_client',"
+        " 'uvloop', 'pyarrow', 'stormcast.chaos'))])"
     )
     done = subprocess.run(  # noqa: S603 our own words
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

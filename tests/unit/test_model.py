@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core import model
-from node.core.errors import ConfigError
-from node.core.model import (
+from stormcast.node.core import model
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.model import (
     CUT_AT_ONCE,
     VIEW_FROM_BYTES,
     Address,

@@ -6,16 +6,16 @@ from math import inf
 
 import pytest
 
-from node.core import wire
-from node.core.errors import BadFrame
-from node.core.model import FIRST, OOB
-from node.core.wire import Head
-from node.protocols.multicast import MCAST, HistoricalMulticast
-from node.protocols.multicast.alarms import Alarms
-from node.protocols.multicast.early import Early
-from node.protocols.multicast.inbound import MAX_AHEAD, Inbound
-from node.protocols.multicast.incoming import Incoming
-from node.protocols.multicast.state import ACK, ALARM, LOOK, SYNC
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import FIRST, OOB
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.multicast import MCAST, HistoricalMulticast
+from stormcast.node.protocols.multicast.alarms import Alarms
+from stormcast.node.protocols.multicast.early import Early
+from stormcast.node.protocols.multicast.inbound import MAX_AHEAD, Inbound
+from stormcast.node.protocols.multicast.incoming import Incoming
+from stormcast.node.protocols.multicast.state import ACK, ALARM, LOOK, SYNC
 from tests.helpers.multicast import ME, OTHER, PEER, STRANGER, Parts
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from node.core import wire
-from node.core.digest import Digest
-from node.core.errors import BadFrame
-from node.core.model import DONT_LOOPBACK
-from node.protocols.events import Suspected
-from node.protocols.multicast import MCAST, NAKACK2, Generation, HistoricalMulticast
-from node.protocols.multicast.feedback import Feedback
-from node.protocols.multicast.retention import UntilAcked
-from node.protocols.multicast.state import OWN, SLOW
-from node.protocols.windowed import unpack_arrival_untrusted
+from stormcast.node.core import wire
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import DONT_LOOPBACK
+from stormcast.node.protocols.events import Suspected
+from stormcast.node.protocols.multicast import MCAST, NAKACK2, Generation, HistoricalMulticast
+from stormcast.node.protocols.multicast.feedback import Feedback
+from stormcast.node.protocols.multicast.retention import UntilAcked
+from stormcast.node.protocols.multicast.state import OWN, SLOW
+from stormcast.node.protocols.windowed import unpack_arrival_untrusted
 from tests.helpers.multicast import ME, OTHER, PEER, STRANGER, Parts
 
 

@@ -7,17 +7,17 @@ from random import Random
 
 import pytest
 
-from node.core import wire
-from node.core.digest import Digest
-from node.core.errors import ConfigError
-from node.core.wire import Head
-from node.protocols.multicast import MCAST, Multicast, MulticastConfig, Nakack2Config
-from node.protocols.multicast.early import Early
-from node.protocols.multicast.retention import UntilAcked
-from node.protocols.multicast.state import ALARM, LOOK, OWN, SYNC
-from node.protocols.multicast.switching import Switching
-from node.protocols.multicast.views import Views
-from node.protocols.windowed import changed, unpack_arrival_untrusted
+from stormcast.node.core import wire
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.multicast import MCAST, Multicast, MulticastConfig, Nakack2Config
+from stormcast.node.protocols.multicast.early import Early
+from stormcast.node.protocols.multicast.retention import UntilAcked
+from stormcast.node.protocols.multicast.state import ALARM, LOOK, OWN, SYNC
+from stormcast.node.protocols.multicast.switching import Switching
+from stormcast.node.protocols.multicast.views import Views
+from stormcast.node.protocols.windowed import changed, unpack_arrival_untrusted
 from tests.helpers.multicast import ME, OTHER, PEER, STRANGER, Parts, view
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.drivers.netlink import (
+from stormcast.chaos.drivers.netlink import (
     MAX_PACKET,
     MSG_VERDICT_BATCH,
     NF_ACCEPT,

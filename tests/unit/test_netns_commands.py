@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends.base import BackendError
-from chaos.backends.netns import (
+from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.netns import (
     CommandError,
     MemberSpec,
     Network,
@@ -19,7 +19,7 @@ from chaos.backends.netns import (
     member_argv,
     probe,
 )
-from chaos.backends.netns.commands import (
+from stormcast.chaos.backends.netns.commands import (
     bound_to_me,
     inside,
     make_network,
@@ -27,8 +27,8 @@ from chaos.backends.netns.commands import (
     set_mtu,
     small_disk,
 )
-from chaos.backends.netns.leftovers import leftovers
-from chaos.backends.netns.process import until
+from stormcast.chaos.backends.netns.leftovers import leftovers
+from stormcast.chaos.backends.netns.process import until
 
 RUN = RunId(41, 7, 1)
 
@@ -196,7 +196,7 @@ def test_a_network_that_cannot_be_made_whole_is_removed() -> None:
 def test_a_machine_that_refuses_is_found_by_trying_and_left_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("chaos.backends.netns.network.what_is_missing", lambda: None)
+    monkeypatch.setattr("stormcast.chaos.backends.netns.network.what_is_missing", lambda: None)
     assert probe(Machine()) is None
     machine = Machine(fails_at="jhash")
     assert probe(machine) == "this machine refuses: no"

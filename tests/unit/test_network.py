@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.backends.sim.network import Network
-from chaos.faults import (
+from stormcast.chaos.backends.sim.network import Network
+from stormcast.chaos.faults import (
     Bandwidth,
     Corrupt,
     Cut,
@@ -19,12 +19,12 @@ from chaos.faults import (
     Reorder,
     Rule,
 )
-from chaos.faults.fate import FATES
-from chaos.faults.outcome import COPY_GAP, QUEUE_SECONDS, damaged
-from chaos.faults.paths import COPY_SPREAD, PathMaker
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.match import Match
+from stormcast.chaos.faults.fate import FATES
+from stormcast.chaos.faults.outcome import COPY_GAP, QUEUE_SECONDS, damaged
+from stormcast.chaos.faults.paths import COPY_SPREAD, PathMaker
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.match import Match
 
 B = 0xB
 DELAY = 0.01

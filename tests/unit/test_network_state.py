@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from chaos import faults
-from chaos.language.network_state import NetworkState, parse_state
-from chaos.language.yaml_nodes import ScenarioError
-from node.core.match import Match
+from stormcast.chaos import faults
+from stormcast.chaos.language.network_state import NetworkState, parse_state
+from stormcast.chaos.language.yaml_nodes import ScenarioError
+from stormcast.node.core.match import Match
 
 STATE = NetworkState(
     members=("n0", "n1", "n2"),

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.backends.sim.network import Network as SimNetwork
-from chaos.drivers.base import CHANCES, DECIDE, DriverError, Site
-from chaos.drivers.nfqueue import NfqueueDriver
-from chaos.drivers.packets import layers
-from chaos.faults import (
+from stormcast.chaos.backends.sim.network import Network as SimNetwork
+from stormcast.chaos.drivers.base import CHANCES, DECIDE, DriverError, Site
+from stormcast.chaos.drivers.nfqueue import NfqueueDriver
+from stormcast.chaos.drivers.packets import layers
+from stormcast.chaos.faults import (
     Bandwidth,
     Corrupt,
     Cut,
@@ -29,12 +29,12 @@ from chaos.faults import (
     Reorder,
     Rule,
 )
-from chaos.faults.fate import jhash_fate
-from chaos.faults.paths import PathMaker
-from chaos.language.network_state import NetworkState
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.match import Match
+from stormcast.chaos.faults.fate import jhash_fate
+from stormcast.chaos.faults.paths import PathMaker
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.match import Match
 
 NAMES = ("n0", "n1", "n2")
 ADDRESSES = {name: f"198.18.0.{index + 2}" for index, name in enumerate(NAMES)}

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from chaos import faults
-from chaos.drivers.base import (
+from stormcast.chaos import faults
+from stormcast.chaos.drivers.base import (
     ALIVE,
     CHANCES,
     CLASS,
@@ -28,13 +28,20 @@ from chaos.drivers.base import (
     inside,
     slow_for_multicasts,
 )
-from chaos.drivers.nft import NftDriver, Plan, plan, read_counters, renewal_file, table_file
-from chaos.drivers.selection import IDENTITY, statements
-from chaos.faults import Link, NetworkFault, Rule
-from chaos.faults.fate import fate_key
-from chaos.language.network_state import NetworkState
-from node.core import wire
-from node.core.match import Match
+from stormcast.chaos.drivers.nft import (
+    NftDriver,
+    Plan,
+    plan,
+    read_counters,
+    renewal_file,
+    table_file,
+)
+from stormcast.chaos.drivers.selection import IDENTITY, statements
+from stormcast.chaos.faults import Link, NetworkFault, Rule
+from stormcast.chaos.faults.fate import fate_key
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.core import wire
+from stormcast.node.core.match import Match
 
 NAMES = ("n0", "n1", "n2")
 PLACES = {

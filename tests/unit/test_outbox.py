@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from node import trace
-from node.core.errors import ClosedError, ConfigError
-from node.core.model import Address
-from node.core.wire import GROUP
-from node.stack.lane import MESSAGE_OVERHEAD, Lane
-from node.stack.outbox import Outbox
+from stormcast.node import trace
+from stormcast.node.core.errors import ClosedError, ConfigError
+from stormcast.node.core.model import Address
+from stormcast.node.core.wire import GROUP
+from stormcast.node.stack.lane import MESSAGE_OVERHEAD, Lane
+from stormcast.node.stack.outbox import Outbox
 from tests.helpers.parts import ME, PEER, Parts
 
 BOUND = 10_000

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.backends.sim.network import Network
-from chaos.faults import (
+from stormcast.chaos.backends.sim.network import Network
+from stormcast.chaos.faults import (
     Bandwidth,
     Corrupt,
     Cut,
@@ -24,12 +24,12 @@ from chaos.faults import (
     Reorder,
     Rule,
 )
-from chaos.faults.fate import FATES
-from chaos.faults.outcome import DROP, HOLD, PASS, Decider, Outcome, damaged
-from chaos.faults.paths import Path, PathMaker
-from node.core import wire
-from node.core.codec import Codec
-from node.core.match import Match
+from stormcast.chaos.faults.fate import FATES
+from stormcast.chaos.faults.outcome import DROP, HOLD, PASS, Decider, Outcome, damaged
+from stormcast.chaos.faults.paths import Path, PathMaker
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec
+from stormcast.node.core.match import Match
 
 ENDS = {"sources": ("n0",), "dests": ("n1",)}
 FATE = FATES["xxh3"]

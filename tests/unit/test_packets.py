@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scapy.layers.inet import TCP, IPOption_NOP
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.drivers import packets
-from chaos.drivers.packets import Place, corrupted, for_member, layers, locate, preamble
-from chaos.faults.outcome import damaged
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.wire import Head
+from stormcast.chaos.drivers import packets
+from stormcast.chaos.drivers.packets import Place, corrupted, for_member, layers, locate, preamble
+from stormcast.chaos.faults.outcome import damaged
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.wire import Head
 
 GOLDEN = Path(__file__).parents[1] / "wire" / "golden"
 SOURCES = {4: "198.18.0.2", 6: "fd00:5c::2"}

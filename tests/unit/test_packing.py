@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core import wire
-from node.core.digest import Digest
-from node.core.errors import BadFrame
-from node.core.model import Address, View, ViewId
-from node.core.packing import MAX_MEMBERS, Reader, Writer
+from stormcast.node.core import wire
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.packing import MAX_MEMBERS, Reader, Writer
 
 PLACE_A = "04 68 5b 31 5d"
 A = Address(0xA0000000000000000000000000000001, "a", "h[1]")

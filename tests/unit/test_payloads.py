@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from node.core.model import Address
-from node.payloads import PROVABLE_BYTES, Stream, stream_of
-from node.settings import load_settings
-from node.stack import Stack
-from node.trace import SENT, read_blocks_untrusted
-from node.trace.tracer import Tracer
+from stormcast.node.core.model import Address
+from stormcast.node.payloads import PROVABLE_BYTES, Stream, stream_of
+from stormcast.node.settings import load_settings
+from stormcast.node.stack import Stack
+from stormcast.node.trace import SENT, read_blocks_untrusted
+from stormcast.node.trace.tracer import Tracer
 
 HUNDRED = (100, 100)
 

@@ -8,13 +8,13 @@ from random import Random
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.errors import ConfigError
-from node.core.match import read_match
-from node.core.model import FIRST, OOB
-from node.core.wire import Head
-from node.protocols.probes import PROBES, Item, Probe, read_probe
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.match import read_match
+from stormcast.node.core.model import FIRST, OOB
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.probes import PROBES, Item, Probe, read_probe
 
 A, B, C = 0xA, 0xB, 0xC
 NAMES = {A: "a", B: "b", C: "c"}

@@ -7,19 +7,19 @@ from random import Random
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import Codec
-from node.core.errors import ConfigError
-from node.core.model import Address, Delivery
-from node.core.timing import Timing
-from node.protocols.port import Port
-from node.protocols.probes import read_probe
-from node.protocols.unicast import Unicast3Config
-from node.settings import StackSettings
-from node.settings.transports import UdpConfig
-from node.stack import Stack
-from node.stack.probing import Probing
-from node.trace.tracer import Tracer
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.model import Address, Delivery
+from stormcast.node.core.timing import Timing
+from stormcast.node.protocols.port import Port
+from stormcast.node.protocols.probes import read_probe
+from stormcast.node.protocols.unicast import Unicast3Config
+from stormcast.node.settings import StackSettings
+from stormcast.node.settings.transports import UdpConfig
+from stormcast.node.stack import Stack
+from stormcast.node.stack.probing import Probing
+from stormcast.node.trace.tracer import Tracer
 
 ME, PEER = 1, 2
 

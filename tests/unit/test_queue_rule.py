@@ -7,8 +7,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from chaos.drivers.base import ALIVE, CHANCES, CLASS, DECIDE, DONE, QUEUED_MASK, DriverError, Site
-from chaos.drivers.queue_rule import (
+from stormcast.chaos.drivers.base import (
+    ALIVE,
+    CHANCES,
+    CLASS,
+    DECIDE,
+    DONE,
+    QUEUED_MASK,
+    DriverError,
+    Site,
+)
+from stormcast.chaos.drivers.queue_rule import (
     CHAIN_LENGTH,
     QueueRule,
     iptables_removal,

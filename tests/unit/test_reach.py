@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from node.transports.reach import FIRST_WAIT, LONGEST_WAIT, Reach
+from stormcast.node.transports.reach import FIRST_WAIT, LONGEST_WAIT, Reach
 
 CLUSTER, SECRET = 0xC1, 0x1122334455667788
 ME, B, C = 0xA, 0xB, 0xC

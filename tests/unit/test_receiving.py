@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import Codec
-from node.core.errors import BadFrame
-from node.core.wire import GROUP, Head
-from node.stack.receiving import Receiver
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.wire import GROUP, Head
+from stormcast.node.stack.receiving import Receiver
 from tests.helpers.parts import ME, PEER, Parts
 
 THIRD = 3

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from node import trace
-from node.core.model import Address
-from node.stack.record import GAUGE_INTERVAL, Record
+from stormcast.node import trace
+from stormcast.node.core.model import Address
+from stormcast.node.stack.record import GAUGE_INTERVAL, Record
 from tests.helpers.parts import ME, Parts, bare_settings
 
 

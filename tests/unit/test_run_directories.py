@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.campaigns.live import read_scenario
-from chaos.records.directory import BEGUN, LATEST, TakenError, make_fresh, take, taken
-from chaos.session.runner import run_scenario, write_run
+from stormcast.chaos.language.shipped import find_shipped
+from stormcast.chaos.records.directory import BEGUN, LATEST, TakenError, make_fresh, take, taken
+from stormcast.chaos.session.runner import run_scenario, write_run
 
 MANY = 24
 
@@ -86,7 +86,7 @@ def _break_off(directory: Path, folder: str, file: str | None = None) -> None:
 
 
 def test_no_run_is_written_over_another(tmp_path: Path) -> None:
-    scenario = read_scenario("order-under-loss")
+    scenario = find_shipped("order-under-loss").read()
     outcome = run_scenario(scenario, 1, out=tmp_path / "a")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
     with pytest.raises(TakenError):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos import faults
-from chaos.faults import Link
-from chaos.language.scenario import (
+from stormcast.chaos import faults
+from stormcast.chaos.faults import Link
+from stormcast.chaos.language.scenario import (
     GUARANTEES,
     Budget,
     Cluster,
@@ -22,9 +22,9 @@ from chaos.language.scenario import (
     load_scenario,
     parse_scenario,
 )
-from chaos.language.yaml_nodes import MAX_BYTES, MAX_DEPTH
-from node.core.errors import NodeError
-from node.core.match import Match
+from stormcast.chaos.language.yaml_nodes import MAX_BYTES, MAX_DEPTH
+from stormcast.node.core.errors import NodeError
+from stormcast.node.core.match import Match
 
 ALL = ("n0", "n1", "n2")
 

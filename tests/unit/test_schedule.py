@@ -2,9 +2,9 @@
 
 import pytest
 
-from chaos import faults
-from chaos.language.scenario import Scenario, parse_scenario
-from chaos.language.schedule import End, TimedStep, format_plan, schedule
+from stormcast.chaos import faults
+from stormcast.chaos.language.scenario import Scenario, parse_scenario
+from stormcast.chaos.language.schedule import End, TimedStep, format_plan, schedule
 
 ALL = ("n0", "n1", "n2", "n3", "n4")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chaos.campaigns.rows import (
+from stormcast.chaos.campaigns.rows import (
     PART,
     Reader,
     SearchDirectory,
@@ -20,10 +20,10 @@ from chaos.campaigns.rows import (
     read_line,
     read_plan,
 )
-from chaos.language.scenario import parse_scenario
-from chaos.oracles.verdict import Verdict
-from chaos.session.runner import Outcome, run_scenario
-from node.core.errors import ConfigError
+from stormcast.chaos.language.scenario import parse_scenario
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.runner import Outcome, run_scenario
+from stormcast.node.core.errors import ConfigError
 
 SMALL = """\
 name: small

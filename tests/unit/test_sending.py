@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from node.core.credits import Place
-from node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, OOB
-from node.protocols.frag import Cut, FragConfig
-from node.protocols.unicast import Unicast3Config
-from node.stack.lane import Lane
-from node.stack.sending import Sender
+from stormcast.node.core.credits import Place
+from stormcast.node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, OOB
+from stormcast.node.protocols.frag import Cut, FragConfig
+from stormcast.node.protocols.unicast import Unicast3Config
+from stormcast.node.stack.lane import Lane
+from stormcast.node.stack.sending import Sender
 from tests.helpers.parts import PEER, Parts, bare_settings
 
 ROOM = 1 << 20

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core.serial import is_newer, next_serial
+from stormcast.node.core.serial import is_newer, next_serial
 
 WRAP = 1 << 32
 HALF = 1 << 31

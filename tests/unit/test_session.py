@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos.backends.base import BackendError, ClusterPlan, MemberError, Unsupported
-from chaos.backends.sim.backend import SimBackend
-from chaos.backends.sim.world import WALL_NS
-from chaos.faults import Cut
-from chaos.language.features import FEATURES
-from chaos.language.network_state import NetworkState
-from chaos.language.scenario import Scenario, parse_scenario
-from chaos.oracles.verdict import Verdict
-from chaos.records.directory import TakenError
-from chaos.session.plans import cluster_plan, probe_in_member
-from chaos.session.record import RunRecord
-from chaos.session.runner import judge_run, run_on
-from chaos.session.session import play
-from chaos.session.simulation import simulate
-from node.trace import FAULT, PHASE, read_blocks_untrusted
+from stormcast.chaos.backends.base import BackendError, ClusterPlan, MemberError, Unsupported
+from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.backends.sim.world import WALL_NS
+from stormcast.chaos.faults import Cut
+from stormcast.chaos.language.features import FEATURES
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.language.scenario import Scenario, parse_scenario
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.records.directory import TakenError
+from stormcast.chaos.session.plans import cluster_plan, probe_in_member
+from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.runner import judge_run, run_on
+from stormcast.chaos.session.session import play
+from stormcast.chaos.session.simulation import simulate
+from stormcast.node.trace import FAULT, PHASE, read_blocks_untrusted
 
 PAIR = """
 name: pair
@@ -399,7 +399,7 @@ def test_both_clocks_are_read_at_one_moment(
         read.append(now)
         return WALL_NS
 
-    monkeypatch.setattr("chaos.session.session.wall_at_zero", wall_at_zero)
+    monkeypatch.setattr("stormcast.chaos.session.session.wall_at_zero", wall_at_zero)
     run = play_it(scenario_of(PAIR), tmp_path, backend)
 
     assert len(read) == 1

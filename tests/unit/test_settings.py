@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from node.core import wire
-from node.core.errors import ConfigError
-from node.core.model import Address
-from node.core.timing import Timing
-from node.protocols.flow import HistoricalFlow
-from node.protocols.frag import HistoricalFrag
-from node.protocols.multicast import HistoricalMulticast
-from node.protocols.unicast import Historical, Unicast3Config, Unicast4Config
-from node.settings import GENERATIONS, StackSettings, load_settings
-from node.settings.protocols import RELIABLE_UNICAST
-from node.settings.transports import UdpConfig
-from node.settings.values import build, convert
-from node.stack import Stack
-from node.trace.tracer import Tracer
-from node.units import parse_duration, parse_size
+from stormcast.node.core import wire
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.model import Address
+from stormcast.node.core.timing import Timing
+from stormcast.node.protocols.flow import HistoricalFlow
+from stormcast.node.protocols.frag import HistoricalFrag
+from stormcast.node.protocols.multicast import HistoricalMulticast
+from stormcast.node.protocols.unicast import Historical, Unicast3Config, Unicast4Config
+from stormcast.node.settings import GENERATIONS, StackSettings, load_settings
+from stormcast.node.settings.protocols import RELIABLE_UNICAST
+from stormcast.node.settings.transports import UdpConfig
+from stormcast.node.settings.values import build, convert
+from stormcast.node.stack import Stack
+from stormcast.node.trace.tracer import Tracer
+from stormcast.node.units import parse_duration, parse_size
 
 TIMINGS = ("compatible", "fast")
 
@@ -199,7 +199,7 @@ class Shelf:
 
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    monkeypatch.setattr("node.settings.files.files", lambda _package: tmp_path)
+    monkeypatch.setattr("stormcast.node.settings.files.files", lambda _package: tmp_path)
     made = Shelf(tmp_path)
     made.write("timings", "compatible", "timing: {adaptive: false}\n")
     return made

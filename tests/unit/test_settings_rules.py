@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from node import trace
-from node.core.errors import ConfigError
-from node.core.model import Address
-from node.core.timing import Timing
-from node.protocols.discovery import DnsPingConfig
-from node.protocols.probes import PROBES, read_probe
-from node.settings import StackSettings, load_settings, read_layers
-from node.settings.protocols import CONFIGS
-from node.settings.rules import check_order
-from node.settings.transports import TRANSPORTS, Nio2Config, TcpConfig, TransportConfig
-from node.settings.values import build
-from node.stack import Stack
-from node.trace import read_blocks_untrusted
-from node.trace.tracer import Tracer
+from stormcast.node import trace
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.model import Address
+from stormcast.node.core.timing import Timing
+from stormcast.node.protocols.discovery import DnsPingConfig
+from stormcast.node.protocols.probes import PROBES, read_probe
+from stormcast.node.settings import StackSettings, load_settings, read_layers
+from stormcast.node.settings.protocols import CONFIGS
+from stormcast.node.settings.rules import check_order
+from stormcast.node.settings.transports import TRANSPORTS, Nio2Config, TcpConfig, TransportConfig
+from stormcast.node.settings.values import build
+from stormcast.node.stack import Stack
+from stormcast.node.trace import read_blocks_untrusted
+from stormcast.node.trace.tracer import Tracer
 
 UDP = (
     "FRAG", "MFC", "UFC", "GMS", "STABLE", "UNICAST3", "NAKACK2", "VERIFY_SUSPECT2", "FD_ALL3",
@@ -34,7 +34,7 @@ TCP = (*UDP[:-2], "STATIC", "TCP")
 MCAST = tuple({"NAKACK2": "MCAST"}.get(name, name) for name in UDP if name not in ("MFC", "STABLE"))
 NOTHING_LOST = "stack tcp-no-retransmit: NAKACK2.xmit_interval is 0, so nothing is retransmitted"
 STACKS = sorted(
-    path.name.removesuffix(".yaml") for path in files("node").joinpath("stacks").iterdir()
+    path.name.removesuffix(".yaml") for path in files("stormcast.node").joinpath("stacks").iterdir()
 )
 TIMINGS = ("compatible", "fast")
 

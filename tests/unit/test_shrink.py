@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from chaos import faults
-from chaos.campaigns.fingerprint import kind_of
-from chaos.campaigns.shrink import NothingToShrink, Over, Shrinker, regression
-from chaos.language.scenario import Budget, Scenario, dump, load_scenario, parse_scenario
-from chaos.language.schedule import schedule
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.verdict import Finding, Judgement, Verdict, worst
-from chaos.session.record import RunRecord
-from chaos.session.runner import Outcome, Unsupported
-from node.core.errors import ConfigError, NodeError
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.fingerprint import kind_of
+from stormcast.chaos.campaigns.shrink import NothingToShrink, Over, Shrinker, regression
+from stormcast.chaos.language.scenario import Budget, Scenario, dump, load_scenario, parse_scenario
+from stormcast.chaos.language.schedule import schedule
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.verdict import Finding, Judgement, Verdict, worst
+from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.runner import Outcome, Unsupported
+from stormcast.node.core.errors import ConfigError, NodeError
 
 pytestmark = pytest.mark.slow
 """Each is a search of some hundred scenarios."""

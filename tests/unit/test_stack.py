@@ -15,11 +15,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as hash64
 
-from node import trace
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.errors import ClosedError, ConfigError
-from node.core.model import (
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.errors import ClosedError, ConfigError
+from stormcast.node.core.model import (
     DONT_BUNDLE,
     DONT_LOOPBACK,
     FIRST,
@@ -29,12 +29,12 @@ from node.core.model import (
     View,
     ViewId,
 )
-from node.settings import GENERATIONS, StackSettings, load_settings
-from node.stack import Stack
-from node.stack.handover import FLUSH_INTERVAL
-from node.stack.lane import MESSAGE_OVERHEAD
-from node.trace import Event, read_blocks_untrusted
-from node.trace.tracer import Tracer
+from stormcast.node.settings import GENERATIONS, StackSettings, load_settings
+from stormcast.node.stack import Stack
+from stormcast.node.stack.handover import FLUSH_INTERVAL
+from stormcast.node.stack.lane import MESSAGE_OVERHEAD
+from stormcast.node.trace import Event, read_blocks_untrusted
+from stormcast.node.trace.tracer import Tracer
 
 A, B, STRANGER = 0xA, 0xB, 0xC
 

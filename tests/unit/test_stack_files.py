@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from chaos.backends.base import Unsupported
-from chaos.commands.run import plan, run
-from chaos.language.scenario import ScenarioError, load_scenario, parse_scenario
-from chaos.language.stacks import settings_of
-from chaos.session.runner import check_supported, run_scenario
-from node.core.errors import ConfigError
-from node.member.settings import load_member
-from node.settings import load_settings
+from stormcast.chaos.backends.base import Unsupported
+from stormcast.chaos.commands.run import plan, run
+from stormcast.chaos.language.scenario import ScenarioError, load_scenario, parse_scenario
+from stormcast.chaos.language.stacks import settings_of
+from stormcast.chaos.session.runner import check_supported, run_scenario
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.member.settings import load_member
+from stormcast.node.settings import load_settings
 
 GOOD = """\
 about: A small group.

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import Codec
-from node.core.errors import ConfigError
-from node.core.model import NO_RELIABILITY, Address, View, ViewId
-from node.core.packing import Writer
-from node.protocols.port import EVERYONE
-from node.settings import load_settings
-from node.stack import Stack
-from node.stack.lane import MAX_MESSAGE, MESSAGE_OVERHEAD
-from node.trace.tracer import Tracer
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.model import NO_RELIABILITY, Address, View, ViewId
+from stormcast.node.core.packing import Writer
+from stormcast.node.protocols.port import EVERYONE
+from stormcast.node.settings import load_settings
+from stormcast.node.stack import Stack
+from stormcast.node.stack.lane import MAX_MESSAGE, MESSAGE_OVERHEAD
+from stormcast.node.trace.tracer import Tracer
 
 A = Address(0xA, "a", "198.18.0.1[7800]")
 B = Address(0xB, "b", "198.18.0.2[7800]")

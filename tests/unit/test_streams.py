@@ -8,8 +8,8 @@ from heapq import heappop, heappush
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.backends.sim.streams import MAX_RTO, RTO, STREAM_TIMEOUT, StreamNetwork
-from chaos.faults import (
+from stormcast.chaos.backends.sim.streams import MAX_RTO, RTO, STREAM_TIMEOUT, StreamNetwork
+from stormcast.chaos.faults import (
     Bandwidth,
     Corrupt,
     Cut,
@@ -22,11 +22,11 @@ from chaos.faults import (
     Reorder,
     Rule,
 )
-from chaos.faults.fate import FATES
-from chaos.faults.paths import PathMaker
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.match import Match
+from stormcast.chaos.faults.fate import FATES
+from stormcast.chaos.faults.paths import PathMaker
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.match import Match
 
 A, B = 0xA, 0xB
 DELAY = 0.01

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from chaos.drivers.base import CLASS, DriverError, Site, SlowLink
-from chaos.drivers.tc import (
+from stormcast.chaos.drivers.base import CLASS, DriverError, Site, SlowLink
+from stormcast.chaos.drivers.tc import (
     DRAIN_SECONDS,
     HANDLE,
     Count,
@@ -20,8 +20,8 @@ from chaos.drivers.tc import (
     root_qdisc,
     waiting,
 )
-from chaos.faults import Bandwidth, Delay, Link, NetworkFault
-from chaos.language.network_state import NetworkState
+from stormcast.chaos.faults import Bandwidth, Delay, Link, NetworkFault
+from stormcast.chaos.language.network_state import NetworkState
 
 NAMES = ("n0", "n1", "n2")
 OURS = {"kind": "htb", "handle": "5c:", "root": True}

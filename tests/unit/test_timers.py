@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core.timers import Timers
+from stormcast.node.core.timers import Timers
 
 
 def armed(**moments: float) -> Timers[str]:

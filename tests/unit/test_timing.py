@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from node.core.errors import ConfigError
-from node.core.rtt import RoundTrip
-from node.core.timing import Pacer, Timing, next_on_grid
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.rtt import RoundTrip
+from stormcast.node.core.timing import Pacer, Timing, next_on_grid
 
 NOW = st.floats(0.0, 1e6) | st.integers(0, 2_000_000).map(lambda halves: halves / 2)
 INTERVALS = st.floats(1e-6, 1e4) | st.sampled_from([0.1, 0.25, 0.3, 0.5, 1.0, 1.1, 2.0, 60.0])

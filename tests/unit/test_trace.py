@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest as hash64
 
-from node import trace
-from node.core.codec import pack_body
-from node.core.errors import BadTrace
-from node.trace import Block, Event, read_blocks_untrusted
-from node.trace.tracer import Tracer
+from stormcast.node import trace
+from stormcast.node.core.codec import pack_body
+from stormcast.node.core.errors import BadTrace
+from stormcast.node.trace import Block, Event, read_blocks_untrusted
+from stormcast.node.trace.tracer import Tracer
 
 MEMBER = 0xABCD
 WALL_NS = 1_700_000_000_000_000_000

@@ -8,14 +8,20 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from chaos.oracles.evidence import Evidence
-from chaos.oracles.verdict import Verdict, judge
-from node import trace
-from node.core.errors import BadTrace
-from node.trace import read_blocks_untrusted
-from node.trace.files import Source, find_sources, journal_segments, member_names, read_traces
-from node.trace.journal import Journal, JournalConfig
-from node.trace.tracer import Tracer
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.verdict import Verdict, judge
+from stormcast.node import trace
+from stormcast.node.core.errors import BadTrace
+from stormcast.node.trace import read_blocks_untrusted
+from stormcast.node.trace.files import (
+    Source,
+    find_sources,
+    journal_segments,
+    member_names,
+    read_traces,
+)
+from stormcast.node.trace.journal import Journal, JournalConfig
+from stormcast.node.trace.tracer import Tracer
 from tests.helpers.journals import SEGMENT, SHORT, Member, find
 from tests.oracles.story import Story
 

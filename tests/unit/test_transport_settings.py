@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from node.core.errors import ConfigError
-from node.settings.transports import (
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.settings.transports import (
     TRANSPORTS,
     Nio2Config,
     TcpConfig,

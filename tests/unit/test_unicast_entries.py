@@ -10,13 +10,13 @@ from math import inf
 
 import pytest
 
-from node.core.codec import Codec, pack_body, unpack_lengths_untrusted
-from node.core.model import FIRST, OOB
-from node.core.wire import DATA, SFS
-from node.protocols.unicast import UNICAST3, UnicastConfig
-from node.protocols.unicast.entries import Arrival
-from node.protocols.unicast.resync import Resync
-from node.protocols.unicast.tombstones import MAX_PEERS
+from stormcast.node.core.codec import Codec, pack_body, unpack_lengths_untrusted
+from stormcast.node.core.model import FIRST, OOB
+from stormcast.node.core.wire import DATA, SFS
+from stormcast.node.protocols.unicast import UNICAST3, UnicastConfig
+from stormcast.node.protocols.unicast.entries import Arrival
+from stormcast.node.protocols.unicast.resync import Resync
+from stormcast.node.protocols.unicast.tombstones import MAX_PEERS
 from tests.helpers.forge import Forger
 from tests.helpers.unicast import connections
 from tests.helpers.world import World, hash64, numbered, on_every_generation

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from node.core import wire
-from node.core.codec import Codec
-from node.core.model import FIRST
-from node.core.wire import MAX_SEQNO
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec
+from stormcast.node.core.model import FIRST
+from stormcast.node.core.wire import MAX_SEQNO
 from tests.helpers.forge import Forger
 from tests.helpers.world import Pair, hash64, numbered, on_every_generation
 

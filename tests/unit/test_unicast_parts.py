@@ -7,12 +7,12 @@ from math import inf
 
 import pytest
 
-from node.core import wire
-from node.core.acks import AckState
-from node.core.errors import BadFrame
-from node.core.model import FIRST
-from node.core.window import ReceiveWindow
-from node.protocols.unicast import (
+from stormcast.node.core import wire
+from stormcast.node.core.acks import AckState
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import FIRST
+from stormcast.node.core.window import ReceiveWindow
+from stormcast.node.protocols.unicast import (
     UNICAST1,
     UNICAST2,
     UNICAST3,
@@ -20,20 +20,20 @@ from node.protocols.unicast import (
     UNLIMITED,
     Generation,
 )
-from node.protocols.unicast.acks import Acks
-from node.protocols.unicast.asking import Asking
-from node.protocols.unicast.entries import ReceiverEntry, SenderEntry, State
-from node.protocols.unicast.feedback import Feedback
-from node.protocols.unicast.incoming import Incoming
-from node.protocols.unicast.lifetimes import Lifetimes
-from node.protocols.unicast.outgoing import Outgoing
-from node.protocols.unicast.receivers import Receivers
-from node.protocols.unicast.repairs import Repairs
-from node.protocols.unicast.resync import Resync
-from node.protocols.unicast.senders import Senders
-from node.protocols.unicast.state import Connections
-from node.protocols.unicast.tombstones import Tombstones
-from node.protocols.windowed import drop_refused
+from stormcast.node.protocols.unicast.acks import Acks
+from stormcast.node.protocols.unicast.asking import Asking
+from stormcast.node.protocols.unicast.entries import ReceiverEntry, SenderEntry, State
+from stormcast.node.protocols.unicast.feedback import Feedback
+from stormcast.node.protocols.unicast.incoming import Incoming
+from stormcast.node.protocols.unicast.lifetimes import Lifetimes
+from stormcast.node.protocols.unicast.outgoing import Outgoing
+from stormcast.node.protocols.unicast.receivers import Receivers
+from stormcast.node.protocols.unicast.repairs import Repairs
+from stormcast.node.protocols.unicast.resync import Resync
+from stormcast.node.protocols.unicast.senders import Senders
+from stormcast.node.protocols.unicast.state import Connections
+from stormcast.node.protocols.unicast.tombstones import Tombstones
+from stormcast.node.protocols.windowed import drop_refused
 from tests.helpers.unicast import ME, PEER, connections, control, data, recorded, sent
 
 CONN = 7

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.language.units import BANDWIDTH, DURATION, RATE, RATIO, SHARE, SIZE, Quantity, UnitError
+from stormcast.chaos.language.units import (
+    BANDWIDTH,
+    DURATION,
+    RATE,
+    RATIO,
+    SHARE,
+    SIZE,
+    Quantity,
+    UnitError,
+)
 
 
 @pytest.mark.parametrize(

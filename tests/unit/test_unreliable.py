@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from node import trace
-from node.core import wire
-from node.core.model import DONT_LOOPBACK, NO_RELIABILITY
-from node.core.wire import GROUP, Head
-from node.stack.lane import Lane
-from node.stack.unreliable import Unreliable
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.model import DONT_LOOPBACK, NO_RELIABILITY
+from stormcast.node.core.wire import GROUP, Head
+from stormcast.node.stack.lane import Lane
+from stormcast.node.stack.unreliable import Unreliable
 from tests.helpers.parts import ME, PEER, Parts, bare_settings
 
 

@@ -10,7 +10,7 @@ from types import FrameType
 
 import pytest
 
-from node.core.window import ReceiveWindow, SendWindow, quarter_of
+from stormcast.node.core.window import ReceiveWindow, SendWindow, quarter_of
 
 PLENTY = 1 << 30
 

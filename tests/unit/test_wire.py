@@ -7,8 +7,8 @@ import struct
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from node.core import wire
-from node.core.codec import Codec, pack_body
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
 
 OFFSETS = {
     "magic": (0, 1),

@@ -10,13 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chaos.language.scenario import parse_scenario
-from chaos.language.workload import Load as ScenarioLoad
-from node.core.errors import ConfigError
-from node.core.model import DONT_BUNDLE, NO_FC, OOB
-from node.member.loads import FLAGS, Load, duration_text, plain, read_load, read_loads, write_load
-from node.member.workload import CATCH_UP, CHUNK_MESSAGES, MAX_LOADS, Driver, Receiver
-from node.payloads import stream_of
+from stormcast.chaos.language.scenario import parse_scenario
+from stormcast.chaos.language.workload import Load as ScenarioLoad
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.model import DONT_BUNDLE, NO_FC, OOB
+from stormcast.node.member.loads import (
+    FLAGS,
+    Load,
+    duration_text,
+    plain,
+    read_load,
+    read_loads,
+    write_load,
+)
+from stormcast.node.member.workload import CATCH_UP, CHUNK_MESSAGES, MAX_LOADS, Driver, Receiver
+from stormcast.node.payloads import stream_of
 from tests.helpers.channel import FakeChannel, address, delivery
 
 SEED = 7

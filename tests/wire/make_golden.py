@@ -11,11 +11,11 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest as hash64
 
-from node import trace
-from node.core import wire
-from node.core.codec import Codec, pack_body
-from node.core.digest import Digest
-from node.core.model import (
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.model import (
     DONT_BUNDLE,
     DONT_LOOPBACK,
     FIRST,
@@ -26,10 +26,10 @@ from node.core.model import (
     View,
     ViewId,
 )
-from node.core.packing import Writer
-from node.protocols.frag import HEADER
-from node.protocols.gms import messages
-from node.trace.tracer import Tracer
+from stormcast.node.core.packing import Writer
+from stormcast.node.protocols.frag import HEADER
+from stormcast.node.protocols.gms import messages
+from stormcast.node.trace.tracer import Tracer
 
 FOLDER: Final = Path(__file__).parent / "golden"
 CLUSTER: Final = 0x0C0FFEE0

@@ -7,13 +7,13 @@ from random import Random
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
-from node import trace
-from node.core import wire
-from node.core.codec import Codec, unpack_lengths_untrusted, unpack_ranges_untrusted
-from node.core.model import split_payloads
-from node.settings import load_settings
-from node.stack import Stack
-from node.trace.tracer import Tracer
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, unpack_lengths_untrusted, unpack_ranges_untrusted
+from stormcast.node.core.model import split_payloads
+from stormcast.node.settings import load_settings
+from stormcast.node.stack import Stack
+from stormcast.node.trace.tracer import Tracer
 from tests.wire.make_golden import (
     CLUSTER,
     CONN,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from chaos.backends.base import BackendError
-from node.core.errors import NodeError
+from stormcast.chaos.backends.base import BackendError
+from stormcast.node.core.errors import NodeError
 
 TIMEOUT_SECONDS: Final = 10.0
 """For one answer. Longer than a keeper waits for its member, shorter than anybody's patience."""

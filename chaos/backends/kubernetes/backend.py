@@ -16,28 +16,28 @@ from dataclasses import replace
 from secrets import token_hex
 from typing import Any, Final, TypeVar
 
-from chaos.agent.agent import merged
-from chaos.backends.base import (
+from stormcast.chaos.agent.agent import merged
+from stormcast.chaos.backends.base import (
     LEASE_SECONDS,
     BackendError,
     Bites,
     ClusterPlan,
     Unsupported,
 )
-from chaos.backends.kubernetes.api import Api, Door, open_door
-from chaos.backends.kubernetes.leases import Leases
-from chaos.backends.kubernetes.naming import renamed
-from chaos.backends.kubernetes.pods import MemberPod
-from chaos.backends.kubernetes.release import (
+from stormcast.chaos.backends.kubernetes.api import Api, Door, open_door
+from stormcast.chaos.backends.kubernetes.leases import Leases
+from stormcast.chaos.backends.kubernetes.naming import renamed
+from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.chaos.backends.kubernetes.release import (
     choose_pods,
     find_release,
     member_pods,
     read_token,
 )
-from chaos.backends.kubernetes.settings import member_config
-from chaos.language.features import FEATURES
-from chaos.language.network_state import NetworkState
-from node.core.errors import NodeError
+from stormcast.chaos.backends.kubernetes.settings import member_config
+from stormcast.chaos.language.features import FEATURES
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.core.errors import NodeError
 
 RELEASE_VARIABLE: Final = "STORMCAST_RELEASE"
 NAMESPACE_VARIABLE: Final = "STORMCAST_NAMESPACE"

@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
 
-from chaos.backends.base import LEASE_SECONDS, BackendError
-from chaos.backends.kubernetes.pods import LostError, MemberPod
-from node.core.errors import NodeError
+from stormcast.chaos.backends.base import LEASE_SECONDS, BackendError
+from stormcast.chaos.backends.kubernetes.pods import LostError, MemberPod
+from stormcast.node.core.errors import NodeError
 
 EVERY_SECONDS: Final = LEASE_SECONDS / 3
 LONGEST_SILENCE: Final = 180.0

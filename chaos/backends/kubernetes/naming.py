@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from chaos.faults import LinkFault, Names, NetworkFault, Partition, Rule
-from chaos.language.network_state import NetworkState
+from stormcast.chaos.faults import LinkFault, Names, NetworkFault, Partition, Rule
+from stormcast.chaos.language.network_state import NetworkState
 
 
 def renamed(state: NetworkState, names: Mapping[str, str]) -> NetworkState:

@@ -7,11 +7,11 @@ import tarfile
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
-from chaos.backends.base import BackendError, MemberError
-from chaos.backends.kubernetes.api import Api, Reply, UnreachableError
-from chaos.backends.kubernetes.release import Pod
-from node.trace.files import read_traces
+from stormcast.chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
+from stormcast.chaos.backends.base import BackendError, MemberError
+from stormcast.chaos.backends.kubernetes.api import Api, Reply, UnreachableError
+from stormcast.chaos.backends.kubernetes.release import Pod
+from stormcast.node.trace.files import read_traces
 
 KEEPER: Final = "keeper"
 AGENT: Final = "agent"

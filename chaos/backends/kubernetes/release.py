@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from chaos.backends.base import BackendError
-from chaos.backends.kubernetes.api import Api
+from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.kubernetes.api import Api
 
 NAME: Final = "app.kubernetes.io/name"
 INSTANCE: Final = "app.kubernetes.io/instance"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from chaos.backends.base import MemberPlan
-from node.settings import list_layers
-from node.settings.protocols import DISCOVERIES
+from stormcast.chaos.backends.base import MemberPlan
+from stormcast.node.settings import list_layers
+from stormcast.node.settings.protocols import DISCOVERIES
 
 PORT: Final = 7800
 """The members' own, as the chart has it."""

@@ -8,12 +8,12 @@ do as it was told, and there is nothing to do meanwhile. And a member dies with 
 started it (see `process`), so all of a run belongs to one thread.
 """
 
-from chaos.backends.netns.commands import MemberSpec, member_argv
-from chaos.backends.netns.leftovers import clean
-from chaos.backends.netns.names import RunId
-from chaos.backends.netns.network import Network, probe
-from chaos.backends.netns.process import Process
-from chaos.backends.netns.running import CommandError, run_command, what_is_missing
+from stormcast.chaos.backends.netns.commands import MemberSpec, member_argv
+from stormcast.chaos.backends.netns.leftovers import clean
+from stormcast.chaos.backends.netns.names import RunId
+from stormcast.chaos.backends.netns.network import Network, probe
+from stormcast.chaos.backends.netns.process import Process
+from stormcast.chaos.backends.netns.running import CommandError, run_command, what_is_missing
 
 __all__ = [
     "CommandError",

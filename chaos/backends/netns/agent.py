@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.agent.client import AgentClient, AgentError, over_unix
-from chaos.backends.base import LEASE_SECONDS, BackendError
-from chaos.backends.netns.commands import bound_to_me
-from chaos.backends.netns.process import Process, environment, until
-from chaos.drivers.base import Bites, Site
-from chaos.language.network_state import NetworkState
+from stormcast.chaos.agent.client import AgentClient, AgentError, over_unix
+from stormcast.chaos.backends.base import LEASE_SECONDS, BackendError
+from stormcast.chaos.backends.netns.commands import bound_to_me
+from stormcast.chaos.backends.netns.process import Process, environment, until
+from stormcast.chaos.drivers.base import Bites, Site
+from stormcast.chaos.language.network_state import NetworkState
 
 SOCKET: Final = "agent.sock"
 """Relative to the agent's folder."""

@@ -15,16 +15,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from chaos.backends.base import BackendError, Bites, ClusterPlan, Unsupported
-from chaos.backends.netns.agent import AgentProcess
-from chaos.backends.netns.commands import member_argv
-from chaos.backends.netns.members import Argv, Members
-from chaos.backends.netns.names import RunId
-from chaos.backends.netns.network import Network
-from chaos.backends.netns.running import CommandError, what_is_missing
-from chaos.backends.netns.watch import Watch
-from chaos.language.features import FEATURES
-from chaos.language.network_state import NetworkState
+from stormcast.chaos.backends.base import BackendError, Bites, ClusterPlan, Unsupported
+from stormcast.chaos.backends.netns.agent import AgentProcess
+from stormcast.chaos.backends.netns.commands import member_argv
+from stormcast.chaos.backends.netns.members import Argv, Members
+from stormcast.chaos.backends.netns.names import RunId
+from stormcast.chaos.backends.netns.network import Network
+from stormcast.chaos.backends.netns.running import CommandError, what_is_missing
+from stormcast.chaos.backends.netns.watch import Watch
+from stormcast.chaos.language.features import FEATURES
+from stormcast.chaos.language.network_state import NetworkState
 
 POLL_SECONDS: Final = 0.02
 KEEP_SECONDS: Final = 0.1

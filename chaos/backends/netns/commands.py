@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chaos.backends.netns.names import (
+from stormcast.chaos.backends.netns.names import (
     BRIDGE,
     PREFIX4,
     PREFIX6,

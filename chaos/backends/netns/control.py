@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.agent.unix_http import UnixConnection
-from node.core.errors import NodeError
+from stormcast.chaos.agent.unix_http import UnixConnection
+from stormcast.node.core.errors import NodeError
 
 TIMEOUT_SECONDS: Final = 5.0
 _OK: Final = range(200, 300)

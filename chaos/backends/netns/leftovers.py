@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from chaos.backends.netns import commands
-from chaos.backends.netns.names import RunId
-from chaos.backends.netns.network import namespaces, remove_spaces
-from chaos.backends.netns.running import Run, run_command
+from stormcast.chaos.backends.netns import commands
+from stormcast.chaos.backends.netns.names import RunId
+from stormcast.chaos.backends.netns.network import namespaces, remove_spaces
+from stormcast.chaos.backends.netns.running import Run, run_command
 
 _MOUNTS = Path("/proc/self/mounts")
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.backends.base import BackendError, MemberError, MemberPlan
-from chaos.backends.netns import control
-from chaos.backends.netns.commands import (
+from stormcast.chaos.backends.base import BackendError, MemberError, MemberPlan
+from stormcast.chaos.backends.netns import control
+from stormcast.chaos.backends.netns.commands import (
     CONFIG,
     CONTROL,
     JOURNAL,
@@ -20,11 +20,11 @@ from chaos.backends.netns.commands import (
     member_argv,
     where,
 )
-from chaos.backends.netns.control import ControlError
-from chaos.backends.netns.network import Network
-from chaos.backends.netns.process import Process, environment
-from node.settings import list_layers
-from node.trace.files import read_traces
+from stormcast.chaos.backends.netns.control import ControlError
+from stormcast.chaos.backends.netns.network import Network
+from stormcast.chaos.backends.netns.process import Process, environment
+from stormcast.node.settings import list_layers
+from stormcast.node.trace.files import read_traces
 
 STATIC: Final = "STATIC"
 

@@ -11,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from chaos.backends.netns import commands
-from chaos.backends.netns.commands import Command
-from chaos.backends.netns.names import BRIDGE, RunId, address4, address6, check_names
-from chaos.backends.netns.running import CommandError, Run, run_command, what_is_missing
-from chaos.drivers.base import DriverError, Site
-from chaos.drivers.nft import NftDriver
-from chaos.faults import Names
+from stormcast.chaos.backends.netns import commands
+from stormcast.chaos.backends.netns.commands import Command
+from stormcast.chaos.backends.netns.names import BRIDGE, RunId, address4, address6, check_names
+from stormcast.chaos.backends.netns.running import CommandError, Run, run_command, what_is_missing
+from stormcast.chaos.drivers.base import DriverError, Site
+from stormcast.chaos.drivers.nft import NftDriver
+from stormcast.chaos.faults import Names
 
 NAMESPACES: Final = Path("/run/netns")
 """Where `ip` keeps the namespaces that have names."""

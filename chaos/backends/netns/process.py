@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from chaos.backends.base import BackendError
+from stormcast.chaos.backends.base import BackendError
 
 POLL_SECONDS: Final = 0.005
 STOP_SECONDS: Final = 15.0
@@ -143,7 +143,7 @@ def until(
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
     """Ours, with what concerns Python: this very tree, whichever one is installed. Without what
     would set a member: only its configuration does that."""
-    tree = str(Path(__file__).parents[3])
+    tree = str(Path(__file__).parents[4])
     paths = [tree, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     ours = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
     return {

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from node.core.errors import NodeError
+from stormcast.node.core.errors import NodeError
 
 Run = Callable[[Sequence[str], str], str]
 """Runs a program with its words on a text and returns what it printed; CommandError if it fails."""

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from chaos.backends.netns.commands import bound_to_me
-from chaos.backends.netns.process import Process, environment
+from stormcast.chaos.backends.netns.commands import bound_to_me
+from stormcast.chaos.backends.netns.process import Process, environment
 
 LATE_SECONDS: Final = 0.2
 """A look that comes so late was not held up by one busy neighbour."""

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.backends.base import (
+from stormcast.chaos.backends.base import (
     LEASE_SECONDS,
     BackendError,
     Bites,
@@ -22,12 +22,12 @@ from chaos.backends.base import (
     Observed,
     Unsupported,
 )
-from chaos.backends.sim.members import SimMember
-from chaos.backends.sim.world import WALL_NS, World
-from chaos.language.features import FEATURES
-from chaos.language.network_state import NetworkState
-from node.core.errors import NodeError
-from node.member.settings import MemberSettings, read_member
+from stormcast.chaos.backends.sim.members import SimMember
+from stormcast.chaos.backends.sim.world import WALL_NS, World
+from stormcast.chaos.language.features import FEATURES
+from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.core.errors import NodeError
+from stormcast.node.member.settings import MemberSettings, read_member
 
 POLL_SECONDS: Final = 0.02
 """How often it is looked whether what is waited for has come."""

@@ -8,11 +8,11 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final
 
-from chaos.faults.paths import Path
-from node.core.errors import NodeError
-from node.core.model import Delivery
-from node.stack import Stack
-from node.trace.tracer import Tracer
+from stormcast.chaos.faults.paths import Path
+from stormcast.node.core.errors import NodeError
+from stormcast.node.core.model import Delivery
+from stormcast.node.stack import Stack
+from stormcast.node.trace.tracer import Tracer
 
 ARRIVAL: Final = 0
 WAKE: Final = 1

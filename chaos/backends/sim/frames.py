@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from node.core.codec import Codec, Hash64
-from node.core.model import Payload
-from node.core.wire import Head
+from stormcast.node.core.codec import Codec, Hash64
+from stormcast.node.core.model import Payload
+from stormcast.node.core.wire import Head
 
 _unpack = Codec.unpack_untrusted
 

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chaos.backends.sim.engine import Engine, Host
-    from chaos.backends.sim.network import Network
+    from stormcast.chaos.backends.sim.engine import Engine, Host
+    from stormcast.chaos.backends.sim.network import Network
 
 
 class Notices:

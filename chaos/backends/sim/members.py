@@ -11,21 +11,21 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
-from node.control.server import Answer, RefusedError
-from node.core.errors import ClosedError, ConfigError, require
-from node.core.model import Address
-from node.member.endpoints import endpoints
-from node.member.workload import TICK, WAIT_FOR_VIEW, Driver, Receiver
-from node.payloads import INDEX_BYTES
+from stormcast.node.control.server import Answer, RefusedError
+from stormcast.node.core.errors import ClosedError, ConfigError, require
+from stormcast.node.core.model import Address
+from stormcast.node.member.endpoints import endpoints
+from stormcast.node.member.workload import TICK, WAIT_FOR_VIEW, Driver, Receiver
+from stormcast.node.payloads import INDEX_BYTES
 
 if TYPE_CHECKING:
-    from chaos.backends.sim.engine import Engine, Host
-    from chaos.backends.sim.world import World
-    from node.core.model import Delivery, View
-    from node.member.loads import Load
-    from node.member.member import Member
-    from node.member.settings import MemberSettings
-    from node.stack import Stack
+    from stormcast.chaos.backends.sim.engine import Engine, Host
+    from stormcast.chaos.backends.sim.world import World
+    from stormcast.node.core.model import Delivery, View
+    from stormcast.node.member.loads import Load
+    from stormcast.node.member.member import Member
+    from stormcast.node.member.settings import MemberSettings
+    from stormcast.node.stack import Stack
 
 NOT_THERE: Final = 404
 NOT_ALLOWED: Final = 405

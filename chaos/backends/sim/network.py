@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from chaos.faults.fate import Fate
-from chaos.faults.outcome import HOLD, PASS, Decider, Outcome, damaged, outcome_of
-from chaos.faults.paths import Ends, Path
-from node.core.wire import identity
+from stormcast.chaos.faults.fate import Fate
+from stormcast.chaos.faults.outcome import HOLD, PASS, Decider, Outcome, damaged, outcome_of
+from stormcast.chaos.faults.paths import Ends, Path
+from stormcast.node.core.wire import identity
 
 Arrive = Callable[[float, int, bytes], None]
 """When, at whom (short id), what."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import permutations
 
-from chaos.backends.sim.network import Network
-from chaos.faults import Names
-from chaos.faults.paths import PathMaker
-from chaos.language.network_state import NetworkState
+from stormcast.chaos.backends.sim.network import Network
+from stormcast.chaos.faults import Names
+from stormcast.chaos.faults.paths import PathMaker
+from stormcast.chaos.language.network_state import NetworkState
 
 
 class Paths:

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from chaos.backends.sim.network import Arrive, Network
-from chaos.faults.fate import Fate
-from chaos.faults.outcome import HOLD, PASS, Outcome, damaged, outcome_of
-from chaos.faults.paths import Limit, Path
-from node.core.wire import identity, source_of
+from stormcast.chaos.backends.sim.network import Arrive, Network
+from stormcast.chaos.faults.fate import Fate
+from stormcast.chaos.faults.outcome import HOLD, PASS, Outcome, damaged, outcome_of
+from stormcast.chaos.faults.paths import Limit, Path
+from stormcast.node.core.wire import identity, source_of
 
 RTO: Final = 0.2
 """Seconds until the first retransmission of a kernel; it doubles with each one in vain."""

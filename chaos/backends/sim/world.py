@@ -11,25 +11,25 @@ from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
-from chaos.backends.base import ClusterPlan
-from chaos.backends.sim.engine import Engine, Host
-from chaos.backends.sim.frames import LastFrame, SharingCodec
-from chaos.backends.sim.links import Links, Notices
-from chaos.backends.sim.members import SimMember
-from chaos.backends.sim.network import Network
-from chaos.backends.sim.paths import Paths
-from chaos.backends.sim.streams import StreamNetwork
-from chaos.faults.fate import FATES, Fate
-from chaos.language.stacks import STREAM_TRANSPORTS
-from node.core import wire
-from node.core.errors import NodeError
-from node.core.model import Address, Delivery
-from node.member.loads import Load
-from node.member.settings import MemberSettings
-from node.payloads import INDEX_BYTES
-from node.protocols.unicast import Unicast
-from node.stack import Stack
-from node.trace.tracer import Tracer
+from stormcast.chaos.backends.base import ClusterPlan
+from stormcast.chaos.backends.sim.engine import Engine, Host
+from stormcast.chaos.backends.sim.frames import LastFrame, SharingCodec
+from stormcast.chaos.backends.sim.links import Links, Notices
+from stormcast.chaos.backends.sim.members import SimMember
+from stormcast.chaos.backends.sim.network import Network
+from stormcast.chaos.backends.sim.paths import Paths
+from stormcast.chaos.backends.sim.streams import StreamNetwork
+from stormcast.chaos.faults.fate import FATES, Fate
+from stormcast.chaos.language.stacks import STREAM_TRANSPORTS
+from stormcast.node.core import wire
+from stormcast.node.core.errors import NodeError
+from stormcast.node.core.model import Address, Delivery
+from stormcast.node.member.loads import Load
+from stormcast.node.member.settings import MemberSettings
+from stormcast.node.payloads import INDEX_BYTES
+from stormcast.node.protocols.unicast import Unicast
+from stormcast.node.stack import Stack
+from stormcast.node.trace.tracer import Tracer
 
 WALL_NS: Final = 1_600_000_000_000_000_000
 """The wall clock at virtual time zero: fixed, so that equal runs are equal to the byte."""

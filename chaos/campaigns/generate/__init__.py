@@ -10,10 +10,10 @@ from __future__ import annotations
 from itertools import product
 from typing import Final, NamedTuple
 
-from chaos.campaigns.generate import groups, unicast
-from chaos.campaigns.generate.groups import STACKS
-from chaos.language.cluster import GENERATIONS
-from chaos.language.scenario import Scenario
+from stormcast.chaos.campaigns.generate import groups, unicast
+from stormcast.chaos.campaigns.generate.groups import STACKS
+from stormcast.chaos.language.cluster import GENERATIONS
+from stormcast.chaos.language.scenario import Scenario
 
 Cell = tuple[str, str]
 """Generation or stack, and the leading fault."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from chaos import faults
+from stormcast.chaos import faults
 
 Names = tuple[str, ...]
 

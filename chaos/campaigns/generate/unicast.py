@@ -11,15 +11,15 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from chaos import faults
-from chaos.campaigns.generate import draw as draws
-from chaos.campaigns.generate.draw import Draw
-from chaos.faults import Link
-from chaos.language.cluster import Cluster
-from chaos.language.scenario import Limits, Scenario
-from chaos.language.timeline import Step
-from chaos.language.workload import Load
-from node.core.match import Match
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.generate import draw as draws
+from stormcast.chaos.campaigns.generate.draw import Draw
+from stormcast.chaos.faults import Link
+from stormcast.chaos.language.cluster import Cluster
+from stormcast.chaos.language.scenario import Limits, Scenario
+from stormcast.chaos.language.timeline import Step
+from stormcast.chaos.language.workload import Load
+from stormcast.node.core.match import Match
 
 GUARANTEES: Final = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "C1", "L1")
 TRAFFIC_SECONDS: Final = 8.0

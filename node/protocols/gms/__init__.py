@@ -1,6 +1,6 @@
 """GMS: who is in the group. One member turns joins, leaves and suspicions into numbered views."""
 
-from node.protocols.gms.config import GmsConfig
-from node.protocols.gms.layer import Gms
+from stormcast.node.protocols.gms.config import GmsConfig
+from stormcast.node.protocols.gms.layer import Gms
 
 __all__ = ["Gms", "GmsConfig"]

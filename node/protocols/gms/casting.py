@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from node.core import wire
-from node.core.model import Address, View, ViewId
-from node.core.wire import Head
-from node.protocols.gms.messages import (
+from stormcast.node.core import wire
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.gms.messages import (
     MergePart,
     pack_join_answer,
     pack_merge_view,
@@ -23,8 +23,8 @@ from node.protocols.gms.messages import (
 )
 
 if TYPE_CHECKING:
-    from node.core.digest import Digest
-    from node.protocols.gms.state import Membership
+    from stormcast.node.core.digest import Digest
+    from stormcast.node.protocols.gms.state import Membership
 
 
 class _Copy(NamedTuple):

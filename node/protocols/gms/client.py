@@ -7,16 +7,20 @@ from enum import Enum, auto
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from node import trace
-from node.core import wire
-from node.core.digest import Digest
-from node.core.model import Address, View, ViewId
-from node.core.wire import Head
-from node.protocols.events import Discover, Found
-from node.protocols.gms.messages import JoinRefusal, pack_address, unpack_join_answer_untrusted
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.events import Discover, Found
+from stormcast.node.protocols.gms.messages import (
+    JoinRefusal,
+    pack_address,
+    unpack_join_answer_untrusted,
+)
 
 if TYPE_CHECKING:
-    from node.protocols.gms.state import Membership
+    from stormcast.node.protocols.gms.state import Membership
 
 _QUESTION: Final = "join"
 

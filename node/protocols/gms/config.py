@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from node.core.errors import require
+from stormcast.node.core.errors import require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,22 +6,22 @@ from collections.abc import Collection, Iterable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from node.core import wire
-from node.core.digest import Digest
-from node.core.errors import BadFrame
-from node.core.model import Address, View, ViewId
-from node.core.policy import is_first, next_members
-from node.core.wire import Head
-from node.protocols.events import Tentative
-from node.protocols.gms.messages import (
+from stormcast.node.core import wire
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.policy import is_first, next_members
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.events import Tentative
+from stormcast.node.protocols.gms.messages import (
     pack_address,
     pack_join_refusal,
     unpack_address_untrusted,
 )
 
 if TYPE_CHECKING:
-    from node.protocols.gms.casting import Casting
-    from node.protocols.gms.state import Membership
+    from stormcast.node.protocols.gms.casting import Casting
+    from stormcast.node.protocols.gms.state import Membership
 
 _DEPARTED: Final = 50
 """Members that left and are remembered, so that a late JOIN_REQ brings no ghost back."""

@@ -12,22 +12,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from node.core import wire
-from node.core.errors import BadFrame
-from node.core.model import Address, View
-from node.protocols.gms.casting import Casting
-from node.protocols.gms.client import Client
-from node.protocols.gms.config import GmsConfig
-from node.protocols.gms.coordinator import Coordinator
-from node.protocols.gms.leaving import Leaving
-from node.protocols.gms.merging import Merging
-from node.protocols.gms.participant import Participant
-from node.protocols.gms.state import DigestSource, Membership
-from node.protocols.layer import Layer, MemberContext
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address, View
+from stormcast.node.protocols.gms.casting import Casting
+from stormcast.node.protocols.gms.client import Client
+from stormcast.node.protocols.gms.config import GmsConfig
+from stormcast.node.protocols.gms.coordinator import Coordinator
+from stormcast.node.protocols.gms.leaving import Leaving
+from stormcast.node.protocols.gms.merging import Merging
+from stormcast.node.protocols.gms.participant import Participant
+from stormcast.node.protocols.gms.state import DigestSource, Membership
+from stormcast.node.protocols.layer import Layer, MemberContext
 
 if TYPE_CHECKING:
-    from node.core.wire import Head
-    from node.protocols.events import Found
+    from stormcast.node.core.wire import Head
+    from stormcast.node.protocols.events import Found
 
 
 class Gms(Layer):

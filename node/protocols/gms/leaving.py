@@ -9,17 +9,17 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from node.core import wire
-from node.core.model import Address
-from node.core.policy import next_members
-from node.core.wire import Head
-from node.protocols.events import Left
-from node.protocols.gms.messages import pack_address, unpack_address_untrusted
+from stormcast.node.core import wire
+from stormcast.node.core.model import Address
+from stormcast.node.core.policy import next_members
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.events import Left
+from stormcast.node.protocols.gms.messages import pack_address, unpack_address_untrusted
 
 if TYPE_CHECKING:
-    from node.protocols.gms.client import Client
-    from node.protocols.gms.coordinator import Coordinator
-    from node.protocols.gms.state import Membership
+    from stormcast.node.protocols.gms.client import Client
+    from stormcast.node.protocols.gms.coordinator import Coordinator
+    from stormcast.node.protocols.gms.state import Membership
 
 _QUESTION: Final = "leave"
 

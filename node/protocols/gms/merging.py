@@ -12,15 +12,15 @@ from collections.abc import Collection, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from node.core import wire
-from node.core.digest import Digest
-from node.core.errors import BadFrame
-from node.core.model import Address, View, ViewId
-from node.core.packing import MAX_MEMBERS
-from node.core.wire import Head
-from node.protocols.events import Tentative
-from node.protocols.gms import plan
-from node.protocols.gms.messages import (
+from stormcast.node.core import wire
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.packing import MAX_MEMBERS
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.events import Tentative
+from stormcast.node.protocols.gms import plan
+from stormcast.node.protocols.gms.messages import (
     MergeAnswer,
     MergeId,
     MergePart,
@@ -32,9 +32,9 @@ from node.protocols.gms.messages import (
 )
 
 if TYPE_CHECKING:
-    from node.protocols.gms.casting import Casting
-    from node.protocols.gms.coordinator import Coordinator
-    from node.protocols.gms.state import Membership
+    from stormcast.node.protocols.gms.casting import Casting
+    from stormcast.node.protocols.gms.coordinator import Coordinator
+    from stormcast.node.protocols.gms.state import Membership
 
 _PAST: Final = 20
 """Merges that are over and remembered, so that a late request does not begin one again."""

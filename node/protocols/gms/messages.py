@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from node.core.digest import Digest
-from node.core.errors import BadFrame
-from node.core.model import Address, View, ViewId
-from node.core.packing import MAX_MEMBERS, Reader, Writer
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.packing import MAX_MEMBERS, Reader, Writer
 
 MAX_NUMBER: Final = 1 << 62
 """View numbers from here on are refused: a hostile one must leave room to count on."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from node.core import wire
-from node.core.model import View
-from node.core.wire import Head
-from node.protocols.gms.messages import unpack_view_untrusted
+from stormcast.node.core import wire
+from stormcast.node.core.model import View
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.gms.messages import unpack_view_untrusted
 
 if TYPE_CHECKING:
-    from node.protocols.gms.merging import Merging
-    from node.protocols.gms.state import Membership
+    from stormcast.node.protocols.gms.merging import Merging
+    from stormcast.node.protocols.gms.state import Membership
 
 
 class Participant:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from node.core.digest import Digest
-from node.core.model import Address, View
-from node.core.policy import merge_members
-from node.protocols.gms.messages import MergeAnswer
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.model import Address, View
+from stormcast.node.core.policy import merge_members
+from stormcast.node.protocols.gms.messages import MergeAnswer
 
 
 def by_identity(addresses: Collection[Address]) -> list[Address]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from node.core import wire
+from stormcast.node.core import wire
 
 if TYPE_CHECKING:
-    from node.core.timing import Timing
-    from node.protocols.port import Port
+    from stormcast.node.core.timing import Timing
+    from stormcast.node.protocols.port import Port
 
 _SLOWEST: Final = 8
 """The longest wait between repeats, in intervals."""

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from node.core import wire
-from node.core.model import Address, View, ViewId
-from node.protocols.events import BecameServer, Install, ResumeStability, SuspendStability
-from node.protocols.gms.messages import MAX_NUMBER, pack_view_id
-from node.protocols.gms.repeats import Repeats
+from stormcast.node.core import wire
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.protocols.events import BecameServer, Install, ResumeStability, SuspendStability
+from stormcast.node.protocols.gms.messages import MAX_NUMBER, pack_view_id
+from stormcast.node.protocols.gms.repeats import Repeats
 
 if TYPE_CHECKING:
-    from node.core.digest import Digest
-    from node.protocols.gms.config import GmsConfig
-    from node.protocols.layer import MemberContext
+    from stormcast.node.core.digest import Digest
+    from stormcast.node.protocols.gms.config import GmsConfig
+    from stormcast.node.protocols.layer import MemberContext
 
 DigestSource = Callable[[], "Digest"]
 

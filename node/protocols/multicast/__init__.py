@@ -1,13 +1,13 @@
 """Reliable multicast in two protocols, which share all but a few choices. See docs/protocols/."""
 
-from node.protocols.multicast.config import (
+from stormcast.node.protocols.multicast.config import (
     HistoricalMulticast,
     McastConfig,
     MulticastConfig,
     Nakack2Config,
 )
-from node.protocols.multicast.generations import MCAST, NAKACK2, Generation
-from node.protocols.multicast.multicast import Multicast
+from stormcast.node.protocols.multicast.generations import MCAST, NAKACK2, Generation
+from stormcast.node.protocols.multicast.multicast import Multicast
 
 __all__ = [
     "MCAST",

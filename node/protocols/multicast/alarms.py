@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from node import trace
-from node.protocols.multicast.baselines import Baselines
-from node.protocols.multicast.inbound import Inbound
-from node.protocols.multicast.state import ALARM, Streams
+from stormcast.node import trace
+from stormcast.node.protocols.multicast.baselines import Baselines
+from stormcast.node.protocols.multicast.inbound import Inbound
+from stormcast.node.protocols.multicast.state import ALARM, Streams
 
 
 class Alarms:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
-from node import trace
-from node.core import wire
-from node.protocols.multicast.state import OWN, Streams
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.protocols.multicast.state import OWN, Streams
 
 
 class Announcing:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import inf
 from random import Random
 
-from node import trace
-from node.core import wire
-from node.core.gaps import Ranges
-from node.protocols.multicast.inbound import Inbound
-from node.protocols.multicast.state import ALARM, LOOK, Streams
-from node.protocols.windowed import request_missing
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.gaps import Ranges
+from stormcast.node.protocols.multicast.inbound import Inbound
+from stormcast.node.protocols.multicast.state import ALARM, LOOK, Streams
+from stormcast.node.protocols.windowed import request_missing
 
 
 class Asking:

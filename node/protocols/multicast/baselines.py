@@ -5,16 +5,16 @@ from __future__ import annotations
 from math import inf
 from random import Random
 
-from node import trace
-from node.core import wire
-from node.core.errors import BadFrame
-from node.core.model import FIRST
-from node.core.wire import Head
-from node.protocols.multicast.asking import Asking
-from node.protocols.multicast.inbound import Inbound
-from node.protocols.multicast.reports import Reports
-from node.protocols.multicast.state import SYNC, Streams
-from node.protocols.multicast.windows import Windows
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import FIRST
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.multicast.asking import Asking
+from stormcast.node.protocols.multicast.inbound import Inbound
+from stormcast.node.protocols.multicast.reports import Reports
+from stormcast.node.protocols.multicast.state import SYNC, Streams
+from stormcast.node.protocols.multicast.windows import Windows
 
 
 class Baselines:

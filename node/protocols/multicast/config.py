@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar, Final
 
-from node.core.errors import require
-from node.core.window import quarter_of
+from stormcast.node.core.errors import require
+from stormcast.node.core.window import quarter_of
 
 OVERFLOWS: Final = ("none", "refuse-newest", "drop-oldest")
 

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
 
-from node import trace
-from node.core.errors import BadFrame
-from node.core.wire import Head
-from node.protocols.multicast.state import STRANGERS, Streams
-from node.protocols.windowed import gauge
+from stormcast.node import trace
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.multicast.state import STRANGERS, Streams
+from stormcast.node.protocols.windowed import gauge
 
 KeptFrame = tuple[Head, bytes]
 

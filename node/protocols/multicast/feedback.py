@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from node.core.codec import unpack_ranges_untrusted
-from node.core.digest import Digest
-from node.core.errors import BadFrame
-from node.core.gaps import Ranges
-from node.core.wire import Head
-from node.protocols.multicast.asking import Asking
-from node.protocols.multicast.inbound import Inbound
-from node.protocols.multicast.outgoing import Outgoing
-from node.protocols.multicast.retention import Retention
-from node.protocols.multicast.state import Streams
+from stormcast.node.core.codec import unpack_ranges_untrusted
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.gaps import Ranges
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.multicast.asking import Asking
+from stormcast.node.protocols.multicast.inbound import Inbound
+from stormcast.node.protocols.multicast.outgoing import Outgoing
+from stormcast.node.protocols.multicast.retention import Retention
+from stormcast.node.protocols.multicast.state import Streams
 
 
 class Feedback:

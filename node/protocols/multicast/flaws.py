@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.protocols.port import Frame, Port
+from stormcast.node.protocols.port import Frame, Port
 
 
 class Interruption:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from node.core import wire
-from node.protocols.multicast.config import McastConfig, MulticastConfig, Nakack2Config
-from node.protocols.multicast.reports import Acks, Reports, Silence
-from node.protocols.multicast.retention import Retention, UntilAcked, UntilStable
+from stormcast.node.core import wire
+from stormcast.node.protocols.multicast.config import McastConfig, MulticastConfig, Nakack2Config
+from stormcast.node.protocols.multicast.reports import Acks, Reports, Silence
+from stormcast.node.protocols.multicast.retention import Retention, UntilAcked, UntilStable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

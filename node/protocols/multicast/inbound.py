@@ -6,12 +6,12 @@ from collections import deque
 from math import inf
 from typing import Final
 
-from node.core.acks import AckState
-from node.core.batch import Arrival
-from node.core.gaps import GapLook
-from node.core.rtt import RoundTrip
-from node.core.window import ReceiveWindow
-from node.core.wire import Head
+from stormcast.node.core.acks import AckState
+from stormcast.node.core.batch import Arrival
+from stormcast.node.core.gaps import GapLook
+from stormcast.node.core.rtt import RoundTrip
+from stormcast.node.core.window import ReceiveWindow
+from stormcast.node.core.wire import Head
 
 MAX_AHEAD: Final = 1 << 20
 """Messages that a sender's window holds more than ours, at most, if they are set differently."""

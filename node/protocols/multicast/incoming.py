@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from node.core import wire
-from node.core.batch import Arrival
-from node.core.errors import BadFrame
-from node.core.model import OOB
-from node.core.wire import Head
-from node.protocols.multicast.asking import Asking
-from node.protocols.multicast.baselines import Baselines
-from node.protocols.multicast.early import Early
-from node.protocols.multicast.inbound import Inbound
-from node.protocols.multicast.reports import Reports
-from node.protocols.multicast.state import Streams
-from node.protocols.multicast.windows import Windows
-from node.protocols.windowed import take_new, unpack_arrival_untrusted
+from stormcast.node.core import wire
+from stormcast.node.core.batch import Arrival
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import OOB
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.multicast.asking import Asking
+from stormcast.node.protocols.multicast.baselines import Baselines
+from stormcast.node.protocols.multicast.early import Early
+from stormcast.node.protocols.multicast.inbound import Inbound
+from stormcast.node.protocols.multicast.reports import Reports
+from stormcast.node.protocols.multicast.state import Streams
+from stormcast.node.protocols.multicast.windows import Windows
+from stormcast.node.protocols.windowed import take_new, unpack_arrival_untrusted
 
 
 class Incoming:

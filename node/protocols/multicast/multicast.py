@@ -10,24 +10,24 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
-from node.core import wire
-from node.core.digest import Digest
-from node.core.errors import BadFrame
-from node.core.model import View
-from node.core.timing import Timing
-from node.core.wire import Head
-from node.protocols.multicast.alarms import Alarms
-from node.protocols.multicast.announcing import Announcing
-from node.protocols.multicast.asking import Asking
-from node.protocols.multicast.baselines import Baselines
-from node.protocols.multicast.config import MulticastConfig
-from node.protocols.multicast.early import Early
-from node.protocols.multicast.feedback import Feedback
-from node.protocols.multicast.generations import Generation
-from node.protocols.multicast.inbound import Inbound
-from node.protocols.multicast.incoming import Incoming
-from node.protocols.multicast.outgoing import Outgoing
-from node.protocols.multicast.state import (
+from stormcast.node.core import wire
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import View
+from stormcast.node.core.timing import Timing
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.multicast.alarms import Alarms
+from stormcast.node.protocols.multicast.announcing import Announcing
+from stormcast.node.protocols.multicast.asking import Asking
+from stormcast.node.protocols.multicast.baselines import Baselines
+from stormcast.node.protocols.multicast.config import MulticastConfig
+from stormcast.node.protocols.multicast.early import Early
+from stormcast.node.protocols.multicast.feedback import Feedback
+from stormcast.node.protocols.multicast.generations import Generation
+from stormcast.node.protocols.multicast.inbound import Inbound
+from stormcast.node.protocols.multicast.incoming import Incoming
+from stormcast.node.protocols.multicast.outgoing import Outgoing
+from stormcast.node.protocols.multicast.state import (
     ACK,
     ALARM,
     LOOK,
@@ -38,11 +38,11 @@ from node.protocols.multicast.state import (
     THAW,
     Streams,
 )
-from node.protocols.multicast.switching import Switching
-from node.protocols.multicast.views import Views
-from node.protocols.multicast.windows import Windows
-from node.protocols.port import Port
-from node.protocols.windowed import changed, request_bounds
+from stormcast.node.protocols.multicast.switching import Switching
+from stormcast.node.protocols.multicast.views import Views
+from stormcast.node.protocols.multicast.windows import Windows
+from stormcast.node.protocols.port import Port
+from stormcast.node.protocols.windowed import changed, request_bounds
 
 FREEZE_SLACK: Final = 1.1
 """How much longer than asked for a digest counts as in use when nobody says otherwise."""

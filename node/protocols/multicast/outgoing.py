@@ -6,17 +6,17 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from node.core import wire
-from node.core.batch import Batch
-from node.core.codec import Body, pack_body
-from node.core.model import DONT_LOOPBACK, FIRST, Payload
-from node.core.window import Stored
-from node.protocols.handing import hand_to_self
-from node.protocols.multicast.announcing import Announcing
-from node.protocols.multicast.flaws import Interruption
-from node.protocols.multicast.retention import Retention
-from node.protocols.multicast.state import Streams
-from node.protocols.windowed import note_resent
+from stormcast.node.core import wire
+from stormcast.node.core.batch import Batch
+from stormcast.node.core.codec import Body, pack_body
+from stormcast.node.core.model import DONT_LOOPBACK, FIRST, Payload
+from stormcast.node.core.window import Stored
+from stormcast.node.protocols.handing import hand_to_self
+from stormcast.node.protocols.multicast.announcing import Announcing
+from stormcast.node.protocols.multicast.flaws import Interruption
+from stormcast.node.protocols.multicast.retention import Retention
+from stormcast.node.protocols.multicast.state import Streams
+from stormcast.node.protocols.windowed import note_resent
 
 
 class HeldOwn(NamedTuple):

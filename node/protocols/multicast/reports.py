@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import inf
 from typing import Protocol
 
-from node import trace
-from node.core import wire
-from node.protocols.multicast.inbound import Inbound
-from node.protocols.multicast.state import ACK, Streams
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.protocols.multicast.inbound import Inbound
+from stormcast.node.protocols.multicast.state import ACK, Streams
 
 
 class Reports(Protocol):

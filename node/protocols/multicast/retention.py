@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from node.core.ack_table import AckTable
-from node.core.errors import BadFrame
-from node.core.wire import Head
-from node.protocols.multicast.slow_members import SlowMembers
-from node.protocols.multicast.state import Streams
+from stormcast.node.core.ack_table import AckTable
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.multicast.slow_members import SlowMembers
+from stormcast.node.protocols.multicast.state import Streams
 
 
 class Retention(Protocol):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import inf
 
-from node import trace
-from node.core.ack_table import AckTable
-from node.protocols.events import Suspected
-from node.protocols.multicast.config import McastConfig
-from node.protocols.multicast.state import SLOW, Streams
+from stormcast.node import trace
+from stormcast.node.core.ack_table import AckTable
+from stormcast.node.protocols.events import Suspected
+from stormcast.node.protocols.multicast.config import McastConfig
+from stormcast.node.protocols.multicast.state import SLOW, Streams
 
 
 class SlowMembers:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from node.core import wire
-from node.core.batch import Batch
-from node.core.model import View
-from node.core.timers import Timers
-from node.core.timing import Pacer, Timing
-from node.core.window import SendWindow
-from node.protocols.multicast.config import MulticastConfig
-from node.protocols.multicast.inbound import Inbound
-from node.protocols.port import Port
-from node.protocols.windowed import gauge_received, gauge_sent
+from stormcast.node.core import wire
+from stormcast.node.core.batch import Batch
+from stormcast.node.core.model import View
+from stormcast.node.core.timers import Timers
+from stormcast.node.core.timing import Pacer, Timing
+from stormcast.node.core.window import SendWindow
+from stormcast.node.protocols.multicast.config import MulticastConfig
+from stormcast.node.protocols.multicast.inbound import Inbound
+from stormcast.node.protocols.port import Port
+from stormcast.node.protocols.windowed import gauge_received, gauge_sent
 
 if TYPE_CHECKING:
-    from node.protocols.multicast.generations import Generation
+    from stormcast.node.protocols.multicast.generations import Generation
 
 OWN: Final = "own"
 LOOK: Final = "look"

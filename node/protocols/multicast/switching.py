@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from node.protocols.multicast.announcing import Announcing
-from node.protocols.multicast.asking import Asking
-from node.protocols.multicast.baselines import Baselines
-from node.protocols.multicast.config import MulticastConfig
-from node.protocols.multicast.early import Early
-from node.protocols.multicast.state import ALARM, LOOK, OWN, SYNC, Streams
+from stormcast.node.protocols.multicast.announcing import Announcing
+from stormcast.node.protocols.multicast.asking import Asking
+from stormcast.node.protocols.multicast.baselines import Baselines
+from stormcast.node.protocols.multicast.config import MulticastConfig
+from stormcast.node.protocols.multicast.early import Early
+from stormcast.node.protocols.multicast.state import ALARM, LOOK, OWN, SYNC, Streams
 
 
 class Switching:

@@ -6,14 +6,14 @@ windows at 0. Keeps A1 (members that stay together deliver the same) across ever
 
 from __future__ import annotations
 
-from node.core.digest import Digest
-from node.core.model import View
-from node.protocols.multicast.announcing import Announcing
-from node.protocols.multicast.early import Early
-from node.protocols.multicast.outgoing import Outgoing
-from node.protocols.multicast.retention import Retention
-from node.protocols.multicast.state import Streams
-from node.protocols.multicast.windows import Windows
+from stormcast.node.core.digest import Digest
+from stormcast.node.core.model import View
+from stormcast.node.protocols.multicast.announcing import Announcing
+from stormcast.node.protocols.multicast.early import Early
+from stormcast.node.protocols.multicast.outgoing import Outgoing
+from stormcast.node.protocols.multicast.retention import Retention
+from stormcast.node.protocols.multicast.state import Streams
+from stormcast.node.protocols.multicast.windows import Windows
 
 
 class Views:

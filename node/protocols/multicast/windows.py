@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from node import trace
-from node.core.batch import Arrival
-from node.core.gaps import Ranges
-from node.core.window import ReceiveWindow
-from node.protocols.handing import hand_up
-from node.protocols.multicast.inbound import Inbound
-from node.protocols.multicast.reports import Reports
-from node.protocols.multicast.state import ACK, ALARM, LOOK, SYNC, Streams
+from stormcast.node import trace
+from stormcast.node.core.batch import Arrival
+from stormcast.node.core.gaps import Ranges
+from stormcast.node.core.window import ReceiveWindow
+from stormcast.node.protocols.handing import hand_up
+from stormcast.node.protocols.multicast.inbound import Inbound
+from stormcast.node.protocols.multicast.reports import Reports
+from stormcast.node.protocols.multicast.state import ACK, ALARM, LOOK, SYNC, Streams
 
 MAX_ENDED: Final = 1024
 """Senders that are remembered after their window was removed."""

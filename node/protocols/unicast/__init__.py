@@ -1,6 +1,6 @@
 """Reliable unicast in four generations, which share all but a few choices. See docs/protocols/."""
 
-from node.protocols.unicast.config import (
+from stormcast.node.protocols.unicast.config import (
     Historical,
     Unicast1Config,
     Unicast2Config,
@@ -8,15 +8,15 @@ from node.protocols.unicast.config import (
     Unicast4Config,
     UnicastConfig,
 )
-from node.protocols.unicast.generations import (
+from stormcast.node.protocols.unicast.generations import (
     UNICAST1,
     UNICAST2,
     UNICAST3,
     UNICAST4,
     Generation,
 )
-from node.protocols.unicast.outgoing import UNLIMITED
-from node.protocols.unicast.unicast import Unicast
+from stormcast.node.protocols.unicast.outgoing import UNLIMITED
+from stormcast.node.protocols.unicast.unicast import Unicast
 
 __all__ = [
     "UNICAST1",

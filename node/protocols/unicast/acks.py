@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
-from node.core import wire
-from node.protocols.unicast.entries import ReceiverEntry
-from node.protocols.unicast.state import Connections
+from stormcast.node.core import wire
+from stormcast.node.protocols.unicast.entries import ReceiverEntry
+from stormcast.node.protocols.unicast.state import Connections
 
 
 class Acks:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from node.core.gaps import Ranges
-from node.protocols.unicast.entries import ReceiverEntry
-from node.protocols.unicast.state import Connections
-from node.protocols.windowed import request_missing
+from stormcast.node.core.gaps import Ranges
+from stormcast.node.protocols.unicast.entries import ReceiverEntry
+from stormcast.node.protocols.unicast.state import Connections
+from stormcast.node.protocols.windowed import request_missing
 
 
 class Asking:

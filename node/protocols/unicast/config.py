@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from node.core.errors import require
-from node.core.window import quarter_of
+from stormcast.node.core.errors import require
+from stormcast.node.core.window import quarter_of
 
 CONN_IDS: Final = ("every", "first", "none")
 

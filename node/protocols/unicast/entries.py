@@ -6,11 +6,11 @@ from __future__ import annotations
 from enum import Enum
 from math import inf
 
-from node.core.acks import AckState
-from node.core.batch import Arrival, Batch
-from node.core.gaps import GapLook
-from node.core.rtt import RoundTrip
-from node.core.window import ReceiveWindow, SendWindow
+from stormcast.node.core.acks import AckState
+from stormcast.node.core.batch import Arrival, Batch
+from stormcast.node.core.gaps import GapLook
+from stormcast.node.core.rtt import RoundTrip
+from stormcast.node.core.window import ReceiveWindow, SendWindow
 
 __all__ = ["Arrival", "Batch", "Entry", "ReceiverEntry", "SenderEntry", "State", "Sync"]
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from node.core import wire
-from node.core.codec import unpack_ranges_untrusted
-from node.core.errors import BadFrame
-from node.core.serial import is_newer
-from node.core.wire import Head
-from node.protocols.unicast.entries import SenderEntry
-from node.protocols.unicast.outgoing import Outgoing
-from node.protocols.unicast.repairs import Repairs
-from node.protocols.unicast.state import Connections
+from stormcast.node.core import wire
+from stormcast.node.core.codec import unpack_ranges_untrusted
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.serial import is_newer
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.unicast.entries import SenderEntry
+from stormcast.node.protocols.unicast.outgoing import Outgoing
+from stormcast.node.protocols.unicast.repairs import Repairs
+from stormcast.node.protocols.unicast.state import Connections
 
 
 class Feedback:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from node.core import wire
-from node.protocols.unicast.config import (
+from stormcast.node.core import wire
+from stormcast.node.protocols.unicast.config import (
     Unicast1Config,
     Unicast2Config,
     Unicast3Config,
     Unicast4Config,
     UnicastConfig,
 )
-from node.protocols.unicast.repairs import Repeats
-from node.protocols.unicast.reports import AckEach, AckLate, ReportNowAndThen, Reports
+from stormcast.node.protocols.unicast.repairs import Repeats
+from stormcast.node.protocols.unicast.reports import AckEach, AckLate, ReportNowAndThen, Reports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from math import inf
 
-from node import trace
-from node.core.errors import BadFrame
-from node.core.model import FIRST, OOB
-from node.core.serial import is_newer
-from node.core.wire import Head
-from node.protocols.unicast.acks import Acks
-from node.protocols.unicast.asking import Asking
-from node.protocols.unicast.entries import Arrival, ReceiverEntry, State
-from node.protocols.unicast.receivers import Receivers
-from node.protocols.unicast.reports import Reports
-from node.protocols.unicast.resync import Resync
-from node.protocols.unicast.state import Connections
-from node.protocols.unicast.tombstones import Tombstones
-from node.protocols.windowed import take_new, unpack_arrival_untrusted
+from stormcast.node import trace
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.model import FIRST, OOB
+from stormcast.node.core.serial import is_newer
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.unicast.acks import Acks
+from stormcast.node.protocols.unicast.asking import Asking
+from stormcast.node.protocols.unicast.entries import Arrival, ReceiverEntry, State
+from stormcast.node.protocols.unicast.receivers import Receivers
+from stormcast.node.protocols.unicast.reports import Reports
+from stormcast.node.protocols.unicast.resync import Resync
+from stormcast.node.protocols.unicast.state import Connections
+from stormcast.node.protocols.unicast.tombstones import Tombstones
+from stormcast.node.protocols.windowed import take_new, unpack_arrival_untrusted
 
 
 class Incoming:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import inf, nextafter
 
-from node import trace
-from node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry, State
-from node.protocols.unicast.state import Connections
+from stormcast.node import trace
+from stormcast.node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry, State
+from stormcast.node.protocols.unicast.state import Connections
 
 
 class Lifetimes:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from node.core.codec import pack_body
-from node.core.model import DONT_LOOPBACK, FIRST, Payload
-from node.core.window import Stored
-from node.protocols.handing import hand_to_self
-from node.protocols.unicast.entries import Batch, SenderEntry, State
-from node.protocols.unicast.senders import Senders
-from node.protocols.unicast.state import Connections
-from node.protocols.windowed import note_resent
+from stormcast.node.core.codec import pack_body
+from stormcast.node.core.model import DONT_LOOPBACK, FIRST, Payload
+from stormcast.node.core.window import Stored
+from stormcast.node.protocols.handing import hand_to_self
+from stormcast.node.protocols.unicast.entries import Batch, SenderEntry, State
+from stormcast.node.protocols.unicast.senders import Senders
+from stormcast.node.protocols.unicast.state import Connections
+from stormcast.node.protocols.windowed import note_resent
 
 UNLIMITED: Final = 1 << 62
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from node import trace
-from node.core.window import ReceiveWindow
-from node.protocols.handing import hand_up
-from node.protocols.unicast.acks import Acks
-from node.protocols.unicast.entries import Arrival, ReceiverEntry, State
-from node.protocols.unicast.lifetimes import Lifetimes
-from node.protocols.unicast.resync import Resync
-from node.protocols.unicast.state import Connections
-from node.protocols.unicast.tombstones import Tombstones
+from stormcast.node import trace
+from stormcast.node.core.window import ReceiveWindow
+from stormcast.node.protocols.handing import hand_up
+from stormcast.node.protocols.unicast.acks import Acks
+from stormcast.node.protocols.unicast.entries import Arrival, ReceiverEntry, State
+from stormcast.node.protocols.unicast.lifetimes import Lifetimes
+from stormcast.node.protocols.unicast.resync import Resync
+from stormcast.node.protocols.unicast.state import Connections
+from stormcast.node.protocols.unicast.tombstones import Tombstones
 
 
 class Receivers:

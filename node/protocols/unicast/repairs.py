@@ -6,11 +6,11 @@ from __future__ import annotations
 from enum import Enum
 from math import inf
 
-from node.core.model import FIRST
-from node.core.wire import Head
-from node.protocols.unicast.entries import SenderEntry
-from node.protocols.unicast.outgoing import Outgoing
-from node.protocols.unicast.state import Connections
+from stormcast.node.core.model import FIRST
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.unicast.entries import SenderEntry
+from stormcast.node.protocols.unicast.outgoing import Outgoing
+from stormcast.node.protocols.unicast.state import Connections
 
 
 class Repeats(Enum):

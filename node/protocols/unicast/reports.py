@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import inf
 from typing import Protocol
 
-from node.core import wire
-from node.core.model import FIRST
-from node.protocols.unicast.acks import Acks
-from node.protocols.unicast.config import Unicast2Config
-from node.protocols.unicast.entries import ReceiverEntry
-from node.protocols.unicast.state import Connections
+from stormcast.node.core import wire
+from stormcast.node.core.model import FIRST
+from stormcast.node.protocols.unicast.acks import Acks
+from stormcast.node.protocols.unicast.config import Unicast2Config
+from stormcast.node.protocols.unicast.entries import ReceiverEntry
+from stormcast.node.protocols.unicast.state import Connections
 
 
 class Reports(Protocol):

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final
 
-from node import trace
-from node.core import wire
-from node.core.serial import is_newer
-from node.core.wire import Head
-from node.protocols.unicast.entries import Arrival, Sync
-from node.protocols.unicast.state import Connections
-from node.protocols.unicast.tombstones import MAX_PEERS
-from node.protocols.windowed import gauge
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.serial import is_newer
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.unicast.entries import Arrival, Sync
+from stormcast.node.protocols.unicast.state import Connections
+from stormcast.node.protocols.unicast.tombstones import MAX_PEERS
+from stormcast.node.protocols.windowed import gauge
 
 DEFAULT_SYNC_LIFE: Final = 60.0
 """Seconds for which a silent sender without a window is remembered, where nothing else says."""

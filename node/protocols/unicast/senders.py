@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from node import trace
-from node.core import wire
-from node.core.model import FRAGMENT
-from node.core.window import SendWindow
-from node.protocols.port import Abandoned
-from node.protocols.unicast.entries import Batch, SenderEntry, State
-from node.protocols.unicast.lifetimes import Lifetimes
-from node.protocols.unicast.state import Connections
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.model import FRAGMENT
+from stormcast.node.core.window import SendWindow
+from stormcast.node.protocols.port import Abandoned
+from stormcast.node.protocols.unicast.entries import Batch, SenderEntry, State
+from stormcast.node.protocols.unicast.lifetimes import Lifetimes
+from stormcast.node.protocols.unicast.state import Connections
 
 
 class Senders:

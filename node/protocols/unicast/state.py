@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from node.core.rtt import RoundTrip
-from node.core.serial import next_serial
-from node.core.timers import Timers
-from node.core.timing import Pacer, Timing
-from node.protocols.port import Port
-from node.protocols.unicast.config import UnicastConfig
-from node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry, Sync
-from node.protocols.windowed import gauge_received, gauge_sent
+from stormcast.node.core.rtt import RoundTrip
+from stormcast.node.core.serial import next_serial
+from stormcast.node.core.timers import Timers
+from stormcast.node.core.timing import Pacer, Timing
+from stormcast.node.protocols.port import Port
+from stormcast.node.protocols.unicast.config import UnicastConfig
+from stormcast.node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry, Sync
+from stormcast.node.protocols.windowed import gauge_received, gauge_sent
 
 if TYPE_CHECKING:
-    from node.protocols.unicast.generations import Generation
+    from stormcast.node.protocols.unicast.generations import Generation
 
 Timed: TypeAlias = Entry | Sync
 """What has moments."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from node.core.serial import is_newer
-from node.core.wire import Head
-from node.protocols.unicast.entries import ReceiverEntry
-from node.protocols.unicast.state import Connections
+from stormcast.node.core.serial import is_newer
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.unicast.entries import ReceiverEntry
+from stormcast.node.protocols.unicast.state import Connections
 
 MAX_PEERS: Final = 4096
 """Strangers remembered at once; the oldest is forgotten first, so a flood of sources is bounded."""

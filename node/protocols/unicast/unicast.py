@@ -9,26 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-from node.core import wire
-from node.core.errors import BadFrame
-from node.core.timing import Timing
-from node.core.wire import Head
-from node.protocols.port import Port
-from node.protocols.unicast.acks import Acks
-from node.protocols.unicast.config import UnicastConfig
-from node.protocols.unicast.entries import ReceiverEntry, SenderEntry, Sync
-from node.protocols.unicast.feedback import Feedback
-from node.protocols.unicast.generations import Generation
-from node.protocols.unicast.incoming import Incoming
-from node.protocols.unicast.lifetimes import Lifetimes
-from node.protocols.unicast.outgoing import Outgoing
-from node.protocols.unicast.receivers import Receivers
-from node.protocols.unicast.repairs import Repairs
-from node.protocols.unicast.resync import Resync
-from node.protocols.unicast.senders import Senders
-from node.protocols.unicast.state import Connections, Timed
-from node.protocols.unicast.tombstones import Tombstones
-from node.protocols.windowed import changed, request_bounds
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.timing import Timing
+from stormcast.node.core.wire import Head
+from stormcast.node.protocols.port import Port
+from stormcast.node.protocols.unicast.acks import Acks
+from stormcast.node.protocols.unicast.config import UnicastConfig
+from stormcast.node.protocols.unicast.entries import ReceiverEntry, SenderEntry, Sync
+from stormcast.node.protocols.unicast.feedback import Feedback
+from stormcast.node.protocols.unicast.generations import Generation
+from stormcast.node.protocols.unicast.incoming import Incoming
+from stormcast.node.protocols.unicast.lifetimes import Lifetimes
+from stormcast.node.protocols.unicast.outgoing import Outgoing
+from stormcast.node.protocols.unicast.receivers import Receivers
+from stormcast.node.protocols.unicast.repairs import Repairs
+from stormcast.node.protocols.unicast.resync import Resync
+from stormcast.node.protocols.unicast.senders import Senders
+from stormcast.node.protocols.unicast.state import Connections, Timed
+from stormcast.node.protocols.unicast.tombstones import Tombstones
+from stormcast.node.protocols.windowed import changed, request_bounds
 
 
 class Unicast:

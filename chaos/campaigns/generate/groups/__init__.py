@@ -13,18 +13,18 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from chaos import faults
-from chaos.campaigns.generate.draw import Names
-from chaos.campaigns.generate.groups.dice import END_SECONDS, SPARSE, STACKS, GroupDraw
-from chaos.campaigns.generate.groups.kinds import KINDS
-from chaos.campaigns.generate.groups.plots import PLOTS
-from chaos.campaigns.generate.groups.settings import cluster_of
-from chaos.campaigns.generate.groups.staged import STAGED, SWITCHING
-from chaos.faults import Link
-from chaos.language.scenario import GUARANTEES as ALL_GUARANTEES
-from chaos.language.scenario import Limits, Scenario
-from chaos.language.timeline import Step
-from chaos.language.workload import Load
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.generate.draw import Names
+from stormcast.chaos.campaigns.generate.groups.dice import END_SECONDS, SPARSE, STACKS, GroupDraw
+from stormcast.chaos.campaigns.generate.groups.kinds import KINDS
+from stormcast.chaos.campaigns.generate.groups.plots import PLOTS
+from stormcast.chaos.campaigns.generate.groups.settings import cluster_of
+from stormcast.chaos.campaigns.generate.groups.staged import STAGED, SWITCHING
+from stormcast.chaos.faults import Link
+from stormcast.chaos.language.scenario import GUARANTEES as ALL_GUARANTEES
+from stormcast.chaos.language.scenario import Limits, Scenario
+from stormcast.chaos.language.timeline import Step
+from stormcast.chaos.language.workload import Load
 
 __all__ = [
     "END_SECONDS",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from chaos.campaigns.generate.draw import Draw, Names
-from chaos.faults import COORDINATOR, PARTICIPANT
-from chaos.language.timeline import Step
-from chaos.language.workload import Load
+from stormcast.chaos.campaigns.generate.draw import Draw, Names
+from stormcast.chaos.faults import COORDINATOR, PARTICIPANT
+from stormcast.chaos.language.timeline import Step
+from stormcast.chaos.language.workload import Load
 
 STACKS: Final = ("udp", "mcast", "tcp", "tcp-nio2", "tcp-no-retransmit")
 BEGIN_SECONDS: Final = 1.5

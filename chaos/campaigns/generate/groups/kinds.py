@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from chaos import faults
-from chaos.campaigns.generate import draw as draws
-from chaos.campaigns.generate.draw import Draw
-from chaos.campaigns.generate.groups.dice import (
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.generate import draw as draws
+from stormcast.chaos.campaigns.generate.draw import Draw
+from stormcast.chaos.campaigns.generate.groups.dice import (
     BEGIN_SECONDS,
     END_SECONDS,
     ONLY_ON,
@@ -17,8 +17,8 @@ from chaos.campaigns.generate.groups.dice import (
     STACKS,
     GroupDraw,
 )
-from chaos.language.timeline import Step
-from node.core.match import Match
+from stormcast.chaos.language.timeline import Step
+from stormcast.node.core.match import Match
 
 Kind = Callable[[GroupDraw], Step]
 

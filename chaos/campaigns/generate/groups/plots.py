@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from chaos import faults
-from chaos.campaigns.generate.groups.dice import BEGIN_SECONDS, END_SECONDS, GroupDraw
-from chaos.campaigns.generate.groups.kinds import KINDS, aimed, join, partition
-from chaos.faults import COORDINATOR
-from chaos.language.timeline import Step
-from node.core.match import Match
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.generate.groups.dice import BEGIN_SECONDS, END_SECONDS, GroupDraw
+from stormcast.chaos.campaigns.generate.groups.kinds import KINDS, aimed, join, partition
+from stormcast.chaos.faults import COORDINATOR
+from stormcast.chaos.language.timeline import Step
+from stormcast.node.core.match import Match
 
 
 def _hit_the_merge(draw: GroupDraw) -> list[Step]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos import faults
-from chaos.campaigns.generate.groups.dice import ONLY_ON, STACKS, GroupDraw
-from chaos.campaigns.generate.groups.staged import frame_life, short_lives
-from chaos.language.cluster import Cluster, Settings
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.generate.groups.dice import ONLY_ON, STACKS, GroupDraw
+from stormcast.chaos.campaigns.generate.groups.staged import frame_life, short_lives
+from stormcast.chaos.language.cluster import Cluster, Settings
 
 SHORTER: Final[dict[str, dict[str, object]]] = {
     "GMS": {

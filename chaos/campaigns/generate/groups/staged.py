@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from chaos import faults
-from chaos.campaigns.generate.draw import Names
-from chaos.campaigns.generate.groups.dice import BEGIN_SECONDS, END_SECONDS, GroupDraw
-from chaos.campaigns.generate.groups.kinds import KINDS, aimed, join
-from chaos.language.timeline import Step
-from chaos.language.workload import Load
-from node.core.match import Match
+from stormcast.chaos import faults
+from stormcast.chaos.campaigns.generate.draw import Names
+from stormcast.chaos.campaigns.generate.groups.dice import BEGIN_SECONDS, END_SECONDS, GroupDraw
+from stormcast.chaos.campaigns.generate.groups.kinds import KINDS, aimed, join
+from stormcast.chaos.language.timeline import Step
+from stormcast.chaos.language.workload import Load
+from stormcast.node.core.match import Match
 
 Steps = list[Step]
 StagedPlot = Callable[[GroupDraw], Steps]

@@ -1,0 +1,69 @@
+"""The scenario files that ship with the rig, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final
+
+from stormcast.chaos.language.scenario import Scenario, load_scenario, parse_scenario
+from stormcast.node.core.errors import ConfigError
+
+FOLDERS: Final = {
+    ".": "the library",
+    "live": "short ones, for real packets",
+    "museum": "flaws of earlier designs: stormcast museum shows each, and that it is gone",
+}
+"""Below chaos/scenarios, and what is in them."""
+SUFFIX: Final = ".yaml"
+
+
+class NoScenarioError(ConfigError):
+    """No scenario of that name ships."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """One file that ships."""
+
+    name: str
+    folder: str
+    file: Traversable
+
+    @property
+    def text(self) -> str:
+        return self.file.read_text()
+
+    def read(self) -> Scenario:
+        """What the file says."""
+        return parse_scenario(self.text, self.file.name)
+
+
+def shipped(folder: str | None = None) -> Iterator[Shipped]:
+    """The files of one folder, or of all, in order of their names."""
+    root = files("stormcast.chaos").joinpath("scenarios")
+    for chosen in FOLDERS if folder is None else (folder,):
+        for entry in sorted(root.joinpath(chosen).iterdir(), key=lambda entry: entry.name):
+            if entry.name.endswith(SUFFIX):
+                yield Shipped(entry.name.removesuffix(SUFFIX), chosen, entry)
+
+
+def find_shipped(name: str) -> Shipped:
+    """The file that ships under a name."""
+    known = {one.name: one for one in shipped()}
+    if name in known:
+        return known[name]
+    nearest = get_close_matches(name, known, n=1)
+    remedy = f"did you mean {nearest[0]}?" if nearest else "stormcast scenarios lists them"
+    raise NoScenarioError(f"no file {name}, and no scenario of that name ships: {remedy}")
+
+
+def open_scenario(word: str | Path) -> Scenario:
+    """A scenario by the path of its file, or by the name of one that ships."""
+    if isinstance(word, Path) or "/" in word or word.endswith(SUFFIX) or Path(word).is_file():
+        return load_scenario(word)
+    return find_shipped(word).read()
