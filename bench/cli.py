@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from stormcast.cli import Exit
+from stormcast.exits import Exit
 
 WHAT: Final = {
     "multicast": "members on loopback, all multicast",

@@ -16,7 +16,7 @@ from bench.errors import BenchError
 from bench.ours import Options
 from bench.report import as_json, lines
 from bench.work import OURS, PEERS, TRANSPORTS, Work
-from stormcast.cli import Exit
+from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.units import parse_duration, parse_size
 

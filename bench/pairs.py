@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from bench.errors import BenchError
 from bench.machine import ROOT
-from stormcast.cli import Exit
+from stormcast.exits import Exit
 
 Figures = Mapping[str, float]
 """Rates by row: more is better."""

@@ -11,7 +11,7 @@ from bench.cluster import say
 from bench.errors import BenchError
 from bench.members_cli import interruptible
 from bench.pairs import PARTS, Row, checked_out, measure_in, measure_pairs
-from stormcast.cli import Exit
+from stormcast.exits import Exit
 
 
 def bench(argv: list[str]) -> int:

@@ -13,7 +13,7 @@ from bench.errors import BenchError
 from bench.goals import ROWS
 from bench.members_cli import add_options, check_rounds, interruptible, options_of
 from bench.work import OURS, PEERS
-from stormcast.cli import Exit
+from stormcast.exits import Exit
 
 
 def bench(what: str, argv: list[str]) -> int:

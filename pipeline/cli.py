@@ -7,11 +7,11 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from stormcast.exits import Exit
 from stormcast.pipeline import session
 from stormcast.pipeline.questions import CannotError, Question, VerifyError
 from stormcast.pipeline.report.writing import write_report
@@ -30,15 +30,6 @@ VERDICT: Final = "verdict.json"
 METRICS: Final = "metrics.json"
 VIOLATIONS: Final = "violations"
 """A directory of Parquet, all violations of a run."""
-
-
-class Exit(IntEnum):
-    """What the exit codes mean."""
-
-    HOLDS = 0
-    VIOLATED = 1
-    USAGE = 2
-    UNKNOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from typing import Final
 from stormcast.chaos.commands import chaos_test as command
 from stormcast.chaos.commands.talk import say
 from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.exits import Exit
 from stormcast.pipeline import session
-from stormcast.pipeline.cli import Exit
 from stormcast.pipeline.questions import CannotError
 from stormcast.pipeline.report.writing import write_batch, write_report
 from stormcast.verify import verify_quietly

@@ -9,28 +9,13 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from enum import IntEnum
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import stormcast
-
-
-class Exit(IntEnum):
-    """What the command's exit codes mean."""
-
-    HOLDS = 0
-    VIOLATED = 1
-    USAGE = 2
-    UNKNOWN = 3
-
-    # As a shell reports a process that died of SIGINT or SIGPIPE: no verdict was reached, and
-    # none of the codes above may claim one.
-    INTERRUPTED = 130
-    PIPE_CLOSED = 141
-
+from stormcast.exits import Exit
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("run a scenario file and judge it", "stormcast.chaos.commands.run:run"),

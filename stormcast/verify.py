@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormcast.chaos.language.scenario import Scenario, ScenarioError, load_scenario
+from stormcast.exits import Exit
 from stormcast.node.core.errors import NodeError
 from stormcast.node.trace.export import ExportError, export
 from stormcast.node.trace.files import Source, find_sources, member_names
@@ -45,15 +46,15 @@ class _Run:
     name: str
 
 
-def verify_quietly(paths: Sequence[Path]) -> cli.Exit:
+def verify_quietly(paths: Sequence[Path]) -> Exit:
     """Verify run directories; of those that hold nothing is told."""
     try:
         runs = _named(paths)
         tasks = [cli.Task(question=_question(run), directory=run.path) for run in runs]
     except (VerifyError, NodeError, ScenarioError, OSError) as error:
         cli.say(str(error))
-        return cli.Exit.UNKNOWN
-    return cli.Exit(cli.verify(cli.Order(tasks=tasks, is_brief=True)))
+        return Exit.UNKNOWN
+    return Exit(cli.verify(cli.Order(tasks=tasks, is_brief=True)))
 
 
 def verify(argv: list[str]) -> int:
@@ -66,10 +67,10 @@ def verify(argv: list[str]) -> int:
         questions = [_question(run) for run in runs]
     except (CannotError, ExportError) as error:
         cli.say(str(error))
-        return cli.Exit.UNKNOWN
+        return Exit.UNKNOWN
     except (VerifyError, NodeError, ScenarioError, OSError) as error:
         cli.say(str(error))
-        return cli.Exit.USAGE
+        return Exit.USAGE
     tasks = [
         cli.Task(
             question=question,

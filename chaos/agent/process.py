@@ -20,11 +20,10 @@ from stormcast.chaos.drivers.nfqueue import NfqueueDriver
 from stormcast.chaos.drivers.nft import NftDriver
 from stormcast.chaos.drivers.running import run_command
 from stormcast.chaos.drivers.tc import TcDriver
+from stormcast.exits import Exit
 from stormcast.node.control.server import Control
 from stormcast.node.core.errors import ConfigError, NodeError
 
-USAGE: Final = 2
-UNKNOWN: Final = 3
 _PROG: Final = "stormcast agent"
 
 
@@ -55,7 +54,7 @@ def agent(argv: Sequence[str]) -> int:
         return asyncio.run(serve(settings))
     except NodeError as error:
         print(f"{_PROG}: {' '.join(str(error).split())}", file=sys.stderr)
-        return UNKNOWN if isinstance(error, DriverError) else USAGE
+        return Exit.UNKNOWN if isinstance(error, DriverError) else Exit.USAGE
 
 
 async def serve(settings: AgentSettings) -> int:

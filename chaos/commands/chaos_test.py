@@ -24,6 +24,7 @@ from stormcast.chaos.session.runner import (
     SIM,
     Unsupported,
 )
+from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError, NodeError
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ from stormcast.chaos.commands.install import InstallError, install_lacking
 from stormcast.chaos.commands.talk import (
     EXIT,
     RUNS,
-    UNSUPPORTED,
     Meter,
     about,
     end_progress,
@@ -115,7 +115,7 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
     args = parser.parse_args(argv)
     if args.backend not in (AUTO, SIM, "netns"):
         say(f"unsupported: backend {args.backend!r}: chaos-test has {AUTO}, {SIM}, netns")
-        return UNSUPPORTED
+        return Exit.UNKNOWN
     is_sim = args.backend == SIM
     why = f"{SIM} has no real packets" if is_sim else _why_no_real_packets(args)
     if why is None:

@@ -6,9 +6,10 @@ import json
 
 from stormcast.chaos.campaigns.compare import compare as compare_generations
 from stormcast.chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
-from stormcast.chaos.commands.talk import EXIT, UNSUPPORTED, in_columns, lacks, say
+from stormcast.chaos.commands.talk import EXIT, in_columns, lacks, say
 from stormcast.chaos.language.cluster import TIMINGS
 from stormcast.chaos.oracles.verdict import Verdict, worst
+from stormcast.exits import Exit
 
 
 def compare(argv: list[str]) -> int:
@@ -22,7 +23,7 @@ def compare(argv: list[str]) -> int:
     add_json(parser)
     args = parser.parse_args(argv)
     if lacks(args.backend):
-        return UNSUPPORTED
+        return Exit.UNKNOWN
     say(f"seed {args.seed}")
     rows = list(compare_generations(args.seed, args.timing))
     if args.json:

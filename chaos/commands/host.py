@@ -11,9 +11,9 @@ from typing import Final
 from stormcast.chaos.backends.netns import CommandError, clean, what_is_missing
 from stormcast.chaos.backends.netns.leftovers import leftovers
 from stormcast.chaos.commands.health import examine
+from stormcast.exits import Exit
 
 FINE: Final = 0
-UNKNOWN: Final = 3
 
 
 def doctor(argv: list[str]) -> int:
@@ -30,7 +30,7 @@ def doctor(argv: list[str]) -> int:
         print("this takes a few seconds", file=sys.stderr)
     found = examine()
     print(json.dumps(found.as_json()) if args.json else found.report())
-    return FINE if found.works else UNKNOWN
+    return FINE if found.works else Exit.UNKNOWN
 
 
 def clean_up(argv: list[str]) -> int:
@@ -70,7 +70,7 @@ def _give_up(why: str, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"removed": [], "found": None, "why": why}))
     _say(f"cannot clean: {why}")
-    return UNKNOWN
+    return Exit.UNKNOWN
 
 
 def _parser(name: str, about: str) -> argparse.ArgumentParser:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from stormcast.chaos.campaigns.museum import EXHIBITS, WINGS, Exhibit, Setting, Shown, tour
 from stormcast.chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
-from stormcast.chaos.commands.talk import UNSUPPORTED, in_columns, lacks, refuse, say
+from stormcast.chaos.commands.talk import in_columns, lacks, refuse, say
+from stormcast.exits import Exit
 
 
 def museum(argv: list[str]) -> int:
@@ -21,7 +22,7 @@ def museum(argv: list[str]) -> int:
     add_json(parser)
     args = parser.parse_args(argv)
     if lacks(args.backend):
-        return UNSUPPORTED
+        return Exit.UNKNOWN
     names = [exhibit.name for exhibit in EXHIBITS]
     if args.exhibit and args.exhibit not in names:
         return refuse(ValueError(f"no exhibit named {args.exhibit}; there are: {', '.join(names)}"))
@@ -36,7 +37,7 @@ def museum(argv: list[str]) -> int:
     bad = [one.exhibit.name for one in shown if not one.is_as_described]
     if bad:
         say(f"not as described: {', '.join(bad)}")
-    return 1 if bad else 0
+    return Exit.VIOLATED if bad else Exit.HOLDS
 
 
 def _wing(shown: Sequence[Shown]) -> str:

@@ -36,9 +36,7 @@ from stormcast.chaos.commands.arguments import (
     read_seed,
 )
 from stormcast.chaos.commands.talk import (
-    EXIT,
     RUNS,
-    UNSUPPORTED,
     end_progress,
     in_columns,
     progress,
@@ -47,6 +45,7 @@ from stormcast.chaos.commands.talk import (
 )
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.runner import Unsupported
+from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError
 
 RANDOM: Final = "random"
@@ -83,7 +82,7 @@ def search(argv: list[str], on_spark: OnSpark | None = None) -> int:
             return _Command(args, plan, directory, out).run(engine)
     except Unsupported as refusal:
         say(f"stormcast: {refusal}")
-        return UNSUPPORTED
+        return Exit.UNKNOWN
     except (ConfigError, StorageError, OSError) as error:
         return refuse(error)
 
@@ -193,8 +192,8 @@ class _Command:
             raise
         self._print()
         if total.violations:
-            return EXIT[Verdict.VIOLATED]
-        return 0 if is_whole and not total.unknown else EXIT[Verdict.UNKNOWN]
+            return Exit.VIOLATED
+        return Exit.HOLDS if is_whole and not total.unknown else Exit.UNKNOWN
 
     @property
     def again(self) -> str:

@@ -32,14 +32,11 @@ from stormcast.chaos.session.runner import (
     run_on,
     run_scenario,
 )
+from stormcast.exits import Exit
 from stormcast.node.control.settings import ControlSettings, read_control
 from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.units import parse_duration
 
-HOLDS: Final = 0
-VIOLATED: Final = 1
-USAGE: Final = 2
-UNKNOWN: Final = 3
 UNSUPPORTED: Final = "unsupported"
 PATIENCE_SECONDS: Final = 300.0
 """After the start, for a backend to be there: members may be starting, too."""
@@ -75,7 +72,7 @@ class Controller:
     def __init__(self, settings: ServeSettings) -> None:
         self.settings = settings
         self.board = Board(self._say)
-        self.worst = HOLDS
+        self.worst = Exit.HOLDS
         """The exit code of all runs so far."""
         self._is_told = False
         self._has_run = False
@@ -217,9 +214,11 @@ class Controller:
     # -- What came of them ---------------------------------------------------------------------
 
     def _count(self, verdict: str) -> None:
-        code = {str(Verdict.HOLDS): HOLDS, str(Verdict.VIOLATED): VIOLATED}.get(verdict, UNKNOWN)
+        code = {str(Verdict.HOLDS): Exit.HOLDS, str(Verdict.VIOLATED): Exit.VIOLATED}.get(
+            verdict, Exit.UNKNOWN
+        )
         # A violation is proof, and outweighs everything.
-        if self.worst != VIOLATED and code != HOLDS:
+        if self.worst != Exit.VIOLATED and code != Exit.HOLDS:
             self.worst = code
 
     def _tell(
@@ -293,7 +292,7 @@ def serve(argv: Sequence[str]) -> int:
         return Controller(_settings(words)).run()
     except (NodeError, OSError) as error:
         print(f"{_PROG}: {_line(str(error))}", file=sys.stderr)
-        return USAGE
+        return Exit.USAGE
 
 
 def _settings(words: argparse.Namespace) -> ServeSettings:

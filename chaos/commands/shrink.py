@@ -11,8 +11,6 @@ from stormcast.chaos.campaigns.shrink import NothingToShrink, Shrinker
 from stormcast.chaos.campaigns.shrunk import MINIMAL, Shrunk, shrink_until
 from stormcast.chaos.commands.arguments import add_json, parser_of, read_duration
 from stormcast.chaos.commands.talk import (
-    EXIT,
-    USAGE,
     end_progress,
     give_up,
     no_longer,
@@ -25,6 +23,7 @@ from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.runner import (
     Unsupported,
 )
+from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError, NodeError
 
 
@@ -103,4 +102,4 @@ def _nothing_to_shrink(kept: KeptRun, nothing: NothingToShrink) -> int:
     say(f"stormcast: nothing to shrink: {nothing}")
     if kept.verdict["verdict"] == str(Verdict.VIOLATED) and nothing.verdict < Verdict.VIOLATED:
         say(f"it was violated when it ran: stormcast replay {kept.directory} shows what changed")
-    return EXIT[Verdict.UNKNOWN] if nothing.verdict is Verdict.UNKNOWN else USAGE
+    return Exit.UNKNOWN if nothing.verdict is Verdict.UNKNOWN else Exit.USAGE

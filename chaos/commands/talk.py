@@ -16,21 +16,20 @@ from stormcast.chaos.session.runner import (
     SIM,
     Unsupported,
 )
+from stormcast.exits import Exit
 from stormcast.node.core.errors import NodeError
 
-EXIT: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3}
+EXIT: Final = {
+    Verdict.HOLDS: Exit.HOLDS,
+    Verdict.VIOLATED: Exit.VIOLATED,
+    Verdict.UNKNOWN: Exit.UNKNOWN,
+}
 
 
 QUIET_SECONDS: Final = 10.0
 """Between two lines of progress where they do not replace each other."""
 SHORT_SECONDS: Final = 90.0
 """What is longer is told in minutes."""
-
-
-USAGE: Final = 2
-
-
-UNSUPPORTED: Final = 3
 
 
 RUNS: Final = Path("runs")
@@ -55,7 +54,7 @@ def unsupported(refusal: Unsupported, *, as_json: bool, seed: int) -> int:
             )
         )
     say(f"unsupported: {refusal}")
-    return UNSUPPORTED
+    return Exit.UNKNOWN
 
 
 def lacks(backend: str) -> bool:
@@ -70,7 +69,7 @@ def lacks(backend: str) -> bool:
 def give_up(error: NodeError, seed: int) -> int:
     """The stacks broke the rig: that is our fault, no verdict and no wrong usage."""
     say(f"stormcast: the run broke off (seed {seed}): {error}")
-    return EXIT[Verdict.UNKNOWN]
+    return Exit.UNKNOWN
 
 
 def no_longer(kept: KeptRun, error: Exception) -> int:
@@ -78,7 +77,7 @@ def no_longer(kept: KeptRun, error: Exception) -> int:
     say(f"stormcast: the scenario of {kept.directory} cannot be run: {error}")
     for name, (then, now) in kept.other_versions().items():
         say(f"version of {name}: {then}, now {now}")
-    return UNSUPPORTED if kept.other_versions() or isinstance(error, Unsupported) else USAGE
+    return Exit.UNKNOWN if kept.other_versions() or isinstance(error, Unsupported) else Exit.USAGE
 
 
 def refuse(error: Exception) -> int:
@@ -88,7 +87,7 @@ def refuse(error: Exception) -> int:
         say(f"stormcast: {error.filename}: {error.strerror.lower()}; name another, or mend it")
     else:
         say(f"stormcast: {error}")
-    return USAGE
+    return Exit.USAGE
 
 
 def say(text: str) -> None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
+from stormcast.exits import Exit
 from stormcast.node.control.server import Control
 from stormcast.node.control.settings import TOKEN_VARIABLE, read_control, read_token
 from stormcast.node.core.errors import ConfigError, NodeError, require
@@ -18,7 +19,6 @@ from stormcast.node.keeper.endpoints import endpoints, passes
 from stormcast.node.keeper.keeper import Keeper, KeeperSettings
 from stormcast.node.units import parse_duration
 
-USAGE: Final = 2
 MAX_BODY: Final = 1 << 20
 """A configuration may have a workload in it."""
 _PROG: Final = "stormcast keep"
@@ -60,7 +60,7 @@ def keep(argv: Sequence[str]) -> int:
         return asyncio.run(_run(settings))
     except (NodeError, OSError) as error:
         print(f"{_PROG}: {' '.join(str(error).split())}", file=sys.stderr)
-        return USAGE
+        return Exit.USAGE
 
 
 def _settings(argv: Sequence[str]) -> KeeperSettings:

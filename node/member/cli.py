@@ -8,13 +8,12 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
+from stormcast.exits import Exit
 from stormcast.node.control.settings import TOKEN_VARIABLE
 from stormcast.node.core.errors import ConfigError, NodeError, suggestion
 from stormcast.node.member.options import OPTIONS, SHORTCUTS
 from stormcast.node.member.settings import load_member
 
-USAGE: Final = 2
-UNKNOWN: Final = 3
 _PROG: Final = "stormcast node"
 
 
@@ -91,4 +90,4 @@ def _refuse(error: Exception) -> int:
     """One line that says what to do."""
     text = " ".join(str(error).split()) or type(error).__name__
     print(f"{_PROG}: {text}", file=sys.stderr)
-    return USAGE
+    return Exit.USAGE

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from stormcast.exits import Exit
 from stormcast.node.channel import Channel, ChannelConfig, LeaveTimeoutError
 from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.core.model import Address, View
@@ -23,7 +24,6 @@ from stormcast.node.member.settings import MemberSettings
 from stormcast.node.member.workload import Driver, Receiver
 
 LEFT: Final = 0
-UNKNOWN: Final = 3
 SIGNALLED: Final = 128
 """Plus its number, as a shell reports a process that a signal has ended."""
 CLOSE_SECONDS: Final = 1.0
@@ -222,7 +222,7 @@ class Member:
         """Leave within the time there is for it; told again, end at once."""
         if self._crash is not None:
             await self._close()
-            return UNKNOWN
+            return Exit.UNKNOWN
         self.say("leaving")
         await self.driver.close()
         self._ending = asyncio.ensure_future(self.channel.leave(self.settings.leave_timeout))
@@ -230,10 +230,10 @@ class Member:
             await self._ending
         except LeaveTimeoutError as error:
             self.say(str(error))
-            return UNKNOWN
+            return Exit.UNKNOWN
         except asyncio.CancelledError:
             await self._close()
-            return UNKNOWN
+            return Exit.UNKNOWN
         self.say("left")
         return LEFT
 
@@ -245,7 +245,7 @@ class Member:
     def _code(self, code: int) -> int:
         """The exit code, once it is clear how often it was told."""
         if self._crash is not None:
-            return UNKNOWN
+            return Exit.UNKNOWN
         return SIGNALLED + self._signals[-1] if len(self._signals) > 1 else code
 
     # -- What it is told -------------------------------------------------------------------------

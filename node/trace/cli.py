@@ -12,6 +12,7 @@ from pathlib import Path
 from time import sleep
 from typing import Final
 
+from stormcast.exits import Exit
 from stormcast.node.trace.export import ExportError, export
 from stormcast.node.trace.files import Source, find_sources, member_names
 from stormcast.node.trace.tail import Tail
@@ -19,9 +20,6 @@ from stormcast.node.trace.words import Figures, Told, describe, tell
 
 __all__ = ["describe", "trace"]
 
-USAGE: Final = 2
-UNKNOWN: Final = 3
-UNSUPPORTED: Final = 3
 TAIL_LINES: Final = 10
 LOOK_INTERVAL: Final = 0.2
 """Seconds between two looks at a trace that is followed."""
@@ -33,7 +31,7 @@ def trace(argv: list[str]) -> int:
     everyone = find_sources(args.run)
     sources = [source for source in everyone if args.member in (None, source.label)]
     if not sources:
-        return _fail(f"no traces in {args.run}: give a run directory or a .trace file", USAGE)
+        return _fail(f"no traces in {args.run}: give a run directory or a .trace file", Exit.USAGE)
     notes: list[str] = []
     names = member_names(everyone)
     try:
@@ -47,9 +45,9 @@ def trace(argv: list[str]) -> int:
             case _:
                 _export(args, sources, names, notes)
     except ExportError as error:
-        return _fail(str(error), UNSUPPORTED)
+        return _fail(str(error), Exit.UNKNOWN)
     _say(notes)
-    return UNKNOWN if notes else 0
+    return Exit.UNKNOWN if notes else 0
 
 
 def _parser() -> argparse.ArgumentParser:

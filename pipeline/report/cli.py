@@ -6,12 +6,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Final
 
+from stormcast.exits import Exit
 from stormcast.pipeline.report.run_files import NotARun
 from stormcast.pipeline.report.writing import write
-
-USAGE: Final = 2
 
 
 def report(argv: list[str]) -> int:
@@ -33,7 +31,7 @@ def report(argv: list[str]) -> int:
             written += write(directory)
     except (NotARun, OSError) as error:
         print(f"stormcast: {error}", file=sys.stderr)
-        return USAGE
+        return Exit.USAGE
     if args.json:
         print(json.dumps({"reports": [str(path) for path in written]}))
     else:
