@@ -9,7 +9,7 @@ WHOLE: Final = ""
 """Stands for the fault of the span that is the whole run."""
 _AT_ONCE: Final = frozenset(
     {"crash", "kill", "restart", "leave", "join", "forget", "close", "install-view",
-     "set-attribute", "setattribute", "set_attribute"}
+     "set-attribute"}
 )  # fmt: skip
 """What is done in a moment, unless it is undone later."""
 

@@ -213,7 +213,7 @@ class Tables:
     def _done_to(self) -> DataFrame:
         """What the rig did to members: when it killed them, how often it changed settings."""
         is_kill = F.col("do").isin(*words.KILLS)
-        is_change = F.col("do").isin(*words.CHANGES_SETTINGS)
+        is_change = F.col("do") == words.CHANGES_SETTINGS
         return (
             self.fault_events.where((F.col("phase") == "on") & F.col("member").isNotNull())
             .groupBy("run", F.col("member").alias("short_id"))
@@ -549,7 +549,7 @@ def _changed_interval(fault_events: DataFrame) -> DataFrame:
     is_of_group = F.coalesce(protocol, F.lit("")).rlike(rf"^($|{'|'.join(words.MULTICAST)})")
     number = F.regexp_extract("value", r"^\s*(-?[0-9.]+)\s*(us|ms|s|min|h)?\s*$", 1)
     return fault_events.where(
-        F.col("do").isin(*words.CHANGES_SETTINGS)
+        (F.col("do") == words.CHANGES_SETTINGS)
         & (F.col("phase") == "on")
         & is_interval
         & is_of_group

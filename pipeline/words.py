@@ -47,7 +47,7 @@ KILLS: Final = ("crash", "restart")
 """Faults that end an incarnation."""
 UNDONE_BY: Final = {"pause": "resume", "stall": "consume"}
 """Faults that hold a member, and the step that lets all of a kind go."""
-CHANGES_SETTINGS: Final = ("setattribute", "set-attribute", "set_attribute")
+CHANGES_SETTINGS: Final = "set-attribute"
 MAKES_COPIES: Final = ("duplicate", "rule")
 KEEPS_APART: Final = ("partition", "cut")
 """Faults that leave nothing to agree on while they last."""

@@ -77,7 +77,7 @@ UNNUMBERED: Final = 0
 
 _UNDONE_BY: Final = {"pause": "resume", "stall": "consume"}
 _KILLS: Final = frozenset({"crash", "restart"})
-_CHANGES_SETTINGS: Final = frozenset({"setattribute", "set-attribute", "set_attribute"})
+_CHANGES_SETTINGS: Final = "set-attribute"
 _COPIES: Final = frozenset({"duplicate", "rule"})
 _MULTICAST_NAMES: Final = tuple(wire.PROTOCOLS[protocol] for protocol in MULTICAST)
 _OF_APPLICATION: Final = frozenset({SENT, DELIVERED, OFFERED, CUT, HANDED, ABANDONED})
@@ -350,7 +350,7 @@ class Evidence:
             member.ended = min(member.ended, time)
         elif do in _UNDONE_BY:
             self._holds.append(_Hold(fault["id"], do, member, time))
-        elif do in _CHANGES_SETTINGS:
+        elif do == _CHANGES_SETTINGS:
             # Its START tells what was promised before; what is promised now is written nowhere.
             member.bounds.clear()
             for settings in member.protocols.values():

@@ -214,5 +214,5 @@ def test_settings_that_change_promise_nothing() -> None:
     assert judge(read(story.told())).of("L1").verdict is Verdict.VIOLATED
 
     story = Story(ack_within=0.5).a_clean_exchange().at(2.0).sends(6).at(2.1).delivers(6)
-    story.at(0.5).fault("setattribute", member="n1").probe(1)
+    story.at(0.5).fault("set-attribute", member="n1").probe(1)
     assert judge(read(story.told())).of("L1").verdict is Verdict.HOLDS
