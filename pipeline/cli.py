@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Final
 from stormcast.exits import Exit
 from stormcast.pipeline import session
 from stormcast.pipeline.questions import CannotError, Question, VerifyError
-from stormcast.pipeline.report.writing import write_report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from stormcast.pipeline.load import TraceFile
-    from stormcast.pipeline.report.model import Breach
+    from stormcast.pipeline.measured import Breach
     from stormcast.pipeline.tables import Tables
     from stormcast.pipeline.verdict import Judgement
 
@@ -56,6 +55,8 @@ class Order:
     as_json: bool = False
     is_brief: bool = False
     """Of runs that hold nothing is told."""
+    on_measured: Callable[[Task], object] = lambda _task: None
+    """Called when all of a run is written: a report may be made of it."""
 
     @property
     def questions(self) -> list[Question]:
@@ -113,12 +114,12 @@ def _judge(spark: SparkSession, order: Order, files: dict[str, list[TraceFile]])
         (task.out / METRICS).unlink(missing_ok=True)
         (task.out / VERDICT).write_text(json.dumps(judgement.as_json(), indent=2) + "\n")
         verifier.write_violations(judgement, task.out / VIOLATIONS)
-    _report(order, tables, verifier.breaches(judgements))
+    _measure(order, tables, verifier.breaches(judgements))
     return judgements
 
 
-def _report(order: Order, tables: Tables, breaches: dict[str, tuple[Breach, ...]]) -> None:
-    """Measurements and report.html."""
+def _measure(order: Order, tables: Tables, breaches: dict[str, tuple[Breach, ...]]) -> None:
+    """Write what is measured beside each verdict."""
     from stormcast.pipeline.measure import measure_runs  # noqa: PLC0415 it needs PySpark
 
     say("measuring")
@@ -126,7 +127,7 @@ def _report(order: Order, tables: Tables, breaches: dict[str, tuple[Breach, ...]
     for run, metrics in measure_runs(tables.events, runs).items():
         task = order.tasks[runs.index(run)]
         replace(metrics, breaches=breaches.get(run, ())).write(task.out / METRICS)
-        write_report(task.directory, task.apart)
+        order.on_measured(task)
 
 
 def exit_code(judgements: Sequence[Judgement]) -> Exit:

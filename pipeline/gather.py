@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import floor, log10
 from typing import Final
 
-from stormcast.pipeline.report.model import (
+from stormcast.pipeline.measured import (
     FaultWindow,
     Flow,
     Grid,

@@ -10,9 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from stormcast.pipeline import gather, metrics
-from stormcast.pipeline.report import model
-from stormcast.pipeline.report.model import (
+from stormcast.pipeline import gather, measured, metrics
+from stormcast.pipeline.measured import (
     Grid,
     Life,
     Mark,
@@ -190,14 +189,14 @@ def _assembled(
     cube: list[TrafficRow],
     latencies: list[LatencyRow],
     phases: Mapping[tuple[str, str], Phase],
-    resyncs: Mapping[str, model.Resync],
-    sequences: tuple[model.Sequence, ...],
+    resyncs: Mapping[str, measured.Resync],
+    sequences: tuple[measured.Sequence, ...],
 ) -> Metrics:
     names, grid, seconds = told.names, told.grid, told.extent.seconds
     latency, latency_whole, untimed = gather.latency_bins(latencies)
     by_sender = len(set(names.values())) <= TELL_APART
     return Metrics(
-        schema=model.SCHEMA,
+        schema=measured.SCHEMA,
         run=told.run,
         seconds=seconds,
         events=told.extent.events,
@@ -273,7 +272,7 @@ def _phases(events: DataFrame, told: Sequence[_Told]) -> dict[str, dict[tuple[st
 
 def _resyncs(
     events: DataFrame, delivered: DataFrame, told: Sequence[_Told]
-) -> dict[str, dict[str, model.Resync]]:
+) -> dict[str, dict[str, measured.Resync]]:
     """Of each fault that ended: how the pairs and the group came back."""
     healed = [
         (each.run, fault.key, fault.end)
@@ -281,7 +280,7 @@ def _resyncs(
         for fault in each.measured
         if fault.end is not None
     ]
-    found: dict[str, dict[str, model.Resync]] = {each.run: {} for each in told}
+    found: dict[str, dict[str, measured.Resync]] = {each.run: {} for each in told}
     if not healed:
         return found
     heals = _small(events, healed, "run string, fault string, healed double")
@@ -302,7 +301,9 @@ def _resyncs(
     return found
 
 
-def _sequences(events: DataFrame, told: Sequence[_Told]) -> dict[str, tuple[model.Sequence, ...]]:
+def _sequences(
+    events: DataFrame, told: Sequence[_Told]
+) -> dict[str, tuple[measured.Sequence, ...]]:
     """The sequence charts of some pairs of each run."""
     pairs = {each.run: chosen(each.pairs) for each in told}
     wanted = [(each.run, *pair) for each in told for pair in _by_label(each, pairs[each.run])]
@@ -312,7 +313,7 @@ def _sequences(events: DataFrame, told: Sequence[_Told]) -> dict[str, tuple[mode
     rows = _collect(metrics.sequences(events, frame))
     return {
         each.run: tuple(
-            model.Sequence(
+            measured.Sequence(
                 sender=pair.sender,
                 receiver=pair.receiver,
                 protocol=pair.protocol,
@@ -346,7 +347,7 @@ def _tracks(told: _Told, wanted: Pair, rows: Sequence[tuple[Any, ...]]) -> tuple
     )
 
 
-def _total(flows: Sequence[model.Flow]) -> tuple[int, ...]:
+def _total(flows: Sequence[measured.Flow]) -> tuple[int, ...]:
     return flows[0].messages if flows else ()
 
 

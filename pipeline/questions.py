@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stormcast.pipeline.findings import Finding
+
 
 class VerifyError(Exception):
     """Why nothing can be verified; the text says what is wrong and what to do."""
@@ -28,18 +30,6 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """A finding of the run's own verdict."""
-
-    guarantee: str
-    verdict: str
-    detail: str
-    witness: tuple[str, ...] = ()
-    at: float | None = None
-    """When it was violated, in seconds of the run, where that is known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """One run, and what it is asked."""
 
@@ -54,7 +44,7 @@ class Question:
     """Effects that each fault must have had."""
     is_complete: bool = True
     """Whether the workload came to its end; else what was under way might have arrived."""
-    own: tuple[Told, ...] = ()
+    own: tuple[Finding, ...] = ()
     """What was found when it ran."""
     about: dict[str, Any] = field(default_factory=dict)
     """What its verdict is to say of where it comes from."""

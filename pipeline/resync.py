@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from stormcast.pipeline.report.model import Life, PairTime, Resync, View, ViewSpan
+from stormcast.pipeline.measured import Life, PairTime, Resync, View, ViewSpan
 from stormcast.pipeline.rows import OfferRow, ReturnRow, name_of
 from stormcast.pipeline.words import EPSILON
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
-from functools import total_ordering
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -25,8 +23,9 @@ from stormcast.pipeline.checks import (
     g5_bounded,
     v_views,
 )
+from stormcast.pipeline.findings import RUN, THE_RUN, Finding, Verdict, worst
+from stormcast.pipeline.measured import Breach
 from stormcast.pipeline.questions import Question
-from stormcast.pipeline.report.model import Breach
 from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.violations import Check, union
 from stormcast.pipeline.witness import describe
@@ -46,8 +45,6 @@ CHECKS: Final[dict[str, Check]] = {
 }
 BUDGET: Final = "budget"
 """What the violations of a scenario's budget are called until they are told under C1."""
-RUN: Final = "run"
-"""What a finding is about when the run as a whole proves nothing."""
 NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
 """What can only be judged of a run that came to its end."""
 MOST_DEFECTS: Final = 5
@@ -57,52 +54,6 @@ MARKED: Final = 40
 """Violations of a guarantee that charts mark."""
 
 Progress = Callable[[str], None]
-
-
-@total_ordering
-class Verdict(Enum):
-    """How a guarantee fared, from best to worst."""
-
-    HOLDS = 0
-    UNKNOWN = 1
-    """The evidence proves neither."""
-    VIOLATED = 2
-
-    def __lt__(self, other: Verdict) -> bool:
-        return self.value < other.value
-
-    def __str__(self) -> str:
-        return self.name.lower()
-
-
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of them; nothing at all holds."""
-    return max(verdicts, default=Verdict.HOLDS)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What became of one guarantee, and the few events that prove it."""
-
-    guarantee: str
-    verdict: Verdict
-    detail: str
-    witness: tuple[str, ...] = ()
-    by: str = "spark"
-    """Who found it: `run` is what was found when it ran."""
-    at: float | None = None
-    """When it was violated, in seconds of the run, where that is known."""
-
-    def as_json(self) -> dict[str, Any]:
-        """A part of verdict.json."""
-        told = {
-            "guarantee": self.guarantee,
-            "verdict": str(self.verdict),
-            "detail": self.detail,
-            "witness": list(self.witness),
-            "by": self.by,
-        }
-        return told | ({"at": round(self.at, 6)} if self.at is not None else {})
 
 
 class Probe(NamedTuple):
@@ -450,16 +401,12 @@ def _own_findings(question: Question, findings: Sequence[Finding]) -> list[Findi
     by_guarantee = {finding.guarantee: finding.verdict for finding in findings}
     said = {finding.detail for finding in findings}
     own = []
-    for told in question.own:
-        verdict = Verdict[told.verdict.upper()]
-        if told.guarantee == RUN or told.guarantee not in CHECKS:
-            if told.guarantee != RUN or told.detail not in said:
-                own.append(
-                    Finding(told.guarantee, verdict, told.detail, told.witness, "run", told.at)
-                )
-        elif verdict > by_guarantee.get(told.guarantee, Verdict.HOLDS):
-            detail = f"{told.guarantee} was {verdict} when it ran, and Spark says otherwise"
-            own.append(
-                Finding(RUN, Verdict.UNKNOWN, f"{detail}: {told.detail}", told.witness, "run")
-            )
+    for one in question.own:
+        if one.guarantee == RUN or one.guarantee not in CHECKS:
+            if one.guarantee != RUN or one.detail not in said:
+                own.append(one)
+        elif one.verdict > by_guarantee.get(one.guarantee, Verdict.HOLDS):
+            detail = f"{one.guarantee} was {one.verdict} when it ran, and Spark says otherwise"
+            detail = f"{detail}: {one.detail}"
+            own.append(Finding(RUN, Verdict.UNKNOWN, detail, one.witness, THE_RUN))
     return own

@@ -21,8 +21,10 @@ from stormcast.node.trace.export import ExportError, export
 from stormcast.node.trace.files import Source, find_sources, member_names
 from stormcast.pipeline import cli, session
 from stormcast.pipeline.evidence import KEY, Belief, belief_in, digest_of
-from stormcast.pipeline.questions import Budget, CannotError, Question, Told, VerifyError
-from stormcast.pipeline.report.run_files import OF_OTHERS, RUN
+from stormcast.pipeline.findings import RUN, THE_RUN, read_finding
+from stormcast.pipeline.questions import Budget, CannotError, Question, VerifyError
+from stormcast.pipeline.report.run_files import OF_OTHERS
+from stormcast.pipeline.report.writing import write_report
 
 PARQUET: Final = "parquet"
 OF: Final = "of"
@@ -54,7 +56,7 @@ def verify_quietly(paths: Sequence[Path]) -> Exit:
     except (VerifyError, NodeError, ScenarioError, OSError) as error:
         cli.say(str(error))
         return Exit.UNKNOWN
-    return Exit(cli.verify(cli.Order(tasks=tasks, is_brief=True)))
+    return Exit(cli.verify(cli.Order(tasks=tasks, is_brief=True, on_measured=_report)))
 
 
 def verify(argv: list[str]) -> int:
@@ -79,7 +81,13 @@ def verify(argv: list[str]) -> int:
         )
         for run, question in zip(runs, questions, strict=True)
     ]
-    return cli.verify(cli.Order(tasks=tasks, master=args.master, as_json=args.json))
+    return cli.verify(
+        cli.Order(tasks=tasks, master=args.master, as_json=args.json, on_measured=_report)
+    )
+
+
+def _report(task: cli.Task) -> None:
+    write_report(task.directory, task.apart)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -162,7 +170,7 @@ def _question(run: _Run) -> Question:
     if belief_in(own.get(KEY), digest) is Belief.OTHERS:
         cli.say(f"{run.path}/verdict.json {OF_OTHERS}: it is not believed")
         own = {"findings": [_OTHERS]}
-    told = tuple(_told(finding) for finding in own.get("findings", ()))
+    found = tuple(read_finding(one, THE_RUN) for one in own.get("findings", ()))
     scenario = _scenario(run.path)
     bites = own.get("min_bites")
     about: dict[str, Any] = {"scenario": scenario.name if scenario else run.name}
@@ -175,7 +183,7 @@ def _question(run: _Run) -> Question:
         budget=_budget(scenario) if scenario else None,
         min_bites=bites if isinstance(bites, int) else 1,
         is_complete=own.get("complete") is not False,
-        own=told,
+        own=found,
         about=about,
     )
 
@@ -207,13 +215,3 @@ def _own_verdict(directory: Path) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise VerifyError(f"{path} is no verdict: run it again, or remove the file")
     return said
-
-
-def _told(finding: dict[str, Any]) -> Told:
-    return Told(
-        guarantee=finding["guarantee"],
-        verdict=finding["verdict"],
-        detail=finding["detail"],
-        witness=tuple(finding["witness"]),
-        at=finding.get("at"),
-    )

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from stormcast.pipeline.measured import natural
 from stormcast.pipeline.report import quantities, sayings
 from stormcast.pipeline.report.markup import Markup, join, tag
-from stormcast.pipeline.report.model import natural
 from stormcast.pipeline.report.page import chip, headline, page, section, table
 from stormcast.pipeline.report.run_files import HOLDS, NO_RETRANSMISSION, Kept, rank
 
@@ -110,7 +110,7 @@ def _bad(entries: Sequence[Entry]) -> Markup | None:
 
 def _why(kept: Kept) -> str:
     findings = kept.verdict.findings_worst_first()
-    first = next((finding for finding in findings if finding.verdict != HOLDS), None)
+    first = next((finding for finding in findings if not finding.holds), None)
     return sayings.summary(first) or kept.verdict.reason
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from stormcast.pipeline.measured import FaultWindow, Metrics, PairTime, Phase, Resync, natural
 from stormcast.pipeline.report import heatmap, quantities, sayings, timelines
 from stormcast.pipeline.report.markup import Markup, tag
-from stormcast.pipeline.report.model import FaultWindow, Metrics, PairTime, Phase, Resync, natural
 from stormcast.pipeline.report.page import figure, section, table
 from stormcast.pipeline.report.plot import WIDTHS
 from stormcast.pipeline.report.run_files import Kept

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from stormcast.pipeline.measured import Metrics, Pair
 from stormcast.pipeline.report import quantities
 from stormcast.pipeline.report.markup import Markup, number, short, tag
-from stormcast.pipeline.report.model import Metrics, Pair
 
 MOST: Final = 48
 """Members that a map shows; more would be dots."""

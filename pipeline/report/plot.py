@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from stormcast.pipeline.measured import Breach, FaultWindow, Metrics
 from stormcast.pipeline.report import quantities, scales
 from stormcast.pipeline.report.markup import Markup, join, number, tag
-from stormcast.pipeline.report.model import Breach, FaultWindow, Metrics
 from stormcast.pipeline.report.scales import Linear
 
 COLOURS: Final = 8

@@ -11,17 +11,14 @@ from typing import Any, Final
 import yaml
 
 from stormcast.pipeline.evidence import KEY, Belief, belief_in, digest_of
-from stormcast.pipeline.report.model import BadMetrics, Metrics, read_metrics
+from stormcast.pipeline.findings import RUN, SPARK, Finding, Verdict, read_finding
+from stormcast.pipeline.measured import BadMetrics, Metrics, read_metrics
 
 HOLDS: Final = "holds"
 UNKNOWN: Final = "unknown"
 VIOLATED: Final = "violated"
 UNSUPPORTED: Final = "unsupported"
 WORST_FIRST: Final = (VIOLATED, UNKNOWN, UNSUPPORTED, HOLDS)
-RUN: Final = "run"
-"""What a finding is about when the run as a whole proves nothing."""
-SPARK: Final = "spark"
-"""Who has found what Spark found."""
 VERIFY: Final = "verify"
 """Where in a run directory `stormcast verify` leaves its verdict and its numbers."""
 REPORT: Final = "report.html"
@@ -51,20 +48,6 @@ class NotARun(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What became of one guarantee, and the few events that prove it."""
-
-    guarantee: str
-    verdict: str
-    detail: str
-    witness: tuple[str, ...] = ()
-    is_of_run: bool = False
-    """Said by the run itself when it ended, and only repeated by Spark."""
-    at: float | None = None
-    """When it was violated, in seconds of the run, where that is known."""
-
-
-@dataclass(frozen=True, slots=True)
 class Return:
     """How long it took after the last heal until all was well, as the run itself saw it."""
 
@@ -76,7 +59,7 @@ class Return:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class VerdictFile:
     """A verdict.json: what `stormcast run --json` and `stormcast verify --json` say."""
 
     scenario: str
@@ -106,7 +89,7 @@ class Verdict:
         """What matters most comes first, and what is about the run as a whole before all else."""
         return sorted(
             self.findings,
-            key=lambda finding: (rank(finding.verdict), finding.guarantee != RUN),
+            key=lambda finding: (-finding.verdict.value, finding.guarantee != RUN),
         )
 
 
@@ -116,10 +99,10 @@ class Kept:
 
     directory: str
     """As the user named it."""
-    verdict: Verdict
+    verdict: VerdictFile
     is_verified: bool
     """Whether the verdict is that of Spark."""
-    second: Verdict | None
+    second: VerdictFile | None
     """What the oracles said when it ran, where Spark has judged it, too."""
     metrics: Metrics | None
     no_metrics: str
@@ -135,7 +118,7 @@ class Kept:
     """What of the directory is not of these traces, and so not believed."""
 
     @property
-    def by_the_run(self) -> Verdict:
+    def by_the_run(self) -> VerdictFile:
         """What the run itself said when it ended: it alone counted what faults did to whom."""
         return self.second or self.verdict
 
@@ -201,14 +184,14 @@ def read_run(directory: Path, verify: Path | None = None, *, has_metrics: bool =
     )
 
 
-def _believed(verdict: Verdict | None, digest: str) -> Verdict | None:
+def _believed(verdict: VerdictFile | None, digest: str) -> VerdictFile | None:
     """A verdict, unless it was made from something else than what lies there."""
     if verdict is None or belief_in(verdict.evidence_digest, digest) is Belief.OTHERS:
         return None
     return verdict
 
 
-def _doubts(verdict: Verdict | None, digest: str, whose: str) -> tuple[str, ...]:
+def _doubts(verdict: VerdictFile | None, digest: str, whose: str) -> tuple[str, ...]:
     """Why a verdict is not believed, or cannot be checked."""
     belief = Belief.SAME if verdict is None else belief_in(verdict.evidence_digest, digest)
     if belief is Belief.OTHERS:
@@ -218,14 +201,14 @@ def _doubts(verdict: Verdict | None, digest: str, whose: str) -> tuple[str, ...]
     return ()
 
 
-def _of_others(directory: Path, verdict: Verdict | None) -> Verdict:
+def _of_others(directory: Path, verdict: VerdictFile | None) -> VerdictFile:
     """In place of a verdict that is not of these traces: nobody has judged them."""
     detail = f"the verdict that lies here {OF_OTHERS}"
-    return Verdict(
+    return VerdictFile(
         scenario=verdict.scenario if verdict is not None else directory.name,
         verdict=UNKNOWN,
         guarantees={},
-        findings=(Finding(RUN, UNKNOWN, detail),),
+        findings=(Finding(RUN, Verdict.UNKNOWN, detail),),
         seed=verdict.seed if verdict is not None else None,
         backend=verdict.backend if verdict is not None else "sim",
     )
@@ -237,26 +220,19 @@ def rank(verdict: str) -> int:
     return WORST_FIRST.index(known)
 
 
-def _verdict(path: Path) -> Verdict | None:
+def _verdict(path: Path) -> VerdictFile | None:
     said = _mapping(_json(path))
     if "verdict" not in said:
         return None
     findings = said.get("findings")
-    return Verdict(
+    return VerdictFile(
         scenario=str(said.get("scenario") or path.parent.name),
         verdict=str(said["verdict"]),
         guarantees={
             str(key): str(value) for key, value in _mapping(said.get("guarantees")).items()
         },
         findings=tuple(
-            Finding(
-                str(one.get("guarantee", RUN)),
-                str(one.get("verdict", UNKNOWN)),
-                str(one.get("detail", "")),
-                _texts(one.get("witness")),
-                str(one.get("by") or SPARK) != SPARK,
-                _number(one.get("at")),
-            )
+            read_finding(one, SPARK)
             for one in (map(_mapping, findings) if isinstance(findings, list) else ())
         ),
         seed=_whole(said.get("seed")),

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from stormcast.pipeline.findings import RUN, SPARK, Finding, Verdict
+from stormcast.pipeline.measured import Breach, Metrics
 from stormcast.pipeline.report import heatmap, quantities, sayings, timelines
 from stormcast.pipeline.report.fault_section import fault_section, struck_section
 from stormcast.pipeline.report.markup import Markup, join, tag
-from stormcast.pipeline.report.model import Breach, Metrics
 from stormcast.pipeline.report.page import chip, figure, headline, page, section, tone, word
 from stormcast.pipeline.report.plot import WIDTHS, Width
-from stormcast.pipeline.report.run_files import HOLDS, RUN, UNSUPPORTED, VIOLATED, Finding, Kept
+from stormcast.pipeline.report.run_files import UNSUPPORTED, Kept
 from stormcast.pipeline.report.sequence import sequence_chart
 from stormcast.pipeline.report.tooltips import tooltips
 
@@ -50,7 +51,7 @@ def _with_own_breaches(kept: Kept) -> Metrics | None:
     own = tuple(
         Breach(guarantee=finding.guarantee, at=finding.at, detail=finding.detail)
         for finding in kept.verdict.findings
-        if finding.is_of_run and finding.verdict == VIOLATED and finding.at is not None
+        if finding.by != SPARK and finding.verdict is Verdict.VIOLATED and finding.at is not None
     )
     return replace(kept.metrics, breaches=(*kept.metrics.breaches, *own))
 
@@ -124,7 +125,7 @@ def _guarantees(kept: Kept) -> Markup | None:
         by_guarantee.setdefault(finding.guarantee, []).append(finding)
     if not by_guarantee:
         return None
-    is_bad = any(finding.verdict != HOLDS for finding in kept.verdict.findings)
+    is_bad = any(not finding.holds for finding in kept.verdict.findings)
     about = (
         "Worst first. A violation names the few events that prove it."
         if is_bad
@@ -149,19 +150,19 @@ def _guarantee(guarantee: str, findings: Sequence[Finding]) -> Markup:
             tag("span", promise, class_="quiet"),
             *(_finding(finding) for finding in told),
         ),
-        tag("td", chip(findings[0].verdict)),
+        tag("td", chip(str(findings[0].verdict))),
     )
 
 
 def _finding(finding: Finding) -> Markup:
     witness = (
-        tag("pre", "\n".join(finding.witness), class_=f"witness {tone(finding.verdict)}")
+        tag("pre", "\n".join(finding.witness), class_=f"witness {tone(str(finding.verdict))}")
         if finding.witness
         else None
     )
-    class_ = "detail" if finding.verdict == HOLDS else f"detail bad {tone(finding.verdict)}"
+    class_ = "detail" if finding.holds else f"detail bad {tone(str(finding.verdict))}"
     by = tag("span", " (said by the run when it ended)", class_="quiet") if (
-        finding.is_of_run
+        finding.by != SPARK
     ) else None  # fmt: skip
     at = tag("span", f" (at {quantities.moment(finding.at)})", class_="quiet") if (
         finding.at is not None

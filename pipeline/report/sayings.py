@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from stormcast.pipeline.findings import RUN, SPARK, Finding
+from stormcast.pipeline.measured import FaultWindow
 from stormcast.pipeline.report import quantities
-from stormcast.pipeline.report.model import FaultWindow
 from stormcast.pipeline.report.run_files import (
     HOLDS,
-    RUN,
     UNSUPPORTED,
     VIOLATED,
-    Finding,
     Kept,
     Return,
-    Verdict,
+    VerdictFile,
 )
 
 GUARANTEES: Final = {
@@ -68,7 +67,7 @@ def lead(kept: Kept) -> str:
         return f"{asked} judged, none broken{_by_faults(kept)}."
     if verdict.verdict == UNSUPPORTED:
         return f"Nothing was started: {verdict.reason or 'the backend cannot do this scenario'}."
-    bad = [finding for finding in verdict.findings_worst_first() if finding.verdict != HOLDS]
+    bad = [finding for finding in verdict.findings_worst_first() if not finding.holds]
     if verdict.verdict == VIOLATED:
         broken = [name for name, value in verdict.guarantees.items() if value == VIOLATED]
         named = _listed([f"{name} ({title(name).lower()})" for name in broken])
@@ -140,7 +139,7 @@ def _of_judges(kept: Kept) -> Proof:
         )
     if not kept.is_verified:
         return Proof("One judge", "The oracles of the run judged it; Spark has not yet.")
-    own = {finding.guarantee for finding in kept.verdict.findings if not finding.is_of_run} - {RUN}
+    own = {finding.guarantee for finding in kept.verdict.findings if finding.by == SPARK} - {RUN}
     asked = quantities.counted(len(kept.verdict.guarantees), "guarantee")
     spark = f"Spark{read} and judged {len(own)} of {asked} itself"
     if not read:
@@ -156,7 +155,7 @@ def _of_judges(kept: Kept) -> Proof:
     return Proof("Two judges agree", f"{spark}; the oracles of the run say the same.")
 
 
-def disagreements(one: Verdict, other: Verdict) -> list[str]:
+def disagreements(one: VerdictFile, other: VerdictFile) -> list[str]:
     """Guarantees of which two verdicts say different things."""
     both = [name for name in one.guarantees if name in other.guarantees]
     return [name for name in both if one.guarantees[name] != other.guarantees[name]]

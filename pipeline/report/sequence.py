@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence as Ordered
 from typing import Final
 
+from stormcast.pipeline.measured import Mark, Metrics, Sequence
 from stormcast.pipeline.report import quantities, scales
 from stormcast.pipeline.report.markup import Markup, number, tag
-from stormcast.pipeline.report.model import Mark, Metrics, Sequence
 from stormcast.pipeline.report.plot import Plot, Width, legend
 from stormcast.pipeline.report.scales import Linear
 

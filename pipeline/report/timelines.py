@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from stormcast.pipeline.measured import FaultWindow, Life, Metrics, View
 from stormcast.pipeline.report import quantities, scales
 from stormcast.pipeline.report.markup import Markup, join, number, short, tag
-from stormcast.pipeline.report.model import FaultWindow, Life, Metrics, View
 from stormcast.pipeline.report.plot import Plot, Width, colour, legend
 from stormcast.pipeline.report.scales import Linear, Log
 

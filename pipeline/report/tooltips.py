@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil, log10
 from typing import Final
 
-from stormcast.pipeline.report.model import Metrics
+from stormcast.pipeline.measured import Metrics
 
 TOLD: Final = 16
 """Lines that a tooltip has at most."""

@@ -8,7 +8,7 @@ from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.node import trace
 from stormcast.node.trace import read_blocks_untrusted
-from stormcast.pipeline.questions import Told
+from stormcast.pipeline.findings import THE_RUN, Finding, Verdict
 from tests.oracles.story import IDS, Story
 
 Blocks = dict[str, bytes]
@@ -99,8 +99,8 @@ QUESTIONS: Final[dict[str, dict[str, Any]]] = {
     "cut-short": {"is_complete": False},
     "found-when-it-ran": {
         "own": (
-            Told(guarantee="L1", verdict="holds", detail="no violation found"),
-            Told(guarantee="G4", verdict="violated", detail="3 batches were not what was sent"),
+            Finding("L1", Verdict.HOLDS, "no violation found", by=THE_RUN),
+            Finding("G4", Verdict.VIOLATED, "3 batches were not what was sent", by=THE_RUN),
         )
     },
     "asked-for-more": {"guarantees": ("G1", "L1", "T1")},

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stormcast.pipeline.verdict import Finding, Judgement
+from stormcast.pipeline.findings import Finding
+from stormcast.pipeline.verdict import Judgement
 from tests.oracles.application_corpus import CASES
 from tests.oracles.corpus import Case
 

@@ -10,7 +10,7 @@ import pytest
 
 from stormcast.pipeline import metrics
 from stormcast.pipeline.measure import measure, measure_runs
-from stormcast.pipeline.report.model import Metrics, read_metrics
+from stormcast.pipeline.measured import Metrics, read_metrics
 from stormcast.pipeline.schema import EVENTS
 
 if TYPE_CHECKING:

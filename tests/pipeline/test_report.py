@@ -15,10 +15,7 @@ import pytest
 
 from stormcast.chaos.campaigns.live import KINDS, MULTICASTS, live_runs
 from stormcast.chaos.language.scenario import dump
-from stormcast.pipeline.report import quantities, scales
-from stormcast.pipeline.report.cli import report
-from stormcast.pipeline.report.markup import Markup, plain, tag
-from stormcast.pipeline.report.model import (
+from stormcast.pipeline.measured import (
     SCHEMA,
     BadMetrics,
     Breach,
@@ -40,6 +37,9 @@ from stormcast.pipeline.report.model import (
     natural,
     read_metrics,
 )
+from stormcast.pipeline.report import quantities, scales
+from stormcast.pipeline.report.cli import report
+from stormcast.pipeline.report.markup import Markup, plain, tag
 from stormcast.pipeline.report.page import as_json
 from stormcast.pipeline.report.run_files import read_run
 from stormcast.pipeline.report.writing import write, write_report
