@@ -56,6 +56,8 @@ class HandOver:
         self._counts = bool(flow)
         pieces = settings.fragments
         self._reassembler = Reassembler(pieces, _longest_life(unicast)) if pieces else None
+        self.has_pieces = self._reassembler is not None
+        """Whether messages may come in pieces; otherwise `flush_at` is its only deadline."""
         self._ready: list[Delivery] = []
         self._growing: dict[tuple[int, int, int], list[int]] = {}
         """First and last seqno of what was handed over and is not recorded yet, by source,

@@ -263,7 +263,8 @@ class Stack:
         due = self.unicast.next_deadline()
         if outbox.flush_at < due:
             due = outbox.flush_at
-        when = self._hand_over.next_deadline()
+        hand_over = self._hand_over
+        when = hand_over.next_deadline() if hand_over.has_pieces else hand_over.flush_at
         if when < due:
             due = when
         if self._probing.is_on:
@@ -299,7 +300,8 @@ class Stack:
             if port.woken:
                 # Own credits. Who waited for them is next.
                 outbox.wake()
-        frames = self._take_frames(now)
+        has_frames = port.frames or self._passed or self._probing.is_on
+        frames = self._take_frames(now) if has_frames else []
         if port.drops or now >= outbox.flush_at or now >= self._hand_over.flush_at:
             self.record.end_turn(now)
         self._tracer.turn()
@@ -307,11 +309,12 @@ class Stack:
 
     def _pull(self, now: float) -> None:
         """What ended and what was freed in this turn, and what may leave now."""
-        outbox = self.outbox
-        outbox.settle(now)
+        outbox, port = self.outbox, self._port
+        if port.woken or port.closed or port.abandoned:
+            outbox.settle(now)
         if outbox.queued and not self.is_held:
             outbox.pull(self._unicasts, self._multicasts, now)
-            if self.group is not None and self._port.woken:
+            if self.group is not None and port.woken:
                 # Own multicasts of a member that is alone are purged as they are sent.
                 outbox.wake()
 
