@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 from collections.abc import Iterator
@@ -589,3 +590,77 @@ def test_every_guarantee_has_its_place() -> None:
     assert defined | reserved == set(GUARANTEES)
     assert not defined & reserved
     assert defined == {*CHECKS, "G8"}
+
+
+# -- The architecture ------------------------------------------------------------------------------
+
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+PRODUCT = ("node", "chaos", "pipeline", "stormcast", "bench", "helm", "manifests", "docker")
+
+
+@cache
+def product_files() -> frozenset[str]:
+    """Every file of the product, by its path in the repository."""
+    return frozenset(
+        str(path.relative_to(ROOT)) for part in PRODUCT for path in (ROOT / part).rglob("*")
+    )
+
+
+@cache
+def defined() -> frozenset[str]:
+    """Every name that a class, a function or an assignment of the product makes, and of what a
+    class has also `Class.name`."""
+    found = set[str]()
+    for path in product_files():
+        if path.endswith(".py"):
+            found |= _defined_by(ast.parse((ROOT / path).read_text()))
+    return frozenset(found)
+
+
+def _defined_by(tree: ast.AST) -> set[str]:
+    found = set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(name=name):
+                inner = {one for part in node.body for one in _defined_by(part)}
+                found |= {name} | {f"{name}.{one}" for one in inner}
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.add(name)
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                found.add(name)
+    return found
+
+
+def quoted(text: str) -> list[str]:
+    """What a page puts between backquotes, outside of its drawings."""
+    return re.findall(
+        r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    )
+
+
+def test_every_file_of_the_architecture_is_there() -> None:
+    """`core/codec.py` is found as `node/core/codec.py`, `lane.py` wherever it is."""
+    named = [one for one in quoted(ARCHITECTURE.read_text()) if re.fullmatch(r"[\w/]+\.py", one)]
+    there = product_files()
+    assert len(named) > 50
+    assert [one for one in named if not any(f"/{path}".endswith(f"/{one}") for path in there)] == []
+
+
+def test_every_folder_of_the_architecture_is_there() -> None:
+    named = [one for one in quoted(ARCHITECTURE.read_text()) if re.fullmatch(r"\w+(/\w+)+", one)]
+    assert len(named) > 20
+    assert [one for one in named if not (ROOT / one).is_dir()] == []
+
+
+def test_every_class_and_method_of_the_architecture_is_there() -> None:
+    """`Stack.receive` is what class Stack has, `stack.end_turn(now)` what somebody has."""
+    named = {
+        one.partition("(")[0]
+        for one in quoted(ARCHITECTURE.read_text())
+        if re.fullmatch(r"([A-Za-z]\w*\.)*[A-Za-z_]\w*(\(.*\))?", one)
+        and (one[0].isupper() or "." in one or "(" in one)
+        and not re.fullmatch(r"[\w/]+\.(py|toml|html)", one)
+    }
+    known = {name: name if name[0].isupper() else name.rpartition(".")[2] for name in named}
+    assert len(named) > 15
+    assert [name for name, wanted in known.items() if wanted not in defined()] == []
