@@ -15,8 +15,7 @@ from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.core.packing import MAX_TEXT
 
 if TYPE_CHECKING:
-    from stormcast.node.member.member import Member
-    from stormcast.node.runtime import Runtime
+    from stormcast.node.member.asked import AskedMember, AskedRuntime
 
 NOT_RUNNING: Final = 409
 MAX_LISTED: Final = 4096
@@ -28,7 +27,7 @@ _PERSON: Final = '{"name": "n1", "identity": "32 hex digits", "where": "198.18.0
 _PEOPLE: Final = f'{{"members": [{_PERSON}]}}'
 
 
-def running(member: Member) -> Runtime:
+def running(member: AskedMember) -> AskedRuntime:
     """What drives a member, which must run for this."""
     runtime = member.channel.runtime
     if not runtime.is_running:
@@ -36,7 +35,7 @@ def running(member: Member) -> Runtime:
     return runtime
 
 
-def set_peers(member: Member, body: object) -> Answer:
+def set_peers(member: AskedMember, body: object) -> Answer:
     """Who there is, where no group says so."""
     peers = _people(parse_mapping(body, _PEOPLE), "members")
     running(member)
@@ -44,7 +43,7 @@ def set_peers(member: Member, body: object) -> Answer:
     return as_json({"peers": [peer.name for peer in peers]})
 
 
-def install_view(member: Member, body: object) -> Answer:
+def install_view(member: AskedMember, body: object) -> Answer:
     """A view by hand, as if a membership protocol had agreed on it."""
     values = parse_mapping(body, f'{{"number": 7, "creator": {_PERSON}, "members": [{_PERSON}]}}')
     members = _people(values, "members")
@@ -65,7 +64,7 @@ def install_view(member: Member, body: object) -> Answer:
     return as_json({"view": f"{creator}:{number}", "connections": len(had)})
 
 
-def forget(member: Member, body: object) -> Answer:
+def forget(member: AskedMember, body: object) -> Answer:
     """Lose a connection, or half of it, without a word to the other side."""
     values = parse_mapping(body, '{"peer": "n1", "half": "both"}')
     half = values.get("half", "both")
@@ -80,7 +79,7 @@ def forget(member: Member, body: object) -> Answer:
     return as_json({"connected": was_there})
 
 
-def close(member: Member, body: object) -> Answer:
+def close(member: AskedMember, body: object) -> Answer:
     """Close a connection as the protocol does."""
     values = parse_mapping(body, '{"peer": "n1"}')
     runtime = running(member)
@@ -91,7 +90,7 @@ def close(member: Member, body: object) -> Answer:
     return as_json({"connected": was_there})
 
 
-def gauge(member: Member) -> Answer:
+def gauge(member: AskedMember) -> Answer:
     """Have how full everything is written to the journal now."""
     runtime = running(member)
     runtime.stack.record.gauge(runtime.now())
@@ -103,13 +102,13 @@ def gauge(member: Member) -> Answer:
 # -- Who is meant --------------------------------------------------------------------------------
 
 
-def _connections(runtime: Runtime) -> frozenset[int]:
+def _connections(runtime: AskedRuntime) -> frozenset[int]:
     """To whom there is a connection, or half of one."""
     unicast = runtime.stack.unicast
     return frozenset((*unicast.send_connections(), *unicast.receive_connections()))
 
 
-def _peer(member: Member, values: Mapping[str, Any]) -> int:
+def _peer(member: AskedMember, values: Mapping[str, Any]) -> int:
     """The short id of whom a command names, by name or by identity."""
     peer = values.get("peer")
     if not isinstance(peer, str) or not peer:

@@ -17,18 +17,18 @@ from stormcast.node.control.server import (
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.model import Address
 from stormcast.node.member import commands
+from stormcast.node.member.asked import AskedMember, Measured
 from stormcast.node.member.commands import NOT_RUNNING, running
 from stormcast.node.member.loads import read_loads
-from stormcast.node.member.member import Member
 
 if TYPE_CHECKING:
-    from stormcast.node.member.metrics import Metrics, Subject
+    from stormcast.node.member.metrics import Metrics
 
 NOT_READY: Final = 503
 ACCEPTED: Final = 202
 
 
-def endpoints(member: Member) -> Table:
+def endpoints(member: AskedMember) -> Table:
     """Every path, its methods, and what answers."""
     return {
         "/livez": {"GET": lambda _: as_json({"live": True})},
@@ -58,7 +58,7 @@ def endpoints(member: Member) -> Table:
 # -- What it is ----------------------------------------------------------------------------------
 
 
-def state(member: Member) -> dict[str, Any]:
+def state(member: AskedMember) -> dict[str, Any]:
     """All there is to know about a member."""
     channel, view = member.channel, member.view
     runtime = channel.runtime
@@ -97,7 +97,7 @@ def _plain(address: Address) -> dict[str, str]:
     }
 
 
-def _workload(member: Member) -> dict[str, object]:
+def _workload(member: AskedMember) -> dict[str, object]:
     told = member.driver.state() | member.receiver.state()
     runtime = member.channel.runtime
     pending = runtime.stack.outbox.pending if runtime.is_running else (lambda _dest: 0)
@@ -105,14 +105,14 @@ def _workload(member: Member) -> dict[str, object]:
     return told | {"waiting": {dest: number for dest, number in waiting.items() if number}}
 
 
-def _ready(member: Member) -> Answer:
+def _ready(member: AskedMember) -> Answer:
     is_ready = member.is_connected
     return as_json(
         {"ready": is_ready, "state": member.channel.state}, 200 if is_ready else NOT_READY
     )
 
 
-def metrics_handler(subject: Subject) -> Handler:
+def metrics_handler(subject: Measured) -> Handler:
     """What answers a scrape."""
     made: list[Metrics] = []
 
@@ -130,7 +130,7 @@ def metrics_handler(subject: Subject) -> Handler:
 # -- What it is told -----------------------------------------------------------------------------
 
 
-def _set_attributes(member: Member, body: object) -> Answer:
+def _set_attributes(member: AskedMember, body: object) -> Answer:
     """Settings by name, one after the other."""
     values = parse_mapping(body, '{"NAKACK2.xmit_interval": "500ms"}')
     running(member)
@@ -152,7 +152,7 @@ def _set_each(values: Mapping[str, Any], put: Callable[[str, Any], None]) -> lis
     return done
 
 
-def _start_workload(member: Member, body: object) -> Answer:
+def _start_workload(member: AskedMember, body: object) -> Answer:
     loads = read_loads(parse_body(body))
     running(member)
     if not member.is_connected:
@@ -161,7 +161,7 @@ def _start_workload(member: Member, body: object) -> Answer:
     return as_json(_workload(member), ACCEPTED)
 
 
-def _set_probes(member: Member, body: object) -> Answer:
+def _set_probes(member: AskedMember, body: object) -> Answer:
     """Test protocols by name: settings put one in or change it, null takes it out."""
     values = parse_mapping(body, '{"DISCARD": {"up": 0.1}}, or {"DISCARD": null}')
     runtime = running(member)
@@ -188,7 +188,7 @@ def _set_probes(member: Member, body: object) -> Answer:
     return as_json(runtime.stack.probes())
 
 
-def _consume(member: Member, body: object) -> Answer:
+def _consume(member: AskedMember, body: object) -> Answer:
     consuming = parse_mapping(body, '{"consuming": false}').get("consuming")
     if not isinstance(consuming, bool):
         raise RefusedError(400, f"consuming is {consuming!r}: write true or false")
@@ -197,6 +197,6 @@ def _consume(member: Member, body: object) -> Answer:
     return as_json({"consuming": consuming, "waited": waited})
 
 
-def _leave(member: Member) -> Answer:
+def _leave(member: AskedMember) -> Answer:
     member.leave()
     return as_json({"leaving": True}, ACCEPTED)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from stormcast.node.core.model import Address, View
+from stormcast.node.member.asked import Measured
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_PEERS: Final = 32
@@ -160,33 +160,12 @@ ALL: Final = (
 """Every metric, besides those of the process."""
 
 
-class Subject(Protocol):
-    """What metrics are about."""
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Who it is."""
-
-    @property
-    def is_connected(self) -> bool: ...
-
-    @property
-    def view(self) -> View | None: ...
-
-    @property
-    def me(self) -> Address | None: ...
-
-    def stats(self) -> Mapping[str, int | float]: ...
-
-    def received_from(self) -> Mapping[str, int]: ...
-
-
 class Metrics:
     """The metrics of one member, in a registry of their own."""
 
     content_type = CONTENT_TYPE
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Measured) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_Collector(lambda: families(subject)))
         ProcessCollector(registry=self._registry)
@@ -210,7 +189,7 @@ class _Collector(Collector):
         return self._make()
 
 
-def families(subject: Subject) -> Iterator[Metric]:
+def families(subject: Measured) -> Iterator[Metric]:
     """Everything there is to tell about a member now."""
     info = INFO.family()
     labels = {**subject.labels, "version": _version()}

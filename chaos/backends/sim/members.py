@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from stormcast.node.control.server import Answer, RefusedError
 from stormcast.node.core.errors import ClosedError, ConfigError, require
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from stormcast.chaos.backends.sim.world import World
     from stormcast.node.core.model import Delivery, View
     from stormcast.node.member.loads import Load
-    from stormcast.node.member.member import Member
     from stormcast.node.member.settings import MemberSettings
     from stormcast.node.stack import Stack
 
@@ -138,7 +137,7 @@ class SimMember:
         self._places: dict[tuple[int, int], int] = {}
         """By source and connection: how much further its messages are in what was sent than in what
         the connection has carried."""
-        self._table = endpoints(cast("Member", self))
+        self._table = endpoints(self)
 
     # -- What its endpoints stand on ---------------------------------------------------------------
 
