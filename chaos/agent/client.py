@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from stormcast.chaos.agent import unix_http
 from stormcast.chaos.agent.endpoints import read_bites
-from stormcast.chaos.agent.unix_http import UnixConnection
+from stormcast.chaos.agent.unix_http import NoAnswerError
 from stormcast.chaos.drivers.base import Bites
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
@@ -74,24 +74,15 @@ class AgentClient:
 
 def over_unix(path: Path, timeout: float = TIMEOUT_SECONDS) -> Ask:
     """The way to an agent that listens at a unix socket of this machine."""
-    return lambda method, target, body: _ask(UnixConnection(path, timeout), method, target, body)
 
+    def ask_agent(method: str, target: str, body: object) -> Any:  # noqa: ANN401 as answered
+        try:
+            answer = unix_http.ask(path, method, target, body, timeout)
+        except NoAnswerError as error:
+            raise AgentError(f"the agent does not answer {error}") from None
+        return read_answer(f"{method} {target}", answer.status, answer.text)
 
-def _ask(
-    connection: http.client.HTTPConnection,
-    method: str,
-    target: str,
-    body: object,
-) -> Any:  # noqa: ANN401 as answered
-    try:
-        connection.request(method, target, None if body is None else json.dumps(body))
-        answer = connection.getresponse()
-        text = answer.read().decode()
-    except (OSError, http.client.HTTPException) as error:
-        raise AgentError(f"the agent does not answer {method} {target}: {error!r}") from None
-    finally:
-        connection.close()
-    return read_answer(f"{method} {target}", answer.status, text)
+    return ask_agent
 
 
 def read_answer(what: str, status: int, text: str) -> Any:  # noqa: ANN401 as answered

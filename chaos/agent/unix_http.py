@@ -3,12 +3,51 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import socket
+from contextlib import closing
 from pathlib import Path
+from typing import Final, NamedTuple
+
+from stormcast.node.core.errors import NodeError
+
+_OK: Final = range(200, 300)
 
 
-class UnixConnection(http.client.HTTPConnection):
+class NoAnswerError(NodeError):
+    """Nobody listens, or what came is no HTTP."""
+
+
+class Answered(NamedTuple):
+    """What came back, whatever it says."""
+
+    status: int
+    kind: str
+    """Its Content-Type."""
+    text: str
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it was done."""
+        return self.status in _OK
+
+
+def ask(path: Path, method: str, target: str, body: object, timeout: float) -> Answered:
+    """One request to who listens at a socket, with a body of JSON; None: without one."""
+    data = None if body is None else json.dumps(body)
+    headers = {} if data is None else {"Content-Type": "application/json"}
+    try:
+        with closing(_UnixConnection(path, timeout)) as connection:
+            connection.request(method, target, data, headers)
+            answer = connection.getresponse()
+            kind = answer.getheader("Content-Type") or ""
+            return Answered(answer.status, kind, answer.read().decode())
+    except (OSError, http.client.HTTPException) as error:
+        raise NoAnswerError(f"{method} {target} on {path}: {error!r}") from None
+
+
+class _UnixConnection(http.client.HTTPConnection):
     """HTTP over a unix socket, however long its path is."""
 
     def __init__(self, path: Path, timeout: float) -> None:
