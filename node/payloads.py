@@ -72,17 +72,6 @@ class Stream:
                 wrong += size >= PROVABLE_BYTES
         return wrong
 
-    def recognises(self, payload: Payload) -> bool:
-        """Whether a payload is one of this stream, bit for bit."""
-        if len(payload) < PROVABLE_BYTES:
-            return True
-        # A view is compared with bytes one element at a time, at ten times the cost of a copy.
-        payload = bytes(payload)
-        mark = xxh3_64_digest(payload[:INDEX_BYTES], self._key)
-        return (mark * (len(payload) // 8 + 1))[: len(payload) - INDEX_BYTES] == payload[
-            INDEX_BYTES:
-        ]
-
     def _make(self, number: bytes, least: int, most: int) -> bytes:
         mark = xxh3_64_digest(number, self._key)
         length = least + int.from_bytes(mark[:4], "big") % (most - least + 1)

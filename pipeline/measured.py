@@ -69,11 +69,6 @@ class Phase:
         """Transmissions of a message, of which one is needed; None: nothing was sent."""
         return (self.sent + self.resent) / self.sent if self.sent else None
 
-    @property
-    def ack_ratio(self) -> float | None:
-        """Acks per message delivered."""
-        return self.acks / self.delivered if self.delivered else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairTime:

@@ -128,10 +128,6 @@ class Scenario:
     text: str = field(default="", compare=False)
     """The file as it was written."""
 
-    def to_yaml(self) -> str:
-        """A file that reads as this scenario."""
-        return dump(self)
-
 
 def load_scenario(path: str | Path) -> Scenario:
     """Read a scenario file."""

@@ -67,10 +67,6 @@ class Load:
                 if source != dest or not self.excludes_self:
                     yield source, dest
 
-    def flag_bits(self, bits: Mapping[str, int] = FLAGS) -> int:
-        """The flags of its messages as a number."""
-        return sum(bits[name] for name in self.flags)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:

@@ -217,7 +217,7 @@ def test_each_phase_of_a_fault_has_its_own_rates_and_amplification(found: Metric
     assert [phase.rate for phase in (fault.before, fault.during, fault.after)] == [2.0, 0.5, 1.0]
     assert fault.during.amplification == 2.0
     assert (fault.during.requested, fault.after.requested) == (4, 0)
-    assert fault.after.ack_ratio == 0.25
+    assert fault.after.acks / fault.after.delivered == 0.25
     assert fault.before.amplification == 1.0
 
 

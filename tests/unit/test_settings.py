@@ -15,6 +15,7 @@ from stormcast.node.protocols.flow import HistoricalFlow
 from stormcast.node.protocols.frag import HistoricalFrag
 from stormcast.node.protocols.multicast import HistoricalMulticast
 from stormcast.node.protocols.unicast import Historical, Unicast3Config, Unicast4Config
+from stormcast.node.protocols.unicast.config import FLAWLESS
 from stormcast.node.settings import GENERATIONS, StackSettings, load_settings
 from stormcast.node.settings.protocols import RELIABLE_UNICAST
 from stormcast.node.settings.transports import UdpConfig
@@ -303,8 +304,8 @@ def test_historical_flaws_are_brought_back_in_the_museum() -> None:
         "unicast-museum", historical={"conn_ids": "first", "repair_ends": False}
     )
     assert settings.unicast_config.historical == Historical(conn_ids="first", repair_ends=False)
-    assert not settings.unicast_config.historical.is_flawless
-    assert load_settings("unicast-museum").unicast_config.historical.is_flawless
+    assert settings.unicast_config.historical != FLAWLESS
+    assert load_settings("unicast-museum").unicast_config.historical == FLAWLESS
 
 
 @pytest.mark.parametrize("protocol", ["UNICAST4", "MCAST", "UFC", "FRAG"])
@@ -329,7 +330,7 @@ def test_a_flaw_reaches_the_protocols_that_it_is_of_and_no_other() -> None:
     assert settings.of("UFC").historical == HistoricalFlow(asks_anew=False)
     assert settings.of("FRAG").historical == HistoricalFrag(sender_keeps_bound=False)
     sound = load_settings("mcast")
-    assert sound.unicast_config.historical.is_flawless
+    assert sound.unicast_config.historical == FLAWLESS
     assert sound.of("MCAST").historical == HistoricalMulticast()
     assert sound.of("UFC").historical.asks_anew
     assert sound.of("FRAG").historical.sender_keeps_bound

@@ -479,7 +479,6 @@ def same(one: Load, other: ScenarioLoad) -> bool:
         and (one.count, one.rate, one.size, one.start, one.burst)
         == (other.count, other.rate, other.size, other.start, other.burst)
         and (one.flags, one.oob_every) == (other.flags, other.oob_every)
-        and one.bits == other.flag_bits()
     )
 
 

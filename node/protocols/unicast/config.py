@@ -48,10 +48,6 @@ class Historical:
             f"historical.conn_ids is {self.conn_ids!r}: choose one of {', '.join(CONN_IDS)}",
         )
 
-    @property
-    def is_flawless(self) -> bool:
-        return self == FLAWLESS
-
 
 FLAWLESS: Final = Historical()
 
