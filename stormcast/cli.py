@@ -30,7 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "plan": ("print the timed steps of a scenario and seed", "stormcast.chaos.commands.run:plan"),
     "chaos-test": (
         "run every scenario file and print the verdicts",
-        "stormcast.chaos_test:chaos_test",
+        "stormcast.suite:chaos_test",
     ),
     "scenarios": (
         "list the scenarios that ship, or print one",

@@ -12,7 +12,7 @@ from typing import Final
 
 from stormcast.chaos.campaigns.search import Engine, SearchError
 from stormcast.chaos.commands import search as command
-from stormcast.chaos.commands.talk import say
+from stormcast.chaos.commands.output import say
 from stormcast.chaos.session.runner import Unsupported
 from stormcast.node.core.errors import ConfigError
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from stormcast.chaos.agent.agent import Agent
+from stormcast.chaos.agent.device_addresses import located
 from stormcast.chaos.agent.endpoints import MAX_BODY, endpoints
-from stormcast.chaos.agent.places import located
 from stormcast.chaos.agent.settings import AgentSettings, load_agent
 from stormcast.chaos.drivers.base import DriverError
 from stormcast.chaos.drivers.nfqueue import NfqueueDriver

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from stormcast.chaos.campaigns.museum import EXHIBITS, WINGS, Exhibit, Setting, Shown, tour
 from stormcast.chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
-from stormcast.chaos.commands.talk import in_columns, lacks, refuse, say
+from stormcast.chaos.commands.output import in_columns, lacks, refuse, say
 from stormcast.exits import Exit
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from stormcast.chaos.campaigns.replay import NotARunError, Result, read_run
 from stormcast.chaos.campaigns.replay import replay as replay_run
 from stormcast.chaos.commands.arguments import add_json, parser_of
-from stormcast.chaos.commands.talk import give_up, no_longer, refuse
+from stormcast.chaos.commands.output import give_up, no_longer, refuse
 from stormcast.chaos.language.yaml_nodes import ScenarioError
 from stormcast.chaos.session.runner import (
     SIM,

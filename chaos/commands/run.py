@@ -14,7 +14,7 @@ from stormcast.chaos.commands.arguments import (
     parser_of,
     read_seed,
 )
-from stormcast.chaos.commands.talk import (
+from stormcast.chaos.commands.output import (
     DICE,
     EXIT,
     RUNS,

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from stormcast.chaos.commands.arguments import add_json, parser_of
-from stormcast.chaos.commands.talk import in_columns, refuse, say
+from stormcast.chaos.commands.output import in_columns, refuse, say
 from stormcast.chaos.language.shipped import (
     FOLDERS,
     NoScenarioError,

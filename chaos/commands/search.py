@@ -35,7 +35,7 @@ from stormcast.chaos.commands.arguments import (
     read_duration,
     read_seed,
 )
-from stormcast.chaos.commands.talk import (
+from stormcast.chaos.commands.output import (
     RUNS,
     end_progress,
     in_columns,

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, Final
 
 from stormcast.chaos.backends.base import BackendError, Unsupported
-from stormcast.chaos.commands.board import ERROR, Board
+from stormcast.chaos.commands.controller_status import ERROR, ControllerStatus
 from stormcast.chaos.language.scenario import ScenarioError, load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import make_fresh
@@ -71,7 +71,7 @@ class Controller:
 
     def __init__(self, settings: ServeSettings) -> None:
         self.settings = settings
-        self.board = Board(self._say)
+        self.status = ControllerStatus(self._say)
         self.worst = Exit.HOLDS
         """The exit code of all runs so far."""
         self._is_told = False
@@ -91,7 +91,7 @@ class Controller:
         signal.signal(signal.SIGINT, self._on_signal)
         try:
             if settings.listen is not None:
-                self._say(f"listens on {self.board.serve(settings.listen)}")
+                self._say(f"listens on {self.status.serve(settings.listen)}")
             self._rounds()
         except KeyboardInterrupt:
             self._say("told to end")
@@ -101,7 +101,7 @@ class Controller:
         seed, began = self.settings.seed, time.monotonic()
         while not self._is_told:
             self._round(seed)
-            self.board.count_round()
+            self.status.count_round()
             if self.settings.is_once:
                 return
             seed += 1
@@ -111,7 +111,7 @@ class Controller:
     def _rest(self, until: float | None) -> None:
         """Until the next round; without one until told to end."""
         while not self._is_told and (until is None or time.monotonic() < until):
-            self.board.hear()
+            self.status.hear()
             time.sleep(min(1.0, max(0.0, (until or time.monotonic() + 1) - time.monotonic())))
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -140,17 +140,17 @@ class Controller:
             # They were there before: whoever changes them may not be done yet.
             self._say(str(error))
             return
-        self.board.know(file.stem for file in files)
+        self.status.know(file.stem for file in files)
         for file in files:
             if self._is_told:
                 return
-            self.board.hear()
+            self.status.hear()
             self._one(file, seed)
 
     def _one(self, file: Path, seed: int) -> None:
         """Run one file, and tell what came of it, whatever that is."""
         name, outcome, why = file.stem, None, ""
-        self.board.begin(name)
+        self.status.begin(name)
         began = time.monotonic()
         try:
             outcome = self._outcome(file, seed)
@@ -162,9 +162,9 @@ class Controller:
         except Exception as error:  # noqa: BLE001 a bug in one run must not end all others
             verdict, why = ERROR, f"a bug: {error!r}"
         except BaseException:
-            self.board.end(name, ERROR, None)
+            self.status.end(name, ERROR, None)
             raise
-        self.board.end(name, verdict, outcome)
+        self.status.end(name, verdict, outcome)
         self._count(verdict)
         self._tell(name, seed, verdict, outcome, why, time.monotonic() - began)
 
@@ -172,14 +172,14 @@ class Controller:
         scenario = load_scenario(file)
         name, settings = f"{file.stem}-{seed}", self.settings
         if settings.backend == SIM:
-            self.board.is_ready = True
+            self.status.is_ready = True
             return run_scenario(scenario, seed, out=self._directory(name))
         check_supported(scenario, settings.backend)
         while True:
             backend = make_backend(settings.backend, **settings.options)
             try:
                 backend.probe()
-                self.board.is_ready = True
+                self.status.is_ready = True
                 outcome = run_on(backend, scenario, seed, out=self._directory(name))
             except BackendError as error:
                 self._wait_for_backend(error)
@@ -194,7 +194,7 @@ class Controller:
         if str(error) != self._trouble:
             self._trouble = str(error)
             self._say(f"waiting: {error}")
-        self.board.hear()
+        self.status.hear()
         time.sleep(AGAIN_SECONDS)
 
     def _directory(self, name: str) -> Path:

@@ -10,7 +10,7 @@ from stormcast.chaos.campaigns.replay import OTHERS, KeptRun, NotARunError, read
 from stormcast.chaos.campaigns.shrink import NothingToShrink, Shrinker
 from stormcast.chaos.campaigns.shrunk import MINIMAL, Shrunk, shrink_until
 from stormcast.chaos.commands.arguments import add_json, parser_of, read_duration
-from stormcast.chaos.commands.talk import (
+from stormcast.chaos.commands.output import (
     end_progress,
     give_up,
     no_longer,

@@ -21,7 +21,7 @@ from stormcast.chaos.language.shipped import open_scenario
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.language.yaml_nodes import compose
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.plugin.hands_on import OF_A_GROUP, OF_CONNECTIONS, Begun, HandsOn
+from stormcast.chaos.plugin.stepwise import OF_A_GROUP, OF_CONNECTIONS, Begun, StepwiseSession
 from stormcast.chaos.records.directory import make_fresh
 from stormcast.chaos.session.runner import (
     KERNEL_DICE,
@@ -49,7 +49,7 @@ class VerdictError(AssertionError):
 class LiveCluster:
     """A cluster that runs, and is judged in the end."""
 
-    def __init__(self, session: HandsOn, clusters: Clusters, folder: Path) -> None:
+    def __init__(self, session: StepwiseSession, clusters: Clusters, folder: Path) -> None:
         self.members = session.scenario.cluster.members
         self.session = session
         self.outcome: Outcome | None = None
@@ -222,7 +222,7 @@ def explained(outcome: Outcome, directions: Iterable[str]) -> str:
 class Fault:
     """Something that was begun; at the end of a `with` block it ends."""
 
-    def __init__(self, session: HandsOn, begun: Begun) -> None:
+    def __init__(self, session: StepwiseSession, begun: Begun) -> None:
         self._session = session
         self._begun: Begun = begun
         self._has_ended = False
@@ -377,7 +377,7 @@ class Clusters:
             {"members": members, "stack": stack, "timing": timing, **words}, tuple(guarantees)
         )
         chosen, folder = self._make_backend(backend), self._next_folder()
-        session = HandsOn(scenario, self._seed, chosen, folder / LOGS)
+        session = StepwiseSession(scenario, self._seed, chosen, folder / LOGS)
         try:
             session.open()
         except Unsupported as error:

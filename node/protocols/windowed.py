@@ -16,7 +16,7 @@ from stormcast.node.core.gaps import MAX_REQUESTS_PER_LOOK, GapLook, Ranges, spl
 from stormcast.node.core.timing import Timing
 from stormcast.node.core.window import ReceiveWindow, SendWindow, Stored
 from stormcast.node.core.wire import Head
-from stormcast.node.protocols.handing import hand_up
+from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.port import Port
 from stormcast.node.trace.tracer import Tracer
 

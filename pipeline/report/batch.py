@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stormcast.pipeline.measured import natural
-from stormcast.pipeline.report import quantities, sayings
+from stormcast.pipeline.report import quantities, wording
 from stormcast.pipeline.report.markup import Markup, join, tag
 from stormcast.pipeline.report.page import chip, headline, page, section, table
 from stormcast.pipeline.report.run_files import HOLDS, NO_RETRANSMISSION, Kept, rank
@@ -111,7 +111,7 @@ def _bad(entries: Sequence[Entry]) -> Markup | None:
 def _why(kept: Kept) -> str:
     findings = kept.verdict.findings_worst_first()
     first = next((finding for finding in findings if not finding.holds), None)
-    return sayings.summary(first) or kept.verdict.reason
+    return wording.summary(first) or kept.verdict.reason
 
 
 def _matrix(title: str, about: str, entries: Sequence[Entry], id_: str) -> Markup | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from stormcast.pipeline.measured import FaultWindow, Metrics, PairTime, Phase, Resync, natural
-from stormcast.pipeline.report import heatmap, quantities, sayings, timelines
+from stormcast.pipeline.report import heatmap, quantities, timelines, wording
 from stormcast.pipeline.report.markup import Markup, tag
 from stormcast.pipeline.report.page import figure, section, table
 from stormcast.pipeline.report.plot import WIDTHS
@@ -103,7 +103,7 @@ def _fault_row(fault: FaultWindow) -> Markup:
     return tag(
         "tr",
         tag("td", whom, tag("small", fault.id)),
-        tag("td", sayings.window(fault)),
+        tag("td", wording.window(fault)),
         tag("td", struck, class_="n"),
         tag("td", " → ".join(_rate(p) for p in (fault.before, fault.during, fault.after) if p),
             class_="n"),

@@ -11,7 +11,7 @@ from typing import Final
 
 from stormcast.pipeline.report.markup import Markup, join, tag
 from stormcast.pipeline.report.run_files import HOLDS, UNSUPPORTED, VIOLATED
-from stormcast.pipeline.report.sayings import WORDS
+from stormcast.pipeline.report.wording import WORDS
 
 _ICONS: Final = {
     HOLDS: "M3 12.5 9.5 19 21 5.5",

@@ -9,7 +9,7 @@ from typing import Final
 
 from stormcast.pipeline.findings import RUN, SPARK, Finding, Verdict
 from stormcast.pipeline.measured import Breach, Metrics
-from stormcast.pipeline.report import heatmap, quantities, sayings, timelines
+from stormcast.pipeline.report import heatmap, quantities, timelines, wording
 from stormcast.pipeline.report.fault_section import fault_section, struck_section
 from stormcast.pipeline.report.markup import Markup, join, tag
 from stormcast.pipeline.report.page import chip, figure, headline, page, section, tone, word
@@ -66,7 +66,7 @@ def _verdict(kept: Kept) -> Markup:
         verdict.verdict,
         tag("p", *names, class_="names"),
         tag("p", kept.about, class_="about") if kept.about else None,
-        lead=sayings.lead(kept),
+        lead=wording.lead(kept),
         below=_figures(kept),
     )
 
@@ -104,7 +104,7 @@ def _figure(name: str, value: str) -> Markup:
 
 def _proofs(kept: Kept) -> Markup:
     items = (
-        tag("div", tag("dt", proof.title), tag("dd", proof.text)) for proof in sayings.proofs(kept)
+        tag("div", tag("dt", proof.title), tag("dd", proof.text)) for proof in wording.proofs(kept)
     )
     notes = (tag("p", note, class_="note") for note in (*kept.doubts, *kept.verdict.notes))
     return section(
@@ -138,7 +138,7 @@ def _guarantees(kept: Kept) -> Markup | None:
 
 def _guarantee(guarantee: str, findings: Sequence[Finding]) -> Markup:
     """One row; what was found is only worth a line where it says more than the verdict."""
-    title, promise = sayings.GUARANTEES.get(guarantee, (guarantee, ""))
+    title, promise = wording.GUARANTEES.get(guarantee, (guarantee, ""))
     told = [finding for finding in findings if finding.witness or finding.detail != NOTHING_FOUND]
     return tag(
         "tr",

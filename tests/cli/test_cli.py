@@ -563,9 +563,7 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     """With a library of one file or two: five generations or three stacks, and the museum."""
     from stormcast.chaos.language.scenario import parse_scenario  # noqa: PLC0415 only here
 
-    monkeypatch.setattr(
-        "stormcast.chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY)]
-    )
+    monkeypatch.setattr("stormcast.chaos.commands.suite.library", lambda: [parse_scenario(HEALTHY)])
     said = shell(*IN_SIM, "--json", "--out", "kept", "--seed", 3)
     assert said.code == 0
     assert said.json["verdict"] == "holds"
@@ -576,7 +574,7 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
 
     group = parse_scenario(HEALTHY.replace("members: 2", "members: 2, stack: tcp"))
     monkeypatch.setattr(
-        "stormcast.chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY), group]
+        "stormcast.chaos.commands.suite.library", lambda: [parse_scenario(HEALTHY), group]
     )
     said = shell(*IN_SIM, "--workers", 2)
     assert said.code == 0
@@ -587,7 +585,7 @@ def test_the_chaos_test_prints_a_table_and_one_verdict(
     assert "verdict: holds   8 runs   seed 1" in said.out
 
     monkeypatch.setattr(
-        "stormcast.chaos.commands.chaos_test.library", lambda: [parse_scenario(TOOTHLESS)]
+        "stormcast.chaos.commands.suite.library", lambda: [parse_scenario(TOOTHLESS)]
     )
     said = shell(*IN_SIM)
     assert said.code == 3
@@ -602,10 +600,8 @@ def test_the_chaos_test_needs_root_for_real_packets_and_says_what_it_does_withou
     monkeypatch.setattr(
         "stormcast.chaos.backends.netns.probe", lambda: "network namespaces need root"
     )
-    monkeypatch.setattr(
-        "stormcast.chaos.commands.chaos_test.library", lambda: [parse_scenario(HEALTHY)]
-    )
-    monkeypatch.setattr("stormcast.chaos.commands.chaos_test.tour", list)
+    monkeypatch.setattr("stormcast.chaos.commands.suite.library", lambda: [parse_scenario(HEALTHY)])
+    monkeypatch.setattr("stormcast.chaos.commands.suite.tour", list)
 
     said = shell("chaos-test", "--timing", "fast", "--json", "--out", "kept")
     assert (said.code, said.json["verdict"]) == (0, "holds")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from stormcast.chaos.commands import chaos_test
+from stormcast.chaos.commands import suite
 from stormcast.chaos.commands.install import PROGRAMS, InstallError, install_lacking, lacking
-from stormcast.chaos.commands.talk import Meter, about
+from stormcast.chaos.commands.output import Meter, about
 from stormcast.chaos.language.scenario import parse_scenario
 from tests.helpers.shell import Shell
 
@@ -142,8 +142,8 @@ def test_why_apt_get_could_not_is_said(machine: Machine) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library of one file, and no museum."""
-    monkeypatch.setattr(chaos_test, "library", lambda: [parse_scenario(HEALTHY)])
-    monkeypatch.setattr(chaos_test, "tour", list)
+    monkeypatch.setattr(suite, "library", lambda: [parse_scenario(HEALTHY)])
+    monkeypatch.setattr(suite, "tour", list)
 
 
 @pytest.mark.slow

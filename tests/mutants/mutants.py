@@ -584,13 +584,13 @@ def close_keeps_waiters(patches: Patches) -> None:
 # -- Delivery -------------------------------------------------------------------------------------
 
 
-@mutant("parts of a batch, handing.py", ("G4",))
+@mutant("parts of a batch, deliveries.py", ("G4",))
 def trims_one_byte_early(patches: Patches) -> None:
     """A part of a batch is cut out one byte too early."""
     _trimming(patches, whole=False)
 
 
-@mutant("parts of a batch, handing.py", ("G4",))
+@mutant("parts of a batch, deliveries.py", ("G4",))
 def trims_one_message_early(patches: Patches) -> None:
     """A part of a batch is cut out one message too early: whole messages, but others."""
     _trimming(patches, whole=True)

@@ -12,8 +12,8 @@ import pytest
 from stormcast.chaos import faults
 from stormcast.chaos.agent.agent import Agent, LapsedError, merged
 from stormcast.chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
+from stormcast.chaos.agent.device_addresses import located
 from stormcast.chaos.agent.endpoints import endpoints
-from stormcast.chaos.agent.places import located
 from stormcast.chaos.agent.settings import load_agent, read_agent
 from stormcast.chaos.drivers.base import Bites, DriverError, Site
 from stormcast.chaos.language.network_state import NetworkState

@@ -11,7 +11,7 @@ from stormcast.node.core.batch import Batch
 from stormcast.node.core.codec import Body, pack_body
 from stormcast.node.core.model import DONT_LOOPBACK, FIRST, Payload
 from stormcast.node.core.window import Stored
-from stormcast.node.protocols.handing import hand_to_self
+from stormcast.node.protocols.deliveries import hand_to_self
 from stormcast.node.protocols.multicast.announcing import Announcing
 from stormcast.node.protocols.multicast.flaws import Interruption
 from stormcast.node.protocols.multicast.retention import Retention

@@ -8,7 +8,7 @@ from stormcast.node import trace
 from stormcast.node.core.batch import Arrival
 from stormcast.node.core.gaps import Ranges
 from stormcast.node.core.window import ReceiveWindow
-from stormcast.node.protocols.handing import hand_up
+from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.multicast.inbound import Inbound
 from stormcast.node.protocols.multicast.reports import Reports
 from stormcast.node.protocols.multicast.state import ACK, ALARM, LOOK, SYNC, Streams

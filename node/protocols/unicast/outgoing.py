@@ -8,7 +8,7 @@ from typing import Final
 from stormcast.node.core.codec import pack_body
 from stormcast.node.core.model import DONT_LOOPBACK, FIRST, Payload
 from stormcast.node.core.window import Stored
-from stormcast.node.protocols.handing import hand_to_self
+from stormcast.node.protocols.deliveries import hand_to_self
 from stormcast.node.protocols.unicast.entries import Batch, SenderEntry, State
 from stormcast.node.protocols.unicast.senders import Senders
 from stormcast.node.protocols.unicast.state import Connections

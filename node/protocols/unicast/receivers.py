@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stormcast.node import trace
 from stormcast.node.core.window import ReceiveWindow
-from stormcast.node.protocols.handing import hand_up
+from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.unicast.acks import Acks
 from stormcast.node.protocols.unicast.entries import Arrival, ReceiverEntry, State
 from stormcast.node.protocols.unicast.lifetimes import Lifetimes

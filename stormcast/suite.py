@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from stormcast.chaos.commands import chaos_test as command
-from stormcast.chaos.commands.talk import say
+from stormcast.chaos.commands import suite as command
+from stormcast.chaos.commands.output import say
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.exits import Exit
 from stormcast.pipeline import session

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 from stormcast.chaos.commands.arguments import add_json, parser_of, read_count, read_seed
 from stormcast.chaos.commands.install import InstallError, install_lacking
-from stormcast.chaos.commands.talk import (
+from stormcast.chaos.commands.output import (
     EXIT,
     RUNS,
     Meter,

@@ -29,7 +29,7 @@ _NOT_READY: Final = 503
 _HUNG: Final = 500
 
 
-class Board:
+class ControllerStatus:
     """The figures of a controller."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -157,7 +157,7 @@ class Board:
                 is_open.set()
             await asyncio.Event().wait()
 
-        threading.Thread(target=lambda: asyncio.run(work()), name="board", daemon=True).start()
+        threading.Thread(target=lambda: asyncio.run(work()), name="status", daemon=True).start()
         is_open.wait(_START_SECONDS)
         (found,) = opened or [TimeoutError("nothing listens")]
         if isinstance(found, BaseException):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stormcast.chaos.commands.board import Board
+from stormcast.chaos.commands.controller_status import ControllerStatus
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.session.runner import Outcome, run_scenario
 
@@ -23,16 +23,16 @@ def outcome() -> Outcome:
     return run_scenario(parse_scenario(TEXT), 1)
 
 
-def metrics(board: Board) -> str:
-    answer = board.table()["/metrics"]["GET"](b"")
+def metrics(status: ControllerStatus) -> str:
+    answer = status.table()["/metrics"]["GET"](b"")
     return answer.body.decode()  # type: ignore[union-attr]
 
 
 def test_the_docs_list_every_metric_with_what_it_means() -> None:
-    board = Board(lambda _line: None)
+    status = ControllerStatus(lambda _line: None)
     listed = {
         family.name + ("_total" if family.type == "counter" else ""): family.documentation
-        for family in board.registry.collect()
+        for family in status.registry.collect()
     }
     text = (DOCS / "kubernetes.md").read_text()
     table = text.partition("<!-- metrics -->")[2].partition("<!-- /metrics -->")[0]
@@ -45,24 +45,24 @@ def test_the_docs_list_every_metric_with_what_it_means() -> None:
 
 
 def test_figures_are_those_of_the_last_run() -> None:
-    board = Board(lambda _line: None)
-    board.know(["short"])
-    board.begin("short")
-    assert 'stormcast_run_active{scenario="short"} 1.0' in metrics(board)
+    status = ControllerStatus(lambda _line: None)
+    status.know(["short"])
+    status.begin("short")
+    assert 'stormcast_run_active{scenario="short"} 1.0' in metrics(status)
     first = outcome()
-    board.end("short", "holds", first)
-    assert f'fault="f1",scenario="short"}} {first.run.bites["f1"]:.1f}' in metrics(board)
-    assert 'stormcast_runs_total{scenario="short",verdict="holds"} 1.0' in metrics(board)
-    board.end("short", "error", None)
-    text = metrics(board)
+    status.end("short", "holds", first)
+    assert f'fault="f1",scenario="short"}} {first.run.bites["f1"]:.1f}' in metrics(status)
+    assert 'stormcast_runs_total{scenario="short",verdict="holds"} 1.0' in metrics(status)
+    status.end("short", "error", None)
+    text = metrics(status)
     assert "f1" not in text, "the last run has none"
     assert 'verdict="error"} 1.0' in text
     assert 'stormcast_run_active{scenario="short"} 0.0' in text
 
 
 def test_it_is_ready_when_it_was_told_so() -> None:
-    board = Board(lambda _line: None)
-    answer = board.table()["/readyz"]["GET"](b"")
+    status = ControllerStatus(lambda _line: None)
+    answer = status.table()["/readyz"]["GET"](b"")
     assert (answer.status, json.loads(answer.body)) == (503, {"ready": False})  # type: ignore[union-attr]
-    board.is_ready = True
-    assert board.table()["/readyz"]["GET"](b"").status == 200  # type: ignore[union-attr]
+    status.is_ready = True
+    assert status.table()["/readyz"]["GET"](b"").status == 200  # type: ignore[union-attr]

@@ -47,7 +47,7 @@ class Begun:
     """None: nothing does, or it is over by itself."""
 
 
-class HandsOn(Session):
+class StepwiseSession(Session):
     """One cluster, told what to do by hand: `open`, `gather`, whatever comes, `settle`."""
 
     def __init__(self, scenario: Scenario, seed: int, backend: Backend, folder: Path) -> None:
