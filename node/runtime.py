@@ -27,10 +27,11 @@ from stormcast.node.stack import News, Stack
 from stormcast.node.stack.lane import LENGTH_COST
 from stormcast.node.trace.journal import Journal, JournalConfig
 from stormcast.node.trace.tracer import Tracer
-from stormcast.node.transports.base import MAX_LEARNED, Transport
+from stormcast.node.transports.base import Transport
 from stormcast.node.transports.hosts import HostBook
 from stormcast.node.transports.interfaces import Interface, SocketAddress, choose
 from stormcast.node.transports.monitors import Monitors
+from stormcast.node.transports.places import MAX_LEARNED
 from stormcast.node.transports.tcp import TcpTransport
 from stormcast.node.transports.udp import UdpTransport
 
@@ -243,7 +244,7 @@ class Runtime:
         if self._due + patience <= now:
             stack.tick(now)
             patience = 0.0
-        stack.is_held = transport.is_full
+        stack.is_held = transport.room.is_full
         # Before the turn ends, so that an answer leaves in it.
         deliveries = stack.take_deliveries()
         if deliveries:
@@ -313,7 +314,7 @@ class Runtime:
 
     # -- The transport's side --------------------------------------------------------------------
 
-    def receive(self, datagram: memoryview, now: float) -> int:
+    def receive(self, datagram: memoryview, now: float, /) -> int:
         """Take the frames of a datagram."""
         return self.stack.receive(datagram, now)
 

@@ -24,7 +24,7 @@ from stormcast.node.settings import StackSettings, load_settings
 from stormcast.node.trace import read_blocks_untrusted
 from stormcast.node.trace.files import read_traces
 from stormcast.node.trace.journal import JournalConfig
-from stormcast.node.transports.base import BindError
+from stormcast.node.transports.binding import BindError
 from tests.helpers.station import on_a_loop, until
 
 PORTS = count(19_000)
