@@ -20,10 +20,10 @@ from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address
 from stormcast.node.transports.handshake import (
     LENGTH,
-    MAX_HELLO,
     Hello,
     pack_hello,
     unpack_hello_untrusted,
+    whole_hello_untrusted,
 )
 from stormcast.node.transports.interfaces import SocketAddress
 from stormcast.node.transports.station import Station
@@ -113,8 +113,9 @@ class Connection:
     def connect(self, timeout: float) -> None:
         """Dial."""
         self._socket.connect_ex(self.remote)
-        self._table.station.loop.add_writer(self._fileno, self._on_connected)
-        self._set_timer(timeout, "connect-timeout")
+        loop = self._table.station.loop
+        loop.add_writer(self._fileno, self._on_connected)
+        self._timer = loop.call_later(timeout, self.drop, "connect-timeout")
 
     def _on_connected(self) -> None:
         loop = self._table.station.loop
@@ -129,8 +130,9 @@ class Connection:
 
     def accept(self, timeout: float) -> None:
         """Wait for the other end to say who it is."""
-        self._set_timer(timeout, "hello-timeout")
-        self._table.station.loop.add_reader(self._fileno, self._on_readable)
+        loop = self._table.station.loop
+        self._timer = loop.call_later(timeout, self.drop, "hello-timeout")
+        loop.add_reader(self._fileno, self._on_readable)
 
     def greet(self) -> None:
         """Say who is here, before what has waited for the connection to stand."""
@@ -140,11 +142,9 @@ class Connection:
 
     def flush(self) -> None:
         """Hand the kernel what it takes, unless it is to say first when it takes more."""
-        if self._is_writing or self.state in (State.CONNECTING, State.CLOSED):
-            return
-        if self.state is State.GREETING and not self.is_initiated:
-            return
-        self._flush()
+        is_answer = self.state is State.GREETING and not self.is_initiated
+        if not (self._is_writing or is_answer or self.state in (State.CONNECTING, State.CLOSED)):
+            self._flush()
 
     def _flush(self) -> None:
         out, gather = self.out, self._table.gather
@@ -205,19 +205,26 @@ class Connection:
 
     def _take_hello(self) -> bool:
         """Hear who is at the other end, and what it says next; whether to go on reading."""
-        buffer = self._in
-        if buffer.end - buffer.start < LENGTH.size:
-            return True
-        (size,) = LENGTH.unpack_from(buffer.view, buffer.start)
-        if size > MAX_HELLO:
-            self._table.counters["refused_hello-length"] += 1
+        buffer, table = self._in, self._table
+        try:
+            body = whole_hello_untrusted(buffer.view[buffer.start : buffer.end])
+            if body is None:
+                return True
+            hello = unpack_hello_untrusted(body, table.greeting(self).cluster)
+        except BadFrame as bad:
+            table.counters[f"refused_{bad.reason}"] += 1
+            if bad.reason == "hello-cluster":
+                table.on_foreign(self)
             self.drop("bad-hello")
             return False
-        body = buffer.start + LENGTH.size
-        if buffer.end - body < size:
-            return True
-        buffer.start = body + size
-        return self._on_hello(bytes(buffer.view[body : body + size])) and self._take_frames()
+        buffer.start += LENGTH.size + len(body)
+        self.peer, self.peer_serial = hello.address, hello.serial
+        self._cancel_timer()
+        self.state = State.OPEN
+        if not table.on_established(self, hello):
+            return False
+        self.flush()
+        return self._take_frames()
 
     def _take_frames(self) -> bool:
         """Hand on what is whole; whether to go on reading."""
@@ -249,23 +256,6 @@ class Connection:
         if start == end:
             start = buffer.end = 0
         buffer.start = start
-        return True
-
-    def _on_hello(self, body: bytes) -> bool:
-        try:
-            hello = unpack_hello_untrusted(body, self._table.greeting(self).cluster)
-        except BadFrame as bad:
-            self._table.counters[f"refused_{bad.reason}"] += 1
-            if bad.reason == "hello-cluster":
-                self._table.on_foreign(self)
-            self.drop("bad-hello")
-            return False
-        self.peer, self.peer_serial = hello.address, hello.serial
-        self._cancel_timer()
-        self.state = State.OPEN
-        if not self._table.on_established(self, hello):
-            return False
-        self.flush()
         return True
 
     # -- The end -------------------------------------------------------------------------------
@@ -329,12 +319,6 @@ class Connection:
         self._socket.close()
         self.out.parts.clear()
         self._table.on_closed(self, cause)
-
-    # -- Time ----------------------------------------------------------------------------------
-
-    def _set_timer(self, seconds: float, cause: str) -> None:
-        self._cancel_timer()
-        self._timer = self._table.station.loop.call_later(seconds, self.drop, cause)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
