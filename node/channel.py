@@ -122,12 +122,13 @@ class Channel:
             journal=config.journal,
             say=self._say if self._on_notice is not None else None,
         )
+        self._turns = self.runtime.turns
         self._try_send = self._refuse
         """The stack's own, while there is one: each lookup on this way is paid per message."""
-        self.runtime.on_deliveries = self._hold
-        self.runtime.on_view = self._take_view
-        self.runtime.on_abandoned = self._note_abandoned
-        self.runtime.on_left = self._is_out.set
+        self.runtime.turns.on_deliveries = self._hold
+        self.runtime.turns.on_view = self._take_view
+        self.runtime.turns.on_abandoned = self._note_abandoned
+        self.runtime.turns.on_left = self._is_out.set
 
     # -- Life ----------------------------------------------------------------------------------
 
@@ -253,9 +254,9 @@ class Channel:
         elif not isinstance(dest, int):
             dest = self._find(dest)
         if self._try_send(dest, payload, flags):
-            runtime = self.runtime
-            if not runtime.is_wanted:
-                runtime.wake()
+            turns = self._turns
+            if not turns.is_wanted:
+                turns.wake()
             return True
         return False
 
@@ -313,7 +314,7 @@ class Channel:
         short = self._find(dest)
         future = asyncio.get_running_loop().create_future()
         if not self._waiting:
-            self.runtime.after_turn.append(self._tell_waiting)
+            self.runtime.turns.after.append(self._tell_waiting)
         self._waiting.setdefault(short, []).append(future)
         await future
 
@@ -325,7 +326,7 @@ class Channel:
                 if not future.done():
                     future.set_result(None)
         if self._waiting:
-            self.runtime.after_turn.append(self._tell_waiting)
+            self.runtime.turns.after.append(self._tell_waiting)
 
     # -- Receiving -----------------------------------------------------------------------------
 
@@ -360,7 +361,7 @@ class Channel:
 
     def _choose_receiver(self) -> None:
         """Where deliveries go from now on; what has waited goes there first."""
-        runtime = self.runtime
+        runtime = self.runtime.turns
         if self._on_batch is not None:
             runtime.on_deliveries = self._hand_batches
         elif self._on_message is not None:
