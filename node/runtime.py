@@ -131,6 +131,24 @@ class Runtime:
         self.journal = Journal(self._journal_config, f"{self.name}-{short:08x}", xxh3_64_intdigest)
         return self.journal.tracer(short, wall_ns)
 
+    def set_consuming(self, consuming: bool) -> int:  # noqa: FBT001 it is the whole message
+        """Whether the application takes messages; returns how many waited for it."""
+        waited = self.stack.set_consuming(consuming, self.now())
+        self.wake()
+        return waited
+
+    async def flush(self) -> None:
+        """Until everything that was accepted is numbered, and, without a group that would see to
+        it, also acked."""
+        stack = self.stack
+        while self.is_running:
+            senders = stack.unicast.send_connections().values()
+            is_acked = stack.group is not None or not any(len(one.window) for one in senders)
+            if is_acked and not stack.outbox.has_backlog:
+                return
+            self.wake()
+            await asyncio.sleep(0.001)
+
     def leave(self) -> None:
         """Begin to leave; `turns.on_left` is called when that is done."""
         if self.is_running:

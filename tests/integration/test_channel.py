@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from stormcast.node.channel import HELD_BYTES, Channel, ChannelConfig, LeaveTimeoutError
+from stormcast.node.channel import Channel, ChannelConfig, LeaveTimeoutError
 from stormcast.node.core.errors import ClosedError, ConfigError, NodeError
 from stormcast.node.core.model import DONT_BUNDLE, Address, Delivery, View
+from stormcast.node.inbox import HELD_BYTES
 from stormcast.node.runtime import LATENESS
 from stormcast.node.settings import StackSettings, load_settings
 from stormcast.node.trace import read_blocks_untrusted
@@ -490,7 +491,7 @@ async def test_iterating_gives_batches_and_ends_with_the_channel() -> None:
                 break
         assert got == payloads
         await a.send(None, b"one more")
-        await until(lambda: b._held)  # noqa: SLF001
+        await until(lambda: len(b._inbox))  # noqa: SLF001
         await b.close()
         # What was delivered before the end is still there.
         assert [bytes(one) for batch in [batch async for batch in b] for one in batch] == [
@@ -508,18 +509,18 @@ async def test_an_application_that_iterates_slowly_makes_senders_wait(dest: str)
         to = None if dest == "group" else b.address
         total, payload = 2400, bytes(20_000)
         sending = asyncio.ensure_future(a.send_many(to, [payload] * total))
-        await until(lambda: b._is_stalled)  # noqa: SLF001
+        await until(lambda: b._inbox.is_stalled)  # noqa: SLF001
         await asyncio.sleep(0.3)
         assert not sending.done()
         # One burst more than the bound may have been on its way up.
-        assert b._held_bytes < 2 * HELD_BYTES  # noqa: SLF001
+        assert b._inbox.held_bytes < 2 * HELD_BYTES  # noqa: SLF001
         got = 0
         async for batch in b:
             got += len(batch)
             if got == total:
                 break
         await sending
-        assert not b._held  # noqa: SLF001
+        assert not len(b._inbox)  # noqa: SLF001
 
 
 @on_a_loop
@@ -527,7 +528,7 @@ async def test_empty_messages_that_wait_are_bounded_too() -> None:
     async with group(udp(), "a", "b") as (a, b):
         gather(a)
         sending = asyncio.ensure_future(a.send_many(b.address, [b""] * 400_000))
-        await until(lambda: b._is_stalled, "a stall", 20)  # noqa: SLF001
+        await until(lambda: b._inbox.is_stalled, "a stall", 20)  # noqa: SLF001
         sending.cancel()
 
 
@@ -536,7 +537,7 @@ async def test_a_callback_that_comes_late_gets_what_waited() -> None:
     async with group(udp(), "a", "b") as (a, b):
         gather(a)
         sending = asyncio.ensure_future(a.send_many(b.address, [bytes(20_000)] * 1500))
-        await until(lambda: b._is_stalled)  # noqa: SLF001
+        await until(lambda: b._inbox.is_stalled)  # noqa: SLF001
         got = 0
 
         def take(delivery: Delivery) -> None:
