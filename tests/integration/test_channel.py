@@ -41,8 +41,11 @@ def free_port() -> int:
 
 def udp(stack: str = "udp", **protocols: dict[str, object]) -> StackSettings:
     number = next(PORTS)
-    bound = {"bind_addr": "127.0.0.1", "mcast_addr": f"239.78.{number % 250}.1",
-             "mcast_port": number}  # fmt: skip
+    bound = {
+        "bind_addr": "127.0.0.1",
+        "mcast_addr": f"239.78.{number % 250}.1",
+        "mcast_port": number,
+    }
     return load_settings(
         stack, "fast", protocols={**protocols, "UDP": {**bound, **protocols.get("UDP", {})}}
     )
@@ -403,7 +406,7 @@ async def test_many_arrive_in_order_however_full_it_is(kind: str) -> None:
         sizes = [0, 1, 100, 1000, 70_000, 300_000]
         payloads = [number.to_bytes(4, "big") + bytes(sizes[number % 6]) for number in range(1200)]
         got: list[bytes] = []
-        b.on_message = lambda payload, sender: got.append(bytes(payload))  # noqa: ARG005
+        b.on_message = lambda payload, sender: got.append(bytes(payload))  # noqa: ARG005 as it is called
         await a.send_many(b.address, payloads)
         await until(lambda: len(got) == len(payloads), "all of them", 25)
         assert got == payloads
@@ -452,7 +455,7 @@ async def test_over_connections_the_limit_is_max_length() -> None:
 async def test_messages_larger_than_the_outbox_travel_in_pieces() -> None:
     async with group(udp(FRAG={"max_message_size": 32 * MIB}), "a", "b") as (a, b):
         got: list[int] = []
-        b.on_message = lambda payload, sender: got.append(len(payload))  # noqa: ARG005
+        b.on_message = lambda payload, sender: got.append(len(payload))  # noqa: ARG005 as it is called
         await a.send(b.address, bytes(20 * MIB))
         await a.send(b.address, b"after it")
         await until(lambda: len(got) == 2, "both", 25)

@@ -322,9 +322,11 @@ async def test_any_number_of_frames_of_any_size_fits_some_datagrams(size: int) -
         meet(a, b)
         number = 2000 if size < 100 else 30
         a.transport.send(
-            [a.frame(b.short, bytes(size)) if turn % 3 else a.control(b.short)
-             for turn in range(number)]
-        )  # fmt: skip
+            [
+                a.frame(b.short, bytes(size)) if turn % 3 else a.control(b.short)
+                for turn in range(number)
+            ]
+        )
         await until(lambda: len(b.got) == number)
         assert b.numbers() == list(range(1, number + 1))
         assert not a.counters
@@ -472,7 +474,7 @@ async def test_garbage_is_counted_and_what_stood_before_it_counts() -> None:
 @pytest.mark.parametrize("drops", [True, False], ids=["drop", "wait"])
 @on_a_loop
 async def test_what_a_full_socket_does_not_take_is_dropped_and_counted_or_waits(
-    drops: bool,  # noqa: FBT001
+    drops: bool,  # noqa: FBT001 drawn by its name
 ) -> None:
     setting = plain(queue_frames=100, drop_when_full=drops, bundler="no-bundler")
     async with stations(setting, "a", "b") as (a, b):
@@ -587,7 +589,7 @@ async def test_a_buffer_that_the_kernel_caps_is_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("stormcast.node.transports.binding.SO_RCVBUFFORCE", socket.SO_RCVBUF)
-    with open("/proc/sys/net/core/rmem_max") as limit:  # noqa: ASYNC230, PTH123
+    with open("/proc/sys/net/core/rmem_max") as limit:  # noqa: ASYNC230, PTH123 no wait, and no path to join
         most = int(limit.read())
     async with stations(plain(receive_buffer=most * 2), "a") as (a,):
         assert a.transport.describe()[-1] == (
