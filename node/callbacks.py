@@ -11,12 +11,14 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, isroutine
+from operator import attrgetter
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Final, TypeVar
+from typing import Final, Generic, ParamSpec, Self, TypeVar, overload
 
 from stormcast.node.core.errors import ConfigError, require
 
 Call = TypeVar("Call", bound=Callable[..., object] | None)
+P = ParamSpec("P")
 
 FAILURES: Final = (Exception, asyncio.CancelledError)
 """What a callback may raise without ending the turn, and with it all that is still to be handed
@@ -49,3 +51,65 @@ def check_result(result: object) -> None:
         # Or it would complain itself, where nobody knows whose it was.
         result.close()
     raise ConfigError(f"the callback returned {result!r}, which nobody awaits: {_REMEDY}")
+
+
+def complain(name: str, error: BaseException) -> None:
+    """Tell the loop's exception handler that a callback of this member has failed."""
+    asyncio.get_running_loop().call_exception_handler(
+        {"message": f"{name}: a callback failed", "exception": error}
+    )
+
+
+class Callback(Generic[P]):
+    """A function of the application, or None."""
+
+    __slots__ = ("_complain", "_name", "_on_set", "call")
+
+    def __init__(
+        self,
+        name: str,
+        complain: Callable[[BaseException], None],
+        on_set: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.call: Callable[P, object] | None = None
+        self._name = name
+        self._complain = complain
+        self._on_set = on_set
+
+    def set(self, call: Callable[P, object] | None) -> None:
+        """Have another one called; ConfigError for one whose calls nobody would run."""
+        self.call = as_callback(self._name, call)
+        self._on_set()
+
+    def tell(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call it; that it fails must not end the turn in which it is called."""
+        if self.call is None:
+            return
+        try:
+            check_result(self.call(*args, **kwargs))
+        except FAILURES as error:
+            self._complain(error)
+
+
+class CallbackAttribute(Generic[P]):
+    """An attribute of a class that reads and sets the function of a `Callback`."""
+
+    def __init__(self, path: str, about: str) -> None:
+        self._callback_of = attrgetter(path)
+        self.__doc__ = about
+
+    @overload
+    def __get__(self, holder: None, kind: type) -> Self: ...
+
+    @overload
+    def __get__(self, holder: object, kind: type) -> Callable[P, object] | None: ...
+
+    def __get__(self, holder: object, kind: type) -> Self | Callable[P, object] | None:
+        if holder is None:
+            return self
+        callback: Callback[P] = self._callback_of(holder)
+        return callback.call
+
+    def __set__(self, holder: object, call: Callable[P, object] | None) -> None:
+        callback: Callback[P] = self._callback_of(holder)
+        callback.set(call)

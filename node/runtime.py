@@ -1,9 +1,4 @@
-"""One member that runs: its stack, its sockets, its journal. The only place that reads a clock.
-
-Everything happens in turns, on one thread. A turn begins when something arrived, a deadline came,
-or the application sent; it ends the stack's turn, hands frames to the transport and messages to
-the application, and sets one timer.
-"""
+"""One member that runs: its stack, its sockets, its journal, and the clock that all go by."""
 
 from __future__ import annotations
 
@@ -18,30 +13,24 @@ from typing import Any, Final
 from xxhash import xxh3_64_intdigest
 
 from stormcast.node.core.errors import ClosedError
-from stormcast.node.core.model import Address, Delivery, View
-from stormcast.node.protocols.discovery import Discovery
-from stormcast.node.protocols.port import Abandoned
+from stormcast.node.core.model import Address
 from stormcast.node.settings import StackSettings
 from stormcast.node.settings.transports import UdpConfig
-from stormcast.node.stack import News, Stack
+from stormcast.node.stack import Stack
 from stormcast.node.stack.lane import LENGTH_COST
 from stormcast.node.trace.journal import Journal, JournalConfig
 from stormcast.node.trace.tracer import Tracer
-from stormcast.node.transports.base import MAX_LEARNED, Transport
+from stormcast.node.transports.base import Transport
 from stormcast.node.transports.hosts import HostBook
 from stormcast.node.transports.interfaces import Interface, SocketAddress, choose
 from stormcast.node.transports.monitors import Monitors
 from stormcast.node.transports.tcp import TcpTransport
 from stormcast.node.transports.udp import UdpTransport
+from stormcast.node.turns import Turns, ignore
 
-TURNS_AT_ONCE: Final = 4
-"""Turns in a row for an application that answers what it gets, before others have theirs."""
-LONGEST_DRAIN: Final = 0.05
-"""Seconds for which timers may wait while the sockets are never empty."""
 LATENESS: Final = 0.2
 """Seconds by which a turn may be late and nobody says so, because others have the processor: what a
 member promises allows for it. A rig notes what is longer, as a pause of the member."""
-AFTER_A_BUG: Final = 0.1
 ASK_INTERVAL: Final = 2.0
 """Seconds between two questions where somebody is."""
 HEADERS: Final = 64
@@ -49,7 +38,7 @@ HEADERS: Final = 64
 
 
 class Runtime:
-    """Drives one stack."""
+    """Makes and ends the parts of a member, and answers its transport."""
 
     def __init__(
         self,
@@ -65,32 +54,21 @@ class Runtime:
         self.cluster = cluster
         self.name = name
         self.now = clock
-        self.say = say or _ignore
+        self.say = say or ignore
+        self.turns = Turns(clock)
+        self.turn = self.turns.turn
+        self.wake = self.turns.wake
         self.loop: asyncio.AbstractEventLoop
         self.address: Address
         self.stack: Stack
+        self.receive: Callable[[memoryview, float], int]
+        self.destinations: Callable[[], tuple[int, ...]]
+        """Both are the stack's own: bound here, as each datagram passes them."""
         self.transport: Transport
         self.journal: Journal | None = None
-        self.on_deliveries: Callable[[list[Delivery]], None] = _ignore
-        self.on_view: Callable[[View], None] = _ignore
-        self.on_left: Callable[..., None] = _ignore
-        self.on_abandoned: Callable[[Abandoned], None] = _ignore
-        self.after_turn: list[Callable[[], None]] = []
-        """Called once at the end of the next turn."""
-        self.turns = 0
         self._journal_config = journal
         self._hosts: HostBook
         self._monitors: Monitors | None = None
-        self._members: dict[int, Address] = {}
-        """Where to find whom: everybody that a view named."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = inf
-        self._due = inf
-        self.is_wanted = False
-        """Whether a turn will come anyway."""
-        self._in_turn = False
-        self._is_running = False
-        self._has_left = False
         self._asked_at = -inf
 
     # -- Life ----------------------------------------------------------------------------------
@@ -110,77 +88,83 @@ class Runtime:
         try:
             await self._start(interface)
         except BaseException:
-            self._is_running = False
-            transport.close()
-            if self._monitors is not None:
-                await self._monitors.close()
-            if self.journal is not None:
-                self.journal.close()
+            self.turns.is_running = False
+            await self._close_parts()
             raise
 
     async def _start(self, interface: Interface) -> None:
         transport = self.transport
-        settings = _fitted(self.settings, transport.frame_limit())
-        self.settings = settings
+        settings = self.settings = _fitted(self.settings, transport.frame_limit())
         self.address = Address(randbits(128) | 1, self.name, transport.where)
-        short = self.address.short
-        tracer = self._open_journal(short)
-        now = self.now()
-        self.stack = Stack(
-            self.address, self.cluster, settings, xxh3_64_intdigest, tracer, now, lateness=LATENESS
-        )
-        largest = settings.transport_config.largest_frame
-        self.stack.acceptor.limit_messages(largest - HEADERS - LENGTH_COST)
-        cluster = xxh3_64_intdigest(self.cluster.encode()) & 0xFFFFFFFF
-        discovery: Discovery | None = None
-        if self.stack.group is not None:
-            discovery = self.stack.group.discovery
+        self._make_stack()
+        discovery = self.stack.group.discovery if self.stack.group is not None else None
         # Others are bound as this one was meant to be; it may have found its first port taken.
         port = settings.transport_config.bind_port or transport.port
         self._hosts = HostBook(discovery, interface.family, port, self.say)
         await self._hosts.open()
+        cluster = xxh3_64_intdigest(self.cluster.encode()) & 0xFFFFFFFF
         watching = settings.of("FD_SOCK2")
         if watching is not None:
             self._monitors = Monitors(watching, self.address, cluster, interface, self._on_link)
             await self._monitors.open(transport.port)
         transport.start(self.address, cluster)
-        self._is_running = True
-        self.stack.start(now)
-        self.turn()
+        self.turns.start(self.stack, transport, self._monitors)
+
+    def _make_stack(self) -> None:
+        settings = self.settings
+        tracer = self._open_journal(self.address.short)
+        self.stack = Stack(
+            self.address, self.cluster, settings, xxh3_64_intdigest, tracer, self.now(),
+            lateness=LATENESS,
+        )  # fmt: skip  # what is passed by place stays in one line
+        largest = settings.transport_config.largest_frame
+        self.stack.acceptor.limit_messages(largest - HEADERS - LENGTH_COST)
+        self.receive = self.stack.receive
+        self.destinations = self.stack.destinations
 
     def _open_journal(self, short: int) -> Tracer:
         # All members of one machine share the monotonic clock, and so their traces can be laid
         # side by side; the wall clock at its zero is for people.
         wall_ns = max(0, time.time_ns() - time.monotonic_ns())
         if self._journal_config is None:
-            return Tracer(short, wall_ns, xxh3_64_intdigest, _ignore)
+            return Tracer(short, wall_ns, xxh3_64_intdigest, ignore)
         self.journal = Journal(self._journal_config, f"{self.name}-{short:08x}", xxh3_64_intdigest)
         return self.journal.tracer(short, wall_ns)
 
+    def set_consuming(self, consuming: bool) -> int:  # noqa: FBT001 it is the whole message
+        """Whether the application takes messages; returns how many waited for it."""
+        waited = self.stack.set_consuming(consuming, self.now())
+        self.wake()
+        return waited
+
+    async def flush(self) -> None:
+        """Until everything that was accepted is numbered, and, without a group that would see to
+        it, also acked."""
+        stack = self.stack
+        while self.is_running:
+            senders = stack.unicast.send_connections().values()
+            is_acked = stack.group is not None or not any(len(one.window) for one in senders)
+            if is_acked and not stack.outbox.has_backlog:
+                return
+            self.wake()
+            await asyncio.sleep(0.001)
+
     def leave(self) -> None:
-        """Begin to leave; `on_left` says when that is done."""
-        if self._is_running:
+        """Begin to leave; `turns.on_left` is called when that is done."""
+        if self.is_running:
             self.stack.leave(self.now())
             self.wake()
 
     async def close(self) -> None:
         """End: last words leave, then sockets and journal close."""
-        if not self._is_running:
+        if not self.is_running:
             return
-        self._is_running = False
-        frames = self.stack.stop(self.now())
-        news = self.stack.take_news()
-        self._locate(news)
-        self.transport.send(frames)
-        # The end of a receive window hands up what waited in it, and it was acked.
-        deliveries = self.stack.take_deliveries()
-        if deliveries:
-            self.on_deliveries(deliveries)
-        self._tell_abandoned(news)
-        if self._timer is not None:
-            self._timer.cancel()
+        self.turns.stop()
         self._hosts.close()
         await self.transport.drain()
+        await self._close_parts()
+
+    async def _close_parts(self) -> None:
         self.transport.close()
         if self._monitors is not None:
             await self._monitors.close()
@@ -194,147 +178,24 @@ class Runtime:
 
     @property
     def is_running(self) -> bool:
-        return self._is_running
-
-    # -- Turns ---------------------------------------------------------------------------------
-
-    def wake(self) -> None:
-        """Have a turn soon: something was put into the stack."""
-        if not self.is_wanted:
-            self.is_wanted = True
-            if not self._in_turn and self._is_running:
-                self.loop.call_soon(self.turn)
-
-    def turn(self, *, has_more: bool = False) -> None:
-        """Let everything that came in since the last turn take effect.
-
-        While more has arrived than was taken yet, timers wait, for a while: they would ask for
-        what is there.
-        """
-        if self._in_turn:
-            self.is_wanted = True
-            return
-        if not self._is_running:
-            return
-        self._in_turn = True
-        try:
-            for _ in range(TURNS_AT_ONCE):
-                self.is_wanted = False
-                self._one_turn(LONGEST_DRAIN if has_more else 0.0)
-                if not self.is_wanted:
-                    break
-        except BaseException:
-            # A bug, which whoever runs the loop hears of. What else waits must not stand still.
-            self.is_wanted = False
-            self.loop.call_later(AFTER_A_BUG, self.turn)
-            raise
-        finally:
-            self._in_turn = False
-        if self.is_wanted:
-            self.loop.call_soon(self.turn)
-        elif self._due < self._timer_at:
-            self._arm()
-
-    def _one_turn(self, patience: float) -> None:
-        stack = self.stack
-        transport = self.transport
-        now = self.now()
-        self.turns += 1
-        if self._due + patience <= now:
-            stack.tick(now)
-            patience = 0.0
-        stack.is_held = transport.is_full
-        # Before the turn ends, so that an answer leaves in it.
-        deliveries = stack.take_deliveries()
-        if deliveries:
-            self.on_deliveries(deliveries)
-            self.is_wanted = False
-        frames = stack.end_turn(now)
-        news = stack.take_news() if stack.has_news() else None
-        if news is not None:
-            self._locate(news)
-        if frames:
-            # Before the transport forgets who has left: the answer to a leave is among them.
-            transport.send(frames)
-        if news is not None:
-            self._act_on(news)
-        # Own messages, which are handed over as they leave: after the view that they belong to.
-        deliveries = stack.take_deliveries()
-        if deliveries:
-            self.on_deliveries(deliveries)
-        if self.after_turn:
-            called, self.after_turn = self.after_turn, []
-            for call in called:
-                call()
-        self._due = due = stack.next_deadline()
-        if due <= now and not patience:
-            self.is_wanted = True
-
-    def _act_on(self, news: News) -> None:
-        """Do what a group's stack says besides frames and messages."""
-        if self._monitors is not None:
-            for peer, is_wanted in news.links:
-                self._monitors.change(self._members.get(peer, peer), is_wanted=is_wanted)
-        for view in news.views:
-            self._members = {member.short: member for member in view.members}
-            self.transport.on_view(view.members)
-            self.on_view(view)
-        self._tell_abandoned(news)
-        if self.stack.has_left and not self._has_left:
-            self._has_left = True
-            self.on_left()
-
-    def _tell_abandoned(self, news: News) -> None:
-        for one in news.abandoned:
-            self.on_abandoned(one)
-
-    def _locate(self, news: News) -> None:
-        for address in news.located:
-            if len(self._members) < MAX_LEARNED:
-                self._members.setdefault(address.short, address)
-            self.transport.locate(address)
-
-    def _arm(self) -> None:
-        """Set the one timer; one that comes too early sets itself again."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = self._due
-        delay = max(0.0, self._due - self.now())
-        self._timer = self.loop.call_later(delay, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._timer_at = inf
-        if self._due <= self.now():
-            # What has arrived may be what a timer would ask for.
-            self.transport.poll()
-        elif self._due < inf:
-            self._arm()
+        return self.turns.is_running
 
     # -- The transport's side --------------------------------------------------------------------
 
-    def receive(self, datagram: memoryview, now: float) -> int:
-        """Take the frames of a datagram."""
-        return self.stack.receive(datagram, now)
-
     def on_connection_lost(self, peer: int) -> None:
         """A connection ended, or was replaced: what it held may be lost."""
-        if self._is_running:
+        if self.is_running:
             self.stack.on_connection_lost(peer, self.now())
             self.wake()
 
     def _on_link(self, peer: int, is_up: bool) -> None:  # noqa: FBT001 the two ends of a link
-        if self._is_running:
+        if self.is_running:
             self.stack.on_link(peer, is_up, self.now())
             self.turn()
 
     def hosts(self) -> Iterable[SocketAddress]:
         """Where discovery says that members may be."""
         return self._hosts.hosts(self.now(), self.loop)
-
-    def destinations(self) -> tuple[int, ...]:
-        """Who is meant by the group."""
-        return self.stack.destinations()
 
     def want_address(self, peer: int) -> None:
         """A frame had to be thrown away, because nobody said where a peer is: ask, now and then."""
@@ -357,8 +218,8 @@ class Runtime:
 
     def stats(self) -> dict[str, int | float]:
         """Counters and gauges, by name."""
-        figures: dict[str, int | float] = {"runtime.turns": self.turns}
-        if not self._is_running:
+        figures: dict[str, int | float] = {"runtime.turns": self.turns.number}
+        if not self.is_running:
             return figures
         figures |= {f"transport.{name}": value for name, value in self.transport.stats().items()}
         figures |= {
@@ -372,13 +233,9 @@ class Runtime:
 
     def check_open(self) -> None:
         """ClosedError once this member has ended."""
-        if not self._is_running:
+        if not self.is_running:
             state = "not connected yet" if self.known_address is None else "closed"
             raise ClosedError(f"{self.name} is {state}")
-
-
-def _ignore(*_what: object) -> None:
-    """Nobody listens."""
 
 
 def _fitted(settings: StackSettings, frame: int) -> StackSettings:

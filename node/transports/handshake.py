@@ -34,6 +34,17 @@ def pack_hello(hello: Hello) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
+def whole_hello_untrusted(said: memoryview) -> bytes | None:
+    """The hello that these bytes begin with, without its length; None while more has to come."""
+    if len(said) < LENGTH.size:
+        return None
+    (size,) = LENGTH.unpack_from(said)
+    if size > MAX_HELLO:
+        raise BadFrame("hello-length")
+    body = said[LENGTH.size : LENGTH.size + size]
+    return bytes(body) if len(body) == size else None
+
+
 def unpack_hello_untrusted(body: bytes, cluster: int) -> Hello:
     """The hello of a member of this cluster, or BadFrame with the reason."""
     if len(body) < _FRONT.size:

@@ -15,9 +15,9 @@ from typing import Final
 
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.protocols.discovery import Discovery, DnsPing
-from stormcast.node.transports.base import numeric
 from stormcast.node.transports.dns import DnsLookup
 from stormcast.node.transports.interfaces import SocketAddress
+from stormcast.node.transports.places import numeric
 
 LOOKUP_INTERVAL: Final = 2.0
 """Seconds between two look-ups of what is in use."""

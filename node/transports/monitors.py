@@ -16,7 +16,7 @@ from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address
 from stormcast.node.protocols.fd_sock2 import FdSock2Config
 from stormcast.node.settings.transports import PORTS
-from stormcast.node.transports.base import BindError, parse_where, reason
+from stormcast.node.transports.binding import BindError, reason
 from stormcast.node.transports.handshake import (
     LENGTH,
     MAX_HELLO,
@@ -25,6 +25,7 @@ from stormcast.node.transports.handshake import (
     unpack_hello_untrusted,
 )
 from stormcast.node.transports.interfaces import Interface, SocketAddress
+from stormcast.node.transports.places import parse_where
 
 MAX_WATCHERS: Final = 1024
 """Connections of watchers that are kept open; a group needs one for each member at most."""

@@ -16,15 +16,16 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from stormcast.node.channel import HELD_BYTES, Channel, ChannelConfig, LeaveTimeoutError
+from stormcast.node.channel import Channel, ChannelConfig, LeaveTimeoutError
 from stormcast.node.core.errors import ClosedError, ConfigError, NodeError
 from stormcast.node.core.model import DONT_BUNDLE, Address, Delivery, View
+from stormcast.node.inbox import HELD_BYTES
 from stormcast.node.runtime import LATENESS
 from stormcast.node.settings import StackSettings, load_settings
 from stormcast.node.trace import read_blocks_untrusted
 from stormcast.node.trace.files import read_traces
 from stormcast.node.trace.journal import JournalConfig
-from stormcast.node.transports.base import BindError
+from stormcast.node.transports.binding import BindError
 from tests.helpers.station import on_a_loop, until
 
 PORTS = count(19_000)
@@ -40,8 +41,11 @@ def free_port() -> int:
 
 def udp(stack: str = "udp", **protocols: dict[str, object]) -> StackSettings:
     number = next(PORTS)
-    bound = {"bind_addr": "127.0.0.1", "mcast_addr": f"239.78.{number % 250}.1",
-             "mcast_port": number}  # fmt: skip
+    bound = {
+        "bind_addr": "127.0.0.1",
+        "mcast_addr": f"239.78.{number % 250}.1",
+        "mcast_port": number,
+    }
     return load_settings(
         stack, "fast", protocols={**protocols, "UDP": {**bound, **protocols.get("UDP", {})}}
     )
@@ -402,7 +406,7 @@ async def test_many_arrive_in_order_however_full_it_is(kind: str) -> None:
         sizes = [0, 1, 100, 1000, 70_000, 300_000]
         payloads = [number.to_bytes(4, "big") + bytes(sizes[number % 6]) for number in range(1200)]
         got: list[bytes] = []
-        b.on_message = lambda payload, sender: got.append(bytes(payload))  # noqa: ARG005
+        b.on_message = lambda payload, sender: got.append(bytes(payload))  # noqa: ARG005 as it is called
         await a.send_many(b.address, payloads)
         await until(lambda: len(got) == len(payloads), "all of them", 25)
         assert got == payloads
@@ -451,7 +455,7 @@ async def test_over_connections_the_limit_is_max_length() -> None:
 async def test_messages_larger_than_the_outbox_travel_in_pieces() -> None:
     async with group(udp(FRAG={"max_message_size": 32 * MIB}), "a", "b") as (a, b):
         got: list[int] = []
-        b.on_message = lambda payload, sender: got.append(len(payload))  # noqa: ARG005
+        b.on_message = lambda payload, sender: got.append(len(payload))  # noqa: ARG005 as it is called
         await a.send(b.address, bytes(20 * MIB))
         await a.send(b.address, b"after it")
         await until(lambda: len(got) == 2, "both", 25)
@@ -490,7 +494,7 @@ async def test_iterating_gives_batches_and_ends_with_the_channel() -> None:
                 break
         assert got == payloads
         await a.send(None, b"one more")
-        await until(lambda: b._held)  # noqa: SLF001
+        await until(lambda: len(b._inbox))  # noqa: SLF001
         await b.close()
         # What was delivered before the end is still there.
         assert [bytes(one) for batch in [batch async for batch in b] for one in batch] == [
@@ -508,18 +512,18 @@ async def test_an_application_that_iterates_slowly_makes_senders_wait(dest: str)
         to = None if dest == "group" else b.address
         total, payload = 2400, bytes(20_000)
         sending = asyncio.ensure_future(a.send_many(to, [payload] * total))
-        await until(lambda: b._is_stalled)  # noqa: SLF001
+        await until(lambda: b._inbox.is_stalled)  # noqa: SLF001
         await asyncio.sleep(0.3)
         assert not sending.done()
         # One burst more than the bound may have been on its way up.
-        assert b._held_bytes < 2 * HELD_BYTES  # noqa: SLF001
+        assert b._inbox.held_bytes < 2 * HELD_BYTES  # noqa: SLF001
         got = 0
         async for batch in b:
             got += len(batch)
             if got == total:
                 break
         await sending
-        assert not b._held  # noqa: SLF001
+        assert not len(b._inbox)  # noqa: SLF001
 
 
 @on_a_loop
@@ -527,7 +531,7 @@ async def test_empty_messages_that_wait_are_bounded_too() -> None:
     async with group(udp(), "a", "b") as (a, b):
         gather(a)
         sending = asyncio.ensure_future(a.send_many(b.address, [b""] * 400_000))
-        await until(lambda: b._is_stalled, "a stall", 20)  # noqa: SLF001
+        await until(lambda: b._inbox.is_stalled, "a stall", 20)  # noqa: SLF001
         sending.cancel()
 
 
@@ -536,7 +540,7 @@ async def test_a_callback_that_comes_late_gets_what_waited() -> None:
     async with group(udp(), "a", "b") as (a, b):
         gather(a)
         sending = asyncio.ensure_future(a.send_many(b.address, [bytes(20_000)] * 1500))
-        await until(lambda: b._is_stalled)  # noqa: SLF001
+        await until(lambda: b._inbox.is_stalled)  # noqa: SLF001
         got = 0
 
         def take(delivery: Delivery) -> None:

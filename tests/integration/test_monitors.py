@@ -14,7 +14,7 @@ import pytest
 
 from stormcast.node.core.model import Address
 from stormcast.node.protocols.fd_sock2 import FdSock2Config
-from stormcast.node.transports.base import BindError
+from stormcast.node.transports.binding import BindError
 from stormcast.node.transports.handshake import LENGTH, Hello, pack_hello
 from stormcast.node.transports.interfaces import choose
 from stormcast.node.transports.monitors import Monitors

@@ -19,7 +19,7 @@ from stormcast.node.core import wire
 from stormcast.node.core.model import Address
 from stormcast.node.protocols.port import EVERYONE
 from stormcast.node.settings.transports import Nio2Config, TcpConfig
-from stormcast.node.transports.base import BindError
+from stormcast.node.transports.binding import BindError
 from stormcast.node.transports.connection import CLOSING
 from stormcast.node.transports.handshake import LENGTH, Hello, pack_hello
 from stormcast.node.transports.tcp import TcpTransport
@@ -51,9 +51,17 @@ def port_of(station: Station[Any]) -> int:
 
 
 NO_PLACES = (
-    "", "x", "\x00[80]", "1.2.3.4[²]", "1.2.3.4[0]", "1.2.3.4[65536]", "fe80::1%\x00[80]",
-    "::1[80]", "name.example[80]", "[80]",
-)  # fmt: skip
+    "",
+    "x",
+    "\x00[80]",
+    "1.2.3.4[²]",
+    "1.2.3.4[0]",
+    "1.2.3.4[65536]",
+    "fe80::1%\x00[80]",
+    "::1[80]",
+    "name.example[80]",
+    "[80]",
+)
 
 
 class Peer:
@@ -81,7 +89,7 @@ class Peer:
     async def join(self, station: Station[Any]) -> Peer:
         """Dial, say hello, and wait until that was understood."""
         await self.dial(station, self.hello)
-        await until(lambda: self.address.short in station.transport._open)  # noqa: SLF001
+        await until(lambda: self.address.short in station.transport._table.open)  # noqa: SLF001
         return self
 
     async def say(self, *parts: bytes) -> None:
@@ -165,7 +173,7 @@ async def test_members_that_dial_each_other_at_once_keep_one_connection_and_lose
         assert sorted(b.numbers(a)) == list(range(1, sent[0] + 1))
         assert sorted(a.numbers(b)) == list(range(1, sent[1] + 1))
         await until(lambda: connections(a) == connections(b) == 1)
-        await until(lambda: not a.transport._leaving and not b.transport._leaving)  # noqa: SLF001
+        await until(lambda: not a.transport._table.leaving and not b.transport._table.leaving)  # noqa: SLF001
         assert a.lost == b.lost == []
         # It is the same connection at both ends: what either sends now opens no other.
         opened = a.counters["opened"]
@@ -225,14 +233,14 @@ async def test_replacing_a_connection_that_is_broken_leaves_nothing_behind() -> 
     """The old one ends while it is retired; closing does not wait for it."""
     async with stations(tcp(), "a") as (a,):
         await Peer(serial=1).join(a)
-        old = a.transport._open[7]  # noqa: SLF001
+        old = a.transport._table.open[7]  # noqa: SLF001
         # Broken, as it is after a reset, but not yet seen to be.
         old._socket.shutdown(socket.SHUT_RDWR)  # noqa: SLF001
         a.loop.remove_reader(old._fileno)  # noqa: SLF001
         again = await Peer(serial=2).dial(a)
         await again.say(again.hello)
         await until(lambda: a.counters.get("replaced") == 1)
-        assert not a.transport._leaving  # noqa: SLF001
+        assert not a.transport._table.leaving  # noqa: SLF001
 
 
 @both
@@ -326,9 +334,9 @@ async def test_what_waited_for_a_connection_that_fails_is_counted_and_told(
     async with stations(tcp(kind, drop_when_full=False, queue_bytes=1000), "a") as (a,):
         a.transport.locate(Address(99, "gone", f"127.0.0.1[{closed.getsockname()[1]}]"))
         a.send(99, bytes(2000), bytes(2000))
-        assert a.transport.is_full
+        assert a.transport.room.is_full
         await until(lambda: a.closes("refused") == 1)
-        assert not a.transport.is_full
+        assert not a.transport.room.is_full
         assert a.counters["dropped_unsent"] == 2
         assert a.lost == [99]
     closed.close()
@@ -356,10 +364,10 @@ async def test_a_refused_connection_is_tried_again_ever_more_rarely() -> None:
     async with stations(config, "a") as (a,):
         a.transport.locate(Address(99, "gone", f"127.0.0.1[{closed.getsockname()[1]}]"))
         tries: list[float] = []
+        # As it happens: who looks now and then may see one late, and the next one in time.
+        a.on_connection_lost = lambda _peer: tries.append(a.now())  # type: ignore[method-assign]
         while len(tries) < 6:
             a.send(99, b"x")
-            if a.closes("refused") > len(tries):
-                tries.append(a.now())
             await asyncio.sleep(0.002)
         gaps = [later - earlier for earlier, later in pairwise(tries)]
         for gap, least in zip(gaps, (0.035, 0.075, 0.155, 0.155, 0.155), strict=True):
@@ -440,7 +448,7 @@ async def test_a_claimed_length_takes_no_more_memory_than_the_limit() -> None:
         await until(lambda: connections(a) == 1)
         await peer.say(bytes(10))
         await asyncio.sleep(0.02)
-        assert len(a.transport._open[7]._buffer) <= 256 << 10  # noqa: SLF001
+        assert len(a.transport._table.open[7]._in.view) <= 256 << 10  # noqa: SLF001
         meet(a, b)
         size = (1 << 16) - 64 - 4
         b.send(a.short, bytes(size))
@@ -489,15 +497,15 @@ class Exhausted:
 async def test_without_a_descriptor_left_accepting_pauses_and_goes_on() -> None:
     """Who waits is still there later; looking again and again would be all that the member does."""
     async with stations(tcp(), "a") as (a,):
-        exhausted = Exhausted(a.transport._listener)  # noqa: SLF001
-        a.transport._listener = exhausted  # noqa: SLF001
+        exhausted = Exhausted(a.transport._listener.socket)  # noqa: SLF001
+        a.transport._listener.socket = exhausted  # noqa: SLF001
         peer = await Peer().dial(a, Peer().hello)
         await asyncio.sleep(0.25)
         assert 1 <= exhausted.tries <= 4
         assert a.counters == {"accept_errors": exhausted.tries}
         exhausted.is_over = True
         await until(lambda: connections(a) == 1)
-        assert peer.address.short in a.transport._open  # noqa: SLF001
+        assert peer.address.short in a.transport._table.open  # noqa: SLF001
 
 
 @on_a_loop
@@ -656,7 +664,7 @@ async def test_an_idle_connection_expires_and_one_in_use_does_not() -> None:
         while connections(a) == 2:
             a.send(b.short, b"again")
             await asyncio.sleep(0.02)
-        assert set(a.transport._open) == {b.short}  # noqa: SLF001
+        assert set(a.transport._table.open) == {b.short}  # noqa: SLF001
         assert a.counters.get("expired", 0) + c.counters.get("expired", 0) >= 1
         assert "expired" not in b.counters
         assert a.lost == c.lost == []
@@ -708,7 +716,7 @@ async def test_a_full_queue_drops_where_it_may(kind: type[TcpConfig]) -> None:
             a.send(7, bytes(200_000))
         dropped = a.counters["dropped_queue_full"]
         assert dropped > 0
-        assert not a.transport.is_full
+        assert not a.transport.room.is_full
         assert a.transport.queued()[1] <= 2 * MIB + 200_100
         assert len(await slow.frames(100 - dropped)) == 100 - dropped
 
@@ -723,12 +731,12 @@ async def test_where_nothing_may_be_dropped_the_outbox_is_closed_until_half_has_
         slow = await Peer().join(a)
         for _ in range(100):
             a.send(7, bytes(200_000))
-        assert a.transport.is_full
+        assert a.transport.room.is_full
         turns = a.turns
         seen: list[int] = []
         a.turn = lambda **_more: seen.append(a.transport.queued()[1])  # type: ignore[method-assign]
         assert await slow.frames(100) == list(range(1, 101))
-        await until(lambda: not a.transport.is_full)
+        await until(lambda: not a.transport.room.is_full)
         assert turns == a.turns
         assert seen
         assert MIB // 4 < seen[0] <= MIB
@@ -806,7 +814,7 @@ async def test_of_two_that_bind_one_port_at_once_the_second_takes_the_next() -> 
 
         a = Station[Any]("a")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("stormcast.node.transports.tcp.socket.socket", Rival)
+            patch.setattr("stormcast.node.transports.stream_sockets.socket.socket", Rival)
             a.open(tcp(bind_port=port))
         assert port < port_of(a) <= port + 10
         a.close()

@@ -18,7 +18,7 @@ from stormcast.node.core.model import Address
 from stormcast.node.core.wire import GROUP
 from stormcast.node.protocols.port import EVERYONE
 from stormcast.node.transports import bpf
-from stormcast.node.transports.base import BindError
+from stormcast.node.transports.binding import BindError
 from stormcast.node.transports.interfaces import Interface
 from stormcast.node.transports.udp import UdpTransport
 from tests.helpers.station import Station, on_a_loop, stations, udp, until
@@ -83,8 +83,8 @@ class Wire:
 
 def wired(station: Station[UdpTransport]) -> Wire:
     transport: Any = station.transport
-    transport._socket = Wire(transport._socket)  # noqa: SLF001
-    made: Wire = transport._socket  # noqa: SLF001
+    transport._writer.socket = Wire(transport._writer.socket)  # noqa: SLF001
+    made: Wire = transport._writer.socket  # noqa: SLF001
     return made
 
 
@@ -167,12 +167,12 @@ async def test_own_copies_are_dropped_by_the_kernel_and_not_taken_for_losses() -
     async with stations(config(), "a", "b") as (a, b):
         meet(a, b)
         await until(lambda: reached(a) == 1)
-        before = a.transport.received
+        before = a.transport.stats()["datagrams_received"]
         for _ in range(50):
             a.send(GROUP, b"x")
         await until(lambda: len(b.got) == 50)
         await asyncio.sleep(0.02)
-        assert a.transport.received == before
+        assert a.transport.stats()["datagrams_received"] == before
         assert a.transport.stats()["kernel_drops"] == 0
         assert "own copies filtered in the kernel" in a.transport.describe()[1]
 
@@ -279,11 +279,11 @@ async def test_addresses_that_strangers_name_are_bounded() -> None:
     async with stations(config(), "a") as (a,):
         for number in range(1, 6000):
             a.transport.locate(Address(number, "x", "127.0.0.1[9]"))
-        assert len(a.transport._at) <= 4096  # noqa: SLF001
+        assert len(a.transport._places.places.at) <= 4096  # noqa: SLF001
         assert a.counters["located_full"] > 0
         b = Address(9999, "b", "127.0.0.1[9]")
         a.transport.on_view([a.address, b])
-        assert a.transport._at.keys() == {b.short}  # noqa: SLF001
+        assert a.transport._places.places.at.keys() == {b.short}  # noqa: SLF001
 
 
 # -- Datagrams -------------------------------------------------------------------------------------
@@ -322,9 +322,11 @@ async def test_any_number_of_frames_of_any_size_fits_some_datagrams(size: int) -
         meet(a, b)
         number = 2000 if size < 100 else 30
         a.transport.send(
-            [a.frame(b.short, bytes(size)) if turn % 3 else a.control(b.short)
-             for turn in range(number)]
-        )  # fmt: skip
+            [
+                a.frame(b.short, bytes(size)) if turn % 3 else a.control(b.short)
+                for turn in range(number)
+            ]
+        )
         await until(lambda: len(b.got) == number)
         assert b.numbers() == list(range(1, number + 1))
         assert not a.counters
@@ -472,7 +474,7 @@ async def test_garbage_is_counted_and_what_stood_before_it_counts() -> None:
 @pytest.mark.parametrize("drops", [True, False], ids=["drop", "wait"])
 @on_a_loop
 async def test_what_a_full_socket_does_not_take_is_dropped_and_counted_or_waits(
-    drops: bool,  # noqa: FBT001
+    drops: bool,  # noqa: FBT001 drawn by its name
 ) -> None:
     setting = plain(queue_frames=100, drop_when_full=drops, bundler="no-bundler")
     async with stations(setting, "a", "b") as (a, b):
@@ -480,14 +482,14 @@ async def test_what_a_full_socket_does_not_take_is_dropped_and_counted_or_waits(
         before = sent(a)
         wired(a).failures = [errno.EAGAIN]
         a.send(b.short, *[b"x"] * 300)
-        assert a.transport.is_full
+        assert a.transport.room.is_full
         waiting = 100 if drops else 300
         assert a.transport.queued()[0] == waiting
         assert a.counters == ({"dropped_queue_full": 200} if drops else {})
         await until(lambda: len(b.got) == waiting)
         assert b.numbers() == list(range(1, waiting + 1))
         assert a.transport.queued() == (0, 0)
-        assert not a.transport.is_full
+        assert not a.transport.room.is_full
         assert sent(a) - before == waiting
 
 
@@ -498,16 +500,16 @@ async def test_the_outbox_is_closed_by_bytes_and_open_again_when_half_has_left()
         writes = wired(a)
         writes.failures = [errno.EAGAIN]
         a.send(b.short, *[bytes(10_000)] * 9)
-        assert not a.transport.is_full
+        assert not a.transport.room.is_full
         a.send(b.short, *[bytes(10_000)] * 2)
-        assert a.transport.is_full
+        assert a.transport.room.is_full
         waiting: list[int] = []
         a.turn = lambda **_: waiting.append(a.transport.queued()[0])  # type: ignore[method-assign]
         # It takes four, and is full, with more than half; and three more.
         writes.failures = [0, 0, 0, 0, errno.EAGAIN, 0, 0, 0, errno.EAGAIN]
         await until(lambda: len(b.got) == 11)
         assert waiting == [4]
-        assert not a.transport.is_full
+        assert not a.transport.room.is_full
 
 
 @on_a_loop
@@ -572,7 +574,7 @@ async def test_ipv6_with_fan_out_or_multicast() -> None:
 async def test_what_is_bound_is_said() -> None:
     async with stations(config(), "a") as (a,):
         lines = a.transport.describe()
-        group = a.transport._group  # noqa: SLF001
+        group = a.transport._group.at  # noqa: SLF001
         where = f"127.0.0.1[{a.transport.port}]"
         assert lines[0] == f"udp {where} on lo (rule 127.0.0.1), told to others as {where}"
         assert lines[1] == (
@@ -586,8 +588,8 @@ async def test_what_is_bound_is_said() -> None:
 async def test_a_buffer_that_the_kernel_caps_is_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("stormcast.node.transports.udp.SO_RCVBUFFORCE", socket.SO_RCVBUF)
-    with open("/proc/sys/net/core/rmem_max") as limit:  # noqa: ASYNC230, PTH123
+    monkeypatch.setattr("stormcast.node.transports.binding.SO_RCVBUFFORCE", socket.SO_RCVBUF)
+    with open("/proc/sys/net/core/rmem_max") as limit:  # noqa: ASYNC230, PTH123 no wait, and no path to join
         most = int(limit.read())
     async with stations(plain(receive_buffer=most * 2), "a") as (a,):
         assert a.transport.describe()[-1] == (

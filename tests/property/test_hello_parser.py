@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address
-from stormcast.node.transports.base import parse_where
 from stormcast.node.transports.handshake import LENGTH, Hello, pack_hello, unpack_hello_untrusted
+from stormcast.node.transports.places import parse_where
 
 CLUSTER = 0xC1
 REASONS = {

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from stormcast.node.callbacks import as_callback, check_result
+from stormcast.node.callbacks import Callback, CallbackAttribute, as_callback, check_result
 from stormcast.node.core.errors import ConfigError
 
 
@@ -79,3 +79,45 @@ def test_what_nobody_would_run_may_not_be_returned(call: type) -> None:
     """Warnings are errors here: that it was never awaited is said once, and not by Python, too."""
     with pytest.raises(ConfigError, match="which nobody awaits: write a plain function"):
         check_result(call())
+
+
+class Holder:
+    """Has a callback, as a channel has."""
+
+    on_number: CallbackAttribute[[int]] = CallbackAttribute("kept", "Is called with a number.")
+
+    def __init__(self) -> None:
+        self.failures: list[BaseException] = []
+        self.set_times = 0
+        self.kept: Callback[[int]] = Callback("on_number", self.failures.append, self._note)
+
+    def _note(self) -> None:
+        self.set_times += 1
+
+
+def test_an_attribute_reads_and_sets_the_function() -> None:
+    holder, got = Holder(), list[int]()
+    assert holder.on_number is None
+    holder.kept.tell(1)
+    holder.on_number = got.append
+    assert holder.on_number == got.append
+    holder.kept.tell(2)
+    assert got == [2]
+    assert holder.set_times == 1
+    assert Holder.on_number.__doc__ == "Is called with a number."
+
+
+def test_one_that_nobody_would_run_is_refused_under_its_name_and_the_old_one_stays() -> None:
+    holder = Holder()
+    holder.on_number = plain
+    with pytest.raises(ConfigError, match="on_number is "):
+        holder.on_number = coroutine
+    assert holder.on_number is plain
+
+
+def test_a_callback_that_fails_is_complained_of_and_ends_nothing() -> None:
+    holder = Holder()
+    holder.on_number = lambda number: 1 // number
+    holder.kept.tell(0)
+    (failure,) = holder.failures
+    assert isinstance(failure, ZeroDivisionError)

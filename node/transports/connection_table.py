@@ -1,0 +1,262 @@
+"""The connections of a member, by who is at the other end: one per peer, whoever dialled.
+
+Two members that dial each other at once end up with two connections, and both keep the one that the
+greater of them dialled; the other is retired, not cut, so nothing on it is lost. Who dials although
+the other end still holds a connection has lost that one: it is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from stormcast.node.core.model import Address
+from stormcast.node.settings.transports import NO_BUNDLER, Nio2Config, TcpConfig
+from stormcast.node.transports.bundles import IOV_MAX
+from stormcast.node.transports.connection import Connection, State
+from stormcast.node.transports.dialler import Dialler
+from stormcast.node.transports.handshake import Hello
+from stormcast.node.transports.interfaces import Interface, SocketAddress
+from stormcast.node.transports.places import MAX_LEARNED, Places
+from stormcast.node.transports.room import Room
+from stormcast.node.transports.station import Station
+from stormcast.node.transports.stream_sockets import tune
+
+MAX_STRANGERS: Final = 256
+"""Accepted connections whose other end has not said yet who it is. As many of those that have, and
+are in no view with this member: joiners, other groups."""
+DRAIN_SECONDS: Final = 2.0
+REAPS_PER_LIFE: Final = 4
+CLEAN: Final = frozenset({"finished", "self", "given-up"})
+"""Ends at which nothing that was sent is missing."""
+
+
+class ConnectionTable:
+    """Who is connected, who is about to be, and who is leaving."""
+
+    def __init__(
+        self,
+        config: TcpConfig,
+        station: Station,
+        interface: Interface,
+        room: Room,
+        counters: Counter[str],
+    ) -> None:
+        self.station = station
+        self.counters = counters
+        self.max_length = config.max_length
+        # One frame is two parts: its head, and its body. TCP writes frame by frame.
+        gathers = isinstance(config, Nio2Config) and config.bundler != NO_BUNDLER
+        self.gather = IOV_MAX if gathers else 2
+        self.open: dict[int, Connection] = {}
+        """By who is at the other end."""
+        self.places: Places
+        self.dialler = Dialler(
+            config, station, interface, counters, partial(self._make, is_initiated=True)
+        )
+        self.strangers: set[Connection] = set()
+        self.leaving: set[Connection] = set()
+        """Retired, and not yet closed."""
+        self.is_closing = False
+        """Whether this member is about to end."""
+        self._config = config
+        self._interface = interface
+        self._cluster = 0
+        self._room = room
+        self._serial = 0
+        self.missed: set[int] = set()
+        """For whom frames were thrown away, because there was no connection and could be none."""
+        self._foreign: set[str] = set()
+        """Hosts of other clusters, told of once."""
+        self._reaper: asyncio.TimerHandle | None = None
+        self._is_drained = asyncio.Event()
+
+    def start(self, own: Address, cluster: int) -> None:
+        """Begin, as this member."""
+        self.places = Places(self._interface, own, self.open.keys())
+        self._cluster = cluster
+        if self._config.conn_expire_time:
+            self._reap()
+
+    # -- Beginning -----------------------------------------------------------------------------
+
+    def _make(
+        self, sock: socket.socket, remote: SocketAddress, *, is_initiated: bool
+    ) -> Connection:
+        connection = Connection(self, sock, remote, is_initiated=is_initiated)
+        if is_initiated:
+            self._number(connection)
+        return connection
+
+    def _number(self, connection: Connection) -> None:
+        self._serial += 1
+        connection.serial = self._serial
+
+    def accept(self, sock: socket.socket, remote: SocketAddress) -> None:
+        """Somebody has dialled this member."""
+        if len(self.strangers) >= MAX_STRANGERS:
+            self.counters["refused_too_many"] += 1
+            sock.close()
+            return
+        tune(sock, self._config)
+        connection = self._make(sock, remote, is_initiated=False)
+        self.strangers.add(connection)
+        connection.accept(self._config.peer_addr_read_timeout)
+
+    def greeting(self, connection: Connection) -> Hello:
+        return Hello(self._cluster, connection.serial, self.places.own)
+
+    def on_foreign(self, connection: Connection) -> None:
+        host = connection.remote[0]
+        if host not in self._foreign and len(self._foreign) < MAX_LEARNED:
+            self._foreign.add(host)
+            self.station.say(
+                f"{host} has members of another cluster: give all the same cluster name, or take "
+                "it out of the list of hosts"
+            )
+
+    def on_established(self, connection: Connection, hello: Hello) -> bool:
+        self.strangers.discard(connection)
+        self.dialler.on_established(connection)
+        peer = hello.address
+        if peer == self.places.own:
+            self.dialler.own.add(connection.remote)
+            connection.drop("self")
+            return False
+        if peer.short not in self.open and self._has_too_many():
+            self.counters["refused_too_many"] += 1
+            connection.drop("too-many")
+            return False
+        if not connection.is_initiated:
+            # It speaks first; now that it is known, say who is here.
+            self._number(connection)
+            connection.greet()
+        self.counters["opened"] += 1
+        self.places.locate(peer)
+        other = self.open.get(peer.short)
+        if other is None:
+            self.open[peer.short] = connection
+        else:
+            self._choose(other, connection, peer)
+        if self.is_closing and connection.state is State.OPEN:
+            self._retire(connection)
+        if peer.short in self.missed:
+            self.missed.discard(peer.short)
+            self.station.on_connection_lost(peer.short)
+        return True
+
+    def _has_too_many(self) -> bool:
+        """Whether no more connections are kept of who is in no view with this member."""
+        return len(self.open) >= MAX_STRANGERS + len(self.station.destinations())
+
+    def _choose(self, old: Connection, new: Connection, peer: Address) -> None:
+        """Two connections with one member: keep one, the same at both ends."""
+        # It dialled after it had the old one, so it has that no more.
+        is_replaced = not new.is_initiated and new.peer_serial > old.peer_serial
+        keeps_new = is_replaced or new.is_initiated == (self.places.own.identity > peer.identity)
+        kept, rest = (new, old) if keeps_new else (old, new)
+        self.counters["replaced" if is_replaced else "crossed"] += 1
+        self.open[peer.short] = kept
+        # Before it ends: one that is broken ends at once.
+        self.leaving.add(rest)
+        rest.retire()
+        if is_replaced:
+            self.station.on_connection_lost(peer.short)
+
+    # -- The end -------------------------------------------------------------------------------
+
+    def _retire(self, connection: Connection) -> None:
+        peer = connection.peer
+        if peer is not None and self.open.get(peer.short) is connection:
+            del self.open[peer.short]
+        self.leaving.add(connection)
+        connection.retire()
+
+    def on_view(self, members: Sequence[Address]) -> None:
+        """Connections to who is out of the view end, on purpose and after what waits for it."""
+        shorts = {member.short for member in members}
+        self.places.forget_all_but(shorts)
+        for member in members:
+            self.places.locate(member)
+        self.places.on_view(members)
+        for short, connection in list(self.open.items()):
+            if short not in shorts:
+                self._retire(connection)
+
+    def on_parted(self, connection: Connection) -> None:
+        self._retire(connection)
+
+    def on_closed(self, connection: Connection, cause: str) -> None:
+        self.counters[f"closed_{cause}"] += 1
+        self.strangers.discard(connection)
+        self.leaving.discard(connection)
+        if not self.leaving:
+            self._is_drained.set()
+        lost: set[int] = set()
+        unsent = len(connection.out.frames)
+        if self.dialler.on_closed(connection) and unsent:
+            at = connection.remote
+            lost = {short for short, place in self.places.at.items() if place == at}
+        if self.is_closing:
+            return
+        peer = connection.peer
+        if peer is not None:
+            if self.open.get(peer.short) is connection:
+                del self.open[peer.short]
+            if cause not in CLEAN:
+                lost.add(peer.short)
+        if unsent and cause not in CLEAN:
+            self.counters["dropped_unsent"] += unsent
+        for short in lost:
+            self.station.on_connection_lost(short)
+        self.on_room()
+
+    def _reap(self) -> None:
+        """Close what was not used for too long."""
+        patience = self._config.conn_expire_time
+        now = self.station.now()
+        for connection in list(self.open.values()):
+            if now - connection.last_used > patience:
+                self.counters["expired"] += 1
+                self._retire(connection)
+        self._reaper = self.station.loop.call_later(patience / REAPS_PER_LIFE, self._reap)
+
+    # -- All of them ---------------------------------------------------------------------------
+
+    def living(self) -> list[Connection]:
+        """Those that take frames, or will."""
+        return [*self.open.values(), *self.dialler.dialled.values()]
+
+    def on_room(self) -> None:
+        if self._room.is_full:
+            self._room.reopen((len(one.out.frames), one.out.size) for one in self.living())
+
+    async def drain(self) -> None:
+        """Retire every connection, and wait until the other ends are through, or time is over."""
+        self.is_closing = self.dialler.is_stopped = True
+        for connection in list(self.dialler.dialled.values()):
+            if connection.state is State.GREETING:
+                # It stands, and an answer is on its way: then it can end like all others.
+                self.leaving.add(connection)
+            else:
+                connection.drop("given-up")
+        for connection in list(self.open.values()):
+            self._retire(connection)
+        self._is_drained.clear()
+        if self.leaving:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    await self._is_drained.wait()
+
+    def close(self) -> None:
+        """Close all at once."""
+        self.is_closing = self.dialler.is_stopped = True
+        if self._reaper is not None:
+            self._reaper.cancel()
+        for connection in [*self.living(), *self.strangers, *self.leaving]:
+            connection.drop("closed")

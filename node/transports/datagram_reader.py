@@ -1,0 +1,102 @@
+"""Datagrams that arrive: bursts, of the group's socket first, and a turn after them."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from typing import Final
+
+from stormcast.node.core import wire
+from stormcast.node.transports.places import HeardPlaces
+from stormcast.node.transports.reach import Reach
+from stormcast.node.transports.station import Station
+
+BURST: Final = 32
+"""Datagrams that are taken before a turn ends and others have theirs."""
+LONGEST_POLL: Final = 0.005
+"""Seconds after which the loop's other work has its turn, however much comes meanwhile."""
+
+
+class DatagramReader:
+    """Reads from the socket of a member, and from the one of its group, if it has one."""
+
+    def __init__(
+        self,
+        station: Station,
+        own: socket.socket,
+        group: socket.socket | None,
+        reach: Reach | None,
+        places: HeardPlaces,
+        counters: Counter[str],
+        busy_poll: float,
+    ) -> None:
+        self.received = 0
+        self.received_bytes = 0
+        self._station = station
+        self._own = own
+        self._group = group
+        self._reach = reach
+        self._places = places
+        self._counters = counters
+        self._busy_poll = busy_poll
+        self._buffer = bytearray(1 << 16)
+        self._view = memoryview(self._buffer)
+
+    def poll(self) -> None:
+        """Take what came, the group's first: what a member says of its multicasts by unicast must
+        not overtake them, or they are taken for lost."""
+        self._station.turn(has_more=self._take_all())
+        if self._busy_poll:
+            self._poll_on()
+
+    def _take_all(self) -> bool:
+        """A burst of each socket; whether there may be more."""
+        has_more = False
+        if self._group is not None:
+            has_more = self._take(self._group, by_multicast=True)
+        return self._take(self._own, by_multicast=False) or has_more
+
+    def _poll_on(self) -> None:
+        """Look again and again for a moment: what answers this turn is here sooner than the system
+        would wake a process that sleeps."""
+        station, patience = self._station, self._busy_poll
+        now = station.now()
+        until, longest = now + patience, now + LONGEST_POLL
+        while now < until and now < longest:
+            before = self.received
+            has_more = self._take_all()
+            now = station.now()
+            if self.received != before:
+                station.turn(has_more=has_more)
+                until = now + patience
+
+    def _take(self, sock: socket.socket, *, by_multicast: bool) -> bool:
+        """A burst of one socket; whether there may be more."""
+        station, view, known = self._station, self._view, self._places.known
+        buffer = self._buffer
+        receive, take, clock = station.receive, sock.recvfrom_into, station.now
+        got = total = 0
+        while got < BURST:
+            try:
+                size, source = take(buffer)
+            except BlockingIOError:
+                break
+            except OSError:
+                # What an earlier datagram met, told on this socket.
+                self._counters["receive_errors"] += 1
+                break
+            got += 1
+            total += size
+            if size < wire.HEAD_SIZE and self._is_probe(view[:size], by_multicast=by_multicast):
+                continue
+            # The clock is read after each: nothing may seem to arrive before it was sent.
+            short = receive(view[:size], clock())
+            if short and known.get(source) != short:
+                self._places.learn(short, source)
+        self.received += got
+        self.received_bytes += total
+        return got == BURST
+
+    def _is_probe(self, datagram: memoryview, *, by_multicast: bool) -> bool:
+        reach = self._reach
+        return reach is not None and reach.receive_untrusted(datagram, by_multicast=by_multicast)

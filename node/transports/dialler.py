@@ -1,0 +1,92 @@
+"""Connections that this member makes: one at a time to each place, and a pause after a failure."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from stormcast.node.transports.places import MAX_LEARNED
+from stormcast.node.transports.stream_sockets import tune
+
+if TYPE_CHECKING:
+    from stormcast.node.settings.transports import TcpConfig
+    from stormcast.node.transports.connection import Connection
+    from stormcast.node.transports.interfaces import Interface, SocketAddress
+    from stormcast.node.transports.station import Station
+
+
+class Dialler:
+    """Knows what is being dialled, and where not to."""
+
+    def __init__(
+        self,
+        config: TcpConfig,
+        station: Station,
+        interface: Interface,
+        counters: Counter[str],
+        make: Callable[[socket.socket, SocketAddress], Connection],
+    ) -> None:
+        self.dialled: dict[SocketAddress, Connection] = {}
+        """Connections that do not stand yet, by where they lead."""
+        self.own: set[SocketAddress] = set()
+        """Where this member finds itself."""
+        self.is_stopped = False
+        self._config = config
+        self._station = station
+        self._interface = interface
+        self._counters = counters
+        self._make = make
+        self._pauses: dict[SocketAddress, tuple[float, float]] = {}
+        """Where dialling failed: not before when, and how long to wait after the next failure."""
+
+    def dial(self, at: SocketAddress) -> Connection | None:
+        """A connection that is being made; None where that just failed."""
+        known = self.dialled.get(at)
+        if known is not None:
+            return known
+        not_before, _wait = self._pauses.get(at, (0.0, 0.0))
+        if at in self.own or self.is_stopped or self._station.now() < not_before:
+            return None
+        sock = self._socket(at)
+        if sock is None:
+            return None
+        self.dialled[at] = connection = self._make(sock, at)
+        connection.connect(self._config.sock_conn_timeout)
+        return connection
+
+    def _socket(self, at: SocketAddress) -> socket.socket | None:
+        try:
+            sock = socket.socket(
+                socket.AF_INET6 if ":" in at[0] else socket.AF_INET, socket.SOCK_STREAM
+            )
+        except OSError:
+            self._counters["no_socket"] += 1
+            return None
+        tune(sock, self._config)
+        try:
+            # From the address that others know, so that rules and people can tell who it is.
+            sock.bind(self._interface.host)
+        except OSError:
+            self._counters["no_own_address"] += 1
+        return sock
+
+    def on_established(self, connection: Connection) -> None:
+        """It stands, whoever dialled."""
+        if self.dialled.get(connection.remote) is connection:
+            del self.dialled[connection.remote]
+        self._pauses.pop(connection.remote, None)
+
+    def on_closed(self, connection: Connection) -> bool:
+        """Whether it ended before it stood, as one that this member dialled."""
+        at = connection.remote
+        if self.dialled.get(at) is not connection:
+            return False
+        del self.dialled[at]
+        if len(self._pauses) >= MAX_LEARNED:
+            self._pauses.clear()
+        _not_before, wait = self._pauses.get(at, (0.0, self._config.reconnect_interval))
+        most = self._config.reconnect_max_interval
+        self._pauses[at] = (self._station.now() + wait, min(2 * wait, most))
+        return True

@@ -1,0 +1,83 @@
+"""The membership in a multicast group: the socket that hears it, and who else does."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Final
+
+from stormcast.node.settings.transports import UdpConfig
+from stormcast.node.transports import bpf
+from stormcast.node.transports.binding import set_receive_buffer
+from stormcast.node.transports.datagram_sockets import datagram_socket
+from stormcast.node.transports.interfaces import Interface, SocketAddress
+
+IP_MULTICAST_ALL: Final = 49
+IPV6_MULTICAST_ALL: Final = 29
+GROUPS: Final = {socket.AF_INET: "239.8.8.8", socket.AF_INET6: "ff0e::8:8:8"}
+
+
+def group_name(config: UdpConfig, interface: Interface) -> str:
+    """The group's address."""
+    return config.mcast_addr or GROUPS[interface.family]
+
+
+class GroupSocket:
+    """Hears the group on the interface that is bound; the sender is told to send there."""
+
+    def __init__(self, config: UdpConfig, interface: Interface, sender: socket.socket) -> None:
+        """OSError where the group cannot be joined."""
+        self._config = config
+        self._interface = interface
+        name = group_name(config, interface)
+        scope = (0, interface.number) if interface.is_ipv6 else ()
+        self.at: SocketAddress = (name, config.mcast_port, *scope)
+        self.filters_own = False
+        """Whether own multicasts are dropped in the kernel."""
+        self.socket = datagram_socket(interface)
+        try:
+            # Several members of one host share the port.
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.socket.bind(self.at)
+            self._join(sender, socket.inet_pton(interface.family, name))
+        except OSError:
+            self.socket.close()
+            raise
+        set_receive_buffer(self.socket, config.receive_buffer)
+
+    def _join(self, sends: socket.socket, group: bytes) -> None:
+        hears, index, ttl = self.socket, self._interface.number, self._config.ip_ttl
+        if self._interface.is_ipv6:
+            level = socket.IPPROTO_IPV6
+            hears.setsockopt(level, socket.IPV6_JOIN_GROUP, group + struct.pack("@I", index))
+            hears.setsockopt(level, IPV6_MULTICAST_ALL, 0)
+            sends.setsockopt(level, socket.IPV6_MULTICAST_IF, index)
+            sends.setsockopt(level, socket.IPV6_MULTICAST_HOPS, ttl)
+            sends.setsockopt(level, socket.IPV6_MULTICAST_LOOP, 1)
+        else:
+            level = socket.IPPROTO_IP
+            request = group + socket.inet_aton(self._interface.address) + struct.pack("@I", index)
+            hears.setsockopt(level, socket.IP_ADD_MEMBERSHIP, request)
+            hears.setsockopt(level, IP_MULTICAST_ALL, 0)
+            sends.setsockopt(level, socket.IP_MULTICAST_IF, request)
+            sends.setsockopt(level, socket.IP_MULTICAST_TTL, ttl)
+            sends.setsockopt(level, socket.IP_MULTICAST_LOOP, 1)
+
+    def filter_own(self, short: int) -> None:
+        """Have the kernel drop what this member multicasts itself."""
+        try:
+            bpf.attach(self.socket, bpf.reject_source(short))
+        except OSError:
+            # They cost a look each, then.
+            return
+        self.filters_own = True
+
+    def describe(self) -> str:
+        """The group, and how it is used."""
+        config = self._config
+        return (
+            f"multicast {self.at[0]}[{self.at[1]}] on {self._interface.name}, "
+            f"ttl {config.ip_ttl}; own copies "
+            + ("filtered in the kernel" if self.filters_own else "thrown away here")
+            + ("" if config.ip_mcast == "always" else "; used once all members hear it")
+        )

@@ -1,0 +1,61 @@
+"""Where datagrams for a member, for the group and for everyone go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from stormcast.node.transports.interfaces import SocketAddress
+from stormcast.node.transports.places import Places
+from stormcast.node.transports.reach import Reach
+from stormcast.node.transports.station import Station
+
+
+class Routes:
+    """One multicast for those who hear it, and one datagram to each who may not."""
+
+    def __init__(
+        self,
+        station: Station,
+        places: Places,
+        group: SocketAddress | None,
+        reach: Reach | None,
+        counters: Counter[str],
+    ) -> None:
+        self._station = station
+        self._places = places
+        self._group = group
+        self._reach = reach
+        """Who hears the group; None: nobody needs to prove it, or there is none."""
+        self._counters = counters
+
+    def to_group(self) -> list[SocketAddress]:
+        """Of a frame for the group."""
+        group, reach = self._group, self._reach
+        if group is not None and reach is None:
+            return [group]
+        dests = self._station.destinations()
+        if group is None or reach is None or not reach.reached:
+            return self._to_each(dests)
+        return [group, *self._to_each([one for one in dests if one not in reach.reached])]
+
+    def _to_each(self, dests: Sequence[int]) -> list[SocketAddress]:
+        found = []
+        for dest in dests:
+            at = self._places.at.get(dest)
+            if at is None:
+                self.miss(dest)
+            else:
+                found.append(at)
+        return found
+
+    def to_everyone(self, where: str) -> list[SocketAddress]:
+        """Of a frame that must reach other groups, too; not to this member, which is at `where`."""
+        told = self._places.of_everyone(self._station.hosts())
+        told.pop(self._places.resolve(where) or ("", 0), None)
+        return [self._group, *told] if self._group is not None else list(told)
+
+    def miss(self, dest: int) -> None:
+        """Nobody has said where a member is: ask."""
+        self._counters["unknown_address"] += 1
+        self._station.want_address(dest)

@@ -1,0 +1,81 @@
+"""The two buffers of a connection: frames that wait to leave, and bytes that have come."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+READ_BYTES: Final = 256 << 10
+"""What is read at once, and the least that is kept for it."""
+
+
+class OutQueue:
+    """Frames in order, of the first perhaps only what is left of it."""
+
+    __slots__ = ("frames", "parts", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Bytes that wait."""
+        self.frames: deque[int] = deque()
+        """Bytes that are left of each frame."""
+        self.parts: deque[bytes | memoryview] = deque()
+        """The frames themselves, each in one part or two."""
+
+    def put(self, parts: tuple[bytes, ...]) -> None:
+        """Append a frame."""
+        self.parts += parts
+        size = sum(map(len, parts))
+        self.frames.append(size)
+        self.size += size
+
+    def put_first(self, part: bytes) -> None:
+        """Put a frame before all others, of which nothing has left yet."""
+        self.put((part,))
+        self.parts.rotate(1)
+        self.frames.rotate(1)
+
+    def take(self, sent: int) -> None:
+        """So many bytes have left."""
+        self.size -= sent
+        parts, frames = self.parts, self.frames
+        left = sent
+        while left:
+            part = parts[0]
+            if len(part) > left:
+                parts[0] = memoryview(part)[left:]
+                break
+            left -= len(part)
+            parts.popleft()
+        while sent:
+            if frames[0] > sent:
+                frames[0] -= sent
+                break
+            sent -= frames.popleft()
+
+
+class InBuffer:
+    """Bytes that have come and are not taken yet: `view[start:end]`."""
+
+    __slots__ = ("end", "size", "start", "view")
+
+    def __init__(self) -> None:
+        self.size = READ_BYTES
+        self.view = memoryview(bytearray(READ_BYTES))
+        self.start = self.end = 0
+
+    def need(self, size: int) -> None:
+        """A frame of so many bytes from `start` on must fit."""
+        if self.size - self.start < size:
+            self.make_room(size)
+
+    def make_room(self, size: int = 0) -> None:
+        """Move what is left to the front; of a larger buffer, if a frame needs it."""
+        left = self.end - self.start
+        if size > self.size:
+            fresh = memoryview(bytearray(size))
+            fresh[:left] = self.view[self.start : self.end]
+            self.view, self.size = fresh, size
+        else:
+            self.view[:left] = bytes(self.view[self.start : self.end])
+        self.start, self.end = 0, left

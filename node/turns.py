@@ -1,0 +1,203 @@
+"""A member's turns, on one thread: when there is one, and what becomes of it.
+
+A turn begins when something arrived, a deadline came, or the application sent; it ends the stack's
+turn, hands frames to the transport and messages to the application, and sets one timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+from stormcast.node.core.model import Address, Delivery, View
+from stormcast.node.protocols.port import Abandoned
+from stormcast.node.stack import News, Stack
+from stormcast.node.transports.base import Transport
+from stormcast.node.transports.monitors import Monitors
+from stormcast.node.transports.places import MAX_LEARNED
+
+TURNS_AT_ONCE: Final = 4
+"""Turns in a row for an application that answers what it gets, before others have theirs."""
+LONGEST_DRAIN: Final = 0.05
+"""Seconds for which timers may wait while the sockets are never empty."""
+AFTER_A_BUG: Final = 0.1
+"""Seconds until the next turn after one that failed."""
+
+
+class Turns:
+    """Drives one stack between its transport and its application."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.number = 0
+        """Turns until now."""
+        self.is_running = False
+        self.is_wanted = False
+        """Whether a turn will come anyway."""
+        self.on_deliveries: Callable[[list[Delivery]], None] = ignore
+        self.on_view: Callable[[View], None] = ignore
+        self.on_left: Callable[..., None] = ignore
+        self.on_abandoned: Callable[[Abandoned], None] = ignore
+        self.after: list[Callable[[], None]] = []
+        """Called once at the end of the next turn."""
+        self._now = clock
+        self._loop: asyncio.AbstractEventLoop
+        self._stack: Stack
+        self._transport: Transport
+        self._monitors: Monitors | None = None
+        self._members: dict[int, Address] = {}
+        """Where to find whom: everybody that a view named."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
+        self._due = inf
+        self._is_in_turn = False
+        self._has_left = False
+
+    # -- Life ----------------------------------------------------------------------------------
+
+    def start(self, stack: Stack, transport: Transport, monitors: Monitors | None) -> None:
+        """Have the first turn."""
+        self._loop = asyncio.get_running_loop()
+        self._stack = stack
+        self._transport = transport
+        self._monitors = monitors
+        self.is_running = True
+        stack.start(self._now())
+        self.turn()
+
+    def stop(self) -> None:
+        """Have no more turns: last words leave."""
+        self.is_running = False
+        frames = self._stack.stop(self._now())
+        news = self._stack.take_news()
+        self._locate(news)
+        self._transport.send(frames)
+        # The end of a receive window hands up what waited in it, and it was acked.
+        deliveries = self._stack.take_deliveries()
+        if deliveries:
+            self.on_deliveries(deliveries)
+        self._tell_abandoned(news)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -- When ----------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have a turn soon: something was put into the stack."""
+        if not self.is_wanted:
+            self.is_wanted = True
+            if not self._is_in_turn and self.is_running:
+                self._loop.call_soon(self.turn)
+
+    def turn(self, *, has_more: bool = False) -> None:
+        """Let everything that came in since the last turn take effect.
+
+        While more has arrived than was taken yet, timers wait, for a while: they would ask for
+        what is there.
+        """
+        if self._is_in_turn:
+            self.is_wanted = True
+            return
+        if not self.is_running:
+            return
+        self._is_in_turn = True
+        try:
+            for _ in range(TURNS_AT_ONCE):
+                self.is_wanted = False
+                self._one_turn(LONGEST_DRAIN if has_more else 0.0)
+                if not self.is_wanted:
+                    break
+        except BaseException:
+            # A bug, which whoever runs the loop hears of. What else waits must not stand still.
+            self.is_wanted = False
+            self._loop.call_later(AFTER_A_BUG, self.turn)
+            raise
+        finally:
+            self._is_in_turn = False
+        if self.is_wanted:
+            self._loop.call_soon(self.turn)
+        elif self._due < self._timer_at:
+            self._arm()
+
+    def _arm(self) -> None:
+        """Set the one timer; one that comes too early sets itself again."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = self._due
+        delay = max(0.0, self._due - self._now())
+        self._timer = self._loop.call_later(delay, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._timer_at = inf
+        if self._due <= self._now():
+            # What has arrived may be what a timer would ask for.
+            self._transport.poll()
+        elif self._due < inf:
+            self._arm()
+
+    # -- What ----------------------------------------------------------------------------------
+
+    def _one_turn(self, patience: float) -> None:
+        stack = self._stack
+        transport = self._transport
+        now = self._now()
+        self.number += 1
+        if self._due + patience <= now:
+            stack.tick(now)
+            patience = 0.0
+        stack.is_held = transport.room.is_full
+        # Before the turn ends, so that an answer leaves in it.
+        deliveries = stack.take_deliveries()
+        if deliveries:
+            self.on_deliveries(deliveries)
+            self.is_wanted = False
+        frames = stack.end_turn(now)
+        news = stack.take_news() if stack.has_news() else None
+        if news is not None:
+            self._locate(news)
+        if frames:
+            # Before the transport forgets who has left: the answer to a leave is among them.
+            transport.send(frames)
+        if news is not None:
+            self._act_on(news)
+        # Own messages, which are handed over as they leave: after the view that they belong to.
+        deliveries = stack.take_deliveries()
+        if deliveries:
+            self.on_deliveries(deliveries)
+        if self.after:
+            called, self.after = self.after, []
+            for call in called:
+                call()
+        self._due = due = stack.next_deadline()
+        if due <= now and not patience:
+            self.is_wanted = True
+
+    def _act_on(self, news: News) -> None:
+        """Do what a group's stack says besides frames and messages."""
+        if self._monitors is not None:
+            for peer, is_wanted in news.links:
+                self._monitors.change(self._members.get(peer, peer), is_wanted=is_wanted)
+        for view in news.views:
+            self._members = {member.short: member for member in view.members}
+            self._transport.on_view(view.members)
+            self.on_view(view)
+        self._tell_abandoned(news)
+        if self._stack.has_left and not self._has_left:
+            self._has_left = True
+            self.on_left()
+
+    def _tell_abandoned(self, news: News) -> None:
+        for one in news.abandoned:
+            self.on_abandoned(one)
+
+    def _locate(self, news: News) -> None:
+        for address in news.located:
+            if len(self._members) < MAX_LEARNED:
+                self._members.setdefault(address.short, address)
+            self._transport.locate(address)
+
+
+def ignore(*_what: object) -> None:
+    """Nobody listens."""

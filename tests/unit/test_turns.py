@@ -1,0 +1,174 @@
+"""When a member has a turn, and in which order things happen in it."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import Any
+
+import pytest
+
+from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.protocols.port import Abandoned
+from stormcast.node.stack import News
+from stormcast.node.turns import TURNS_AT_ONCE, Turns
+from tests.helpers.station import on_a_loop
+
+A, B = Address(1, "a", "127.0.0.1[1]"), Address(2, "b", "127.0.0.1[2]")
+
+
+class Member:
+    """Turns between a stack and a transport that only note what is done with them."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        self.log: list[str] = []
+        self.deadline = inf
+        self.arrived: list[Any] = []
+        self.own: list[Any] = []
+        """Messages of this member, handed over when its turn ends."""
+        self.frames: list[Any] = []
+        self.news: News | None = None
+        self.has_left = False
+        self.is_full = self.is_held = False
+        self.room: Any = self
+        self.turns = Turns(lambda: self.at)
+        self.turns.on_deliveries = lambda batches: self.log.append(f"deliver {batches}")
+        self.turns.on_view = lambda _view: self.log.append("view")
+        self.turns.on_left = lambda: self.log.append("left")
+        self.turns.on_abandoned = lambda lost: self.log.append(f"abandoned {lost.count}")
+        this: Any = self
+        self.turns.start(this, this, None)
+        self.log.clear()
+
+    def start(self, _now: float) -> None: ...
+
+    def tick(self, now: float) -> None:
+        self.log.append(f"tick {now:g}")
+        self.deadline = inf
+
+    def take_deliveries(self) -> list[Any]:
+        taken, self.arrived = self.arrived, []
+        return taken
+
+    def end_turn(self, _now: float) -> list[Any]:
+        self.log.append("end")
+        self.arrived, self.own = self.own, []
+        return self.frames
+
+    def has_news(self) -> bool:
+        return self.news is not None
+
+    def take_news(self) -> News:
+        taken, self.news = self.news, None
+        return taken or News([], [], [], [])
+
+    def next_deadline(self) -> float:
+        return self.deadline
+
+    def stop(self, _now: float) -> list[Any]:
+        return ["goodbye"]
+
+    def send(self, frames: list[Any]) -> None:
+        self.log.append(f"send {frames}")
+
+    def locate(self, address: Address) -> None:
+        self.log.append(f"locate {address}")
+
+    def on_view(self, _members: object) -> None:
+        self.log.append("transport's view")
+
+    def poll(self) -> None:
+        self.turns.turn()
+
+
+@on_a_loop
+async def test_answers_leave_before_the_view_is_told_and_own_messages_come_after_it() -> None:
+    member = Member()
+    member.arrived, member.own, member.frames = ["theirs"], ["own"], ["frame"]
+    member.news = News([View(ViewId(1, A), (A,))], [], [B], [Abandoned(1, 3, "aged", 3)])
+    member.turns.turn()
+    assert member.log == [
+        "deliver ['theirs']",
+        "end",
+        "locate b",
+        "send ['frame']",
+        "transport's view",
+        "view",
+        "abandoned 3",
+        "deliver ['own']",
+    ]
+
+
+@on_a_loop
+async def test_a_turn_that_is_asked_for_in_one_follows_it_a_few_times_at_once() -> None:
+    member = Member()
+    member.turns.on_deliveries = lambda _batches: None
+    asked = 0
+
+    def ask() -> None:
+        nonlocal asked
+        asked += 1
+        member.turns.turn()
+        member.turns.after.append(ask)
+
+    member.turns.after.append(ask)
+    member.turns.turn()
+    assert asked == TURNS_AT_ONCE
+    await asyncio.sleep(0)
+    assert asked == 2 * TURNS_AT_ONCE
+
+
+@on_a_loop
+async def test_waking_twice_is_one_turn_as_soon_as_the_loop_is_free() -> None:
+    member = Member()
+    member.turns.wake()
+    member.turns.wake()
+    assert member.log == []
+    await asyncio.sleep(0)
+    assert member.log == ["end"]
+
+
+@on_a_loop
+async def test_while_more_has_come_timers_wait_for_a_while() -> None:
+    member = Member()
+    member.deadline = 1.0
+    member.turns.turn()
+    member.at = 1.0
+    member.turns.turn(has_more=True)
+    assert "tick 1" not in member.log
+    member.at = 1.06
+    member.turns.turn(has_more=True)
+    assert "tick 1.06" in member.log
+
+
+@on_a_loop
+async def test_a_turn_with_a_bug_is_told_and_not_the_last() -> None:
+    member = Member()
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    member.turns.after.append(fail)
+    with pytest.raises(ZeroDivisionError):
+        member.turns.turn()
+    member.turns.turn()
+    assert member.log == ["end", "end"]
+
+
+@on_a_loop
+async def test_the_end_of_a_leave_is_told_once() -> None:
+    member = Member()
+    member.has_left = True
+    for _ in range(2):
+        member.news = News([], [], [], [])
+        member.turns.turn()
+    assert member.log.count("left") == 1
+
+
+@on_a_loop
+async def test_last_words_leave_and_then_there_is_no_turn() -> None:
+    member = Member()
+    member.turns.stop()
+    member.turns.turn()
+    assert member.log == ["send ['goodbye']"]
