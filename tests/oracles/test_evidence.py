@@ -24,13 +24,13 @@ def test_a_trace_is_indexed_by_who_spoke_with_whom() -> None:
     evidence = read(Story().a_clean_exchange().a_clean_exchange(6, 8, at=2.0).told())
 
     assert evidence.defects == []
-    connection = evidence.connections[IDS["n0"], IDS["n1"], 1]
+    connection = evidence.unicasts.connections[IDS["n0"], IDS["n1"], 1]
     (entry,), (epoch,) = connection.entries, connection.epochs
     assert [event.hi for event in entry.sent] == [5, 8]
     assert [event.hi for event in entry.purged] == [5, 8]
     assert [event.hi for event in epoch.delivered] == [5, 8]
     assert [event for _epoch, event in entry.delivered] == epoch.delivered
-    assert (evidence.quiet, evidence.end, evidence.messages_sent) == (10.0, 20.0, 8)
+    assert (evidence.rig.quiet, evidence.rig.end, evidence.messages_sent) == (10.0, 20.0, 8)
 
 
 def test_an_empty_trace_is_no_evidence() -> None:
