@@ -35,7 +35,7 @@ def noting_nonsense(defects: list[str], label: str, text: str) -> Iterator[None]
     something else."""
     try:
         yield
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         defects.append(f"{label}: {text[:40]!r} does not say what it should: {error!r}")
 
 

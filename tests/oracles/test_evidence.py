@@ -137,12 +137,21 @@ def test_a_run_without_its_end_is_no_evidence() -> None:
     assert read(blocks).defects == ["the rig recorded no end of the run"]
 
 
-def test_a_rig_that_talks_nonsense_is_no_evidence() -> None:
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (trace.FAULT, "{half a fau"),
+        (trace.FAULT, "[1]"),
+        (trace.FAULT, '{"id": "f1", "do": "pause", "phase": "on", "member": []}'),
+        (trace.PROBE, '{"id": "f1", "do": "loss", "bit": null}'),
+    ],
+)
+def test_a_rig_that_talks_nonsense_is_no_evidence(kind: int, text: str) -> None:
     story = Story().a_clean_exchange()
-    story.rig.record(trace.FAULT, 2.0, text="{half a fau")
+    story.rig.record(kind, 2.0, text=text)
 
     (defect,) = read(story.told()).defects
-    assert defect.startswith("rig: '{half a fau' does not say what it should")
+    assert defect.startswith(f"rig: {text[:40]!r} does not say what it should")
 
 
 def test_who_ended_how() -> None:
