@@ -12,10 +12,12 @@ from stormcast.pipeline import load
 from stormcast.pipeline.checks.g1_no_loss import no_loss
 from stormcast.pipeline.checks.g3_fifo import fifo
 from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.verdict import CHECKS
 from tests.helpers.large_run import make
 
 if TYPE_CHECKING:
+    from pyspark import StorageLevel
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -36,15 +38,17 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tab
 def test_no_plan_multiplies_rows(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
 
     plans: dict[str, str] = {}
-    keep = tables.keep
+    kind = type(tables.events)
+    compute = kind.localCheckpoint
 
-    def watched(table: DataFrame) -> DataFrame:
-        plans[f"{len(plans)}"] = table._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001
-        return keep(table)
+    def watched(table: DataFrame, **options: StorageLevel) -> DataFrame:
+        plan = table._jdf.queryExecution().executedPlan()  # noqa: SLF001 no public way
+        plans[f"{len(plans)}"] = plan.toString()
+        return compute(table, **options)
 
-    monkeypatch.setattr(tables, "keep", watched)
+    monkeypatch.setattr(kind, "localCheckpoint", watched)
     for check in CHECKS.values():
-        watched(check(tables))
+        keep(check(tables))
 
     assert len(plans) > len(CHECKS)
     for plan in plans.values():
