@@ -50,8 +50,7 @@ def _describe(path: Path) -> TraceFile:
         raise CannotError("verify needs pyarrow: pip install 'stormcast[verify]'") from None
     try:
         footer = parquet.read_metadata(path)
-    # Whatever a file that is no Parquet makes a reader say.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 whatever a file that is no Parquet makes a reader say
         raise VerifyError(f"{path} cannot be read as Parquet ({error}): export it again") from None
     said = {key.decode(): value.decode() for key, value in (footer.metadata or {}).items()}
     name, version = said.get("stormcast.schema"), said.get("stormcast.schema_version")

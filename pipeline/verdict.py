@@ -317,8 +317,11 @@ class Verifier:
             findings = [_without_haste(finding) for finding in findings]
         findings += _own_findings(question, findings)
         named = {finding.guarantee for finding in findings}
-        counts = {name: firsts[question.run, name].number for name in judged
-                  if (question.run, name) in firsts}  # fmt: skip
+        counts = {
+            name: firsts[question.run, name].number
+            for name in judged
+            if (question.run, name) in firsts
+        }
         return Judgement(
             question=question,
             findings=tuple(findings),

@@ -16,8 +16,15 @@ from stormcast.pipeline.violations import event, union, violations, with_name
 
 GUARANTEE: Final = "G1"
 HARMLESS: Final = (
-    "delay", "reorder", "duplicate", "pause", "resume", "stall", "consume", "join",
-)  # fmt: skip
+    "delay",
+    "reorder",
+    "duplicate",
+    "pause",
+    "resume",
+    "stall",
+    "consume",
+    "join",
+)
 """What a rig may do, and every message arrives all the same."""
 NOT_MEANT: Final = "not for this member"
 """How a member says that it passed over what it was never to have."""

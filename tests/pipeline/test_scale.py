@@ -66,9 +66,13 @@ def test_a_large_sound_run_is_sound_and_one_lost_range_is_found(
     assert no_loss(tables).count() == 0
     assert fifo(tables).count() == 0
 
-    is_one = (col("kind") == "delivered") & (col("short_id") == 0xA1) & (
-        col("peer") == 0xA0
-    ) & (col("protocol") == "NAKACK2") & (col("lo") == 201)  # fmt: skip
+    is_one = (
+        (col("kind") == "delivered")
+        & (col("short_id") == 0xA1)
+        & (col("peer") == 0xA0)
+        & (col("protocol") == "NAKACK2")
+        & (col("lo") == 201)
+    )
     lossy = Tables(tables.events.where(~is_one))
     (lost,) = no_loss(lossy).collect()
     assert lost.detail.startswith("multicast 201 was never delivered by n1")
@@ -77,8 +81,12 @@ def test_a_large_sound_run_is_sound_and_one_lost_range_is_found(
 
 
 def test_of_a_large_run_one_range_that_is_not_handed_over_is_found(tables: Tables) -> None:
-    is_one = (col("kind") == "handed") & (col("short_id") == 0xA1) & (
-        col("peer") == 0xA0
-    ) & (col("protocol") == "NAKACK2") & (col("lo") == 201)  # fmt: skip
+    is_one = (
+        (col("kind") == "handed")
+        & (col("short_id") == 0xA1)
+        & (col("peer") == 0xA0)
+        & (col("protocol") == "NAKACK2")
+        & (col("lo") == 201)
+    )
     (lost,) = no_loss(Tables(tables.events.where(~is_one))).collect()
     assert lost.detail == "201 was delivered, and the application was never handed it"
