@@ -66,7 +66,7 @@ def _judge(traces: Mapping[str, bytes], sent: int, undelivered: int, began: floa
     # Members are killed, and say a little later what was handed over: the run ended with the last
     # event of any.
     lasts = (member.events[-1].time for member in evidence.members.values())
-    evidence.end = max(lasts, default=evidence.end)
+    evidence.rig.end = max(lasts, default=evidence.rig.end)
     judgement = judge(evidence, GUARANTEES)
     findings = {
         finding.guarantee: str(finding.verdict)

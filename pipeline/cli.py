@@ -100,8 +100,8 @@ def _verify(order: Order) -> int:
 
 def _judge(spark: SparkSession, order: Order, files: dict[str, list[TraceFile]]) -> list[Judgement]:
     from stormcast.pipeline import load  # noqa: PLC0415 they need PySpark
-    from stormcast.pipeline.tables import Tables  # noqa: PLC0415
-    from stormcast.pipeline.verdict import Verifier  # noqa: PLC0415
+    from stormcast.pipeline.tables import Tables  # noqa: PLC0415 as above
+    from stormcast.pipeline.verdict import Verifier  # noqa: PLC0415 as above
 
     say("reading the traces")
     traces = [trace for some in files.values() for trace in some]

@@ -50,8 +50,7 @@ def _describe(path: Path) -> TraceFile:
         raise CannotError("verify needs pyarrow: pip install 'stormcast[verify]'") from None
     try:
         footer = parquet.read_metadata(path)
-    # Whatever a file that is no Parquet makes a reader say.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 whatever a file that is no Parquet makes a reader say
         raise VerifyError(f"{path} cannot be read as Parquet ({error}): export it again") from None
     said = {key.decode(): value.decode() for key, value in (footer.metadata or {}).items()}
     name, version = said.get("stormcast.schema"), said.get("stormcast.schema_version")
@@ -112,14 +111,16 @@ def defects(tables: Tables, files: dict[str, list[TraceFile]]) -> dict[str, list
 
 
 def _killed(tables: Tables) -> set[tuple[str, str]]:
-    killed = tables.members.where(F.col("killed") < words.INFINITY).select("run", "label")
+    killed = tables.members.incarnations.where(F.col("killed") < words.INFINITY).select(
+        "run", "label"
+    )
     return {(row.run, row.label) for row in killed.collect()}
 
 
 def _judge_runs(tables: Tables, found: dict[str, list[str]]) -> None:
     """What a run as a whole must have."""
-    ended = {row.run for row in tables.runs.where(F.col("end") < words.INFINITY).collect()}
-    peopled = {row.run for row in tables.members.select("run").distinct().collect()}
+    ended = {row.run for row in tables.rig.runs.where(F.col("end") < words.INFINITY).collect()}
+    peopled = {row.run for row in tables.members.incarnations.select("run").distinct().collect()}
     for run, reasons in found.items():
         if run not in peopled:
             reasons.append("no member left a trace")
@@ -141,7 +142,7 @@ def _in_events(tables: Tables) -> DataFrame:
     twice = named.groupBy("run", "short_id").agg(
         F.sort_array(F.collect_list("member")).alias("all")
     )
-    members, events = tables.members, tables.events
+    members, events = tables.members.incarnations, tables.events
     # A word that is no hexadecimal number is read as far as it is one, or as null.
     is_no_list = ~F.coalesce("text", F.lit("")).rlike("^([0-9a-fA-F]{1,8}(,|$))*$")
     parts = (
@@ -159,8 +160,8 @@ def _in_events(tables: Tables) -> DataFrame:
         events.where((F.col("kind") == "view") & (F.col("peer") != 0) & is_no_list).select(
             "run", _says("%s: %s is no list of members", "member", F.substring("text", 1, 20))
         ),
-        _nonsense(tables.fault_events, "do", "phase"),
-        _nonsense(tables.probes, "do", "bit"),
+        _nonsense(tables.rig.fault_events, "do", "phase"),
+        _nonsense(tables.rig.probes, "do", "bit"),
     )
     found = parts[0]
     for part in parts[1:]:
@@ -186,7 +187,7 @@ def _unheard_of(tables: Tables) -> DataFrame:
     """Whoever acked or sent was there, and must have left a trace."""
     is_delivery = F.col("kind") == "delivered"
     is_ack = (F.col("kind") == "purged") & ~F.col("protocol").isin(*words.MULTICAST)
-    known = tables.members.select("run", F.col("short_id").alias("peer"))
+    known = tables.members.incarnations.select("run", F.col("short_id").alias("peer"))
     return (
         tables.events.where(is_delivery | is_ack)
         .select("run", "peer")

@@ -124,7 +124,7 @@ def measure(events: DataFrame, run: str) -> Metrics:
 
 
 def measure_runs(events: DataFrame, runs: Sequence[str]) -> dict[str, Metrics]:
-    """Measure runs: rows of docs/trace-format.md, on one clock (`tables.on_one_clock`)."""
+    """Measure runs: rows of docs/trace-format.md, on one clock (`tables/clock.py`)."""
     extents = dict.fromkeys(runs, _Extent(0, None, None, None, None))
     for row in metrics.extents(events).collect():
         extents[row["run"]] = _Extent(*row[1:])

@@ -1,7 +1,7 @@
 """What is measured of runs: DataFrame of events → DataFrame of aggregates, binned and small.
 
 The events are the rows of docs/trace-format.md, of any number of runs, on one clock each
-(`tables.on_one_clock`), and binned by `since`. Every function says what its rows are, and has `run`
+(`tables/clock.py`), and binned by `since`. Every function says what its rows are, and has `run`
 first; `pipeline/measure.py` takes them out of Spark.
 """
 

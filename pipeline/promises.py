@@ -11,7 +11,7 @@ from stormcast.pipeline.tables import Tables
 
 def with_promises(rows: DataFrame, tables: Tables, member: str) -> DataFrame:
     """The rows with what a member promises (`promised`, `protocols`) and when it ended."""
-    promises = tables.members.select(
+    promises = tables.members.incarnations.select(
         "run", F.col("short_id").alias(member), "promised", "protocols", "started", "ended"
     )
     return rows.join(F.broadcast(promises), ["run", member], how="inner")
@@ -44,7 +44,7 @@ def unhindered(
     its end as `ended`, and are identified by `run`, the member and `number`."""
     key = ["run", member, "number"]
     lived = rows.where(F.col("ended") > end)
-    spans = tables.holds.select(
+    spans = tables.members.holds.select(
         "run",
         F.col("short_id").alias(member),
         F.col("start").alias("hold_start"),

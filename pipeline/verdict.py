@@ -27,6 +27,7 @@ from stormcast.pipeline.findings import RUN, THE_RUN, Finding, Verdict, worst
 from stormcast.pipeline.measured import Breach
 from stormcast.pipeline.questions import Question
 from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.violations import Check, union
 from stormcast.pipeline.witness import describe
 
@@ -197,7 +198,7 @@ class Verifier:
         if found is None or not judgement.violations:
             return
         label = F.coalesce("label", F.lower(F.hex("short_id"))).alias("member")
-        labels = self._tables.members.select("run", "short_id", "label")
+        labels = self._tables.members.incarnations.select("run", "short_id", "label")
         told = found.where(F.col("run") == run).withColumnRenamed("member", "short_id")
         under = F.when(F.col("guarantee") == BUDGET, "C1").otherwise(F.col("guarantee"))
         (
@@ -222,7 +223,7 @@ class Verifier:
     def _check(self, guarantee: str, check: Check) -> None:
         self._progress(f"checking {guarantee}")
         try:
-            self._found[guarantee] = self._tables.keep(check(self._tables))
+            self._found[guarantee] = keep(check(self._tables))
         # A crashed check proves nothing, whatever crashed it.
         except (PySparkException, ArithmeticError, LookupError, TypeError, ValueError) as error:
             self._crashed[guarantee] = str(error).strip().partition("\n")[0][:200]
@@ -233,7 +234,7 @@ class Verifier:
         if found is None:
             return {}
         order = F.struct("time", "member", "position", "detail", "witness")
-        firsts = self._tables.keep(
+        firsts = keep(
             found.groupBy("run", "guarantee").agg(
                 F.min(order).alias("first"), F.count(F.lit(1)).alias("number")
             )
@@ -270,7 +271,7 @@ class Verifier:
 
     def _names(self) -> dict[str, dict[int, str]]:
         names: dict[str, dict[int, str]] = {}
-        for row in self._tables.members.select("run", "short_id", "shown").collect():
+        for row in self._tables.members.incarnations.select("run", "short_id", "shown").collect():
             names.setdefault(row.run, {})[row.short_id] = row.shown
         return names
 
@@ -290,7 +291,7 @@ class Verifier:
             F.coalesce(F.max(end), F.max("time")).alias("end"),
         )
         probes: dict[str, dict[str, Probe]] = {}
-        for row in tables.probes.where(F.col("id").isNotNull()).collect():
+        for row in tables.rig.probes.where(F.col("id").isNotNull()).collect():
             probes.setdefault(row.run, {})[row.id] = Probe(row.do, row.bit or 0)
         return {row.run: _figures_of(row, probes.get(row.run, {})) for row in counted.collect()}
 
@@ -316,8 +317,11 @@ class Verifier:
             findings = [_without_haste(finding) for finding in findings]
         findings += _own_findings(question, findings)
         named = {finding.guarantee for finding in findings}
-        counts = {name: firsts[question.run, name].number for name in judged
-                  if (question.run, name) in firsts}  # fmt: skip
+        counts = {
+            name: firsts[question.run, name].number
+            for name in judged
+            if (question.run, name) in firsts
+        }
         return Judgement(
             question=question,
             findings=tuple(findings),

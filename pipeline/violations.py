@@ -57,7 +57,9 @@ def union(*parts: DataFrame) -> DataFrame:
 
 def with_name(rows: DataFrame, tables: Tables, short: str, name: str) -> DataFrame:
     """The rows with the shown name of a member; of a stranger its short id."""
-    shown = tables.members.select("run", F.col("short_id").alias(short), F.col("shown").alias(name))
+    shown = tables.members.incarnations.select(
+        "run", F.col("short_id").alias(short), F.col("shown").alias(name)
+    )
     return rows.join(F.broadcast(shown), ["run", short], how="left").withColumn(
         name, F.coalesce(name, F.lower(F.hex(short)))
     )

@@ -31,7 +31,7 @@ class Held(NamedTuple):
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Pairs of members that went through the same views with a sender, and differ."""
-    for stream in evidence.streams.values():
+    for stream in evidence.groups.streams.values():
         if not stream.sender.lives:
             continue
         held: dict[Held, Window] = {}

@@ -38,7 +38,7 @@ class Budget(Protocol):
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Control traffic beyond what the members' own settings promise."""
-    for (short, _peer), syncs in evidence.syncs.items():
+    for (short, _peer), syncs in evidence.unicasts.syncs.items():
         yield from _hasty_syncs(evidence.find(short), syncs)
     yield from c1_requests.violations(evidence)
     yield from c1_resends.violations(evidence)

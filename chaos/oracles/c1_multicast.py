@@ -37,7 +37,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
                 detail = "the highest seqno was announced, though nothing is repaired"
                 yield Violation(event.time, detail, ((member, event),))
     for (short, peer), alarms in evidence.groups.alarms.items():
-        stream = evidence.streams.get(peer)
+        stream = evidence.groups.streams.get(peer)
         if stream is not None:
             yield from _needless_alarms(evidence.find(short), stream, alarms)
 
@@ -123,7 +123,7 @@ def _too_much(evidence: Evidence, window: Window) -> Iterator[Violation]:
                 yield impatience(receiver, request, stream.sender, sent, patience)
                 break
     if window.acked:
-        life = min(window.removed_at, receiver.ended, evidence.end) - window.opened_at
+        life = min(window.removed_at, receiver.ended, evidence.rig.end) - window.opened_at
         delivered = sum(event.count for event in window.delivered)
         sent_to = sum(e.count for e in stream.sent if e.time <= window.removed_at)
         messages = max(delivered, sent_to)

@@ -19,7 +19,7 @@ Bound = Callable[[str], float | None]
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Requests and acks of unicast windows beyond what their receiver promises."""
-    for epoch in evidence.epochs():
+    for epoch in evidence.unicasts.epochs():
         receiver = epoch.connection.receiver
         bound = receiver.bounds.get
         yield from large_requests(receiver, epoch.requested, bound)
@@ -152,16 +152,20 @@ def _many_acks(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
         if batch.time <= epoch.removed_at
     )
     delivered = sum(event.count for event in epoch.delivered)
-    life = min(epoch.removed_at, receiver.ended, evidence.end) - start
+    life = min(epoch.removed_at, receiver.ended, evidence.rig.end) - start
     yield from many_acks(
         receiver, epoch.acked, delivered, max(delivered, received), life, receiver.bounds.get
     )
 
 
 def many_acks(
-    receiver: Member, acked: Sequence[Event], delivered: int, messages: int, life: float,
+    receiver: Member,
+    acked: Sequence[Event],
+    delivered: int,
+    messages: int,
+    life: float,
     bound: Bound,
-) -> Iterator[Violation]:  # fmt: skip
+) -> Iterator[Violation]:
     """An ack per threshold of messages, one per spacing of time, and a few at the ends."""
     threshold, spacing = bound("ack_threshold"), bound("ack_spacing")
     if not threshold or not spacing:

@@ -25,11 +25,11 @@ SPARE_RESENDS: Final = 2
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Batches that were sent again more often than anything accounts for."""
-    for connection in evidence.connections.values():
+    for connection in evidence.unicasts.connections.values():
         for entry in connection.entries:
             yield from _unicast(evidence, connection, entry)
             yield from _in_the_middle(evidence, connection, entry)
-    for stream in evidence.streams.values():
+    for stream in evidence.groups.streams.values():
         yield from _multicast(evidence, stream)
 
 
@@ -42,7 +42,7 @@ def _unicast(evidence: Evidence, connection: Connection, entry: Entry) -> Iterat
     if not resent:
         return
     looks = _Looks(entry, pace[0] / 2, min(pace[1], pace[0] / 2))
-    last = min(evidence.end, sender.ended, entry.removed.event.time if entry.removed else inf)
+    last = min(evidence.rig.end, sender.ended, entry.removed.event.time if entry.removed else inf)
     for lo, number in resent.items():
         batch = entry.batch_at(lo)
         if batch is None or number <= SPARE_RESENDS:
@@ -50,7 +50,7 @@ def _unicast(evidence: Evidence, connection: Connection, entry: Entry) -> Iterat
         silent = looks.within(batch.time, _purged_at(entry, batch, last))
         allowed = SPARE_RESENDS + len(sender.paused) + silent
         if number > allowed:
-            allowed += evidence.most_copies * _asked(evidence, connection, batch)
+            allowed += evidence.rig.most_copies * _asked(evidence, connection, batch)
         if number > allowed + EPSILON:
             yield _too_often(entry.activity, sender, batch, number, allowed)
 
@@ -74,7 +74,7 @@ def _in_the_middle(evidence: Evidence, connection: Connection, entry: Entry) -> 
         if batch is None:
             continue
         asked = _requests(connection, batch) + _reports(connection)
-        allowed = evidence.most_copies * asked
+        allowed = evidence.rig.most_copies * asked
         if len(repeats) > allowed:
             breaking = repeats[allowed]
             detail = (
@@ -124,7 +124,7 @@ def _asked(evidence: Evidence, connection: Connection, batch: Event) -> int:
     """Requests for a batch, and syncs and reports that may be answered with it: one that is late
     may be answered with what was sent after it."""
     pair = connection.receiver.short, connection.sender.short
-    asked = sum(1 for sync in evidence.syncs.get(pair, ()) if sync.conn == connection.conn)
+    asked = sum(1 for sync in evidence.unicasts.syncs.get(pair, ()) if sync.conn == connection.conn)
     return asked + _requests(connection, batch) + _reports(connection)
 
 
@@ -171,7 +171,7 @@ def _multicast(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
             continue
         tail = sender.bound(batch.protocol, "tail_repeats") or 0
         asked = sum(n for r, n in requests if r.lo <= batch.hi and batch.lo <= r.hi)
-        allowed = evidence.most_copies * asked + tail
+        allowed = evidence.rig.most_copies * asked + tail
         if number > allowed:
             repeats = [(by, event) for by, event in stream.resent if event.lo == lo]
             detail = (

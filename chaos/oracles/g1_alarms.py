@@ -3,7 +3,6 @@ alarm, to give a message up, or to miss one that is not repaired."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import pairwise
 from math import inf
@@ -13,7 +12,7 @@ from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import MULTICAST, since
 from stormcast.chaos.oracles.history import EPSILON, Member, Violation
 from stormcast.node.core import wire
-from stormcast.node.trace import ALARM, DROPPED, FAULT, SKIPPED, Event
+from stormcast.node.trace import ALARM, DROPPED, SKIPPED, Event
 
 HARMLESS: Final = frozenset(
     {"delay", "reorder", "duplicate", "pause", "resume", "stall", "consume", "join"}
@@ -42,18 +41,15 @@ def disturbed_at(evidence: Evidence) -> float:
     if any(map(_loses_by_design, members)):
         return -inf
     times = [inf]
-    for number, event in enumerate(evidence.rig.events):
-        if event.kind == FAULT:
-            fault = json.loads(evidence.rig.texts[number])
-            if fault["phase"] == "on" and fault["do"] not in HARMLESS:
-                times.append(event.time)
+    times += [step.time for step in evidence.rig.steps if step.begins and step.do not in HARMLESS]
     for member in members:
         times.append(member.ended)
         # What was sent to whom a view leaves out may be forgotten.
         times += [
-            view.time for before, view in pairwise(member.views)
+            view.time
+            for before, view in pairwise(member.views)
             if not {*before.members} <= {*view.members}
-        ]  # fmt: skip
+        ]
         times += [
             member.events[number].time
             for number, text in member.texts.items()
@@ -65,8 +61,8 @@ def disturbed_at(evidence: Evidence) -> float:
 def _loses_by_design(member: Member) -> bool:
     """Whether a member has a flaw on purpose: of history, or no repair over a transport that may
     drop."""
-    settings = _settings(member)
-    if any(not _is_sound(each) for each in (settings, *member.protocols.values())):
+    flaws = (settings.get("historical") or {} for settings in member.protocols.values())
+    if not all(map(_is_sound, (member.historical, *flaws))):
         return True
     repairs = [
         member.protocols[name].get("xmit_interval")
@@ -77,13 +73,7 @@ def _loses_by_design(member: Member) -> bool:
     return is_silent and any(_may_drop(each) for each in member.protocols.values())
 
 
-def _settings(member: Member) -> dict[str, Any]:
-    settings: dict[str, Any] = json.loads(member.texts[0].split(" ", 2)[2])
-    return settings
-
-
-def _is_sound(settings: dict[str, Any]) -> bool:
-    historical = settings.get("historical") or {}
+def _is_sound(historical: dict[str, Any]) -> bool:
     return all(value == SOUND.get(name, True) for name, value in historical.items())
 
 
@@ -141,10 +131,10 @@ def _unheard(
     if ours is None or theirs is None:
         return
     heard: dict[int, float] = {}
-    for event in evidence.unnumbered_delivered.get((receiver.short, sender.short), ()):
+    for event in evidence.unnumbered.delivered.get((receiver.short, sender.short), ()):
         heard.setdefault(event.digest, event.time)
     batches = list(_sent_between(evidence, sender, receiver))
-    limit = evidence.quiet
+    limit = evidence.rig.quiet
     if until < inf:
         # Connections keep the order: what was sent before something that came in time was due.
         came = (sent.time for sent in batches if heard.get(sent.digest, inf) < until - EPSILON)
@@ -153,7 +143,7 @@ def _unheard(
     for sent in batches:
         if not met + EPSILON < sent.time < limit - EPSILON or sent.digest in heard:
             continue
-        if any(each.is_hindered(sent.time, evidence.end) for each in (sender, receiver)):
+        if any(each.is_hindered(sent.time, evidence.rig.end) for each in (sender, receiver)):
             continue
         detail = (
             f"an unnumbered batch was never delivered by {receiver.name}, and nothing was done "
@@ -164,4 +154,4 @@ def _unheard(
 
 def _sent_between(evidence: Evidence, sender: Member, receiver: Member) -> Iterator[Event]:
     for dest in (wire.GROUP, receiver.short):
-        yield from evidence.unnumbered_sent.get((sender.short, dest), ())
+        yield from evidence.unnumbered.sent.get((sender.short, dest), ())

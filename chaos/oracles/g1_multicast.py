@@ -14,7 +14,7 @@ from stormcast.node.trace import Event
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Multicasts that a member did not deliver, though it and the sender stayed together."""
-    for stream in evidence.streams.values():
+    for stream in evidence.groups.streams.values():
         if not stream.sender.lives or not stream.sent:
             continue
         yield from _own_lost(stream)
@@ -48,7 +48,7 @@ def was_told(evidence: Evidence, stream: Stream, receiver: Member, lost: int) ->
     """Whether a loss is excused: nothing repairs, something was done to the run, and the receiver
     raised the alarm about this gap or one before it. Never silent."""
     sent = stream.batch_at(lost)
-    if sent is None or not evidence.did_anything or receiver.repairs(sent.time) is not False:
+    if sent is None or not evidence.rig.steps or receiver.repairs(sent.time) is not False:
         return False
     alarms = evidence.groups.alarms.get((receiver.short, stream.sender.short), ())
     return any(alarm.time >= sent.time - EPSILON and alarm.lo <= lost for alarm in alarms)

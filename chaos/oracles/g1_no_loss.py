@@ -26,7 +26,7 @@ FLUSHED: Final = frozenset({"idle", "close", "closed", "view"})
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Messages that were lost on their way from one application to the other."""
     yield from application.not_sent(evidence)
-    for entry in evidence.entries():
+    for entry in evidence.unicasts.entries():
         connection = entry.connection
         if connection.sender.lives and connection.receiver.lives:
             if was_given_up(entry):
@@ -115,7 +115,7 @@ def _thrown_away(evidence: Evidence) -> Iterator[Violation]:
 def _last_removed(evidence: Evidence, sender: Member, dest: Member, event: Event) -> Entry | None:
     """The connection whose end threw away what waited for it."""
     found: Entry | None = None
-    for entry in evidence.entries():
+    for entry in evidence.unicasts.entries():
         connection, removed = entry.connection, entry.removed
         if connection.sender is not sender or connection.receiver is not dest or removed is None:
             continue

@@ -20,14 +20,14 @@ Where = TypeVar("Where")
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Pairs of deliveries that share a seqno, and may not."""
-    for epoch in evidence.epochs():
+    for epoch in evidence.unicasts.epochs():
         for (_, first), (_, again) in repeats([(epoch, event) for event in epoch.delivered]):
             receiver = epoch.connection.receiver
             detail = (
                 f"seqno {_shared(first, again)[0]} was delivered twice within one receive window"
             )
             yield Violation(again.time, detail, ((receiver, first), (receiver, again)))
-    for entry in evidence.entries():
+    for entry in evidence.unicasts.entries():
         if len(entry.connection.epochs) > 1:
             for (epoch, first), (other, again) in repeats(entry.delivered):
                 if epoch is not other:
@@ -36,7 +36,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
                         f"seqno {_shared(first, again)[0]} was delivered again, in another window"
                     )
                     yield Violation(again.time, detail, ((receiver, first), (receiver, again)))
-    for stream in evidence.streams.values():
+    for stream in evidence.groups.streams.values():
         for short in stream.windows:
             yield from _multicast_twice(stream, list(stream.windows[short].values()))
     yield from hand_over.found_in(evidence, "G2")

@@ -15,7 +15,7 @@ from stormcast.node.trace import Event
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Deliveries at or behind their predecessor, or beyond a seqno that nothing accounts for."""
-    for epoch in evidence.epochs():
+    for epoch in evidence.unicasts.epochs():
         receiver = epoch.connection.receiver
         # The highest delivery in order so far. Where a window starts is for G1 to judge.
         before: Event | None = None

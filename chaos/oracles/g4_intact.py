@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 from typing import Final
 
 from stormcast.chaos.oracles import hand_over
-from stormcast.chaos.oracles.evidence import Evidence, Payloads
+from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Stream, Window
 from stormcast.chaos.oracles.history import EPSILON, Connection, Epoch, Violation
 from stormcast.node.core.model import DONT_LOOPBACK, OOB
 from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import DROPPED, SENT, WHOLE, Event
+
+Payloads = Callable[[str, str, int, int], bytes]
+"""The payloads, back to back, of messages number `lo..hi` from one trace label to another. They are
+counted from 0 in the order of sending, over all connections."""
 
 MIXED: Final = "fragment-inconsistent"
 DELIVERY_FLAGS: Final = OOB | DONT_LOOPBACK
@@ -21,10 +25,10 @@ DELIVERY_FLAGS: Final = OOB | DONT_LOOPBACK
 
 def violations(evidence: Evidence, payloads: Payloads | None = None) -> Iterator[Violation]:
     """Deliveries that differ from their batch; in their bytes too, where those can be remade."""
-    for epoch in evidence.epochs():
+    for epoch in evidence.unicasts.epochs():
         for event in epoch.strange:
             yield _strange(evidence, epoch, event)
-    for entry in evidence.entries():
+    for entry in evidence.unicasts.entries():
         for epoch, event in entry.delivered:
             batch = entry.batch_at(event.lo)
             assert batch is not None, "a delivery is matched to the batch that holds it"
@@ -32,7 +36,7 @@ def violations(evidence: Evidence, payloads: Payloads | None = None) -> Iterator
                 connection = entry.connection
                 witness = ((connection.sender, batch), (epoch.connection.receiver, event))
                 yield Violation(event.time, difference, witness)
-    for stream in evidence.streams.values():
+    for stream in evidence.groups.streams.values():
         for window in stream.all_windows():
             yield from _multicasts(stream, window)
     yield from _unnumbered(evidence)
@@ -90,7 +94,7 @@ def _strange(evidence: Evidence, epoch: Epoch, event: Event) -> Violation:
     connection = epoch.connection
     witness = [(connection.receiver, event)]
     what = f"seqnos {event.lo}..{event.hi}"
-    if elsewhere := evidence.sent_elsewhere(epoch, event):
+    if elsewhere := evidence.unicasts.sent_elsewhere(epoch, event):
         other, batch = elsewhere
         witness.insert(0, (other.sender, batch))
         detail = f"{what} were sent on conn {other.conn} and delivered on conn {connection.conn}"
@@ -120,10 +124,10 @@ def _contradiction(batch: Event, event: Event) -> str:
 
 def _unnumbered(evidence: Evidence) -> Iterator[Violation]:
     """Messages without a number are known by their digest alone, and may be lost or repeated."""
-    for (receiver, sender), delivered in evidence.unnumbered_delivered.items():
+    for (receiver, sender), delivered in evidence.unnumbered.delivered.items():
         sent: dict[int, float] = {}
         for dest in (receiver, GROUP):
-            for batch in evidence.unnumbered_sent.get((sender, dest), ()):
+            for batch in evidence.unnumbered.sent.get((sender, dest), ()):
                 sent[batch.digest] = min(sent.get(batch.digest, inf), batch.time)
         for event in delivered:
             if sent.get(event.digest, inf) > event.time + EPSILON:
@@ -134,7 +138,7 @@ def _unnumbered(evidence: Evidence) -> Iterator[Violation]:
 def _different_bytes(evidence: Evidence, payloads: Payloads) -> Iterator[Violation]:
     """Parts whose bytes are not those of the messages they stand for."""
     numbers = _message_numbers(evidence)
-    for entry in evidence.entries():
+    for entry in evidence.unicasts.entries():
         sender, receiver = entry.connection.sender, entry.connection.receiver
         for _epoch, event in entry.delivered:
             batch = entry.batch_at(event.lo)

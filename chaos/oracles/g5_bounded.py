@@ -22,7 +22,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
         if 0 < gauge.hi < gauge.lo:
             detail = f"{GAUGES.get(gauge.stream, 'gauge')}: {gauge.lo}, and the bound is {gauge.hi}"
             yield Violation(gauge.time, detail, ((member, gauge),))
-        elif gauge.stream in RECEIVE_WINDOW and gauge.lo > 0 and gauge.time >= evidence.end:
+        elif gauge.stream in RECEIVE_WINDOW and gauge.lo > 0 and gauge.time >= evidence.rig.end:
             yield from _stuck(evidence, member, gauge)
     yield from g5_credits.violations(evidence)
 
@@ -34,7 +34,7 @@ def _stuck(evidence: Evidence, member: Member, gauge: Event) -> Iterator[Violati
     if gauge.protocol in MULTICAST:
         yield from _stuck_multicasts(evidence, member, gauge)
         return
-    for connection in evidence.connections.values():
+    for connection in evidence.unicasts.connections.values():
         if (
             connection.sender.short == gauge.peer
             and connection.receiver is member
@@ -51,7 +51,7 @@ def _stuck(evidence: Evidence, member: Member, gauge: Event) -> Iterator[Violati
 def _stuck_multicasts(evidence: Evidence, member: Member, gauge: Event) -> Iterator[Violation]:
     """The same for a window on multicasts: of a sender that is still together with the member, and
     unless nothing repairs."""
-    stream = evidence.streams.get(gauge.peer)
+    stream = evidence.groups.streams.get(gauge.peer)
     window = stream.current(member) if stream else None
     if stream is None or window is None or member.repairs(gauge.time) is False:
         return

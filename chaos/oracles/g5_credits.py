@@ -25,7 +25,7 @@ FRAGMENT_BYTES: Final = 24
 """What the header of a fragment takes."""
 UNICAST: Final = frozenset({wire.UNICAST, wire.UNICAST2, wire.UNICAST3, wire.UNICAST4})
 
-Lane = tuple[int, int]
+Flow = tuple[int, int]
 """The receiver, and its connection; 0 for multicasts."""
 
 
@@ -34,7 +34,7 @@ class Sent(NamedTuple):
 
     event: Event
     total: int
-    """Bytes of its lane up to it."""
+    """Bytes of its flow up to it."""
     believed: Event | None
     """The last limit it had heard of; None: nothing but the one that everybody begins with."""
 
@@ -44,10 +44,10 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     taken = {short: _Taken(member) for short, member in evidence.members.items()}
     for sender in evidence.members.values():
         yield from _never_named(evidence, sender, taken)
-        lanes = _Lanes(evidence, sender)
-        for (receiver, conn), batches in lanes.sent.items():
-            most = lanes.most(conn)
-            first = lanes.first[receiver, conn]
+        flows = _Flows(evidence, sender)
+        for (receiver, conn), batches in flows.sent.items():
+            most = flows.most(conn)
+            first = flows.first[receiver, conn]
             if most is not None and receiver in taken:
                 yield from _beyond(sender, taken[receiver], conn, first, most, batches)
 
@@ -68,7 +68,7 @@ def _never_named(
 def _beyond(
     sender: Member, taken: _Taken, conn: int, first: int, most: float, batches: list[Sent]
 ) -> Iterator[Violation]:
-    """The first batch of a lane with which more was sent than could be known to be taken."""
+    """The first batch of a flow with which more was sent than could be known to be taken."""
     numbers, totals = taken.delivered(sender.short, conn, first)
     named = taken.named.get((sender.short, wire.UFC if conn else wire.MFC), {})
     for batch in batches:
@@ -105,7 +105,7 @@ class _Taken:
                 self._delivered.setdefault((event.peer, conn_of(event)), []).append((number, event))
 
     def delivered(self, sender: int, conn: int, first: int) -> tuple[list[int], list[int]]:
-        """The deliveries of a lane from a seqno on: their numbers, and the bytes before each, and
+        """The deliveries of a flow from a seqno on: their numbers, and the bytes before each, and
         after the last."""
         numbers, totals = [], [0]
         for number, event in self._delivered.get((sender, conn), ()):
@@ -116,13 +116,13 @@ class _Taken:
 
 
 @dataclass
-class _Lanes:
+class _Flows:
     """What one member sent to those that it has in its view to the end, since it has them."""
 
     evidence: Evidence
     sender: Member
-    sent: dict[Lane, list[Sent]] = field(default_factory=dict)
-    first: dict[Lane, int] = field(default_factory=dict)
+    sent: dict[Flow, list[Sent]] = field(default_factory=dict)
+    first: dict[Flow, int] = field(default_factory=dict)
     """The first seqno that counts: before it they had not met, or nothing more is expected."""
 
     def __post_init__(self) -> None:
@@ -143,41 +143,41 @@ class _Lanes:
             elif event.kind == CREDIT and event.stream == BELIEVED:
                 believed[event.peer, event.protocol] = event
             elif event.kind == SENT and is_counted(event):
-                flow = wire.MFC if event.protocol in MULTICAST else wire.UFC
+                limiter = wire.MFC if event.protocol in MULTICAST else wire.UFC
                 for receiver in met:
                     if event.peer in (receiver, wire.GROUP):
-                        said = believed.get((receiver, flow))
+                        said = believed.get((receiver, limiter))
                         self._add((receiver, conn_of(event)), event, said)
 
     def most(self, conn: int) -> float | None:
         """How much may be sent and not taken; None where nothing is promised."""
         return self.sender.bound(wire.UFC if conn else wire.MFC, "most_untaken")
 
-    def _given_up(self) -> dict[Lane, int]:
-        """The seqno of each lane up to which its receiver expects nothing more."""
-        found: dict[Lane, int] = {}
-        stream = self.evidence.streams.get(self.sender.short)
+    def _given_up(self) -> dict[Flow, int]:
+        """The seqno of each flow up to which its receiver expects nothing more."""
+        found: dict[Flow, int] = {}
+        stream = self.evidence.groups.streams.get(self.sender.short)
         for window in stream.all_windows() if stream else ():
-            lane = window.receiver.short, 0
-            found[lane] = max(found.get(lane, 0), window.given_up)
-        for connection in self.evidence.connections.values():
+            flow = window.receiver.short, 0
+            found[flow] = max(found.get(flow, 0), window.given_up)
+        for connection in self.evidence.unicasts.connections.values():
             if connection.sender is self.sender:
-                lane = connection.receiver.short, connection.conn
+                flow = connection.receiver.short, connection.conn
                 skips = (skip.hi for epoch in connection.epochs for skip in epoch.skipped)
-                found[lane] = max(skips, default=0)
+                found[flow] = max(skips, default=0)
         return found
 
-    def _add(self, lane: Lane, event: Event, believed: Event | None) -> None:
-        if event.lo <= self._begins.get(lane, 0):
+    def _add(self, flow: Flow, event: Event, believed: Event | None) -> None:
+        if event.lo <= self._begins.get(flow, 0):
             return
-        batches = self.sent.setdefault(lane, [])
-        self.first.setdefault(lane, event.lo)
+        batches = self.sent.setdefault(flow, [])
+        self.first.setdefault(flow, event.lo)
         total = batches[-1].total if batches else 0
         batches.append(Sent(event, total + least_payload(event), believed))
 
 
 def is_counted(event: Event) -> bool:
-    """Whether a batch takes credits, and its lane can be told from others."""
+    """Whether a batch takes credits, and its flow can be told from others."""
     is_told = event.protocol in MULTICAST or (event.protocol in UNICAST and event.conn > 0)
     return is_told and not event.flags & NO_FC
 

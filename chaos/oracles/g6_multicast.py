@@ -23,7 +23,7 @@ class Step(NamedTuple):
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Multicasts that were purged while a member of the sender's view did not have them."""
-    for stream in evidence.streams.values():
+    for stream in evidence.groups.streams.values():
         views = stream.sender.views
         places = {place for place, _purge in stream.purged if place >= 0}
         for short in {short for place in places for short in views[place].members}:

@@ -49,7 +49,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 def early_purges(evidence: Evidence) -> Iterator[EarlyPurge]:
     """The first early purge of each entry."""
-    for entry in evidence.entries():
+    for entry in evidence.unicasts.entries():
         if entry.purged:
             yield from _first_early(entry)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from stormcast.chaos.oracles.evidence import UNNUMBERED, Evidence
+from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.g6_purge_safety import EarlyPurge, early_purges
 from stormcast.chaos.oracles.groups import MULTICAST, Window
 from stormcast.chaos.oracles.history import EPSILON, Connection, Entry, Member, Violation
+from stormcast.chaos.oracles.unnumbered_index import UNNUMBERED
 from stormcast.node.core.serial import is_newer
 from stormcast.node.trace import CONN, DELIVERED, RECEIVER_OPEN, Event
 
@@ -17,11 +18,11 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     """Deliveries and purges that belong to another connection than they took effect on."""
     for member in evidence.members.values():
         yield from _went_back(member)
-    for connection in evidence.connections.values():
+    for connection in evidence.unicasts.connections.values():
         yield from _entries_went_back(connection)
-    for epoch in evidence.epochs():
+    for epoch in evidence.unicasts.epochs():
         for event in epoch.strange:
-            if elsewhere := evidence.sent_elsewhere(epoch, event):
+            if elsewhere := evidence.unicasts.sent_elsewhere(epoch, event):
                 other, batch = elsewhere
                 detail = (
                     f"messages of conn {other.conn} were delivered on conn {epoch.connection.conn}"
@@ -31,7 +32,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
                 )
     for early in early_purges(evidence):
         yield from _purged_by_other(evidence, early)
-    for stream in evidence.streams.values():
+    for stream in evidence.groups.streams.values():
         for windows in stream.windows.values():
             for window, following in pairwise([*windows.values(), None]):
                 assert window is not None, "only the last has nothing after it"
@@ -142,7 +143,7 @@ def _purged_by_other(evidence: Evidence, early: EarlyPurge) -> Iterator[Violatio
 def _older_entries(evidence: Evidence, entry: Entry) -> Iterator[Entry]:
     """Entries of the same pair on older connection ids, and earlier ones on the same."""
     here = entry.connection
-    for connection in evidence.connections.values():
+    for connection in evidence.unicasts.connections.values():
         if connection.sender is not here.sender or connection.receiver is not here.receiver:
             continue
         if is_newer(here.conn, connection.conn):

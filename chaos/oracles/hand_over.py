@@ -25,7 +25,7 @@ UNSAID_SECONDS: Final = 0.5
 turn may be late. One that is killed at the end does not say it at all."""
 
 
-class Fault(NamedTuple):
+class Breach(NamedTuple):
     """What is wrong with a hand-over, and which guarantee it breaks."""
 
     guarantee: str
@@ -34,18 +34,22 @@ class Fault(NamedTuple):
 
 def found_in(evidence: Evidence, guarantee: str) -> Iterator[Violation]:
     """All that is wrong between windows and applications, of one guarantee."""
-    if evidence.hand_over_faults is None:
-        evidence.hand_over_faults = [*_hand_over_faults(evidence), *_large_faults(evidence)]
-    for fault in evidence.hand_over_faults:
-        if fault.guarantee == guarantee:
-            yield fault.violation
+    for breach in evidence.hand_over_breaches:
+        if breach.guarantee == guarantee:
+            yield breach.violation
 
 
-def _hand_over_faults(evidence: Evidence) -> Iterator[Fault]:
+def breaches(evidence: Evidence) -> Iterator[Breach]:
+    """All that is wrong between windows and applications."""
+    yield from _handed_otherwise(evidence)
+    yield from _large_breaches(evidence)
+
+
+def _handed_otherwise(evidence: Evidence) -> Iterator[Breach]:
     """Deliveries that the application was not handed, or otherwise than they were delivered."""
     for incoming in evidence.application.incoming.values():
         if incoming.receiver.version >= SAYS_BOTH_ENDS:
-            yield from Walk(incoming, evidence.end - UNSAID_SECONDS).faults()
+            yield from Walk(incoming, evidence.rig.end - UNSAID_SECONDS).breaches()
 
 
 class Walk:
@@ -66,16 +70,16 @@ class Walk:
         self._reached = 0
         """Of the first that waits, the last seqno that was handed over; 0: nothing of it."""
 
-    def faults(self) -> Iterator[Fault]:
+    def breaches(self) -> Iterator[Breach]:
         """What is wrong first, if anything is: after that nothing can be compared."""
         for event in self._incoming.events:
             if event.kind == DELIVERED:
                 self._waiting.append(event)
                 continue
             step = self._step_joined if event.stream == JOINED else self._step
-            fault = step(event)
-            if fault is not None:
-                yield fault
+            breach = step(event)
+            if breach is not None:
+                yield breach
                 return
         if self._receiver.lives:
             yield from self._left_over()
@@ -87,13 +91,13 @@ class Walk:
             self._pieces.add(waiting.popleft().lo)
         return waiting[0] if waiting else None
 
-    def _step(self, handed: Event) -> Fault | None:
+    def _step(self, handed: Event) -> Breach | None:
         lo = handed.lo
         while lo <= handed.hi:
             first = self._first()
             if first is None:
                 what = f"{lo}..{handed.hi} were handed over and not delivered"
-                return self._fault("G4", handed.time, what, handed)
+                return self._breach("G4", handed.time, what, handed)
             start, end = _span(first)
             expected = self._reached + 1 if self._reached else start
             if lo != expected:
@@ -105,7 +109,7 @@ class Walk:
                 self._waiting.popleft()
         return None
 
-    def _step_joined(self, handed: Event) -> Fault | None:
+    def _step_joined(self, handed: Event) -> Breach | None:
         waiting = self._waiting
         wanted = range(handed.lo, handed.hi + 1)
         missing = {seqno for seqno in wanted if seqno not in self._pieces}
@@ -119,36 +123,36 @@ class Walk:
         self._joined[handed.lo] = handed
         return None
 
-    def _joined_wrongly(self, handed: Event) -> Fault:
+    def _joined_wrongly(self, handed: Event) -> Breach:
         what = f"the message of {handed.lo}..{handed.hi} was handed over"
         before = self._joined.get(handed.lo)
         if before is not None:
-            return self._fault("G2", handed.time, f"{what} twice", before, handed)
-        return self._fault("G3", handed.time, f"{what} when it was not its turn", handed)
+            return self._breach("G2", handed.time, f"{what} twice", before, handed)
+        return self._breach("G3", handed.time, f"{what} when it was not its turn", handed)
 
-    def _out_of_order(self, handed: Event, first: Event, lo: int, expected: int) -> Fault:
+    def _out_of_order(self, handed: Event, first: Event, lo: int, expected: int) -> Breach:
         """The first seqno of what was handed over is not the next one."""
         what = f"{lo} was handed over when {expected} was next"
         if lo < expected:
-            return self._fault("G2", handed.time, f"{what}: for the second time", first, handed)
+            return self._breach("G2", handed.time, f"{what}: for the second time", first, handed)
         later = (each for each in self._incoming.events if each.kind == HANDED)
         if any(each.lo <= expected <= each.hi for each in later):
-            return self._fault("G3", handed.time, what, first, handed)
+            return self._breach("G3", handed.time, what, first, handed)
         what = f"{expected} was delivered, and the application was never handed it"
-        return self._fault("G1", first.time, what, first, handed)
+        return self._breach("G1", first.time, what, first, handed)
 
-    def _left_over(self) -> Iterator[Fault]:
+    def _left_over(self) -> Iterator[Breach]:
         first = self._first()
         if first is not None and first.time <= self._said_until:
             what = (
                 f"{self._reached + 1 if self._reached else _span(first)[0]} was delivered, and the "
                 "application was never handed it"
             )
-            yield self._fault("G1", first.time, what, first)
+            yield self._breach("G1", first.time, what, first)
 
-    def _fault(self, guarantee: str, time: float, what: str, *events: Event) -> Fault:
+    def _breach(self, guarantee: str, time: float, what: str, *events: Event) -> Breach:
         witness = tuple((self._receiver, event) for event in events)
-        return Fault(guarantee, Violation(time, what, witness))
+        return Breach(guarantee, Violation(time, what, witness))
 
 
 def _span(delivered: Event) -> tuple[int, int]:
@@ -159,7 +163,7 @@ def _span(delivered: Event) -> tuple[int, int]:
 # -- Messages in pieces --------------------------------------------------------------------------
 
 
-def _large_faults(evidence: Evidence) -> Iterator[Fault]:
+def _large_breaches(evidence: Evidence) -> Iterator[Breach]:
     """Messages whose pieces were delivered, and that were not handed over whole (G1, G4)."""
     index = evidence.application
     for (short, dest), outgoing in index.outgoing.items():
@@ -195,14 +199,14 @@ def _large_at(
     incoming: Incoming,
     *,
     is_cast: bool,
-) -> Iterator[Fault]:
+) -> Iterator[Breach]:
     receiver = incoming.receiver
     handed = incoming.joined.get(lo, ())
     for joined in handed:
         if (joined.hi, joined.bytes, joined.digest) != (hi, large.cut.bytes, large.cut.digest):
             detail = f"a message of {lo}..{joined.hi} was joined otherwise than it was cut"
             witness = ((sender, large.cut), (receiver, joined))
-            yield Fault("G4", Violation(joined.time, detail, witness))
+            yield Breach("G4", Violation(joined.time, detail, witness))
     if handed or not receiver.lives:
         return
     windows = [*incoming.pieces.values()]
@@ -217,4 +221,4 @@ def _large_at(
         f"{receiver.name}, and its application was never handed it"
     )
     witness = ((sender, large.cut), (receiver, pieces[hi]))
-    yield Fault("G1", Violation(large.cut.time, detail, witness))
+    yield Breach("G1", Violation(large.cut.time, detail, witness))

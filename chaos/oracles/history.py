@@ -49,6 +49,7 @@ class Member:
         "bounds",
         "ended",
         "events",
+        "historical",
         "intervals",
         "label",
         "name",
@@ -74,6 +75,8 @@ class Member:
         """What its settings of unicast promise; a missing one or None promises nothing."""
         self.protocols: dict[str, dict[str, Any]] = {}
         """The settings of its other protocols by name, with their own bounds."""
+        self.historical: dict[str, Any] = {}
+        """Settings that bring flaws of older designs back."""
         self.intervals: list[tuple[float, float | None]] = []
         """From when on its multicast protocol repairs how often: seconds; None where nothing says;
         not positive: never."""
@@ -87,6 +90,12 @@ class Member:
         self.paused: list[Span] = []
         self.stalled: list[Span] = []
         """While its application took no deliveries."""
+
+    def shift(self, seconds: float) -> None:
+        """Have all its times be so much later."""
+        self.events = [event._replace(time=event.time + seconds) for event in self.events]
+        self.started += seconds
+        self.intervals = [(at + seconds, value) for at, value in self.intervals]
 
     @property
     def lives(self) -> bool:
@@ -251,14 +260,6 @@ class Epoch:
     def removed_at(self) -> float:
         """When its life ended; `inf` if it did not."""
         return self.removed.event.time if self.removed else inf
-
-
-class Probe(NamedTuple):
-    """How often a fault had an effect."""
-
-    fault: str
-    kind: str
-    bites: int
 
 
 class Violation(NamedTuple):

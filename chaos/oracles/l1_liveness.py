@@ -18,15 +18,15 @@ from stormcast.node.trace import BLOCKED, FREEZE, PURGED, SENT, UNBLOCKED, Event
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Deliveries without an ack, senders that fall silent while something is unacked, lanes that
     wait for what is there, and multicasts that everyone has and their sender keeps."""
-    for epoch in evidence.epochs():
+    for epoch in evidence.unicasts.epochs():
         yield from _unacked(evidence, epoch)
         yield from _unflushed(epoch)
     for member in evidence.members.values():
         yield from _multicasts_unacked(evidence, member)
         yield from _blocked_for_ever(evidence, member)
-    for entry in evidence.entries():
+    for entry in evidence.unicasts.entries():
         yield from _unrepeated(evidence, entry)
-    for stream in evidence.streams.values():
+    for stream in evidence.groups.streams.values():
         yield from _kept_for_ever(evidence, stream)
 
 
@@ -36,7 +36,7 @@ def _unacked(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
     within = receiver.bounds.get("ack_within")
     if within is None or epoch.connection.is_to_self:
         return
-    last = min(evidence.end, epoch.removed_at)
+    last = min(evidence.rig.end, epoch.removed_at)
     yield from _acked_late(receiver, epoch.delivered, epoch.acked, within, last)
 
 
@@ -47,7 +47,7 @@ def _multicasts_unacked(evidence: Evidence, receiver: Member) -> Iterator[Violat
         return
     windows = [
         window
-        for stream in evidence.streams.values()
+        for stream in evidence.groups.streams.values()
         for window in stream.windows_of(receiver)
         if not window.is_own
     ]
@@ -57,7 +57,7 @@ def _multicasts_unacked(evidence: Evidence, receiver: Member) -> Iterator[Violat
         return any(span.overlap(start, end) for span in freezes)
 
     for window in windows:
-        last = min(evidence.end, window.removed_at)
+        last = min(evidence.rig.end, window.removed_at)
         yield from _acked_late(
             receiver, window.delivered, window.acked, within, last, is_excused=is_frozen
         )
@@ -139,7 +139,7 @@ def _blocked_for_ever(evidence: Evidence, member: Member) -> Iterator[Violation]
             continue
         entries = [
             entry
-            for connection in evidence.connections.values()
+            for connection in evidence.unicasts.connections.values()
             if connection.sender is member and connection.receiver.short == peer
             for entry in connection.entries
             if entry.removed is None
@@ -174,12 +174,12 @@ def _kept_for_ever(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
         return
     last = stream.sent[-1]
     within = sender.bound(last.protocol, "purge_within")
-    if within is None or evidence.end < evidence.quiet + within:
+    if within is None or evidence.rig.end < evidence.rig.quiet + within:
         return
     purged = max((purge.hi for _place, purge in stream.purged), default=0)
     if purged < stream.high and _everyone_has_all(evidence, stream):
         detail = f"multicasts {purged + 1}..{stream.high} were not dropped within {within:g}s"
-        yield Violation(evidence.quiet + within, detail, ((sender, last),))
+        yield Violation(evidence.rig.quiet + within, detail, ((sender, last),))
 
 
 def _unrepeated(evidence: Evidence, entry: Entry) -> Iterator[Violation]:
@@ -189,7 +189,7 @@ def _unrepeated(evidence: Evidence, entry: Entry) -> Iterator[Violation]:
     if within is None or entry.connection.is_to_self:
         return
     removed = entry.removed
-    last = min(evidence.end, sender.ended, removed.event.time if removed else inf)
+    last = min(evidence.rig.end, sender.ended, removed.event.time if removed else inf)
     for event, following in _waits(entry):
         until = min(following.time, last) if following else last
         silent = until - event.time - sender.paused_within(event.time, until)

@@ -48,7 +48,7 @@ def owed_by(evidence: Evidence, *, is_all_there: bool = False) -> Owed:
     """What all members owed each other, by G1. Where that holds, all of it is there, and need not
     be looked for."""
     unicasts = arrived = 0
-    for entry in evidence.entries():
+    for entry in evidence.unicasts.entries():
         connection = entry.connection
         if not (connection.sender.lives and connection.receiver.lives) or was_given_up(entry):
             continue
@@ -64,7 +64,7 @@ def owed_by(evidence: Evidence, *, is_all_there: bool = False) -> Owed:
             else _messages(batches, _arrived(evidence, connection.receiver, key, entry.delivered))
         )
     owed, multicasts, members = unicasts, 0, 0
-    for stream in evidence.streams.values():
+    for stream in evidence.groups.streams.values():
         if not stream.sender.lives or not stream.sent:
             continue
         counts: list[int] = []
@@ -111,7 +111,7 @@ def _arrived(
         events = incoming.events if incoming is not None else ()
         ranges = [event for event in events if event.kind == HANDED]
         # What came in the last moment may have been handed over unsaid.
-        said_until = evidence.end - UNSAID_SECONDS
+        said_until = evidence.rig.end - UNSAID_SECONDS
         ranges += [event for _where, event in delivered if event.time > said_until]
     else:
         ranges = [event for _where, event in delivered]
@@ -154,7 +154,7 @@ def unowed_multicasts(evidence: Evidence, start: float, end: float) -> Iterator[
         for member in evidence.members.values()
         if member.lives and member.started <= start and last_view(member) is not None
     ]
-    for stream in evidence.streams.values():
+    for stream in evidence.groups.streams.values():
         sender = stream.sender
         sent = [
             (place, event)

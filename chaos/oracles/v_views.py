@@ -9,7 +9,7 @@ from typing import Final
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Installed, last_view
 from stormcast.chaos.oracles.history import Member, Violation
-from stormcast.node.trace import CONFIRMED, FAULT, REGULAR, SUSPECT
+from stormcast.node.trace import CONFIRMED, REGULAR, SUSPECT
 
 VERIFIER: Final = "VERIFY_SUSPECT2"
 """With it in the stack, nobody is put out unheard."""
@@ -67,11 +67,7 @@ def _put_out_unheard(evidence: Evidence, member: Member) -> Iterator[Violation]:
 
 def _has_views_by_hand(evidence: Evidence) -> bool:
     """Whether the rig installed views: then anybody may be left out."""
-    return any(
-        '"install-view"' in evidence.rig.texts.get(number, "")
-        for number, event in enumerate(evidence.rig.events)
-        if event.kind == FAULT
-    )
+    return any(step.do == "install-view" for step in evidence.rig.steps)
 
 
 def growing_ids(evidence: Evidence) -> Iterator[Violation]:
@@ -98,23 +94,23 @@ def one_view(evidence: Evidence) -> Iterator[Violation]:
         view = last_view(member)
         if view is None:
             detail = f"{member.name} ended without a view"
-            yield Violation(evidence.end, detail, ((member, member.events[0]),))
+            yield Violation(evidence.rig.end, detail, ((member, member.events[0]),))
             continue
         if set(view.members) != expected:
-            yield Violation(evidence.end, _odd(evidence, member, view, expected),
-                            ((member, view.event),))  # fmt: skip
+            detail = _odd(evidence, member, view, expected)
+            yield Violation(evidence.rig.end, detail, ((member, view.event),))
         if reference is None:
             reference = member, view
         other, held = reference
         if held.id != view.id:
             detail = f"{other.name} and {member.name} ended in two views"
-            yield Violation(evidence.end, detail, ((other, held.event), (member, view.event)))
+            yield Violation(evidence.rig.end, detail, ((other, held.event), (member, view.event)))
 
 
 def _is_kept_apart(evidence: Evidence, living: list[Member]) -> bool:
     """Whether something that was never ended forbids them to meet."""
-    return not KEEPS_APART.isdisjoint(evidence.standing.values()) or any(
-        span.end > evidence.quiet for member in living for span in member.paused
+    return not KEEPS_APART.isdisjoint(evidence.rig.standing.values()) or any(
+        span.end > evidence.rig.quiet for member in living for span in member.paused
     )
 
 

@@ -22,7 +22,8 @@ from stormcast.chaos.oracles import (
     v_views,
 )
 from stormcast.chaos.oracles.c1_control_traffic import Budget
-from stormcast.chaos.oracles.evidence import Evidence, Payloads
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.g4_intact import Payloads
 from stormcast.chaos.oracles.history import Violation
 from stormcast.chaos.oracles.owed import Owed, owed_by
 from stormcast.chaos.oracles.witness import describe
@@ -169,7 +170,7 @@ def _doubts(evidence: Evidence, min_bites: int) -> Iterator[Finding]:
     """Why a run without violations would still prove nothing."""
     if not evidence.messages_sent:
         yield Finding(RUN, Verdict.UNKNOWN, "nothing was sent")
-    for probe in evidence.probes:
+    for probe in evidence.rig.probes:
         if probe.bites < min_bites:
             yield Finding(
                 RUN,

@@ -205,7 +205,7 @@ def _told_by(member: Member) -> Iterator[_Told]:
 
 def _arrivals(evidence: Evidence) -> Iterator[tuple[tuple[int, int], float, float]]:
     """Who delivered whose batch, when it was sent, and when it was delivered."""
-    for entry in evidence.entries():
+    for entry in evidence.unicasts.entries():
         connection = entry.connection
         pair = connection.sender.short, connection.receiver.short
         for _epoch, event in entry.delivered:
@@ -224,7 +224,7 @@ def _awaited(evidence: Evidence, healed: float) -> dict[tuple[int, int], float |
     """Pairs of members that live on, and of which one sent to the other after a heal."""
     return {
         (entry.connection.sender.short, entry.connection.receiver.short): None
-        for entry in evidence.entries()
+        for entry in evidence.unicasts.entries()
         if entry.connection.sender.lives
         and entry.connection.receiver.lives
         and any(sent.time > healed for sent in entry.sent)

@@ -8,9 +8,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.groups import excused, with_batch
+from stormcast.pipeline.losses import excused, with_batch
 from stormcast.pipeline.ranges import gaps, with_last
 from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.violations import event, violations, with_name
 
 GUARANTEE: Final = "A1"
@@ -20,16 +21,16 @@ _PAIR: Final = ("run", "sender", "receiver")
 def agreement(tables: Tables) -> DataFrame:
     """What one of two members has delivered and the other has not, though both went through the
     same views with its sender."""
-    held = tables.keep(_held(tables))
-    spans = tables.keep(_spans(tables, held))
+    held = keep(_held(tables))
+    spans = keep(_spans(tables, held))
     reach = spans.groupBy("run", "sender").agg(F.max("hi").alias("last"))
     wanted = (
         held.join(reach, ["run", "sender"], how="inner")
         .withColumn("first", F.col("begins") + 1)
         .where(F.col("first") <= F.col("last"))
     )
-    lacking = tables.keep(gaps(spans, wanted, _PAIR))
-    differing = tables.keep(_had_by_others(tables, lacking, held, spans))
+    lacking = keep(gaps(spans, wanted, _PAIR))
+    differing = keep(_had_by_others(tables, lacking, held, spans))
     return _unexcused(tables, differing)
 
 
@@ -37,8 +38,8 @@ def _held(tables: Tables) -> DataFrame:
     """Windows that living members end with, on senders that live and are in their last view: run,
     sender, receiver, epoch, opened, begins (nothing at or below was to be delivered), ids (of the
     views since it was opened)."""
-    living = tables.members.where("lives").select("run", "short_id")
-    windows = tables.windows.where(
+    living = tables.members.living()
+    windows = tables.messages.windows.where(
         F.col("is_multicast") & F.col("removed").isNull() & (F.col("sender") != F.col("receiver"))
     )
     newest = F.max_by(F.struct("epoch", "opened", "skipped"), "first")
@@ -48,7 +49,7 @@ def _held(tables: Tables) -> DataFrame:
         current = current.join(F.broadcast(alive), ["run", side], how="left_semi")
     opened_at = F.coalesce("window.opened.time", F.lit(0.0))
     points = current.withColumn("at", opened_at + words.EPSILON)
-    marks = tables.views.select(
+    marks = tables.groups.views.select(
         "run",
         F.col("short_id").alias("receiver"),
         F.col("time").alias("at"),
@@ -76,7 +77,7 @@ def _view_ids(tables: Tables) -> DataFrame:
     """The ids of all views of each member in order, and the members of its last one."""
     told = F.sort_array(F.collect_list(F.struct("place", "view", "creator")))
     ids = F.transform(told, lambda each: F.struct(each["view"], each["creator"]))
-    return tables.views.groupBy("run", F.col("short_id").alias("receiver")).agg(
+    return tables.groups.views.groupBy("run", F.col("short_id").alias("receiver")).agg(
         ids.alias("ids"), F.max_by("members", "place").alias("last_members")
     )
 
@@ -88,7 +89,7 @@ def _spans(tables: Tables, held: DataFrame) -> DataFrame:
     is_here = F.col("epoch") == F.col("current")
     is_early = (F.col("epoch") < F.col("current")) & is_oob
     return (
-        tables.delivered.where(F.col("is_multicast") & F.col("is_genuine"))
+        tables.messages.delivered.where(F.col("is_multicast") & F.col("is_genuine"))
         .join(F.broadcast(windows), [*_PAIR], how="inner")
         .where(is_here | is_early)
         .select(*_PAIR, "number", "time", "lo", "hi")
@@ -153,7 +154,7 @@ def _went_together() -> Column:
 def _with_sent_before(tables: Tables, pairs: DataFrame) -> DataFrame:
     """With the last seqno sent before the sender, too, came to the first view of both: a member
     that was with it before may have that, and one that was not need not."""
-    came = tables.views.groupBy(
+    came = tables.groups.views.groupBy(
         "run", F.col("short_id").alias("sender"), F.struct("view", "creator").alias("shorter")
     ).agg(F.min("place").alias("came"))
     upto = Window.partitionBy("run", "sender").orderBy("place")

@@ -9,15 +9,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.outgoing import DEST, told_by_senders
 from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.outgoing import DEST, told_by_senders
 from stormcast.pipeline.violations import event, union, violations, with_name
 
 
 def not_sent(tables: Tables, guarantee: str) -> DataFrame:
     """Messages that were accepted, and neither left nor were given up aloud."""
     skipped = violations(
-        tables.outgoing.where(F.col("first") > F.col("reached") + 1),
+        tables.application.outgoing.where(F.col("first") > F.col("reached") + 1),
         guarantee,
         time="time",
         detail=F.format_string(
@@ -33,18 +33,18 @@ def not_sent(tables: Tables, guarantee: str) -> DataFrame:
 def _still_waiting(tables: Tables, guarantee: str) -> DataFrame:
     """What waits at the end of a run, and has somewhere to go."""
     offered = (
-        told_by_senders(tables, "offered")
+        told_by_senders(tables.application.both_ends, "offered")
         .groupBy(*DEST)
         .agg(F.max_by(F.struct("number", "time", "hi"), "number").alias("offered"))
     )
-    reached = tables.outgoing.groupBy(*DEST).agg(F.max("last").alias("upto"))
-    living = tables.members.where("lives").select("run", "short_id")
+    reached = tables.application.outgoing.groupBy(*DEST).agg(F.max("last").alias("upto"))
+    living = tables.members.living()
     senders = living.withColumnRenamed("short_id", "sender")
     dests = living.select("run", F.col("short_id").alias("dest"), F.lit(True).alias("dest_lives"))
-    grouped = tables.views.select(
+    grouped = tables.groups.views.select(
         "run", F.col("short_id").alias("sender"), F.lit(True).alias("has_view")
     ).distinct()
-    groups = tables.views.select("run", F.lit(True).alias("has_group")).distinct()
+    groups = tables.groups.views.select("run", F.lit(True).alias("has_group")).distinct()
     no = F.lit(False)
     has_somewhere = F.when(
         F.col("dest") == words.GROUP,
@@ -73,7 +73,7 @@ def _still_waiting(tables: Tables, guarantee: str) -> DataFrame:
 
 def sent_again(tables: Tables, guarantee: str) -> DataFrame:
     """Messages that left twice, under two seqnos."""
-    again = tables.outgoing.where(F.col("first") <= F.col("reached"))
+    again = tables.application.outgoing.where(F.col("first") <= F.col("reached"))
     return violations(
         with_name(again, tables, "dest", "name"),
         guarantee,
@@ -90,7 +90,7 @@ def _dest() -> Column:
 def handed_over(tables: Tables, guarantee: str) -> DataFrame:
     """What is wrong between windows and applications, of one guarantee."""
     return violations(
-        tables.hand_over.where(F.col("guarantee") == guarantee),
+        tables.application.hand_over.where(F.col("guarantee") == guarantee),
         guarantee,
         time="time",
         detail=F.col("detail"),

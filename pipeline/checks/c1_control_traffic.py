@@ -11,7 +11,8 @@ from stormcast.pipeline import words
 from stormcast.pipeline.checks import c1_credits, c1_multicast, c1_requests, c1_resends
 from stormcast.pipeline.promises import of_protocol, of_unicast, unhindered, with_promises
 from stormcast.pipeline.ranges import with_last
-from stormcast.pipeline.tables import Tables, is_multicast
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.records import is_multicast
 from stormcast.pipeline.violations import event, plain, union, violations
 
 GUARANTEE: Final = "C1"
@@ -60,9 +61,11 @@ def _not_quiet(tables: Tables) -> DataFrame:
     A view that comes later, as a merge does after the network healed, has windows opened and filled
     again, and an alarm has what is missing asked for after all: the time runs from there.
     """
-    living = tables.members.where("lives").select("run", F.col("short_id").alias("peer"))
-    crowd = tables.members.groupBy("run").agg(F.sum(F.col("lives").cast("int")).alias("living"))
-    calm = tables.calm.join(crowd, "run", how="left").select("run", "calm", "living")
+    living = tables.members.living("peer")
+    crowd = tables.members.incarnations.groupBy("run").agg(
+        F.sum(F.col("lives").cast("int")).alias("living")
+    )
+    calm = tables.groups.calm.join(crowd, "run", how="left").select("run", "calm", "living")
     late = (
         tables.events.where(F.col("kind").isin(*TRAFFIC))
         .join(F.broadcast(calm), "run", how="inner")
@@ -91,7 +94,7 @@ def _not_quiet(tables: Tables) -> DataFrame:
 def _never_aged(tables: Tables) -> DataFrame:
     """Messages resent to a member that is gone, and in no view, longer than connections age."""
     resent = tables.events.where((F.col("kind") == "retransmitted") & ~is_multicast())
-    ends = tables.members.select(
+    ends = tables.members.incarnations.select(
         "run", F.col("short_id").alias("peer"), F.col("ended").alias("end")
     )
     # Whoever left no trace was never there.

@@ -23,10 +23,10 @@ def parts(tables: Tables) -> list[DataFrame]:
 
 def _of_the_past(tables: Tables, asked: DataFrame) -> DataFrame:
     """Questions about a seqno of a connection that the sender had ended itself."""
-    gone = tables.removed_entries.select(
+    gone = tables.messages.removed_entries.select(
         "run",
         F.col("sender").alias("short_id"),
-        F.col("lane").alias("peer"),
+        F.col("dest").alias("peer"),
         "conn",
         F.col("number").alias("gone"),
     )
@@ -48,7 +48,7 @@ def _unanswered(tables: Tables, asked: DataFrame) -> DataFrame:
     same = Window.partitionBy("run", "short_id", "peer", "protocol", "bytes").orderBy("number")
     late = (
         asked.where(F.col("count") == 0)
-        .join(F.broadcast(tables.calm), "run", how="inner")
+        .join(F.broadcast(tables.groups.calm), "run", how="inner")
         .where(F.col("time") > F.col("calm") + words.EPSILON)
         .withColumn("begun", F.first(F.struct("number", "time")).over(same))
         .withColumn("waited", F.col("time") - F.col("begun.time"))
@@ -76,10 +76,10 @@ def _unanswered(tables: Tables, asked: DataFrame) -> DataFrame:
 def _unhindered(tables: Tables, found: DataFrame, side: str) -> DataFrame:
     """Questions while which one of the two was neither paused, stalled nor gone."""
     key = ["run", "short_id", "number"]
-    ends = tables.members.select(
+    ends = tables.members.incarnations.select(
         "run", F.col("short_id").alias(side), F.col("ended").alias("gone_at")
     )
-    holds = tables.holds.select(
+    holds = tables.members.holds.select(
         "run",
         F.col("short_id").alias(side),
         F.col("start").alias("hold_start"),

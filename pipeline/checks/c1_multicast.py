@@ -10,7 +10,10 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import with_last
-from stormcast.pipeline.tables import WINDOW, Tables, is_multicast
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.messages import WINDOW
+from stormcast.pipeline.tables.records import is_multicast
 from stormcast.pipeline.violations import event, violations, with_name
 
 GUARANTEE: Final = "C1"
@@ -18,8 +21,10 @@ GUARANTEE: Final = "C1"
 
 def parts(tables: Tables) -> list[DataFrame]:
     """Requests and announcements of multicast windows beyond what is promised."""
-    requests = tables.receiving.where(F.col("is_multicast") & (F.col("kind") == "requested"))
-    placed = tables.keep(_with_reached(tables, requests))
+    requests = tables.messages.receiving.where(
+        F.col("is_multicast") & (F.col("kind") == "requested")
+    )
+    placed = keep(_with_reached(tables, requests))
     return [
         _delivered_before(tables, placed),
         _never_sent(tables, placed),
@@ -41,7 +46,7 @@ def _with_reached(tables: Tables, requests: DataFrame) -> DataFrame:
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     marks = (
-        tables.receiving.where(F.col("is_multicast") & moves)
+        tables.messages.receiving.where(F.col("is_multicast") & moves)
         .join(requests.select(*WINDOW).distinct(), [*WINDOW], how="left_semi")
         .select(
             *WINDOW,
@@ -56,7 +61,7 @@ def _with_reached(tables: Tables, requests: DataFrame) -> DataFrame:
 
 def _delivered_before(tables: Tables, requests: DataFrame) -> DataFrame:
     """Requests for what was delivered (M-7)."""
-    marks = tables.delivered.where("is_multicast").select(
+    marks = tables.messages.delivered.where("is_multicast").select(
         *WINDOW,
         F.col("lo").alias("at"),
         (-F.col("number")).alias("turn"),
@@ -107,7 +112,7 @@ def _in_silence(tables: Tables, rows: DataFrame, member: str) -> DataFrame:
     was_silent = (F.col("silent_from") <= F.col("time") - words.EPSILON) & (
         F.col("silent_to") > F.col("time") + words.EPSILON
     )
-    silences = tables.silences.select(
+    silences = tables.members.silences.select(
         "run",
         F.col("short_id").alias(member),
         F.col("start").alias("silent_from"),
@@ -151,7 +156,7 @@ def _needless_alarms(tables: Tables) -> DataFrame:
         "lo",
         F.col("lo").alias("at"),
     )
-    windows = tables.windows.where("is_multicast").select(
+    windows = tables.messages.windows.where("is_multicast").select(
         *stream,
         "receiver",
         "epoch",
@@ -170,7 +175,7 @@ def _needless_alarms(tables: Tables) -> DataFrame:
         F.col("number").alias("turn"),
         F.struct("number", "hi", "time").alias("batch"),
     )
-    views = tables.views.select(
+    views = tables.groups.views.select(
         "run", F.col("short_id").alias("sender"), "place", "view", "members"
     )
     placed = with_last(alarms, sent_in, stream, "sent_in").withColumn("at", F.col("lo"))

@@ -10,7 +10,9 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.promises import of_window, unhindered, with_promises
 from stormcast.pipeline.ranges import with_last
-from stormcast.pipeline.tables import WINDOW, Tables
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.messages import WINDOW
 from stormcast.pipeline.violations import event, plain, violations
 
 GUARANTEE: Final = "C1"
@@ -22,7 +24,7 @@ _LOOKS: Final = (*WINDOW, "is_multicast", "joining")
 
 def parts(tables: Tables) -> list[DataFrame]:
     """Requests and acks beyond what their receiver promises."""
-    requests = tables.keep(_requests(tables))
+    requests = keep(_requests(tables))
     return [
         _large(requests),
         _late(tables, requests),
@@ -35,8 +37,8 @@ def parts(tables: Tables) -> list[DataFrame]:
 
 def _requests(tables: Tables) -> DataFrame:
     """Requests with the bounds of their receiver, and the batch of the last seqno asked for."""
-    protocols = tables.windows.select(*WINDOW, "protocol")
-    requests = tables.placed.where(F.col("kind") == "requested").drop("protocol")
+    protocols = tables.messages.windows.select(*WINDOW, "protocol")
+    requests = tables.messages.placed.where(F.col("kind") == "requested").drop("protocol")
     known = with_promises(requests, tables, "receiver").join(
         F.broadcast(protocols), [*WINDOW], how="left"
     )
@@ -72,7 +74,7 @@ def _large(requests: DataFrame) -> DataFrame:
 def _late(tables: Tables, requests: DataFrame) -> DataFrame:
     """Unicasts that were asked for after their window had delivered them: they were not lost."""
     is_in_order = F.col("flags").bitwiseAND(words.OOB) == 0
-    marks = tables.receiving.where(
+    marks = tables.messages.receiving.where(
         (F.col("kind") == "delivered") & ~F.col("is_multicast") & is_in_order
     ).select(
         *WINDOW,
@@ -175,8 +177,12 @@ def _impatient(tables: Tables, requests: DataFrame) -> DataFrame:
 
 def _many_acks(tables: Tables) -> DataFrame:
     """An ack per threshold of messages, one per spacing of time, and a few at the ends."""
-    acking = with_promises(tables.windows.where(F.col("acks") > 0), tables, "receiver").join(
-        F.broadcast(tables.runs.select("run", F.col("end").alias("run_end"))), "run", how="inner"
+    acking = with_promises(
+        tables.messages.windows.where(F.col("acks") > 0), tables, "receiver"
+    ).join(
+        F.broadcast(tables.rig.runs.select("run", F.col("end").alias("run_end"))),
+        "run",
+        how="inner",
     )
     bounded = (
         acking.withColumn("threshold", of_window("ack_threshold"))
@@ -191,7 +197,7 @@ def _many_acks(tables: Tables) -> DataFrame:
     start = F.when(opened.isNull() & ~F.col("is_multicast"), F.col("started")).otherwise(start)
     lived = bounded.withColumn("life", F.least(removed_at, "ended", "run_end") - start)
     # What was delivered is known already, and mostly enough.
-    suspicious = tables.keep(_over(lived.withColumn("messages", F.col("delivered"))))
+    suspicious = keep(_over(lived.withColumn("messages", F.col("delivered"))))
     many = _over(_with_received(tables, suspicious)).withColumn(
         "rank", F.floor("allowed").cast("int") + 1
     )
@@ -208,19 +214,19 @@ def _over(windows: DataFrame) -> DataFrame:
 def _with_received(tables: Tables, windows: DataFrame) -> DataFrame:
     """With the messages that were sent to a window in its life: what waits behind a gap counts too,
     and all that is known of it is that it was sent."""
-    sent = tables.sent.select(
+    sent = tables.messages.sent.select(
         "run",
         "sender",
-        "lane",
+        "dest",
         "conn",
         F.col("time").alias("sent_at"),
         F.col("count").alias("messages"),
     )
-    lane = F.when(F.col("is_multicast"), words.GROUP).otherwise(F.col("receiver"))
+    dest = F.when(F.col("is_multicast"), words.GROUP).otherwise(F.col("receiver"))
     in_time = F.col("sent_at") <= F.coalesce("removed.time", F.lit(words.INFINITY))
     received = (
-        windows.select(*WINDOW, lane.alias("lane"), "removed")
-        .join(sent, ["run", "sender", "lane", "conn"], how="inner")
+        windows.select(*WINDOW, dest.alias("dest"), "removed")
+        .join(sent, ["run", "sender", "dest", "conn"], how="inner")
         .where(in_time)
         .groupBy(*WINDOW)
         .agg(F.sum("messages").alias("received"))
@@ -233,7 +239,7 @@ def _with_received(tables: Tables, windows: DataFrame) -> DataFrame:
 def _with_breaking_ack(tables: Tables, many: DataFrame) -> DataFrame:
     in_turn = Window.partitionBy(*WINDOW).orderBy("number")
     acks = (
-        tables.receiving.where(F.col("kind") == "acked")
+        tables.messages.receiving.where(F.col("kind") == "acked")
         .select(*WINDOW, "number", "time")
         .join(many.select(*WINDOW), [*WINDOW], how="left_semi")
         .withColumn("rank", F.row_number().over(in_turn))

@@ -15,7 +15,10 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.promises import of_protocol, of_unicast, with_promises
 from stormcast.pipeline.ranges import total_upto, with_last
-from stormcast.pipeline.tables import LANE, Tables, is_multicast
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.messages import NUMBERING
+from stormcast.pipeline.tables.records import is_multicast
 from stormcast.pipeline.violations import event, violations
 
 GUARANTEE: Final = "C1"
@@ -30,21 +33,23 @@ def parts(tables: Tables) -> list[DataFrame]:
 
 
 def _unicast(tables: Tables) -> DataFrame:
-    resent = tables.sending.where((F.col("kind") == "retransmitted") & ~F.col("is_multicast"))
+    resent = tables.messages.sending.where(
+        (F.col("kind") == "retransmitted") & ~F.col("is_multicast")
+    )
     often = (
-        resent.groupBy(*LANE, "lo")
+        resent.groupBy(*NUMBERING, "lo")
         .agg(F.count(F.lit(1)).alias("resends"))
         .where(F.col("resends") > SPARE_RESENDS)
     )
-    paced = tables.keep(_with_pace(tables, often))
+    paced = keep(_with_pace(tables, often))
     silent = _with_silence(tables, paced)
     pauses = (
-        tables.holds.where(F.col("do") == "pause")
+        tables.members.holds.where(F.col("do") == "pause")
         .groupBy("run", F.col("short_id").alias("sender"))
         .agg(F.count(F.lit(1)).alias("pauses"))
     )
     unasked = SPARE_RESENDS + F.coalesce("pauses", F.lit(0)) + F.col("silent")
-    suspicious = tables.keep(
+    suspicious = keep(
         silent.join(F.broadcast(pauses), ["run", "sender"], how="left")
         .withColumn("allowed", unasked)
         .where(F.col("resends") > F.col("allowed"))
@@ -52,20 +57,20 @@ def _unicast(tables: Tables) -> DataFrame:
     asked = _with_asked(tables, suspicious)
     allowed = F.col("allowed") + F.col("most_copies") * F.col("asked")
     too_often = (
-        asked.join(tables.runs.select("run", "most_copies"), "run", how="inner")
+        asked.join(tables.rig.runs.select("run", "most_copies"), "run", how="inner")
         .withColumn("allowed", allowed)
         .where(F.col("resends") > F.col("allowed") + words.EPSILON)
         .withColumn("rank", F.least(F.floor("allowed").cast("int"), F.col("resends") - 1) + 1)
     )
-    in_turn = Window.partitionBy(*LANE, "lo").orderBy("number")
+    in_turn = Window.partitionBy(*NUMBERING, "lo").orderBy("number")
     ranked = resent.select(
-        *LANE,
+        *NUMBERING,
         "lo",
         F.col("number").alias("breaking"),
         F.col("time").alias("broke_at"),
         F.row_number().over(in_turn).alias("rank"),
     )
-    found = too_often.join(ranked, [*LANE, "lo", "rank"], how="inner")
+    found = too_often.join(ranked, [*NUMBERING, "lo", "rank"], how="inner")
     return violations(
         found,
         GUARANTEE,
@@ -85,47 +90,49 @@ def _in_the_middle(tables: Tables) -> DataFrame:
     """Batches that were sent again though others were unacked before and after them, and nobody had
     asked for them: what is lost there shows as a gap."""
     before = (
-        Window.partitionBy(*LANE)
+        Window.partitionBy(*NUMBERING)
         .orderBy("number")
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     is_sent, is_purged = F.col("kind") == "sent", F.col("kind") == "purged"
     placed = (
-        tables.sending.where(~F.col("is_multicast") & (F.col("kind") != "conn"))
+        tables.messages.sending.where(~F.col("is_multicast") & (F.col("kind") != "conn"))
         .withColumn("high", F.max(F.when(is_sent, F.col("hi"))).over(before))
         .withColumn("low", F.max(F.when(is_purged, F.col("hi"))).over(before))
     )
     is_between = (F.col("hi") < F.col("high")) & (F.col("lo") > F.coalesce("low", F.lit(0)) + 1)
-    in_turn = Window.partitionBy(*LANE, "lo").orderBy("number")
+    in_turn = Window.partitionBy(*NUMBERING, "lo").orderBy("number")
     # The first generation has no requests: it repeats whatever is old.
-    repeats = tables.keep(
+    repeats = keep(
         placed.where((F.col("kind") == "retransmitted") & (F.col("protocol") != "UNICAST"))
         .where(is_between)
         .select(
-            *LANE,
+            *NUMBERING,
             "lo",
             F.col("number").alias("breaking"),
             F.col("time").alias("broke_at"),
             F.row_number().over(in_turn).cast("bigint").alias("rank"),
         )
     )
-    batches = tables.sent.select(*LANE, "lo", F.struct("number", "time", "hi").alias("batch"))
+    batches = tables.messages.sent.select(
+        *NUMBERING, "lo", F.struct("number", "time", "hi").alias("batch")
+    )
     counted = (
-        repeats.groupBy(*LANE, "lo")
+        repeats.groupBy(*NUMBERING, "lo")
         .agg(F.count(F.lit(1)).alias("resends"))
-        .join(batches, [*LANE, "lo"], how="inner")
+        .join(batches, [*NUMBERING, "lo"], how="inner")
     )
     requests = F.col("requests") + F.coalesce("reports", F.lit(0))
     too_often = (
-        _with_asked(tables, tables.keep(counted))
-        .join(tables.runs.select("run", "most_copies"), "run", how="inner")
+        _with_asked(tables, keep(counted))
+        .join(tables.rig.runs.select("run", "most_copies"), "run", how="inner")
         .withColumn("asked", requests)
         .withColumn("allowed", F.col("most_copies") * requests)
         .where(F.col("resends") > F.col("allowed"))
         .withColumn("rank", F.col("allowed") + 1)
     )
     return violations(
-        too_often.join(repeats, [*LANE, "lo", "rank"], how="inner"),
+        too_often.join(repeats, [*NUMBERING, "lo", "rank"], how="inner"),
         GUARANTEE,
         time="broke_at",
         detail=F.format_string(
@@ -143,16 +150,16 @@ def _in_the_middle(tables: Tables) -> DataFrame:
 
 def _with_pace(tables: Tables, often: DataFrame) -> DataFrame:
     """With the pace that the sender promises, and until when it could send at all."""
-    removals = tables.removed_entries.select(*LANE, F.col("time").alias("removed_at"))
+    removals = tables.messages.removed_entries.select(*NUMBERING, F.col("time").alias("removed_at"))
     within, spacing = of_unicast("resend_within"), of_unicast("request_spacing")
     never = F.lit(words.INFINITY)
     return (
         with_promises(often, tables, "sender")
         .where(within.isNotNull() & spacing.isNotNull())
-        .join(removals, [*LANE], how="left")
-        .join(tables.runs.select("run", "end"), "run", how="inner")
+        .join(removals, [*NUMBERING], how="left")
+        .join(tables.rig.runs.select("run", "end"), "run", how="inner")
         .select(
-            *LANE,
+            *NUMBERING,
             "lo",
             "resends",
             (within / 2).alias("interval"),
@@ -171,32 +178,32 @@ def _looks(seconds: Column) -> Column:
 
 def _with_silence(tables: Tables, paced: DataFrame) -> DataFrame:
     """With `batch`, and how many silent looks fit between its sending and its purge."""
-    lanes = paced.select(*LANE, "interval", "least").distinct()
-    in_turn = Window.partitionBy(*LANE).orderBy("number")
+    numberings = paced.select(*NUMBERING, "interval", "least").distinct()
+    in_turn = Window.partitionBy(*NUMBERING).orderBy("number")
     upto = in_turn.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     pause = F.col("time") - F.lag("time").over(in_turn)
-    progress = tables.keep(
-        tables.sending.where(F.col("kind").isin("sent", "purged") & ~F.col("is_multicast"))
-        .join(lanes, [*LANE], how="inner")
+    progress = keep(
+        tables.messages.sending.where(F.col("kind").isin("sent", "purged") & ~F.col("is_multicast"))
+        .join(numberings, [*NUMBERING], how="inner")
         .withColumn("pause", F.coalesce(pause, F.lit(0.0)))
         .withColumn("looks", F.sum(_looks(F.col("pause"))).over(upto))
     )
-    ends = progress.groupBy(*LANE).agg(
+    ends = progress.groupBy(*NUMBERING).agg(
         F.max_by(F.struct("time", "looks"), "number").alias("final"),
         F.min_by("protocol", "number").alias("protocol"),
     )
     batches = progress.where(F.col("kind") == "sent").select(
-        *LANE, "lo", F.struct("number", "time", "hi", "looks").alias("batch")
+        *NUMBERING, "lo", F.struct("number", "time", "hi", "looks").alias("batch")
     )
     purges = progress.where(F.col("kind") == "purged").select(
-        *LANE,
+        *NUMBERING,
         (-F.col("hi")).alias("at"),
         (-F.col("number")).alias("turn"),
         F.struct("time", "looks").alias("purge"),
     )
     told = (
-        paced.join(batches, [*LANE, "lo"], how="inner")
-        .join(ends, [*LANE], how="inner")
+        paced.join(batches, [*NUMBERING, "lo"], how="inner")
+        .join(ends, [*NUMBERING], how="inner")
         .withColumn("at", -F.col("batch.hi"))
     )
     was_purged = F.coalesce(F.col("purge.time") <= F.col("last"), F.lit(False))
@@ -207,14 +214,14 @@ def _with_silence(tables: Tables, paced: DataFrame) -> DataFrame:
     # The first generation repeats whatever is old, progress or not.
     of_age = _looks(until - F.col("batch.time"))
     silent = F.when(F.col("protocol") == "UNICAST", of_age).otherwise(since_batch)
-    return with_last(told, purges, LANE, "purge").withColumn("silent", silent)
+    return with_last(told, purges, NUMBERING, "purge").withColumn("silent", silent)
 
 
 def _with_asked(tables: Tables, batches: DataFrame) -> DataFrame:
     """With the requests for a batch, and the syncs and reports that may be answered with it: one
     that is late may be answered with what was sent after it."""
     connection = [*_PAIR, "conn"]
-    of_unicast_only = tables.receiving.where(~F.col("is_multicast"))
+    of_unicast_only = tables.messages.receiving.where(~F.col("is_multicast"))
     requests = of_unicast_only.where(F.col("kind") == "requested").withColumn("weight", F.lit(1))
     reports = (
         of_unicast_only.where((F.col("kind") == "acked") & (F.col("stream_word") == "STABLE"))
@@ -226,7 +233,7 @@ def _with_asked(tables: Tables, batches: DataFrame) -> DataFrame:
         .groupBy("run", F.col("peer").alias("sender"), F.col("short_id").alias("receiver"), "conn")
         .agg(F.count(F.lit(1)).alias("syncs"))
     )
-    found = batches.withColumn("receiver", F.col("lane"))
+    found = batches.withColumn("receiver", F.col("dest"))
     found = _with_overlaps(found, requests, connection, "batch.hi", "lo")
     found = found.join(syncs, connection, how="left").join(reports, connection, how="left")
     none = F.lit(0)
@@ -269,7 +276,7 @@ def _multicast(tables: Tables) -> DataFrame:
     tail = F.coalesce(of_protocol("tail_repeats"), F.lit(0.0))
     too_often = (
         with_promises(asked, tables, "sender")
-        .join(tables.runs.select("run", "most_copies"), "run", how="inner")
+        .join(tables.rig.runs.select("run", "most_copies"), "run", how="inner")
         .withColumn("allowed", F.floor(F.col("most_copies") * F.col("requests") + tail))
         .where(F.col("resends") > F.col("allowed"))
         .withColumn("rank", (F.col("allowed") + 1).cast("int"))
@@ -306,11 +313,13 @@ def _weighted_requests(tables: Tables) -> DataFrame:
         F.map_values("protocols"),
         lambda settings: F.coalesce(settings["use_mcast_xmit_req"], F.lit(False)),
     )
-    crowd = tables.members.groupBy("run").agg(F.count(F.lit(1)).alias("members"))
-    answers = tables.members.join(crowd, "run", how="inner").select(
+    crowd = tables.members.incarnations.groupBy("run").agg(F.count(F.lit(1)).alias("members"))
+    answers = tables.members.incarnations.join(crowd, "run", how="inner").select(
         "run",
         F.col("short_id").alias("receiver"),
         F.when(asks_all, F.col("members")).otherwise(1).alias("weight"),
     )
-    requests = tables.receiving.where(F.col("is_multicast") & (F.col("kind") == "requested"))
+    requests = tables.messages.receiving.where(
+        F.col("is_multicast") & (F.col("kind") == "requested")
+    )
     return requests.join(F.broadcast(answers), ["run", "receiver"], how="inner")

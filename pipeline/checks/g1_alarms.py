@@ -9,13 +9,22 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.tables import Tables, is_multicast, is_numbered
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.records import is_multicast, is_numbered
 from stormcast.pipeline.violations import event, union, violations, with_name
 
 GUARANTEE: Final = "G1"
 HARMLESS: Final = (
-    "delay", "reorder", "duplicate", "pause", "resume", "stall", "consume", "join",
-)  # fmt: skip
+    "delay",
+    "reorder",
+    "duplicate",
+    "pause",
+    "resume",
+    "stall",
+    "consume",
+    "join",
+)
 """What a rig may do, and every message arrives all the same."""
 NOT_MEANT: Final = "not for this member"
 """How a member says that it passed over what it was never to have."""
@@ -37,8 +46,8 @@ _SETTINGS: Final = f"""
 
 def without_cause(tables: Tables) -> DataFrame:
     """Losses, or the word of a member that there are some, without a cause."""
-    designs = tables.keep(_designs(tables))
-    disturbed = tables.keep(_disturbed(tables, designs))
+    designs = keep(_designs(tables))
+    disturbed = keep(_disturbed(tables, designs))
     return union(_said(tables, disturbed), _unheard(tables, designs, disturbed))
 
 
@@ -60,7 +69,7 @@ def _designs(tables: Tables) -> DataFrame:
     streams = F.filter(
         F.array(*(F.col("told.protocols")[name] for name in STREAMS)), lambda layer: ~layer.isNull()
     )
-    return tables.members.withColumn("told", told).select(
+    return tables.members.incarnations.withColumn("told", told).select(
         "run",
         "short_id",
         (flawed | (is_silent & F.exists(layers, _may_drop))).alias("loses"),
@@ -89,9 +98,11 @@ def _may_drop(layer: Column) -> Column:
 def _disturbed(tables: Tables, designs: DataFrame) -> DataFrame:
     """When something first happened in a run that could lose a message; a run without a row was
     never disturbed."""
-    done = tables.fault_events.where((F.col("phase") == "on") & ~F.col("do").isin(*HARMLESS))
-    gone = tables.members.where(~F.col("lives")).select("run", F.col("ended").alias("time"))
-    before, view = tables.views.alias("before"), tables.views.alias("view")
+    done = tables.rig.fault_events.where((F.col("phase") == "on") & ~F.col("do").isin(*HARMLESS))
+    gone = tables.members.incarnations.where(~F.col("lives")).select(
+        "run", F.col("ended").alias("time")
+    )
+    before, view = tables.groups.views.alias("before"), tables.groups.views.alias("view")
     # What was sent to whom a view leaves out may be forgotten.
     left_out = before.join(
         view,
@@ -147,7 +158,7 @@ def _unheard(tables: Tables, designs: DataFrame, disturbed: DataFrame) -> DataFr
     end, over connections that lose nothing."""
     never = F.lit(words.INFINITY)
     until = F.coalesce("disturbed", never)
-    runs = tables.runs.join(F.broadcast(disturbed), "run", how="left").select(
+    runs = tables.rig.runs.join(F.broadcast(disturbed), "run", how="left").select(
         "run", "quiet", F.col("end").alias("run_end"), until.alias("until")
     )
     pairs = _pairs(tables, designs).join(F.broadcast(runs), "run")
@@ -175,7 +186,7 @@ def _unheard(tables: Tables, designs: DataFrame, disturbed: DataFrame) -> DataFr
         .where(F.col("heard_at").isNull() & (F.col("time") > F.col("met") + words.EPSILON))
         .where(F.col("time") < F.col("limit") - words.EPSILON)
     )
-    holds = tables.holds.select("run", F.col("short_id").alias("held"), "start", "end")
+    holds = tables.members.holds.select("run", F.col("short_id").alias("held"), "start", "end")
     is_held = (
         (F.col("unheard.run") == F.col("hold.run"))
         & F.col("held").isin(F.col("sender"), F.col("receiver"))

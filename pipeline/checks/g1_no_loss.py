@@ -11,10 +11,12 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.checks import application
 from stormcast.pipeline.checks.g1_alarms import without_cause
-from stormcast.pipeline.groups import excused, with_batch
-from stormcast.pipeline.outgoing import told_by_senders
+from stormcast.pipeline.losses import excused, with_batch
 from stormcast.pipeline.ranges import first_gaps, with_last
-from stormcast.pipeline.tables import LANE, Tables
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.messages import NUMBERING
+from stormcast.pipeline.tables.outgoing import told_by_senders
 from stormcast.pipeline.violations import event, union, violations, with_name
 
 GUARANTEE: Final = "G1"
@@ -29,7 +31,7 @@ FLUSHED: Final = ("idle", "close", "closed", "view")
 def no_loss(tables: Tables) -> DataFrame:
     """Messages that were lost on their way from one application to the other, though nobody who
     could be blamed was gone."""
-    removed = tables.keep(_removed(tables))
+    removed = keep(_removed(tables))
     return union(
         application.not_sent(tables, GUARANTEE),
         _unicast(tables, removed),
@@ -43,15 +45,15 @@ def no_loss(tables: Tables) -> DataFrame:
 
 def _unicast(tables: Tables, removed: DataFrame) -> DataFrame:
     """Batches that were not wholly delivered."""
-    batch_key = [*LANE, "batch_lo"]
-    is_to_self = (F.col("sender") == F.col("lane")) & _is_muted()
+    batch_key = [*NUMBERING, "batch_lo"]
+    is_to_self = (F.col("sender") == F.col("dest")) & _is_muted()
     owed_batches = (
-        tables.sent.where(~F.col("is_multicast") & ~is_to_self)
-        .join(_living(tables, "sender"), ["run", "sender"], how="left_semi")
-        .join(_living(tables, "lane"), ["run", "lane"], how="left_semi")
+        tables.messages.sent.where(~F.col("is_multicast") & ~is_to_self)
+        .join(F.broadcast(tables.members.living("sender")), ["run", "sender"], how="left_semi")
+        .join(F.broadcast(tables.members.living("dest")), ["run", "dest"], how="left_semi")
     )
     parts = (
-        tables.delivered.where(~F.col("is_multicast") & F.col("is_genuine"))
+        tables.messages.delivered.where(~F.col("is_multicast") & F.col("is_genuine"))
         .withColumn("batch_lo", F.col("batch.lo"))
         .withColumn(
             "is_whole", (F.col("lo") == F.col("batch.lo")) & (F.col("hi") == F.col("batch.hi"))
@@ -65,11 +67,11 @@ def _unicast(tables: Tables, removed: DataFrame) -> DataFrame:
     )
     # A range that was recorded as sent twice is one batch.
     wanted = rest.dropDuplicates(batch_key)
-    lost = first_gaps(parts.where(~F.col("is_whole")), tables.keep(wanted), batch_key)
+    lost = first_gaps(parts.where(~F.col("is_whole")), keep(wanted), batch_key)
     removals = removed.select(
-        *LANE, F.col("number").alias("removal"), F.col("text").alias("why"), "is_given_up"
+        *NUMBERING, F.col("number").alias("removal"), F.col("text").alias("why"), "is_given_up"
     )
-    found = tables.keep(lost.join(F.broadcast(removals), [*LANE], how="left"))
+    found = keep(lost.join(F.broadcast(removals), [*NUMBERING], how="left"))
     is_given_up = F.coalesce("is_given_up", F.lit(False))
     return union(
         _forgotten(tables, found.where(~is_given_up)), _untold(tables, found.where(is_given_up))
@@ -78,13 +80,15 @@ def _unicast(tables: Tables, removed: DataFrame) -> DataFrame:
 
 def _forgotten(tables: Tables, lost: DataFrame) -> DataFrame:
     """With how the sender came to forget what was lost, if it did."""
-    purges = tables.sending.where((F.col("kind") == "purged") & ~F.col("is_multicast")).select(
-        *LANE,
+    purges = tables.messages.sending.where(
+        (F.col("kind") == "purged") & ~F.col("is_multicast")
+    ).select(
+        *NUMBERING,
         F.col("lo").alias("at"),
         F.col("number").alias("turn"),
         F.struct("number", "hi").alias("purge"),
     )
-    found = with_last(lost.withColumn("at", F.col("gap")), purges, LANE, "purge").withColumn(
+    found = with_last(lost.withColumn("at", F.col("gap")), purges, NUMBERING, "purge").withColumn(
         "purge", F.when(F.col("purge.hi") >= F.col("gap"), F.col("purge"))
     )
     was_purged, was_removed = F.col("purge").isNotNull(), F.col("removal").isNotNull()
@@ -110,7 +114,7 @@ def _removed(tables: Tables) -> DataFrame:
     """Removed sender entries, with `is_held_to`: it was removed for its silence, though its peer is
     in the view of the sender, and a member is not given up before the view gives it up; and
     `is_given_up`: the sender was right to remove it with undelivered messages in it."""
-    views = tables.views.select(
+    views = tables.groups.views.select(
         "run",
         F.col("short_id").alias("sender"),
         F.col("time").alias("at"),
@@ -122,11 +126,13 @@ def _removed(tables: Tables) -> DataFrame:
     # A command may forget a connection that is closing.
     was_idle = (text == "closed") & (F.col("closed_as") == "idle")
     is_silent = (text == "aged") | was_idle
-    has_peer = F.coalesce(F.array_contains("view.members", F.col("lane")), F.lit(False))
+    has_peer = F.coalesce(F.array_contains("view.members", F.col("dest")), F.lit(False))
     at_once = (text == "view") & F.col("protocol").isin(*CLOSE_AT_ONCE)
     flushed = text.isin(*FLUSHED) & (F.col("closed_as") != "")
     return (
-        with_last(tables.removed_entries.withColumn("at", at), views, ["run", "sender"], "view")
+        with_last(
+            tables.messages.removed_entries.withColumn("at", at), views, ["run", "sender"], "view"
+        )
         .withColumn("was_idle", was_idle)
         .withColumn("is_held_to", is_silent & has_peer)
         .withColumn(
@@ -138,8 +144,8 @@ def _removed(tables: Tables) -> DataFrame:
 
 def _untold(tables: Tables, lost: DataFrame) -> DataFrame:
     """Messages that were rightly given up, of which nobody was told."""
-    connection = ["run", "sender", "lane", "conn"]
-    tell = tables.members.where(F.col("version") >= words.SAYS_BOTH_ENDS).select(
+    connection = ["run", "sender", "dest", "conn"]
+    tell = tables.members.incarnations.where(F.col("version") >= words.SAYS_BOTH_ENDS).select(
         "run", F.col("short_id").alias("sender")
     )
     by_seqno = (
@@ -148,9 +154,8 @@ def _untold(tables: Tables, lost: DataFrame) -> DataFrame:
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     told = (
-        told_by_senders(tables, "abandoned")
+        told_by_senders(tables.application.both_ends, "abandoned")
         .where(F.col("protocol").isNotNull())
-        .withColumnRenamed("dest", "lane")
         .select(
             *connection,
             F.col("lo").alias("at"),
@@ -178,12 +183,11 @@ def _untold(tables: Tables, lost: DataFrame) -> DataFrame:
 def _thrown_away(tables: Tables, removed: DataFrame) -> DataFrame:
     """What waited for a connection that was closed as idle though all that was sent was acked: it
     was not idle, it waited. Or for one to a member of the view."""
-    pair = ["run", "sender", "lane"]
+    pair = ["run", "sender", "dest"]
     given_up = (
-        tables.outgoing.where("is_abandoned")
-        .withColumnRenamed("dest", "lane")
-        .join(_living(tables, "sender"), ["run", "sender"], how="left_semi")
-        .join(_living(tables, "lane"), ["run", "lane"], how="left_semi")
+        tables.application.outgoing.where("is_abandoned")
+        .join(F.broadcast(tables.members.living("sender")), ["run", "sender"], how="left_semi")
+        .join(F.broadcast(tables.members.living("dest")), ["run", "dest"], how="left_semi")
         .withColumn("at", F.col("time") + words.EPSILON)
     )
     marks = removed.select(
@@ -197,7 +201,7 @@ def _thrown_away(tables: Tables, removed: DataFrame) -> DataFrame:
         has_waited | F.col("removal.is_held_to")
     )
     return violations(
-        with_name(found, tables, "lane", "name"),
+        with_name(found, tables, "dest", "name"),
         GUARANTEE,
         time="time",
         detail=F.format_string(
@@ -209,11 +213,6 @@ def _thrown_away(tables: Tables, removed: DataFrame) -> DataFrame:
     )
 
 
-def _living(tables: Tables, as_: str) -> DataFrame:
-    living = tables.members.where("lives").select("run", F.col("short_id").alias(as_))
-    return F.broadcast(living)
-
-
 def _is_muted() -> Column:
     return F.col("flags").bitwiseAND(words.DONT_LOOPBACK) != 0
 
@@ -221,8 +220,8 @@ def _is_muted() -> Column:
 def _multicast(tables: Tables) -> DataFrame:
     """The first multicast of each sender that a member had to deliver, and did not."""
     pair = ["run", "sender", "receiver"]
-    parts = tables.delivered.where(F.col("is_multicast") & F.col("is_genuine"))
-    lost = tables.keep(with_batch(tables, first_gaps(parts, tables.groups.owed, pair)))
+    parts = tables.messages.delivered.where(F.col("is_multicast") & F.col("is_genuine"))
+    lost = keep(with_batch(tables, first_gaps(parts, tables.groups.owed, pair)))
     unexcused = lost.join(excused(tables, lost).select(*pair), pair, how="left_anti")
     return _multicast_losses(tables, unexcused)
 
@@ -231,11 +230,13 @@ def _multicast_losses(tables: Tables, lost: DataFrame) -> DataFrame:
     """With how they came to be lost, if that can be seen."""
     pair = ["run", "sender", "receiver"]
     current = (
-        tables.windows.where(F.col("is_multicast") & F.col("removed").isNull())
+        tables.messages.windows.where(F.col("is_multicast") & F.col("removed").isNull())
         .groupBy(*pair)
         .agg(F.max_by(F.struct("opened"), "first").alias("window"))
     )
-    purges = tables.sending.where((F.col("kind") == "purged") & F.col("is_multicast")).select(
+    purges = tables.messages.sending.where(
+        (F.col("kind") == "purged") & F.col("is_multicast")
+    ).select(
         "run",
         "sender",
         F.col("lo").alias("at"),
@@ -271,11 +272,13 @@ def _own(tables: Tables) -> DataFrame:
     """A sender delivers its own multicasts, whoever else is in its view."""
     stream = ["run", "sender"]
     is_own = F.col("is_multicast") & F.col("is_genuine") & (F.col("sender") == F.col("receiver"))
-    delivered = tables.delivered.where(is_own).select(*stream, "lo", "hi")
-    muted = tables.sent.where(F.col("is_multicast") & _is_muted()).select(*stream, "lo", "hi")
-    wanted = tables.groups.streams.join(_living(tables, "sender"), stream, how="left_semi").select(
-        *stream, F.lit(1).cast("bigint").alias("first"), F.col("high").alias("last")
+    delivered = tables.messages.delivered.where(is_own).select(*stream, "lo", "hi")
+    muted = tables.messages.sent.where(F.col("is_multicast") & _is_muted()).select(
+        *stream, "lo", "hi"
     )
+    wanted = tables.groups.streams.join(
+        F.broadcast(tables.members.living("sender")), stream, how="left_semi"
+    ).select(*stream, F.lit(1).cast("bigint").alias("first"), F.col("high").alias("last"))
     lost = with_batch(tables, first_gaps(delivered.unionByName(muted), wanted, stream))
     return violations(
         lost,

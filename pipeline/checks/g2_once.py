@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline.checks import application
 from stormcast.pipeline.ranges import before_this
-from stormcast.pipeline.tables import LANE, WINDOW, Tables
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.messages import NUMBERING, WINDOW
 from stormcast.pipeline.violations import event, union, violations, with_name
 
 GUARANTEE: Final = "G2"
@@ -44,7 +45,7 @@ def repeats(delivered: DataFrame, by: Sequence[str]) -> DataFrame:
 
 
 def _in_one_window(tables: Tables) -> DataFrame:
-    delivered = tables.delivered.where(~F.col("is_multicast"))
+    delivered = tables.messages.delivered.where(~F.col("is_multicast"))
     return violations(
         repeats(delivered, WINDOW),
         GUARANTEE,
@@ -56,7 +57,7 @@ def _in_one_window(tables: Tables) -> DataFrame:
 
 def _multicasts(tables: Tables) -> DataFrame:
     """A multicast is delivered once by a member, in whatever windows."""
-    delivered = tables.delivered.where("is_multicast")
+    delivered = tables.messages.delivered.where("is_multicast")
     found = with_name(repeats(delivered, ["run", "sender", "receiver"]), tables, "sender", "name")
     in_two = F.when(F.col("first.epoch") != F.col("again.epoch"), ", in two windows").otherwise("")
     twice = F.format_string("multicast %d of %s was delivered twice", "shared", "name")
@@ -71,8 +72,8 @@ def _multicasts(tables: Tables) -> DataFrame:
 
 def _in_two_windows(tables: Tables) -> DataFrame:
     """A window that is opened again begins above what the one before delivered."""
-    delivered = tables.delivered.where(~F.col("is_multicast") & F.col("is_genuine"))
-    found = repeats(delivered, [*LANE, "receiver"])
+    delivered = tables.messages.delivered.where(~F.col("is_multicast") & F.col("is_genuine"))
+    found = repeats(delivered, [*NUMBERING, "receiver"])
     return violations(
         found.where(F.col("first.epoch") != F.col("again.epoch")),
         GUARANTEE,

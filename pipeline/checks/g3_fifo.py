@@ -10,7 +10,9 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.checks import application
 from stormcast.pipeline.ranges import before_this, first_gaps, with_last
-from stormcast.pipeline.tables import WINDOW, Tables
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.messages import WINDOW
 from stormcast.pipeline.violations import event, union, violations
 
 GUARANTEE: Final = "G3"
@@ -19,7 +21,7 @@ _HOLE: Final = (*WINDOW, "number")
 
 def fifo(tables: Tables) -> DataFrame:
     """Deliveries at or behind their predecessor, or beyond a seqno that nothing accounts for."""
-    in_order = tables.keep(_odd(_in_order(tables)))
+    in_order = keep(_odd(_in_order(tables)))
     handed_over = application.handed_over(tables, GUARANTEE)
     return union(_steps_back(in_order), _skips(tables, in_order), handed_over)
 
@@ -36,7 +38,7 @@ def _is_oob() -> Column:
 def _in_order(tables: Tables) -> DataFrame:
     """Deliveries in order, with `before`, the one before that reached highest, and `reached`: null
     where a window of unicast begins, which is for G1 to judge. One on multicasts says where."""
-    windows = tables.windows.select(*WINDOW, "opened")
+    windows = tables.messages.windows.select(*WINDOW, "opened")
     offset = F.coalesce("opened.lo", F.lit(0))
     is_early = _is_oob() & (~F.col("is_multicast") | (F.col("lo") > offset))
     upto_here = before_this(Window.partitionBy(*WINDOW).orderBy("number"))
@@ -46,7 +48,7 @@ def _in_order(tables: Tables) -> DataFrame:
     own_or_opened = (F.col("sender") == F.col("receiver")) | F.col("opened").isNotNull()
     knows_start = F.col("before").isNotNull() | (F.col("is_multicast") & own_or_opened)
     return (
-        tables.delivered.join(F.broadcast(windows), [*WINDOW], how="left")
+        tables.messages.delivered.join(F.broadcast(windows), [*WINDOW], how="left")
         .where(~is_early)
         .withColumn("before", before)
         .withColumn("offset", offset)
@@ -108,7 +110,7 @@ def _skips(tables: Tables, in_order: DataFrame) -> DataFrame:
         (F.col("reached") + 1).alias("first"),
         (F.col("lo") - 1).alias("last"),
     )
-    wanted = tables.keep(_above_what_was_given_up(tables, holes))
+    wanted = keep(_above_what_was_given_up(tables, holes))
     skipped = first_gaps(_within_holes(tables, wanted), wanted, _HOLE)
     of_group = F.format_string(
         "multicast %d was delivered after %d, and %d was not", "beyond", "reached", "gap"
@@ -132,7 +134,7 @@ def _above_what_was_given_up(tables: Tables, holes: DataFrame) -> DataFrame:
         .orderBy("time", "number")
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
-    skips = tables.receiving.where(F.col("kind") == "skipped").select(
+    skips = tables.messages.receiving.where(F.col("kind") == "skipped").select(
         *WINDOW,
         F.col("time").alias("at"),
         F.col("number").alias("turn"),
@@ -171,10 +173,10 @@ def _within_holes(tables: Tables, holes: DataFrame) -> DataFrame:
 def _early(tables: Tables) -> DataFrame:
     """What a window delivered out of band; and earlier ones of the receiver, in which a message
     keeps its place."""
-    oob = tables.delivered.where(_is_oob())
+    oob = tables.messages.delivered.where(_is_oob())
     here = oob.select(*WINDOW, "number", "lo", "hi")
     of_one_stream = ["run", "sender", "receiver", "conn", "is_multicast"]
-    later = tables.windows.select(*of_one_stream, F.col("epoch").alias("later"))
+    later = tables.messages.windows.select(*of_one_stream, F.col("epoch").alias("later"))
     before = (
         oob.where(F.col("is_genuine"))
         .join(F.broadcast(later), of_one_stream, how="inner")
@@ -188,10 +190,12 @@ def _early(tables: Tables) -> DataFrame:
 def _muted(tables: Tables) -> DataFrame:
     """What a member sent and did not want back, in its windows on itself."""
     is_muted = F.col("flags").bitwiseAND(words.DONT_LOOPBACK) != 0
-    is_to_self = F.col("is_multicast") | (F.col("sender") == F.col("lane"))
-    own = tables.windows.where(F.col("sender") == F.col("receiver")).select(*WINDOW, "is_multicast")
+    is_to_self = F.col("is_multicast") | (F.col("sender") == F.col("dest"))
+    own = tables.messages.windows.where(F.col("sender") == F.col("receiver")).select(
+        *WINDOW, "is_multicast"
+    )
     return (
-        tables.sent.where(is_muted & is_to_self)
+        tables.messages.sent.where(is_muted & is_to_self)
         .select("run", "sender", "conn", "is_multicast", "lo", "hi")
         .join(F.broadcast(own), ["run", "sender", "conn", "is_multicast"], how="inner")
         .select(*WINDOW, F.lit(-1).cast("bigint").alias("number"), "lo", "hi")

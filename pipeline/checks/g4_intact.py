@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.checks import application
-from stormcast.pipeline.tables import Tables, is_numbered
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.records import is_numbered
 from stormcast.pipeline.violations import event, union, violations, with_name
 
 GUARANTEE: Final = "G4"
@@ -31,7 +32,7 @@ def intact(tables: Tables) -> DataFrame:
 
 def _different(tables: Tables) -> DataFrame:
     """Deliveries of a batch that contradict it."""
-    found = tables.delivered.where("is_genuine").withColumn("difference", _difference())
+    found = tables.messages.delivered.where("is_genuine").withColumn("difference", _difference())
     return violations(
         found.where(F.col("difference").isNotNull()),
         GUARANTEE,
@@ -78,7 +79,7 @@ def _difference() -> Column:
 
 def _strange(tables: Tables) -> DataFrame:
     """Deliveries of what was not sent here, beside the batch that they pretend to be, or are."""
-    strange = tables.delivered.where(~F.col("is_genuine"))
+    strange = tables.messages.delivered.where(~F.col("is_genuine"))
     elsewhere = _sent_elsewhere(tables, strange)
     key = ["run", "receiver", "number"]
     found = strange.join(elsewhere, key, how="left")
@@ -126,10 +127,10 @@ def _contradiction() -> Column:
 
 def _sent_elsewhere(tables: Tables, strange: DataFrame) -> DataFrame:
     """Of what was sent on another connection of the same pair: its batch."""
-    sent = tables.sent.where(~F.col("is_multicast")).select(
+    sent = tables.messages.sent.where(~F.col("is_multicast")).select(
         "run",
         "sender",
-        F.col("lane").alias("receiver"),
+        F.col("dest").alias("receiver"),
         "digest",
         F.col("conn").alias("other_conn"),
         F.struct("conn", "number", "time", "lo", "hi").alias("other"),

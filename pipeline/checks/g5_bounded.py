@@ -10,7 +10,10 @@ from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.checks import g5_credits
-from stormcast.pipeline.tables import WINDOW, Tables, is_multicast
+from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.messages import WINDOW
+from stormcast.pipeline.tables.records import is_multicast
 from stormcast.pipeline.violations import event, union, violations
 
 GUARANTEE: Final = "G5"
@@ -20,7 +23,7 @@ _PAIR: Final = ("run", "sender", "receiver")
 def bounded(tables: Tables) -> DataFrame:
     """Gauges above their bound at any time, receive windows that are not empty at the end, and
     bytes that nobody allowed."""
-    gauges = tables.keep(
+    gauges = keep(
         tables.events.where(F.col("kind") == "gauge").withColumn("is_multicast", is_multicast())
     )
     return union(
@@ -49,7 +52,7 @@ def _above(gauges: DataFrame) -> DataFrame:
 
 def _left(tables: Tables, gauges: DataFrame) -> DataFrame:
     """What receive windows hold at the end of a run."""
-    ends = tables.runs.select("run", "end")
+    ends = tables.rig.runs.select("run", "end")
     holds_some = F.col("stream").isin(*words.RECEIVE_WINDOW) & (F.col("lo") > 0) & ~_is_above()
     return (
         gauges.where(holds_some)
@@ -67,7 +70,7 @@ def _left(tables: Tables, gauges: DataFrame) -> DataFrame:
 
 def _stuck(tables: Tables, gauges: DataFrame) -> DataFrame:
     """What still waits at the end waits for ever: its sender could fill the gap and does not."""
-    living = tables.members.where("lives").select("run", F.col("short_id").alias("sender"))
+    living = tables.members.living("sender")
     found = (
         _left(tables, gauges)
         .where(~F.col("is_multicast"))
@@ -81,14 +84,18 @@ def _held_by_both(tables: Tables) -> DataFrame:
     """The window of a connection that neither end has removed, of each pair that has one."""
     connection = [*_PAIR, "conn"]
     lives = (
-        tables.sending.where(~F.col("is_multicast"))
-        .groupBy("run", "sender", "lane", "conn")
+        tables.messages.sending.where(~F.col("is_multicast"))
+        .groupBy("run", "sender", "dest", "conn")
         .agg(F.max("entry").alias("entry"))
-        .join(tables.removed_entries, ["run", "sender", "lane", "conn", "entry"], how="left_anti")
-        .select("run", "sender", F.col("lane").alias("receiver"), "conn")
+        .join(
+            tables.messages.removed_entries,
+            ["run", "sender", "dest", "conn", "entry"],
+            how="left_anti",
+        )
+        .select("run", "sender", F.col("dest").alias("receiver"), "conn")
     )
     newest = F.max_by(F.struct("epoch", "removed"), "first").alias("window")
-    windows = tables.windows.where(~F.col("is_multicast")).groupBy(*connection).agg(newest)
+    windows = tables.messages.windows.where(~F.col("is_multicast")).groupBy(*connection).agg(newest)
     return (
         windows.where(F.col("window.removed").isNull())
         .join(lives, connection, how="left_semi")
@@ -101,12 +108,12 @@ def _stuck_multicasts(tables: Tables, gauges: DataFrame) -> DataFrame:
     """The same for a window on multicasts: of a sender that is still together with the member, and
     unless nothing repairs."""
     open_windows = (
-        tables.windows.where(F.col("is_multicast") & F.col("removed").isNull())
+        tables.messages.windows.where(F.col("is_multicast") & F.col("removed").isNull())
         .groupBy(*_PAIR)
         .agg(F.max_by("epoch", "first").alias("epoch"))
         .withColumn("conn", F.lit(0).cast("bigint"))
     )
-    silences = tables.silences.select(
+    silences = tables.members.silences.select(
         "run",
         F.col("short_id").alias("receiver"),
         F.col("start").alias("silent_from"),
@@ -130,7 +137,7 @@ def _stuck_multicasts(tables: Tables, gauges: DataFrame) -> DataFrame:
 def _behind_a_gap(tables: Tables, found: DataFrame) -> DataFrame:
     last = Window.partitionBy(*WINDOW).orderBy(F.desc("number"))
     behind = (
-        tables.receiving.where(F.col("kind") == "delivered")
+        tables.messages.receiving.where(F.col("kind") == "delivered")
         .withColumn("rank", F.row_number().over(last))
         .where(F.col("rank") == 1)
         .select(*WINDOW, F.col("number").alias("behind"))

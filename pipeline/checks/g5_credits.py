@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import total_upto, with_last
 from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.violations import event, plain, violations, with_name
 
 GUARANTEE: Final = "G5"
@@ -22,13 +23,14 @@ LENGTH_BYTES: Final = 4
 """What a message's length takes of a body, at most: credits count payloads."""
 FRAGMENT_BYTES: Final = 24
 """What the header of a fragment takes."""
-_LANE: Final = ("run", "sender", "receiver", "conn")
+_CONNECTION: Final = ("run", "sender", "receiver", "conn")
+"""`conn` is 0 for multicasts."""
 _FLOW: Final = ("run", "sender", "receiver", "flow")
 
 
 def parts(tables: Tables) -> list[DataFrame]:
     """Limits that nobody named, and bytes beyond those that were."""
-    named, believed = tables.keep(_named(tables)), tables.keep(_believed(tables))
+    named, believed = keep(_named(tables)), keep(_believed(tables))
     return [_never_named(tables, named, believed), _beyond(tables, named, believed)]
 
 
@@ -53,7 +55,7 @@ def _named(tables: Tables) -> DataFrame:
 
 def _believed(tables: Tables) -> DataFrame:
     """Each limit that a sender took for true, of receivers that left a trace."""
-    receivers = tables.members.select("run", F.col("short_id").alias("receiver"))
+    receivers = tables.members.incarnations.select("run", F.col("short_id").alias("receiver"))
     return (
         _said(tables, words.BELIEVED)
         .select(
@@ -84,7 +86,7 @@ def _never_named(tables: Tables, named: DataFrame, believed: DataFrame) -> DataF
 
 def _beyond(tables: Tables, named: DataFrame, believed: DataFrame) -> DataFrame:
     """Batches with which more was sent than could be known to be taken."""
-    sent = tables.keep(_sent(tables))
+    sent = keep(_sent(tables))
     marks = believed.select(
         *_FLOW,
         F.col("number").alias("at"),
@@ -101,7 +103,7 @@ def _beyond(tables: Tables, named: DataFrame, believed: DataFrame) -> DataFrame:
     had = total_upto(
         placed.withColumn("at", F.coalesce("named", F.lit(-1))),
         _delivered(tables, sent),
-        _LANE,
+        _CONNECTION,
         "had",
     )
     too_many = F.col("total") - F.col("had")
@@ -121,7 +123,7 @@ def _beyond(tables: Tables, named: DataFrame, believed: DataFrame) -> DataFrame:
 
 
 def _is_counted() -> Column:
-    """Whether a batch takes credits, and its lane can be told from others."""
+    """Whether a batch takes credits, and its connection can be told from others."""
     is_told = F.col("is_multicast") | (F.col("protocol").isin(*words.UNICAST) & (F.col("conn") > 0))
     return is_told & (F.col("flags").bitwiseAND(words.NO_FC) == 0)
 
@@ -135,12 +137,14 @@ def _least_payload() -> Column:
 
 def _sent(tables: Tables) -> DataFrame:
     """What each member sent to those that it has in its view to the end, since it has them: with
-    the bytes of the lane up to each batch (`total`) and what is allowed (`most`)."""
+    the bytes of the connection up to each batch (`total`) and what is allowed (`most`)."""
     flow = F.when(F.col("is_multicast"), "MFC").otherwise("UFC")
-    promises = tables.members.select("run", F.col("short_id").alias("sender"), "protocols")
+    promises = tables.members.incarnations.select(
+        "run", F.col("short_id").alias("sender"), "protocols"
+    )
     most = F.col("protocols")[F.col("flow")]["bounds"]["most_untaken"]
     batches = (
-        tables.sent.where(_is_counted())
+        tables.messages.sent.where(_is_counted())
         .withColumn("flow", flow)
         .join(F.broadcast(promises), ["run", "sender"], how="inner")
         .withColumn("most", most)
@@ -150,27 +154,27 @@ def _sent(tables: Tables) -> DataFrame:
     meetings = F.broadcast(_meetings(tables))
     to_group = batches.where("is_multicast").join(meetings, ["run", "sender"], how="inner")
     to_one = batches.where(~F.col("is_multicast")).join(
-        meetings.withColumn("lane", F.col("receiver")), ["run", "sender", "lane"], how="inner"
+        meetings.withColumn("dest", F.col("receiver")), ["run", "sender", "dest"], how="inner"
     )
     up_to_now = (
-        Window.partitionBy(*_LANE)
+        Window.partitionBy(*_CONNECTION)
         .orderBy("number")
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     return (
         to_group.unionByName(to_one)
         .where(F.col("number") > F.col("met"))
-        .join(_given_up(tables), [*_LANE], how="left")
+        .join(_given_up(tables), [*_CONNECTION], how="left")
         .where(F.col("lo") > F.coalesce("given_up", F.lit(0)))
         .withColumn("total", F.sum(_least_payload()).over(up_to_now))
-        .select(*_LANE, "flow", "number", "time", "lo", "met", "most", "total")
+        .select(*_CONNECTION, "flow", "number", "time", "lo", "met", "most", "total")
     )
 
 
 def _meetings(tables: Tables) -> DataFrame:
     """Since which view (`met`: its number in the trace) a sender has had a receiver, to the end."""
-    views = tables.views.select("run", "short_id", "place", F.col("number").alias("met"))
-    receivers = tables.members.select("run", F.col("short_id").alias("receiver"))
+    views = tables.groups.views.select("run", "short_id", "place", F.col("number").alias("met"))
+    receivers = tables.members.incarnations.select("run", F.col("short_id").alias("receiver"))
     return (
         tables.groups.since.where(F.col("short_id") != F.col("other"))
         .join(views, ["run", "short_id", "place"], how="inner")
@@ -180,23 +184,26 @@ def _meetings(tables: Tables) -> DataFrame:
 
 
 def _given_up(tables: Tables) -> DataFrame:
-    """The seqno of each lane up to which its receiver expects nothing more."""
+    """The seqno of each connection up to which its receiver expects nothing more."""
     begins = F.when(F.col("is_multicast"), F.col("opened.lo"))
-    return tables.windows.groupBy(*_LANE).agg(
+    return tables.messages.windows.groupBy(*_CONNECTION).agg(
         F.max(F.coalesce("skipped", begins)).alias("given_up")
     )
 
 
 def _delivered(tables: Tables, sent: DataFrame) -> DataFrame:
     """What receivers delivered of what counts, with its bytes at most as `weight`."""
-    first = sent.groupBy(*_LANE).agg(F.min("lo").alias("first"))
+    first = sent.groupBy(*_CONNECTION).agg(F.min("lo").alias("first"))
     # A whole batch has what it had when it was sent.
     most = F.when(F.col("stream") == words.WHOLE, _least_payload()).otherwise(F.col("bytes"))
     return (
-        tables.receiving.where((F.col("kind") == "delivered") & _is_counted())
-        .join(first, [*_LANE], how="inner")
+        tables.messages.receiving.where((F.col("kind") == "delivered") & _is_counted())
+        .join(first, [*_CONNECTION], how="inner")
         .where(F.col("hi") >= F.col("first"))
         .select(
-            *_LANE, F.col("number").alias("at"), F.col("number").alias("turn"), most.alias("weight")
+            *_CONNECTION,
+            F.col("number").alias("at"),
+            F.col("number").alias("turn"),
+            most.alias("weight"),
         )
     )

@@ -14,7 +14,7 @@ def one_list(tables: Tables) -> DataFrame:
     """V1: ids of views that name two lists of members."""
     by_id = Window.partitionBy("run", "view", "creator").orderBy("short_id", "place")
     first = F.first(F.struct("short_id", "number", "members")).over(by_id)
-    found = tables.views.withColumn("first", first).where(
+    found = tables.groups.views.withColumn("first", first).where(
         F.col("first.members") != F.col("members")
     )
     return violations(
@@ -29,7 +29,7 @@ def one_list(tables: Tables) -> DataFrame:
 def own_views(tables: Tables) -> DataFrame:
     """V2: views that do not contain the member that installed them, or leave out who lives and was
     not asked."""
-    without = tables.views.where(~F.array_contains("members", F.col("short_id")))
+    without = tables.groups.views.where(~F.array_contains("members", F.col("short_id")))
     not_in_it = violations(
         with_name(without, tables, "short_id", "name"),
         "V2",
@@ -43,8 +43,8 @@ def own_views(tables: Tables) -> DataFrame:
 def _put_out_unheard(tables: Tables) -> DataFrame:
     """Living members that the maker of a view left out of it without having asked them."""
     has_verifier = F.coalesce(F.map_contains_key("protocols", words.VERIFIER), F.lit(False))
-    asking = tables.members.where(has_verifier).select("run", "short_id")
-    by_hand = tables.runs.where("views_by_hand").select("run")
+    asking = tables.members.incarnations.where(has_verifier).select("run", "short_id")
+    by_hand = tables.rig.runs.where("views_by_hand").select("run")
     is_own = (F.col("creator") == F.col("short_id")) & (F.col("stream") == words.REGULAR)
     left_out = (
         _pairs(tables)
@@ -53,7 +53,7 @@ def _put_out_unheard(tables: Tables) -> DataFrame:
         .join(F.broadcast(by_hand), "run", how="left_anti")
         .withColumn("gone", F.explode(F.array_except("before.members", "members")))
     )
-    living = tables.members.where("lives").select("run", F.col("short_id").alias("gone"))
+    living = tables.members.living("gone")
     confirmed = tables.events.where(
         (F.col("kind") == "suspect") & (F.col("stream") == words.CONFIRMED)
     ).select("run", "short_id", F.col("peer").alias("gone"), F.col("time").alias("confirmed"))
@@ -79,7 +79,7 @@ def _pairs(tables: Tables) -> DataFrame:
     """Each view but the first of its member, with the one `before`."""
     in_turn = Window.partitionBy("run", "short_id").orderBy("place")
     before = F.lag(F.struct("number", "view", "members")).over(in_turn)
-    return tables.views.withColumn("before", before).where(F.col("before").isNotNull())
+    return tables.groups.views.withColumn("before", before).where(F.col("before").isNotNull())
 
 
 def growing_ids(tables: Tables) -> DataFrame:
@@ -103,31 +103,31 @@ def _last_views(tables: Tables) -> DataFrame:
     """Living members of groups, each with its last view (`held`; null: none), and all of them."""
     is_member = F.coalesce(F.map_contains_key("protocols", "GMS"), F.lit(False))
     held = F.struct("place", "number", "view", "creator", "members")
-    last = tables.views.groupBy("run", "short_id").agg(F.max(held).alias("held"))
-    groups = tables.views.select("run").distinct()
+    last = tables.groups.views.groupBy("run", "short_id").agg(F.max(held).alias("held"))
+    groups = tables.groups.views.select("run").distinct()
     everybody = Window.partitionBy("run")
     return (
-        tables.members.where("lives")
+        tables.members.incarnations.where("lives")
         .select("run", "short_id", "shown", is_member.alias("is_member"))
         .join(last, ["run", "short_id"], how="left")
         .where(F.col("is_member") | F.col("held").isNotNull())
         .join(groups, "run", how="left_semi")
-        .join(tables.runs.select("run", "end"), "run", how="inner")
+        .join(tables.rig.runs.select("run", "end"), "run", how="inner")
         .withColumn("living", F.collect_set("short_id").over(everybody))
     )
 
 
 def _kept_apart(tables: Tables) -> DataFrame:
     """Runs in which something that was never ended forbids members to meet."""
-    newest = tables.fault_events.groupBy("run", "id").agg(
+    newest = tables.rig.fault_events.groupBy("run", "id").agg(
         F.max_by(F.struct("phase", "do"), "number").alias("last")
     )
     stands = (F.col("last.phase") == "on") & F.col("last.do").isin(*words.KEEPS_APART)
-    living = tables.members.where("lives").select("run", "short_id")
+    living = tables.members.living()
     paused = (
-        tables.holds.where(F.col("do") == "pause")
+        tables.members.holds.where(F.col("do") == "pause")
         .join(living, ["run", "short_id"], how="left_semi")
-        .join(tables.runs.select("run", "quiet"), "run", how="inner")
+        .join(tables.rig.runs.select("run", "quiet"), "run", how="inner")
         .where(F.col("end") > F.col("quiet"))
     )
     return newest.where(stands).select("run").unionByName(paused.select("run")).distinct()
@@ -152,7 +152,7 @@ def _odd(tables: Tables, last: DataFrame) -> DataFrame:
         F.array_except(members, living).alias("gone"),
     )
     odd = odd.where((F.size("missing") > 0) | (F.size("gone") > 0))
-    shown = tables.members.groupBy("run").agg(
+    shown = tables.members.incarnations.groupBy("run").agg(
         F.map_from_entries(F.collect_list(F.struct("short_id", "shown"))).alias("names")
     )
     named = odd.join(shown, "run", how="inner")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -23,7 +22,6 @@ from stormcast.chaos.backends.netns.network import namespaces
 from stormcast.chaos.backends.netns.process import until
 from stormcast.chaos.faults import Cut, Partition
 from stormcast.chaos.plugin.live_cluster import Clusters
-from stormcast.node.trace import FAULT
 from tests.conformance.lab import NAMES, Kind, Lab
 from tests.helpers.live import netns
 
@@ -251,18 +249,12 @@ def test_a_machine_that_stood_still_is_noted_as_a_pause_of_everyone(cluster: Clu
     os.kill(watch.pid, signal.SIGCONT)
     until(lambda: bool(watch.spans()), 5.0, lambda: "it is noted")
     ended = time.monotonic()
-    rig = group.finish().run.evidence.rig
-    pauses = [
-        (event.time, json.loads(rig.texts[number]))
-        for number, event in enumerate(rig.events)
-        if event.kind == FAULT
-    ]
-    mine = [text for at, text in pauses if begun - 0.1 < at < ended]
-    assert [(text["do"], text["phase"]) for text in mine] == [
-        *[("pause", "on")] * 2, *[("pause", "off")] * 2,
-    ]  # fmt: skip
-    assert {text["member"] for text in mine} == set(group.session.roster.names)
-    times = [at for at, _text in pauses if begun - 0.1 < at < ended]
+    steps = group.finish().run.evidence.rig.steps
+    mine = [step for step in steps if begun - 0.1 < step.time < ended]
+    assert [step.do for step in mine] == ["pause"] * 4
+    assert [step.phase for step in mine] == ["on", "on", "off", "off"]
+    assert {step.member for step in mine} == set(group.session.roster.names)
+    times = [step.time for step in mine]
     assert begun - 0.1 < times[0] < begun + 0.1
     assert begun + 0.5 <= times[-1] <= ended
 

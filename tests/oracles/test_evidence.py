@@ -24,13 +24,13 @@ def test_a_trace_is_indexed_by_who_spoke_with_whom() -> None:
     evidence = read(Story().a_clean_exchange().a_clean_exchange(6, 8, at=2.0).told())
 
     assert evidence.defects == []
-    connection = evidence.connections[IDS["n0"], IDS["n1"], 1]
+    connection = evidence.unicasts.connections[IDS["n0"], IDS["n1"], 1]
     (entry,), (epoch,) = connection.entries, connection.epochs
     assert [event.hi for event in entry.sent] == [5, 8]
     assert [event.hi for event in entry.purged] == [5, 8]
     assert [event.hi for event in epoch.delivered] == [5, 8]
     assert [event for _epoch, event in entry.delivered] == epoch.delivered
-    assert (evidence.quiet, evidence.end, evidence.messages_sent) == (10.0, 20.0, 8)
+    assert (evidence.rig.quiet, evidence.rig.end, evidence.messages_sent) == (10.0, 20.0, 8)
 
 
 def test_an_empty_trace_is_no_evidence() -> None:
@@ -137,12 +137,21 @@ def test_a_run_without_its_end_is_no_evidence() -> None:
     assert read(blocks).defects == ["the rig recorded no end of the run"]
 
 
-def test_a_rig_that_talks_nonsense_is_no_evidence() -> None:
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (trace.FAULT, "{half a fau"),
+        (trace.FAULT, "[1]"),
+        (trace.FAULT, '{"id": "f1", "do": "pause", "phase": "on", "member": []}'),
+        (trace.PROBE, '{"id": "f1", "do": "loss", "bit": null}'),
+    ],
+)
+def test_a_rig_that_talks_nonsense_is_no_evidence(kind: int, text: str) -> None:
     story = Story().a_clean_exchange()
-    story.rig.record(trace.FAULT, 2.0, text="{half a fau")
+    story.rig.record(kind, 2.0, text=text)
 
     (defect,) = read(story.told()).defects
-    assert defect.startswith("rig: '{half a fau' does not say what it should")
+    assert defect.startswith(f"rig: {text[:40]!r} does not say what it should")
 
 
 def test_who_ended_how() -> None:

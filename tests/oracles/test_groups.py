@@ -29,8 +29,8 @@ def test_multicasts_are_indexed_by_their_sender_and_receivers() -> None:
     evidence = read(Story().a_group().a_clean_cast().a_clean_cast(6, 8, at=2.0))
 
     assert evidence.defects == []
-    assert evidence.connections == {}
-    stream = evidence.streams[IDS["n0"]]
+    assert evidence.unicasts.connections == {}
+    stream = evidence.groups.streams[IDS["n0"]]
     assert [event.hi for event in stream.sent] == [5, 8]
     assert [event.hi for _place, event in stream.purged] == [5, 8]
     for label in ("n0", "n1", "n2"):
@@ -61,7 +61,7 @@ def test_a_batch_belongs_to_the_view_that_it_names() -> None:
     """Within a turn the view may be recorded after what was sent in it."""
     story = Story().a_group("n0", "n1").at(2.0).casts(1, view=2).installs(2, "n0", "n1", "n2")
     story.at(3.0).casts(2)
-    stream = read(story).streams[IDS["n0"]]
+    stream = read(story).groups.streams[IDS["n0"]]
 
     assert stream.sent_in == [1, 1]
 
@@ -70,7 +70,7 @@ def test_what_names_no_window_is_of_the_newest() -> None:
     story = Story().a_group().at(1.0).unwatches("n1", "n0").watches("n1", "n0", epoch=7)
     evidence = read(story.at(2.0).confirms(1, epoch=0))
 
-    windows = evidence.streams[IDS["n0"]].windows_of(member(evidence, "n1"))
+    windows = evidence.groups.streams[IDS["n0"]].windows_of(member(evidence, "n1"))
     assert [window.number for window in windows] == [1, 7]
     assert len(windows[1].acked) == 1
 
@@ -134,12 +134,12 @@ def test_faults_that_nothing_ended_are_standing() -> None:
     story = Story().a_group().fault("partition", name="f1").fault("loss", name="f2")
     evidence = read(story.at(2.0).fault("partition", "off", name="f1"))
 
-    assert evidence.standing == {"f2": "loss"}
+    assert evidence.rig.standing == {"f2": "loss"}
 
 
 def test_a_repeat_of_a_multicast_is_of_its_first_sender() -> None:
     story = Story().a_group().a_clean_cast().at(2.0).recasts(1, 5, "n2", "n1", of="n0")
-    stream = read(story).streams[IDS["n0"]]
+    stream = read(story).groups.streams[IDS["n0"]]
 
     ((by, event),) = stream.resent
     assert (by.short, event.lo) == (IDS["n2"], 1)

@@ -12,10 +12,12 @@ from stormcast.pipeline import load
 from stormcast.pipeline.checks.g1_no_loss import no_loss
 from stormcast.pipeline.checks.g3_fifo import fifo
 from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.verdict import CHECKS
 from tests.helpers.large_run import make
 
 if TYPE_CHECKING:
+    from pyspark import StorageLevel
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -36,15 +38,17 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tab
 def test_no_plan_multiplies_rows(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
 
     plans: dict[str, str] = {}
-    keep = tables.keep
+    kind = type(tables.events)
+    compute = kind.localCheckpoint
 
-    def watched(table: DataFrame) -> DataFrame:
-        plans[f"{len(plans)}"] = table._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001
-        return keep(table)
+    def watched(table: DataFrame, **options: StorageLevel) -> DataFrame:
+        plan = table._jdf.queryExecution().executedPlan()  # noqa: SLF001 no public way
+        plans[f"{len(plans)}"] = plan.toString()
+        return compute(table, **options)
 
-    monkeypatch.setattr(tables, "keep", watched)
+    monkeypatch.setattr(kind, "localCheckpoint", watched)
     for check in CHECKS.values():
-        watched(check(tables))
+        keep(check(tables))
 
     assert len(plans) > len(CHECKS)
     for plan in plans.values():
@@ -62,9 +66,13 @@ def test_a_large_sound_run_is_sound_and_one_lost_range_is_found(
     assert no_loss(tables).count() == 0
     assert fifo(tables).count() == 0
 
-    is_one = (col("kind") == "delivered") & (col("short_id") == 0xA1) & (
-        col("peer") == 0xA0
-    ) & (col("protocol") == "NAKACK2") & (col("lo") == 201)  # fmt: skip
+    is_one = (
+        (col("kind") == "delivered")
+        & (col("short_id") == 0xA1)
+        & (col("peer") == 0xA0)
+        & (col("protocol") == "NAKACK2")
+        & (col("lo") == 201)
+    )
     lossy = Tables(tables.events.where(~is_one))
     (lost,) = no_loss(lossy).collect()
     assert lost.detail.startswith("multicast 201 was never delivered by n1")
@@ -73,8 +81,12 @@ def test_a_large_sound_run_is_sound_and_one_lost_range_is_found(
 
 
 def test_of_a_large_run_one_range_that_is_not_handed_over_is_found(tables: Tables) -> None:
-    is_one = (col("kind") == "handed") & (col("short_id") == 0xA1) & (
-        col("peer") == 0xA0
-    ) & (col("protocol") == "NAKACK2") & (col("lo") == 201)  # fmt: skip
+    is_one = (
+        (col("kind") == "handed")
+        & (col("short_id") == 0xA1)
+        & (col("peer") == 0xA0)
+        & (col("protocol") == "NAKACK2")
+        & (col("lo") == 201)
+    )
     (lost,) = no_loss(Tables(tables.events.where(~is_one))).collect()
     assert lost.detail == "201 was delivered, and the application was never handed it"

@@ -9,7 +9,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from stormcast.chaos.oracles import evidence, groups, history
+from stormcast.chaos.oracles import groups, history, reading
 from stormcast.node import trace
 from stormcast.node.core import model, wire
 from stormcast.node.trace.export import COLUMNS as WRITTEN
@@ -53,7 +53,7 @@ def test_the_words_are_those_of_the_records() -> None:
     assert (words.REPAIR, words.JOINING) == (trace.REPAIR, trace.JOINING)
     assert (words.WHOLE, words.CONFIRMED) == (trace.WHOLE, trace.CONFIRMED)
     assert words.EPSILON == history.EPSILON
-    assert words.CLOCKS_AGREE == evidence.APART_SECONDS
+    assert words.CLOCKS_AGREE == reading.APART_SECONDS
 
 
 def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:

@@ -3,37 +3,76 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import with_last
-
-if TYPE_CHECKING:
-    from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.members import MemberTables
+from stormcast.pipeline.tables.messages import MessageTables
+from stormcast.pipeline.tables.records import is_kind, is_multicast
+from stormcast.pipeline.tables.rig import RigTables
 
 VIEW_MASK: Final = 0xFFFFFFFF
 """What a record keeps of a view's number."""
 
 
-class Groups:
-    """What views and multicasts say together, each table made when it is first asked for."""
+class GroupTables:
+    """What views and multicasts say together."""
 
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
+    def __init__(
+        self, events: DataFrame, rig: RigTables, members: MemberTables, messages: MessageTables
+    ) -> None:
+        self._events = events
+        self._rig = rig
+        self._members = members
+        self._messages = messages
+
+    @cached_property
+    def views(self) -> DataFrame:
+        """Views that members installed: run, short_id, place (from 0), number, time, view, creator,
+        stream, members (short ids by rank). Those that a test handed in are none."""
+        in_turn = Window.partitionBy("run", "short_id").orderBy("number")
+        words_of = F.filter(F.split(F.coalesce("text", F.lit("")), ","), lambda word: word != "")
+        shorts = F.transform(words_of, lambda word: F.conv(word, 16, 10).cast("bigint"))
+        return keep(
+            self._events.where(is_kind("view") & (F.col("peer") != 0)).select(
+                "run",
+                "short_id",
+                (F.row_number().over(in_turn) - 1).alias("place"),
+                "number",
+                "time",
+                F.col("lo").alias("view"),
+                F.col("peer").alias("creator"),
+                "stream",
+                shorts.alias("members"),
+                "text",
+            )
+        )
+
+    @cached_property
+    def calm(self) -> DataFrame:
+        """run, calm: from here on the rig did nothing, no view changed, and nobody raised an alarm
+        about multicasts, which has what is missing asked for after all."""
+        alarms = self._events.where(is_kind("alarm") & is_multicast()).select("run", "time")
+        changes = self.views.select("run", "time").unionByName(alarms)
+        last = changes.groupBy("run").agg(F.max("time").alias("changed"))
+        calm = F.greatest("quiet", F.coalesce("changed", F.lit(0.0)))
+        return self._rig.runs.join(last, "run", how="left").select("run", calm.alias("calm"))
 
     @cached_property
     def multicasts(self) -> DataFrame:
         """Batches of multicasts."""
-        return self._tables.sent.where("is_multicast")
+        return self._messages.sent.where("is_multicast")
 
     @cached_property
     def streams(self) -> DataFrame:
         """One row per member that multicast: run, sender, high (the last seqno sent)."""
         high = F.max_by("hi", "number").alias("high")
-        return self._tables.keep(self.multicasts.groupBy("run", "sender").agg(high))
+        return keep(self.multicasts.groupBy("run", "sender").agg(high))
 
     @cached_property
     def since(self) -> DataFrame:
@@ -41,7 +80,7 @@ class Groups:
         short_id, other, place, time."""
         own = Window.partitionBy("run", "short_id")
         by_other = Window.partitionBy("run", "short_id", "other").orderBy("place")
-        told = self._tables.views.withColumn("last", F.max("place").over(own)).select(
+        told = self.views.withColumn("last", F.max("place").over(own)).select(
             "run", "short_id", "place", "time", "last", F.explode("members").alias("other")
         )
         # In an unbroken run of views the place grows as fast as the row number.
@@ -62,7 +101,7 @@ class Groups:
         """What each member multicast in each of its views: run, sender, place (-1: before the
         first), first (seqno), last. The record names its view, and within a turn the view may be
         recorded after it; one that names none belongs to the view before it."""
-        own_views = self._tables.views.withColumnRenamed("short_id", "sender")
+        own_views = self.views.withColumnRenamed("short_id", "sender")
         named = own_views.groupBy(
             "run", "sender", F.col("view").bitwiseAND(VIEW_MASK).alias("view")
         ).agg(F.max("place").alias("named"))
@@ -79,7 +118,7 @@ class Groups:
         place = F.coalesce(
             F.when(F.col("view") != 0, F.col("named")), F.col("held.place"), F.lit(-1)
         ).cast("bigint")
-        return self._tables.keep(
+        return keep(
             with_last(batches, marks, ["run", "sender"], "held")
             .join(F.broadcast(named), ["run", "sender", "view"], how="left")
             .groupBy("run", "sender", place.alias("place"))
@@ -114,7 +153,7 @@ class Groups:
     def together(self) -> DataFrame:
         """Pairs of members that live, and that have each other at the end: `place` is the sender's
         view since which it has the receiver, `met` when the receiver got the sender."""
-        living = self._tables.members.where("lives").select("run", "short_id")
+        living = self._members.living()
         have = self.since.join(F.broadcast(living), ["run", "short_id"], how="left_semi")
         ours = have.select(
             "run", F.col("short_id").alias("sender"), F.col("other").alias("receiver"), "place"
@@ -126,7 +165,7 @@ class Groups:
             F.col("time").alias("met"),
         )
         both = ours.join(theirs, ["run", "sender", "receiver"], how="inner")
-        return self._tables.keep(both.where(F.col("sender") != F.col("receiver")))
+        return keep(both.where(F.col("sender") != F.col("receiver")))
 
     @cached_property
     def _first_in_view(self) -> DataFrame:
@@ -158,7 +197,7 @@ class Groups:
     @cached_property
     def _openings(self) -> DataFrame:
         """Where the window began with which a receiver met a sender."""
-        windows = self._tables.windows.where(F.col("is_multicast") & F.col("opened").isNotNull())
+        windows = self._messages.windows.where(F.col("is_multicast") & F.col("opened").isNotNull())
         removed_at = F.coalesce(F.col("removed.time"), F.lit(words.INFINITY))
         pair = ["run", "sender", "receiver"]
         return (
@@ -167,49 +206,3 @@ class Groups:
             .groupBy(*pair)
             .agg(F.min_by("opened.lo", "first").alias("offset"))
         )
-
-
-def with_batch(tables: Tables, losses: DataFrame) -> DataFrame:
-    """Losses (`gap`) with the multicast that was lost; a seqno that was given to none is none."""
-    marks = tables.groups.multicasts.select(
-        "run",
-        "sender",
-        F.col("lo").alias("at"),
-        F.col("number").alias("turn"),
-        F.struct("number", "time", "hi").alias("batch"),
-    )
-    found = with_last(losses.withColumn("at", F.col("gap")), marks, ["run", "sender"], "batch")
-    return found.where(F.col("batch.hi") >= F.col("gap"))
-
-
-def excused(tables: Tables, losses: DataFrame) -> DataFrame:
-    """Losses that were told of: nothing repairs, something was done to the run, and the receiver
-    raised the alarm about this gap or one before it. Never silent."""
-    was_disturbed = tables.runs.where("did_anything").select("run")
-    alarms = tables.events.where((F.col("kind") == "alarm") & _is_of_group()).select(
-        F.col("run"),
-        F.col("short_id").alias("receiver"),
-        F.col("peer").alias("sender"),
-        F.col("time").alias("alarmed"),
-        F.col("lo").alias("alarm_lo"),
-    )
-    in_time = F.col("alarmed") >= F.col("batch.time") - words.EPSILON
-    is_before = F.col("alarm_lo") <= F.col("gap")
-    pair = ["run", "sender", "receiver"]
-    told = (
-        losses.select(*pair, "gap", "batch")
-        .join(alarms, pair, how="inner")
-        .where(in_time & is_before)
-        .dropDuplicates([*pair, "gap"])
-    )
-    in_silence = (F.col("batch.time") >= F.col("start")) & (F.col("batch.time") < F.col("end"))
-    return (
-        told.join(was_disturbed, "run", how="left_semi")
-        .join(tables.silences.withColumnRenamed("short_id", "receiver"), ["run", "receiver"])
-        .where(in_silence)
-        .select(*pair, "gap")
-    )
-
-
-def _is_of_group() -> Column:
-    return F.col("protocol").isin(*words.MULTICAST)

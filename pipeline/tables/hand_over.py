@@ -8,17 +8,15 @@ Messages in pieces have no place of their own: they are handed over where their 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from stormcast.pipeline import words
-from stormcast.pipeline.outgoing import DEST, cuts, is_fragment, told_by_senders
 from stormcast.pipeline.ranges import before_this, with_last
-
-if TYPE_CHECKING:
-    from stormcast.pipeline.tables import Tables
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.outgoing import DEST, cuts, is_fragment, told_by_senders
 
 INCOMING: Final = ("run", "receiver", "source", "protocol", "conn")
 """`protocol` is empty where messages are not numbered."""
@@ -31,13 +29,13 @@ _SIDE: Final = ("number", "time", "first", "last", "place")
 _FAULT: Final = ("guarantee", "time", "detail", "other", "before", "receiver", "number")
 
 
-def faults(tables: Tables) -> DataFrame:
+def faults(both_ends: DataFrame, living: DataFrame, runs: DataFrame) -> DataFrame:
     """What is wrong with hand-overs: run, guarantee, time, detail, and the events that show it:
     `before` of member `other` (null: none) and `number` of the receiver.
 
     Of each connection what is wrong first: after that nothing can be compared."""
-    moves = tables.keep(_moves(tables))
-    found = _differences(tables, moves).unionByName(_joined_wrongly(moves))
+    moves = keep(_moves(both_ends))
+    found = _differences(moves, living, runs).unionByName(_joined_wrongly(moves))
     first = F.min_by(F.struct(*(name for name in _FAULT if name != "receiver")), "turn")
     walked = (
         found.groupBy(*INCOMING)
@@ -45,13 +43,13 @@ def faults(tables: Tables) -> DataFrame:
         .select("run", "fault.*", "receiver")
         .select("run", *_FAULT)
     )
-    large = tables.keep(_large(tables))
+    large = keep(_large(both_ends))
     return walked.unionByName(_otherwise_than_cut(large, moves)).unionByName(
-        _never_joined(tables, large, moves)
+        _never_joined(large, moves, living)
     )
 
 
-def _moves(tables: Tables) -> DataFrame:
+def _moves(both_ends: DataFrame) -> DataFrame:
     """Deliveries and hand-overs, `first` to `last`, each with its place."""
     is_handed = F.col("kind") == "handed"
     # Batches without numbers count from 1, each by itself.
@@ -59,7 +57,7 @@ def _moves(tables: Tables) -> DataFrame:
     one_side = Window.partitionBy(*INCOMING, "is_handed").orderBy("number")
     size = F.when(F.col("is_large"), 0).otherwise(F.col("last") - F.col("first") + 1)
     return (
-        tables.of_both_ends.where(F.col("kind").isin("delivered", "handed"))
+        both_ends.where(F.col("kind").isin("delivered", "handed"))
         .withColumn("is_handed", is_handed)
         .withColumn(
             "is_large", F.when(is_handed, F.col("stream") == words.JOINED).otherwise(is_fragment())
@@ -82,7 +80,7 @@ def _moves(tables: Tables) -> DataFrame:
 # -- What is handed over as it was delivered -------------------------------------------------------
 
 
-def _differences(tables: Tables, moves: DataFrame) -> DataFrame:
+def _differences(moves: DataFrame, living: DataFrame, runs: DataFrame) -> DataFrame:
     """Of each connection the first place at which the two sides differ, as a fault with its
     `turn`: the number of the event that showed it."""
     side = F.struct(*_SIDE)
@@ -114,10 +112,10 @@ def _differences(tables: Tables, moves: DataFrame) -> DataFrame:
         .agg(F.min_by(F.struct("what", "due", "given", "due_at", "given_at"), "place").alias("it"))
         .select(*INCOMING, "it.*")
     )
-    living = tables.members.where("lives").select("run", F.col("short_id").alias("receiver"))
-    ends = F.broadcast(tables.runs.select("run", F.col("end").alias("run_end")))
+    receivers = living.select("run", F.col("short_id").alias("receiver"))
+    ends = F.broadcast(runs.select("run", F.col("end").alias("run_end")))
     owed = (
-        found.join(F.broadcast(living), ["run", "receiver"], how="left_semi")
+        found.join(F.broadcast(receivers), ["run", "receiver"], how="left_semi")
         .join(ends, "run", how="inner")
         .where(F.col("due.time") <= F.col("run_end") - UNSAID_SECONDS)
         .drop("run_end")
@@ -125,7 +123,7 @@ def _differences(tables: Tables, moves: DataFrame) -> DataFrame:
     judged = found.where(F.col("what") != "left over").unionByName(
         owed.where(F.col("what") == "left over")
     )
-    return _as_faults(moves, tables.keep(judged))
+    return _as_faults(moves, keep(judged))
 
 
 def _ends(moves: DataFrame) -> DataFrame:
@@ -253,13 +251,13 @@ def _joined_wrongly(moves: DataFrame) -> DataFrame:
     )
 
 
-def _large(tables: Tables) -> DataFrame:
+def _large(both_ends: DataFrame) -> DataFrame:
     """Messages that left in pieces, all of them, on one connection and without a gap: run, source,
     dest, protocol, conn, first, last, cut, is_muted."""
     is_muted = F.col("flags").bitwiseAND(words.DONT_LOOPBACK) != 0
     is_whole = F.col("pieces") == F.col("last") - F.col("first") + 1
     return (
-        told_by_senders(tables, "sent")
+        told_by_senders(both_ends, "sent")
         .where(is_fragment() & F.col("protocol").isNotNull())
         .groupBy(*DEST, "trim", "protocol", "conn")
         .agg(
@@ -268,7 +266,7 @@ def _large(tables: Tables) -> DataFrame:
             F.max("hi").alias("last"),
             F.max(is_muted).alias("is_muted"),
         )
-        .join(cuts(tables), [*DEST, "trim"], how="inner")
+        .join(cuts(both_ends), [*DEST, "trim"], how="inner")
         .where(is_whole & (F.col("pieces") == F.col("cut.count")))
         .select(
             "run",
@@ -312,9 +310,9 @@ def _otherwise_than_cut(large: DataFrame, moves: DataFrame) -> DataFrame:
     )
 
 
-def _never_joined(tables: Tables, large: DataFrame, moves: DataFrame) -> DataFrame:
+def _never_joined(large: DataFrame, moves: DataFrame, living: DataFrame) -> DataFrame:
     """Messages of which a member that lives delivered all pieces, and handed over nothing (G1)."""
-    living = tables.members.where("lives").select(
+    receivers = living.select(
         "run", F.col("short_id").alias("receiver"), F.col("shown").alias("name")
     )
     by = ["run", "source", "dest", "protocol", "conn"]
@@ -345,7 +343,7 @@ def _never_joined(tables: Tables, large: DataFrame, moves: DataFrame) -> DataFra
     return (
         had.where((F.col("pieces") == F.col("last") - F.col("first") + 1) & ~is_for_others)
         .join(joined, [*_MESSAGE, "receiver"], how="left_anti")
-        .join(F.broadcast(living), ["run", "receiver"], how="inner")
+        .join(F.broadcast(receivers), ["run", "receiver"], how="inner")
         .select(
             "run",
             F.lit("G1").alias("guarantee"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -10,18 +10,15 @@ from pyspark.sql import functions as F
 from stormcast.pipeline import words
 from stormcast.pipeline.ranges import before_this, with_last
 
-if TYPE_CHECKING:
-    from stormcast.pipeline.tables import Tables
-
 DEST: Final = ("run", "sender", "dest")
 """`dest` is the receiver, or 0: the group. Messages are numbered for each destination."""
 LOW: Final = 0xFFFFFFFF
 """What a record keeps of a message's number."""
 
 
-def told_by_senders(tables: Tables, *kinds: str) -> DataFrame:
+def told_by_senders(both_ends: DataFrame, *kinds: str) -> DataFrame:
     """Events of these kinds, with their destination, of members that tell both ends."""
-    return tables.of_both_ends.where(F.col("kind").isin(*kinds)).select(
+    return both_ends.where(F.col("kind").isin(*kinds)).select(
         "run",
         F.col("short_id").alias("sender"),
         F.col("peer").alias("dest"),
@@ -45,15 +42,15 @@ def is_fragment() -> Column:
     return F.col("flags").bitwiseAND(words.FRAGMENT) != 0
 
 
-def left(tables: Tables) -> DataFrame:
+def left(both_ends: DataFrame) -> DataFrame:
     """Batches that left, and messages that waited and were given up, in order: run, sender, dest,
     number, time, is_abandoned, count, `first` to `last` (the application's numbers), `reached` (the
     highest number of those before). A message in pieces is there once, as the last of them."""
-    sent = told_by_senders(tables, "sent")
-    abandoned = told_by_senders(tables, "abandoned").where(F.col("protocol").isNull())
+    sent = told_by_senders(both_ends, "sent")
+    abandoned = told_by_senders(both_ends, "abandoned").where(F.col("protocol").isNull())
     rows = (
         sent.where(~is_fragment())
-        .unionByName(_last_pieces(tables, sent.where(is_fragment()), abandoned))
+        .unionByName(_last_pieces(both_ends, sent.where(is_fragment()), abandoned))
         .unionByName(abandoned)
         .withColumn("is_abandoned", F.col("kind") == "abandoned")
     )
@@ -82,10 +79,10 @@ def left(tables: Tables) -> DataFrame:
     )
 
 
-def cuts(tables: Tables) -> DataFrame:
+def cuts(both_ends: DataFrame) -> DataFrame:
     """The messages that left in pieces: run, sender, dest, trim (low half of the number), cut."""
     return (
-        told_by_senders(tables, "cut")
+        told_by_senders(both_ends, "cut")
         .groupBy(*DEST, F.col("lo").bitwiseAND(LOW).alias("trim"))
         .agg(
             F.max_by(F.struct("number", "time", "lo", "count", "bytes", "digest"), "number").alias(
@@ -95,7 +92,7 @@ def cuts(tables: Tables) -> DataFrame:
     )
 
 
-def _last_pieces(tables: Tables, pieces: DataFrame, abandoned: DataFrame) -> DataFrame:
+def _last_pieces(both_ends: DataFrame, pieces: DataFrame, abandoned: DataFrame) -> DataFrame:
     """Of each message that left in pieces the last one, in place of the message."""
     marks = abandoned.select(
         *DEST,
@@ -107,7 +104,7 @@ def _last_pieces(tables: Tables, pieces: DataFrame, abandoned: DataFrame) -> Dat
     of_message = Window.partitionBy(*DEST, "trim", "reset").orderBy("number")
     return (
         placed.withColumn("nth", F.row_number().over(of_message))
-        .join(cuts(tables), [*DEST, "trim"], how="inner")
+        .join(cuts(both_ends), [*DEST, "trim"], how="inner")
         .where(F.col("nth") % F.col("cut.count") == 0)
         .withColumn("count", F.lit(1).cast("bigint"))
         .select(*pieces.columns)

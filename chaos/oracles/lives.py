@@ -1,0 +1,92 @@
+"""How members lived, by what the rig did to them: killed, paused, stalled, set otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from math import inf
+from typing import Any, Final, NamedTuple
+
+from stormcast.chaos.oracles.groups import MULTICAST
+from stormcast.chaos.oracles.history import Member, Span
+from stormcast.chaos.oracles.rig_record import FaultStep
+from stormcast.node.core import wire
+from stormcast.node.core.errors import NodeError
+from stormcast.node.units import parse_duration
+
+_UNDONE_BY: Final = {"pause": "resume", "stall": "consume"}
+_CHANGES_SETTINGS: Final = "set-attribute"
+_MULTICAST_NAMES: Final = tuple(wire.PROTOCOLS[protocol] for protocol in MULTICAST)
+
+
+class _Hold(NamedTuple):
+    """A pause or a stall that has not ended yet."""
+
+    begun: FaultStep
+    member: Member
+
+    def is_ended_by(self, step: FaultStep) -> bool:
+        """Whether a step undoes it: by its id, or all of a kind."""
+        is_named = not step.begins and step.id == self.begun.id
+        is_undone = step.do == _UNDONE_BY[self.begun.do]
+        return (is_named or is_undone) and step.member in (None, self.member.short)
+
+    def note(self, end: float) -> None:
+        spans = self.member.paused if self.begun.do == "pause" else self.member.stalled
+        spans.append(Span(self.begun.time, end))
+
+
+def strike(members: Mapping[int, Member], steps: Iterable[FaultStep]) -> None:
+    """Note at each member what was done to it; faults of the network matter by their effect."""
+    holds: list[_Hold] = []
+    for step in steps:
+        for hold in [hold for hold in holds if hold.is_ended_by(step)]:
+            holds.remove(hold)
+            hold.note(step.time)
+        member = members.get(step.member) if step.member is not None else None
+        if member is None or not step.begins:
+            continue
+        if step.kills:
+            member.ended = min(member.ended, step.time)
+        elif step.do in _UNDONE_BY:
+            holds.append(_Hold(step, member))
+        elif step.do == _CHANGES_SETTINGS:
+            _change_settings(member, step)
+    for hold in holds:
+        hold.note(inf)
+
+
+def end_replaced(members: Iterable[Member]) -> None:
+    """A member whose name starts again is gone, whatever the rig knows of it. From here on each of
+    several of one name goes by its label."""
+    by_name: dict[str, list[Member]] = {}
+    # Of two that started at once, the one that the rig killed was the first.
+    for member in sorted(members, key=lambda each: (each.started, each.ended)):
+        by_name.setdefault(member.name, []).append(member)
+    for lives in by_name.values():
+        for before, after in pairwise(lives):
+            before.ended = min(before.ended, after.started)
+        if len(lives) > 1:
+            for member in lives:
+                member.name = member.label
+
+
+def _change_settings(member: Member, step: FaultStep) -> None:
+    # Its START tells what was promised before; what is promised now is written nowhere.
+    member.bounds.clear()
+    for settings in member.protocols.values():
+        settings.pop("bounds", None)
+    protocol, _, name = step.attribute.rpartition(".")
+    if protocol and not protocol.startswith(_MULTICAST_NAMES):
+        return
+    if member.intervals and name in ("", "xmit_interval"):
+        member.intervals.append((step.time, _seconds(step.value, name)))
+
+
+def _seconds(value: Any, name: str) -> float | None:  # noqa: ANN401 whatever a trace may say
+    """An interval; None where it is none."""
+    try:
+        value = parse_duration(value, name) if isinstance(value, str) else value
+        return None if value is None else float(value)
+    except (TypeError, ValueError, NodeError):
+        return None

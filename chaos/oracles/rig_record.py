@@ -1,0 +1,118 @@
+"""What the rig wrote down: the phases of a run, its faults, and how often each had an effect."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from math import inf
+from typing import Any, Final, NamedTuple
+
+from stormcast.chaos.oracles.history import Member
+from stormcast.chaos.oracles.reading import noting_nonsense
+from stormcast.node.trace import FAULT, PHASE, PROBE
+
+_KILLS: Final = frozenset({"crash", "restart"})
+_COPIES: Final = frozenset({"duplicate", "rule"})
+
+
+class FaultStep(NamedTuple):
+    """The beginning or the end of a fault, or a thing that was done at once."""
+
+    time: float
+    id: str
+    do: str
+    phase: str
+    member: int | None
+    """The short id of whom it strikes; None: the network, or everybody."""
+    copies: int
+    """How often a frame arrives once more."""
+    attribute: str
+    """The setting that is changed, after its protocol and a dot."""
+    value: Any
+
+    @property
+    def begins(self) -> bool:
+        return self.phase == "on"
+
+    @property
+    def kills(self) -> bool:
+        return self.begins and self.do in _KILLS
+
+
+class Probe(NamedTuple):
+    """How often a fault had an effect."""
+
+    fault: str
+    kind: str
+    bites: int
+
+
+class RigRecord:
+    """The trace of the rig, understood. What is nonsense in it goes to `defects`."""
+
+    def __init__(self, trace: Member, defects: list[str]) -> None:
+        self.steps: list[FaultStep] = []
+        """In the order in which they were done."""
+        self.probes: list[Probe] = []
+        self.begin: float | None = None
+        """When the run began, on the clock of the traces; None: it did not say so."""
+        self.quiet = inf
+        """From here on the rig did nothing."""
+        self.end = inf
+        for number, event in enumerate(trace.events):
+            text = trace.texts.get(number, "")
+            if event.kind == PHASE:
+                self._note_phase(text, event.time)
+                continue
+            with noting_nonsense(defects, trace.label, text):
+                if event.kind == FAULT:
+                    self.steps.append(_fault_step(event.time, json.loads(text)))
+                elif event.kind == PROBE:
+                    self.probes.append(_probe(json.loads(text)))
+
+    def _note_phase(self, phase: str, time: float) -> None:
+        if phase == "begin" and self.begin is None:
+            self.begin = time
+        elif phase == "quiet":
+            self.quiet = time
+        elif phase == "end":
+            self.end = time
+
+    @property
+    def killed(self) -> set[int]:
+        """The short ids of members that were killed."""
+        return {step.member for step in self.steps if step.kills and step.member is not None}
+
+    @property
+    def standing(self) -> dict[str, str]:
+        """Faults that nothing ended, by id: what they are."""
+        found: dict[str, str] = {}
+        for step in self.steps:
+            if step.begins:
+                found[step.id] = step.do
+            else:
+                found.pop(step.id, None)
+        return found
+
+    @cached_property
+    def most_copies(self) -> int:
+        """How often one frame may have arrived: a network may always repeat one."""
+        return 2 + sum(step.copies for step in self.steps if step.begins and step.do in _COPIES)
+
+
+def _fault_step(time: float, text: dict[str, Any]) -> FaultStep:
+    member = text.get("member")
+    return FaultStep(
+        time=time,
+        do=str(text["do"]),
+        phase=str(text["phase"]),
+        id=str(text["id"]),
+        member=None if member is None else int(member),
+        copies=int(text.get("copies", 1)),
+        attribute=str(text.get("attribute", "")),
+        value=text.get("value"),
+    )
+
+
+def _probe(text: dict[str, Any]) -> Probe:
+    return Probe(str(text["id"]), str(text["do"]), int(text["bit"]))

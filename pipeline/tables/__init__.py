@@ -1,0 +1,36 @@
+"""The tables that checks and reports share, derived from the events of any number of runs.
+
+Everything is keyed by `run`. Members are named by their short ids, as in the records; the table of
+incarnations has their labels. Each table is made when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from stormcast.pipeline.tables.application import ApplicationTables
+from stormcast.pipeline.tables.clock import on_one_clock
+from stormcast.pipeline.tables.groups import GroupTables
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.members import MemberTables
+from stormcast.pipeline.tables.messages import MessageTables
+from stormcast.pipeline.tables.rig import RigTables
+
+
+class Tables:
+    """What the events of some runs say."""
+
+    def __init__(self, events: DataFrame) -> None:
+        self.events = keep(on_one_clock(events))
+        self.rig = RigTables(self.events)
+        self.members = MemberTables(self.events, self.rig)
+        self.messages = MessageTables(self.events)
+        self.groups = GroupTables(self.events, self.rig, self.members, self.messages)
+        self.application = ApplicationTables(self.events, self.rig, self.members)
+
+    def without(self, runs: Collection[str]) -> Tables:
+        """The tables of the other runs."""
+        return Tables(self.events.where(~F.col("run").isin(*runs))) if runs else self

@@ -1,0 +1,45 @@
+"""What applications offered and were handed."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from stormcast.pipeline import words
+from stormcast.pipeline.tables import hand_over, outgoing
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.members import MemberTables
+from stormcast.pipeline.tables.records import is_kind
+from stormcast.pipeline.tables.rig import RigTables
+
+
+class ApplicationTables:
+    """From one application to the other."""
+
+    def __init__(self, events: DataFrame, rig: RigTables, members: MemberTables) -> None:
+        self._events = events
+        self._rig = rig
+        self._members = members
+
+    @cached_property
+    def both_ends(self) -> DataFrame:
+        """What members recorded of messages on their way, if their traces say what applications
+        offered and were handed."""
+        tell = self._members.incarnations.where(F.col("version") >= words.SAYS_BOTH_ENDS)
+        kinds = is_kind("offered", "cut", "sent", "abandoned", "delivered", "handed")
+        return self._events.where(kinds).join(
+            F.broadcast(tell.select("run", "short_id")), ["run", "short_id"], how="left_semi"
+        )
+
+    @cached_property
+    def outgoing(self) -> DataFrame:
+        """What left, by the application's own numbers (see `outgoing.left`)."""
+        return keep(outgoing.left(self.both_ends))
+
+    @cached_property
+    def hand_over(self) -> DataFrame:
+        """What is wrong between windows and applications (see `hand_over.faults`)."""
+        living = self._members.incarnations.where("lives")
+        return keep(hand_over.faults(self.both_ends, living, self._rig.runs))

@@ -1,0 +1,33 @@
+"""One clock for all members of a run."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from stormcast.pipeline import words
+
+
+def on_one_clock(events: DataFrame) -> DataFrame:
+    """The events with the times of members whose clock began at another moment than the rig's
+    shifted by the difference of their wall clocks.
+
+    One that agrees is left alone, because a monotonic clock is the better one.
+    """
+    began = F.unix_micros("wall_time") / 1e6 - F.col("time")
+    clocks = events.where(F.col("number") == 0).select("run", "short_id", began.alias("began"))
+    rig = clocks.where(F.col("short_id") == words.RIG).select(
+        "run", F.col("began").alias("rig_began")
+    )
+    ahead = F.col("began") - F.col("rig_began")
+    shifts = (
+        clocks.join(rig, "run", how="inner")
+        .where(F.abs(ahead) > words.CLOCKS_AGREE)
+        .groupBy("run", "short_id")
+        .agg(F.first(ahead).alias("shift"))
+    )
+    return (
+        events.join(F.broadcast(shifts), ["run", "short_id"], how="left")
+        .withColumn("time", F.col("time") + F.coalesce("shift", F.lit(0.0)))
+        .drop("shift")
+    )

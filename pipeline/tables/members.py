@@ -1,0 +1,196 @@
+"""Who the members of each run were, what they promised, and when they lived, waited and asked."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from stormcast.pipeline import words
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.records import is_kind
+from stormcast.pipeline.tables.rig import RigTables
+
+_SETTINGS: Final = """
+    bounds MAP<STRING, DOUBLE>,
+    protocols MAP<STRING, STRUCT<
+        xmit_interval: DOUBLE, use_mcast_xmit_req: BOOLEAN, bounds: MAP<STRING, DOUBLE>>>
+"""
+_PROTOCOLS: Final = _SETTINGS.partition("protocols ")[2]
+
+
+class MemberTables:
+    """Incarnations, and stretches of their lives."""
+
+    def __init__(self, events: DataFrame, rig: RigTables) -> None:
+        self._events = events
+        self._rig = rig
+
+    @cached_property
+    def incarnations(self) -> DataFrame:
+        """One row per incarnation: run, short_id, label, shown, started, ended (infinite: it ran to
+        the end), lives, promised (bounds of unicast), protocols (settings by protocol), version (of
+        its trace)."""
+        by_age = Window.partitionBy("run", "name").orderBy("started", "killed", "short_id")
+        never = F.lit(words.INFINITY)
+        is_alone = F.count(F.lit(1)).over(Window.partitionBy("run", "name")) == 1
+        changed = F.col("changes") > 0
+        nothing = F.expr("CAST(map() AS MAP<STRING, DOUBLE>)")
+        unpromised = F.transform_values(
+            "protocols", lambda _name, settings: settings.withField("bounds", nothing)
+        )
+        return keep(
+            self._started.join(self._done_to, ["run", "short_id"], how="left")
+            .join(self._stopped, ["run", "short_id"], how="left")
+            .withColumn("killed", F.coalesce("killed", never))
+            # Its name starts again: it is gone, whatever the rig knows of it.
+            .withColumn("replaced", F.lead("started").over(by_age))
+            .withColumn("ended", F.least("killed", "stopped", "replaced"))
+            .select(
+                "run",
+                "short_id",
+                "label",
+                F.when(is_alone, F.col("name")).otherwise(F.col("label")).alias("shown"),
+                "started",
+                "killed",
+                "ended",
+                (F.col("ended") == never).alias("lives"),
+                # What is promised after settings changed is written nowhere.
+                F.when(changed, nothing).otherwise(F.coalesce("bounds", nothing)).alias("promised"),
+                F.when(changed, unpromised).otherwise(F.col("protocols")).alias("protocols"),
+                "was_told",
+                "text",
+                "version",
+            )
+        )
+
+    def living(self, as_: str = "short_id") -> DataFrame:
+        """Those that ran to the end of their run: run, and their short id under this name."""
+        return self.incarnations.where("lives").select("run", F.col("short_id").alias(as_))
+
+    @cached_property
+    def _started(self) -> DataFrame:
+        """Who each member is, and what it promises, from its first event."""
+        parts = F.split("text", " ", 3)
+        first = self._events.where((F.col("number") == 0) & (F.col("short_id") != words.RIG))
+        return first.withColumn("told", F.from_json(F.get(parts, 2), _SETTINGS)).select(
+            "run",
+            "short_id",
+            F.col("member").alias("label"),
+            F.coalesce(F.get(parts, 0), F.col("member")).alias("name"),
+            F.col("time").alias("started"),
+            "told.bounds",
+            F.coalesce("told.protocols", F.from_json(F.lit("{}"), _PROTOCOLS)).alias("protocols"),
+            ((F.col("kind") == "start") & F.col("told").isNotNull()).alias("was_told"),
+            "text",
+            F.coalesce("version", F.lit(1)).alias("version"),
+        )
+
+    @cached_property
+    def _done_to(self) -> DataFrame:
+        """What the rig did to members: when it killed them, how often it changed settings."""
+        is_kill = F.col("do").isin(*words.KILLS)
+        is_change = F.col("do") == words.CHANGES_SETTINGS
+        return (
+            self._rig.fault_events.where((F.col("phase") == "on") & F.col("member").isNotNull())
+            .groupBy("run", F.col("member").alias("short_id"))
+            .agg(
+                F.min(F.when(is_kill, F.col("time"))).alias("killed"),
+                F.sum(is_change.cast("int")).alias("changes"),
+            )
+        )
+
+    @cached_property
+    def _stopped(self) -> DataFrame:
+        return (
+            self._events.where(is_kind("stop"))
+            .groupBy("run", "short_id")
+            .agg(F.min("time").alias("stopped"))
+        )
+
+    @cached_property
+    def holds(self) -> DataFrame:
+        """Stretches in which a member was paused or stalled: run, short_id, do, start, end."""
+        steps = self._rig.fault_events
+        is_hold = F.col("do").isin(*words.UNDONE_BY) & (F.col("phase") == "on")
+        holds = steps.where(is_hold & F.col("member").isNotNull()).alias("hold")
+        steps = steps.alias("step")
+        is_later = F.col("step.number") > F.col("hold.number")
+        is_for_it = F.coalesce(F.col("step.member") == F.col("hold.member"), F.lit(True))
+        by_name = (F.col("step.id") == F.col("hold.id")) & (F.col("step.phase") == "off")
+        undoing = F.create_map(*(F.lit(w) for pair in words.UNDONE_BY.items() for w in pair))
+        by_kind = F.col("step.do") == undoing[F.col("hold.do")]
+        same_run = F.col("step.run") == F.col("hold.run")
+        ends = [
+            holds.join(steps, same_run & how_ended & is_later & is_for_it, how="left").select(
+                "hold.run",
+                "hold.number",
+                "hold.member",
+                "hold.do",
+                "hold.time",
+                F.col("step.time").alias("end"),
+            )
+            for how_ended in (by_name, by_kind)
+        ]
+        return keep(
+            ends[0]
+            .unionByName(ends[1])
+            .groupBy("run", "number", F.col("member").alias("short_id"), "do", "time")
+            .agg(F.coalesce(F.min("end"), F.lit(words.INFINITY)).alias("end"))
+            .select("run", "short_id", "do", F.col("time").alias("start"), "end")
+        )
+
+    @cached_property
+    def silences(self) -> DataFrame:
+        """Stretches in which a member's multicast protocol asks for nothing that is missing: run,
+        short_id, start, end. Where nothing says how often it repairs there is no row."""
+        at_start = self.incarnations.select(
+            "run",
+            "short_id",
+            F.col("started").alias("since"),
+            F.lit(-1).cast("bigint").alias("step"),
+            F.explode(F.array(*(F.col("protocols")[name] for name in words.MULTICAST))).alias("it"),
+        ).where(F.col("it").isNotNull())
+        repairs_at_start = at_start.select(
+            "run", "short_id", "since", "step", F.col("it.xmit_interval").alias("interval")
+        )
+        change = _changed_interval(self._rig.fault_events)
+        changes = change.join(at_start.select("run", "short_id").distinct(), ["run", "short_id"])
+        in_turn = Window.partitionBy("run", "short_id").orderBy("since", "step")
+        return keep(
+            repairs_at_start.unionByName(changes)
+            .withColumn("until", F.lead("since").over(in_turn))
+            .where(F.col("interval") <= 0)
+            .select(
+                "run",
+                "short_id",
+                F.col("since").alias("start"),
+                F.coalesce("until", F.lit(words.INFINITY)).alias("end"),
+            )
+        )
+
+
+def _changed_interval(fault_events: DataFrame) -> DataFrame:
+    """Changes of how often a member repairs multicasts; an interval of null: who knows."""
+    attribute = F.coalesce("attribute", F.lit(""))
+    name = F.substring_index(attribute, ".", -1)
+    protocol = F.when(attribute.contains("."), F.regexp_replace(attribute, r"\.[^.]*$", ""))
+    is_interval = name.isin("", "xmit_interval")
+    is_of_group = F.coalesce(protocol, F.lit("")).rlike(rf"^($|{'|'.join(words.MULTICAST)})")
+    number = F.regexp_extract("value", r"^\s*(-?[0-9.]+)\s*(us|ms|s|min|h)?\s*$", 1)
+    return fault_events.where(
+        (F.col("do") == words.CHANGES_SETTINGS)
+        & (F.col("phase") == "on")
+        & is_interval
+        & is_of_group
+    ).select(
+        "run",
+        F.col("member").alias("short_id"),
+        F.col("time").alias("since"),
+        F.col("number").alias("step"),
+        F.when(
+            number != "", F.expr("try_cast(regexp_extract(value, '([-0-9.]+)', 1) AS DOUBLE)")
+        ).alias("interval"),
+    )

@@ -1,0 +1,195 @@
+"""Numbered messages: what their senders and their receivers recorded, and which batch is whose.
+
+A *numbering* is what gives messages their seqnos: one life of a sender's half of a connection (to
+the member `dest`, with `conn` and `entry`), or all that a member multicasts (all three are 0
+there). A *window* is one life of a receiver's side of it (`conn`, `epoch`). Rows are ranges, as in
+the trace.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from stormcast.pipeline import words
+from stormcast.pipeline.ranges import before_this
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.records import is_kind, is_multicast, is_numbered
+
+NUMBERING: Final = ("run", "sender", "dest", "conn", "entry")
+"""`dest` is the receiver, or 0: the group."""
+WINDOW: Final = ("run", "sender", "receiver", "conn", "epoch")
+_RANGE: Final = ("number", "time", "lo", "hi", "count", "bytes", "digest", "flags")
+
+
+class MessageTables:
+    """Both sides of numbered messages."""
+
+    def __init__(self, events: DataFrame) -> None:
+        self._events = events
+
+    @cached_property
+    def sending(self) -> DataFrame:
+        """What senders recorded of numbered messages, each row with its numbering: sent, purged,
+        conn, and of unicast retransmitted."""
+        is_conn = is_kind("conn") & (F.col("stream") <= words.SENDER_REMOVED)
+        of_unicast = ~is_multicast() & (is_kind("sent", "purged", "retransmitted") | is_conn)
+        of_group = is_multicast() & (is_kind("sent") | (is_kind("purged") & (F.col("conn") == 0)))
+        half = Window.partitionBy("run", "short_id", "peer", "conn").orderBy("number")
+        # An entry that closes and opens again is the same one; after its removal a new one begins.
+        is_removal = is_kind("conn") & (F.col("stream") == words.SENDER_REMOVED)
+        removals = F.coalesce(F.sum(is_removal.cast("int")).over(before_this(half)), F.lit(0))
+        columns = ("kind", "protocol", "stream", "view", "text", *_RANGE)
+        rows = self._events.where(is_numbered() & (of_unicast | of_group))
+        return keep(
+            rows.select(
+                "run",
+                F.col("short_id").alias("sender"),
+                F.when(is_multicast(), words.GROUP).otherwise(F.col("peer")).alias("dest"),
+                F.when(is_multicast(), 0).otherwise(F.col("conn")).alias("conn"),
+                removals.alias("entry"),
+                is_multicast().alias("is_multicast"),
+                *columns,
+            )
+        )
+
+    @cached_property
+    def sent(self) -> DataFrame:
+        """Numbered batches, each with its numbering."""
+        return self.sending.where(is_kind("sent"))
+
+    @cached_property
+    def receiving(self) -> DataFrame:
+        """What receivers recorded of numbered messages, each row with its window: delivered, acked,
+        requested, skipped, conn."""
+        is_conn = is_kind("conn") & (F.col("stream") >= words.RECEIVER_OPEN)
+        kinds = is_kind("delivered", "acked", "requested", "skipped") | is_conn
+        return self._events.where(is_numbered() & kinds).select(
+            "run",
+            F.col("peer").alias("sender"),
+            F.col("short_id").alias("receiver"),
+            F.when(is_multicast(), 0).otherwise(F.col("conn")).alias("conn"),
+            "epoch",
+            is_multicast().alias("is_multicast"),
+            "kind",
+            "protocol",
+            "stream",
+            "stream_word",
+            "view",
+            *_RANGE,
+        )
+
+    @cached_property
+    def windows(self) -> DataFrame:
+        """One row per window: when first heard of, opened and removed, and its sums."""
+        is_open = is_kind("conn") & (F.col("stream") == words.RECEIVER_OPEN)
+        is_removed = is_kind("conn") & (F.col("stream") == words.RECEIVER_REMOVED)
+        is_control = is_kind("requested", "acked")
+        return keep(
+            self.receiving.groupBy(*WINDOW, "is_multicast").agg(
+                F.min("number").alias("first"),
+                F.min(F.when(is_open, F.struct("number", "time", "lo", "view"))).alias("opened"),
+                F.max(F.when(is_removed, F.struct("number", "time"))).alias("removed"),
+                F.max(F.when(is_kind("skipped"), F.col("hi"))).alias("skipped"),
+                F.sum(F.when(is_kind("delivered"), F.col("count")).otherwise(0)).alias("delivered"),
+                F.sum(is_kind("acked").cast("int")).alias("acks"),
+                F.sum(is_kind("requested").cast("int")).alias("requests"),
+                F.min(F.when(is_kind("acked"), F.col("time"))).alias("first_ack"),
+                F.min_by("protocol", F.when(is_control, F.col("number"))).alias("protocol"),
+            )
+        )
+
+    @cached_property
+    def removed_entries(self) -> DataFrame:
+        """Lives of sender entries that ended: their numbering, number and time of the removal, text
+        (why), how many messages were `unacked`, and `closed_as`: why it was closing before; empty
+        where it was not, and so had no time to repeat things."""
+        in_turn = Window.partitionBy(*NUMBERING).orderBy("number")
+        was_closing = F.lag("stream").over(in_turn) == words.SENDER_CLOSING
+        closed_as = F.when(was_closing, F.lag("text").over(in_turn))
+        return keep(
+            self.sending.where(is_kind("conn"))
+            .withColumn("closed_as", F.coalesce(closed_as, F.lit("")))
+            .where(F.col("stream") == words.SENDER_REMOVED)
+            .select(
+                *NUMBERING,
+                "number",
+                "time",
+                "text",
+                "protocol",
+                "closed_as",
+                F.col("lo").alias("unacked"),
+            )
+        )
+
+    @cached_property
+    def placed(self) -> DataFrame:
+        """Each delivery and request with `batch`, what was sent under its first (its last) seqno.
+
+        `is_genuine`: the batch has its digest, holds all of it, and was sent before. Of several
+        lives of one sender entry the newest counts that sent it so. The batch of a seqno is the
+        last one that begins at or before it: one sort of a numbering, and no join by range.
+        """
+        points = self.receiving.where(is_kind("delivered", "requested")).withColumn(
+            "dest", F.when(F.col("is_multicast"), words.GROUP).otherwise(F.col("receiver"))
+        )
+        lives = (
+            self.sending.where(~F.col("is_multicast"))
+            .groupBy("run", "sender", "dest", "conn")
+            .agg(F.max("entry").alias("newest"))
+        )
+        newest = F.coalesce("newest", F.lit(0))
+        several = (
+            points.join(lives, ["run", "sender", "dest", "conn"], how="left")
+            .withColumn("entry", F.explode(F.sequence(F.lit(0), newest.cast("int"))))
+            .withColumn("entry", F.col("entry").cast("bigint"))
+            .withColumn("lives", newest + 1)
+            .drop("newest")
+        )
+        at = F.when(is_kind("requested"), F.col("hi")).otherwise(F.col("lo"))
+        told = several.withColumn("at", at)
+        sent = self.sent.select(*NUMBERING, *_RANGE, "kind", F.col("lo").alias("at"))
+        both = told.unionByName(sent, allowMissingColumns=True)
+        upto = Window.partitionBy(*NUMBERING).orderBy("at", F.col("kind") != "sent", "number")
+        batch = F.last(F.when(is_kind("sent"), F.struct(*_RANGE)), True).over(upto)
+        candidates = (
+            both.withColumn("batch", batch)
+            .where(~is_kind("sent"))
+            .withColumn("batch", F.when(F.col("batch.hi") >= F.col("at"), F.col("batch")))
+            .withColumn("is_genuine", F.coalesce(_is_genuine(), F.lit(False)))
+            .drop("at")
+        )
+        return keep(_newest_that_fits(candidates))
+
+    @cached_property
+    def delivered(self) -> DataFrame:
+        """Deliveries of numbered messages, each with its window and its batch."""
+        return self.placed.where(is_kind("delivered"))
+
+
+def _is_genuine() -> Column:
+    """Whether a delivery is of its batch: of that digest, all of it, sent before."""
+    return (
+        (F.col("batch.digest") == F.col("digest"))
+        & (F.col("batch.hi") >= F.col("hi"))
+        & (F.col("batch.time") <= F.col("time") + words.EPSILON)
+    )
+
+
+def _newest_that_fits(candidates: DataFrame) -> DataFrame:
+    """Of the lives of an entry that may have sent something, the newest that did."""
+    single = candidates.where(F.col("lives") == 1).drop("lives")
+    fits = F.struct("is_genuine", F.col("batch").isNotNull(), "entry")
+    by_event = Window.partitionBy("run", "receiver", "number").orderBy(F.desc("fits"))
+    several = (
+        candidates.where(F.col("lives") > 1)
+        .drop("lives")
+        .withColumn("fits", fits)
+        .withColumn("rank", F.row_number().over(by_event))
+        .where(F.col("rank") == 1)
+        .drop("fits", "rank")
+    )
+    return single.unionByName(several)

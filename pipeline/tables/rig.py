@@ -1,0 +1,102 @@
+"""What the rig did to each run, and when: by its own trace."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from stormcast.pipeline import words
+from stormcast.pipeline.ranges import before_this
+from stormcast.pipeline.tables.kept import keep
+from stormcast.pipeline.tables.records import is_kind
+
+_FAULT: Final = """
+    id STRING, do STRING, phase STRING, member BIGINT, copies BIGINT, attribute STRING, value STRING
+"""
+_PROBE: Final = "id STRING, do STRING, bit BIGINT"
+
+
+class RigTables:
+    """Faults, probes and phases, and the runs that they are of."""
+
+    def __init__(self, events: DataFrame) -> None:
+        self._events = events
+
+    @cached_property
+    def fault_events(self) -> DataFrame:
+        """What the rig recorded: run, number, time, text, and the fields of the text."""
+        told = F.from_json("text", _FAULT)
+        return keep(
+            self._of_rig("fault")
+            .withColumn("told", told)
+            .select("run", "number", "time", "text", "told.*")
+        )
+
+    @cached_property
+    def faults(self) -> DataFrame:
+        """One row per fault that began: run, id, do, member, start, end (null: never, or at once),
+        bit (how often it had an effect; null: nobody counted)."""
+        of_fault = Window.partitionBy("run", "id").orderBy(F.desc("number"))
+        ended = F.when(F.col("phase") == "off", F.col("time"))
+        return keep(
+            self.fault_events.withColumn("end", F.last(ended, True).over(before_this(of_fault)))
+            .where(F.col("phase") == "on")
+            .join(self.probes.select("run", "id", "bit"), ["run", "id"], how="left")
+            .select("run", "id", "do", "member", F.col("time").alias("start"), "end", "bit")
+        )
+
+    @cached_property
+    def probes(self) -> DataFrame:
+        """How often each fault had an effect: run, id, do, bit."""
+        return keep(
+            self._of_rig("probe")
+            .withColumn("told", F.from_json("text", _PROBE))
+            .select("run", "text", "told.*")
+        )
+
+    @cached_property
+    def phases(self) -> DataFrame:
+        """run, phase (`quiet`, `end`), time."""
+        return self._of_rig("phase").select("run", "number", F.col("text").alias("phase"), "time")
+
+    def _of_rig(self, kind: str) -> DataFrame:
+        return self._events.where(is_kind(kind) & (F.col("short_id") == words.RIG))
+
+    @cached_property
+    def runs(self) -> DataFrame:
+        """One row per run: when it was quiet and ended (infinite: never said), what was done."""
+        was_done = self.fault_events.groupBy("run").agg(
+            F.lit(True).alias("did_anything"),
+            F.max(F.col("text").contains('"install-view"')).alias("views_by_hand"),
+            F.sum(
+                F.when(
+                    F.col("do").isin(*words.MAKES_COPIES) & (F.col("phase") == "on"),
+                    F.coalesce("copies", F.lit(1)),
+                ).otherwise(0)
+            ).alias("copies"),
+        )
+        last_of = {
+            phase: F.max_by("time", F.when(F.col("phase") == phase, F.col("number")))
+            for phase in ("quiet", "end")
+        }
+        phases = self.phases.groupBy("run").agg(*(c.alias(name) for name, c in last_of.items()))
+        never = F.lit(words.INFINITY)
+        return keep(
+            self._events.groupBy("run")
+            .agg(F.count(F.lit(1)).alias("events"))
+            .join(was_done, "run", how="left")
+            .join(phases, "run", how="left")
+            .select(
+                "run",
+                "events",
+                F.coalesce("quiet", never).alias("quiet"),
+                F.coalesce("end", never).alias("end"),
+                F.coalesce("did_anything", F.lit(False)).alias("did_anything"),
+                F.coalesce("views_by_hand", F.lit(False)).alias("views_by_hand"),
+                # A network may always repeat a frame.
+                (F.lit(2) + F.coalesce("copies", F.lit(0))).alias("most_copies"),
+            )
+        )
