@@ -20,12 +20,13 @@ from math import floor, inf, log10
 from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 from stormcast.chaos import faults
+from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.campaigns.fingerprint import kind_of, words_of
 from stormcast.chaos.faults import RANDOM
 from stormcast.chaos.language.scenario import Scenario, ScenarioError, dump, parse_scenario
 from stormcast.chaos.language.schedule import schedule
 from stormcast.chaos.oracles.verdict import Finding, Verdict
-from stormcast.chaos.session.runner import Outcome, Unsupported
+from stormcast.chaos.session.outcome import Outcome
 from stormcast.node.core.errors import ConfigError
 
 Path = tuple[str | int, ...]

@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.campaigns.replay import OTHERS, KeptRun, NotARunError, read_run
 from stormcast.chaos.campaigns.shrink import NothingToShrink, Shrinker
 from stormcast.chaos.campaigns.shrunk import MINIMAL, Shrunk, shrink_until
@@ -20,9 +21,6 @@ from stormcast.chaos.commands.talk import (
 )
 from stormcast.chaos.language.yaml_nodes import ScenarioError
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.session.runner import (
-    Unsupported,
-)
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError, NodeError
 

@@ -19,9 +19,10 @@ from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.language.scenario import Scenario, parse_scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import TakenError
+from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.plans import cluster_plan, probe_in_member
 from stormcast.chaos.session.record import RunRecord
-from stormcast.chaos.session.runner import judge_run, run_on
+from stormcast.chaos.session.runner import run_on
 from stormcast.chaos.session.session import play
 from stormcast.chaos.session.simulation import simulate
 from stormcast.node.trace import FAULT, PHASE, read_blocks_untrusted

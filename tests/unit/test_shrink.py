@@ -10,14 +10,15 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos import faults
+from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.campaigns.fingerprint import kind_of
 from stormcast.chaos.campaigns.shrink import NothingToShrink, Over, Shrinker, regression
 from stormcast.chaos.language.scenario import Budget, Scenario, dump, load_scenario, parse_scenario
 from stormcast.chaos.language.schedule import schedule
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.verdict import Finding, Judgement, Verdict, worst
+from stormcast.chaos.session.outcome import Outcome
 from stormcast.chaos.session.record import RunRecord
-from stormcast.chaos.session.runner import Outcome, Unsupported
 from stormcast.node.core.errors import ConfigError, NodeError
 
 pytestmark = pytest.mark.slow
