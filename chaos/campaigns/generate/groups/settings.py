@@ -6,12 +6,14 @@ from typing import Final
 
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate.groups.dice import ONLY_ON, STACKS, GroupDraw
-from stormcast.chaos.campaigns.generate.groups.staged import frame_life, short_lives
+from stormcast.chaos.campaigns.generate.groups.lifetimes import frame_life, short_lives
 from stormcast.chaos.language.cluster import Cluster, Settings
 
 SHORTER: Final[dict[str, dict[str, object]]] = {
     "GMS": {
-        "join_timeout": 0.5, "all_clients_retry_timeout": 0.1, "merge_timeout": 2.0,
+        "join_timeout": 0.5,
+        "all_clients_retry_timeout": 0.1,
+        "merge_timeout": 2.0,
         "view_ack_collection_timeout": 1.0,
     },
     "MERGE3": {"min_interval": 0.2, "max_interval": 1.0, "check_interval": 1.6},
