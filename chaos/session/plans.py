@@ -161,7 +161,7 @@ def _is_one_place(rule: faults.Rule) -> bool:
     return not counts or len(rule.match.dests) == 1
 
 
-def probe_in_member(rule: faults.Rule) -> dict[str, dict[str, Any]]:
+def as_test_protocol(rule: faults.Rule) -> dict[str, dict[str, Any]]:
     """A rule as the test protocol of a member that is to be struck by it, for `POST /probes`."""
     match = rule.match
     wanted: dict[str, Any] = {"direction": "up"}
