@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
+from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.campaigns.search import Engine, SearchError
 from stormcast.chaos.commands import search as command
 from stormcast.chaos.commands.output import say
-from stormcast.chaos.session.runner import Unsupported
 from stormcast.node.core.errors import ConfigError
 
 WHO: Final = "search --master"

@@ -26,9 +26,10 @@ from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.shipped import find_shipped
 from stormcast.chaos.language.stacks import is_stream
 from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.judging import LATE_SECONDS
 from stormcast.chaos.session.plans import cluster_plan
 from stormcast.chaos.session.record import Resync
-from stormcast.chaos.session.runner import LATE_SECONDS, run_on
+from stormcast.chaos.session.runner import run_on
 from stormcast.node.core.errors import NodeError
 
 BUDGET_SECONDS: Final = 540.0

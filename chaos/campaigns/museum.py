@@ -14,7 +14,8 @@ from typing import Any, Final
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.shipped import find_shipped
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.session.runner import Outcome, run_scenario
+from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.runner import run_scenario
 
 SEED: Final = 1
 

@@ -19,7 +19,9 @@ from xxhash import xxh3_64_intdigest
 from stormcast.chaos.faults.fate import FATES
 from stormcast.chaos.language.scenario import Scenario, load_scenario
 from stormcast.chaos.records.digest import EVIDENCE, digest_of
-from stormcast.chaos.session.runner import Outcome, run_scenario, versions
+from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.runner import run_scenario
+from stormcast.chaos.session.versions import versions
 from stormcast.node.core.errors import BadTrace, NodeError
 from stormcast.node.trace import Event, read_blocks_untrusted
 from stormcast.node.trace.cli import describe

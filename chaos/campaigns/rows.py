@@ -24,7 +24,8 @@ from uuid import uuid4
 
 from stormcast.chaos.campaigns.generate import Cell, cell_of
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.session.runner import Outcome, versions, write_run
+from stormcast.chaos.session.outcome import Outcome, write_run
+from stormcast.chaos.session.versions import versions
 from stormcast.node.core.errors import ConfigError, NodeError
 
 PLAN: Final = "search.json"

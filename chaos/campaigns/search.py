@@ -37,7 +37,9 @@ from stormcast.chaos.campaigns.rows import (
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.timeline import CURES, WORDS
 from stormcast.chaos.oracles.verdict import Verdict, worst
-from stormcast.chaos.session.runner import Outcome, run_scenario, versions
+from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.runner import run_scenario
+from stormcast.chaos.session.versions import versions
 from stormcast.node.core.errors import ConfigError, NodeError
 
 ATTEMPTS: Final = 8

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.campaigns.replay import USUAL_FATE, KeptRun, read_run
-from stormcast.chaos.campaigns.shrink import Over, Shrinker, regression
+from stormcast.chaos.campaigns.shrink import shrink
+from stormcast.chaos.campaigns.shrink.failure import Found, Size
+from stormcast.chaos.campaigns.shrink.trials import OutOfTime, Trials
+from stormcast.chaos.language.scenario import dump
 
 MINIMAL: Final = "minimal.yaml"
 """What a run is shrunk to, in its directory."""
+ENDING: Final = "-minimal"
+MOST_NAME: Final = 80
+"""Characters of a scenario's name."""
 ENDS: Final = {
     "done": "nothing smaller fails",
     "budget": "the time is up: a larger --budget may find smaller ones",
@@ -25,7 +31,7 @@ ENDS: Final = {
 class Shrunk:
     """A failed run, and the smallest scenario that was found to fail like it."""
 
-    shrinker: Shrinker
+    trials: Trials
     kept: KeptRun
     out: Path
     end: str
@@ -40,12 +46,12 @@ class Shrunk:
     @property
     def text(self) -> str:
         """The file."""
-        shrinker = self.shrinker
-        return regression(shrinker.best, shrinker.first.size, self.kept.seed, self.command)
+        trials = self.trials
+        return regression(trials.best, trials.first.size, self.kept.seed, self.command)
 
     def as_json(self) -> dict[str, object]:
         """What `stormcast shrink --json` prints."""
-        first, best, tally = self.shrinker.first, self.shrinker.best, self.shrinker.tally
+        first, best, tally = self.trials.first, self.trials.best, self.trials.tally
         return {
             "scenario": first.scenario.name,
             "run": str(self.kept.directory),
@@ -65,7 +71,7 @@ class Shrunk:
 
     def report(self) -> str:
         """What `stormcast shrink` prints."""
-        first, best, tally = self.shrinker.first, self.shrinker.best, self.shrinker.tally
+        first, best, tally = self.trials.first, self.trials.best, self.trials.tally
         lines = [
             self.text,
             f"before: {first.size}",
@@ -79,11 +85,26 @@ class Shrunk:
         return "\n".join([*lines, f"written: {self.out}", f"again: {self.command}"])
 
 
-def shrink_until(shrinker: Shrinker) -> str:
+def regression(found: Found, first: Size, seed: int, command: str) -> str:
+    """A scenario file that keeps what was found: it says itself what it shows, and how."""
+    failure = found.failure
+    witness = f" Witness: {failure.witness[0]}" if failure.witness else ""
+    about = f"Seed {seed} violates {failure.guarantee}: {failure.detail}.{witness}"
+    name = found.scenario.name.removesuffix(ENDING)[: MOST_NAME - len(ENDING)].rstrip("-") + ENDING
+    scenario = replace(found.scenario, name=name, about=about)
+    head = (
+        f"# Expected: violated, {failure.guarantee}, with seed {seed}.\n"
+        f"#   {command}\n"
+        f"# Before it was shrunk: {first}.\n"
+    )
+    return head + dump(scenario)
+
+
+def shrink_until(trials: Trials) -> str:
     """Shrink; returns why it ended, one of ENDS. What was found until then is kept."""
     try:
-        shrinker.shrink()
-    except Over:
+        shrink(trials)
+    except OutOfTime:
         return "budget"
     except KeyboardInterrupt:
         return "interrupted"
@@ -97,25 +118,25 @@ def shrink_kept(budget: float, directory: Path) -> str | None:
     over = time.monotonic() + budget
     kept_before = 0
 
-    def write(shrinker: Shrinker, end: str) -> None:
+    def write(trials: Trials, end: str) -> None:
         part = directory / f".{MINIMAL}"
-        part.write_text(Shrunk(shrinker, kept, out, end).text)
+        part.write_text(Shrunk(trials, kept, out, end).text)
         part.replace(out)
 
-    def tell(shrinker: Shrinker) -> None:
+    def tell(trials: Trials) -> None:
         nonlocal kept_before
-        if shrinker.tally.kept != kept_before:
+        if trials.tally.kept != kept_before:
             # Whoever is ended in the middle leaves the smallest so far.
-            kept_before = shrinker.tally.kept
-            write(shrinker, "interrupted")
+            kept_before = trials.tally.kept
+            write(trials, "interrupted")
 
     try:
         kept = read_run(directory)
-        shrinker = Shrinker(
+        trials = Trials(
             kept.scenario(), None, kept.run_again, lambda: time.monotonic() > over, tell
         )
-        end = shrink_until(shrinker)
-        write(shrinker, end)
+        end = shrink_until(trials)
+        write(trials, end)
     except Exception as error:  # noqa: BLE001 whatever it is, others are shrunk all the same
         return f"{directory.name} is not shrunk: {error}"
     if end == "interrupted":

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from stormcast.chaos.backends.by_name import BACKENDS
 from stormcast.chaos.language.units import DURATION, UnitError
-from stormcast.chaos.session.runner import (
-    BACKENDS,
-)
 
 
 def parser_of(name: str, about: str) -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from stormcast.chaos.session.runner import Outcome
+from stormcast.chaos.session.outcome import Outcome
 from stormcast.node.control.server import Answer, Control, Table, as_json
 from stormcast.node.control.settings import ControlSettings
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from stormcast.chaos.backends.base import Backend
+from stormcast.chaos.backends.base import Backend, Unsupported
+from stormcast.chaos.backends.by_name import BACKENDS, make_backend
 from stormcast.chaos.commands.host_checks import NOT_TRIED, Check, all_checks
 from stormcast.chaos.language.features import FEATURES, OTHER_WAYS
-from stormcast.chaos.session.runner import BACKENDS, Unsupported, make_backend
 from stormcast.node.core.errors import NodeError
 
 NETNS: Final = "netns"

@@ -9,13 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from stormcast.chaos.backends.base import Unsupported
+from stormcast.chaos.backends.by_name import BACKENDS, SIM
 from stormcast.chaos.campaigns.replay import KeptRun
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.session.runner import (
-    BACKENDS,
-    SIM,
-    Unsupported,
-)
 from stormcast.exits import Exit
 from stormcast.node.core.errors import NodeError
 

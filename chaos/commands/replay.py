@@ -6,15 +6,13 @@ import json
 from pathlib import Path
 from typing import Final
 
+from stormcast.chaos.backends.base import Unsupported
+from stormcast.chaos.backends.by_name import SIM
 from stormcast.chaos.campaigns.replay import NotARunError, Result, read_run
 from stormcast.chaos.campaigns.replay import replay as replay_run
 from stormcast.chaos.commands.arguments import add_json, parser_of
 from stormcast.chaos.commands.output import give_up, no_longer, refuse
 from stormcast.chaos.language.yaml_nodes import ScenarioError
-from stormcast.chaos.session.runner import (
-    SIM,
-    Unsupported,
-)
 from stormcast.node.core.errors import ConfigError, NodeError
 
 REPLAYED: Final = {Result.IDENTICAL: 0, Result.DIFFERENT: 1, Result.UNPROVEN: 3}

@@ -7,6 +7,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from stormcast.chaos.backends.base import Unsupported
+from stormcast.chaos.backends.by_name import SIM, make_backend
 from stormcast.chaos.commands.arguments import (
     add_backend,
     add_json,
@@ -34,16 +36,10 @@ from stormcast.chaos.language.shipped import open_scenario
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.language.yaml_nodes import ScenarioError
 from stormcast.chaos.records.directory import make_fresh
+from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.record import Resync
-from stormcast.chaos.session.runner import (
-    SIM,
-    Outcome,
-    Unsupported,
-    check_supported,
-    make_backend,
-    run_on,
-    run_scenario,
-)
+from stormcast.chaos.session.runner import run_on, run_scenario
 from stormcast.node.core.errors import ConfigError, NodeError
 
 

@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.campaigns.generate import CELLS
 from stormcast.chaos.campaigns.pool import sigterm_interrupts
 from stormcast.chaos.campaigns.rows import Plan, SearchDirectory, StorageError, plan_of
@@ -44,7 +45,6 @@ from stormcast.chaos.commands.output import (
     say,
 )
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.session.runner import Unsupported
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError
 

@@ -20,18 +20,13 @@ from typing import Any, Final
 
 from stormcast.chaos.backends.base import BackendError, Unsupported
 from stormcast.chaos.commands.controller_status import ERROR, ControllerStatus
+from stormcast.chaos.backends.by_name import BACKENDS, SIM, make_backend
 from stormcast.chaos.language.scenario import ScenarioError, load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import make_fresh
-from stormcast.chaos.session.runner import (
-    BACKENDS,
-    SIM,
-    Outcome,
-    check_supported,
-    make_backend,
-    run_on,
-    run_scenario,
-)
+from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.plans import check_supported
+from stormcast.chaos.session.runner import run_on, run_scenario
 from stormcast.exits import Exit
 from stormcast.node.control.settings import ControlSettings, read_control
 from stormcast.node.core.errors import ConfigError, NodeError, require

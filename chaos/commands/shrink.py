@@ -6,8 +6,10 @@ import json
 import time
 from pathlib import Path
 
+from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.campaigns.replay import OTHERS, KeptRun, NotARunError, read_run
-from stormcast.chaos.campaigns.shrink import NothingToShrink, Shrinker
+from stormcast.chaos.campaigns.shrink.failure import NothingToShrink
+from stormcast.chaos.campaigns.shrink.trials import Trials
 from stormcast.chaos.campaigns.shrunk import MINIMAL, Shrunk, shrink_until
 from stormcast.chaos.commands.arguments import add_json, parser_of, read_duration
 from stormcast.chaos.commands.output import (
@@ -20,9 +22,6 @@ from stormcast.chaos.commands.output import (
 )
 from stormcast.chaos.language.yaml_nodes import ScenarioError
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.session.runner import (
-    Unsupported,
-)
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError, NodeError
 
@@ -51,11 +50,11 @@ def shrink(argv: list[str]) -> int:
     out = args.out or args.run / MINIMAL
     began = time.monotonic()
 
-    def tell(shrinker: Shrinker) -> None:
+    def tell(trials: Trials) -> None:
         spent = time.monotonic() - began
         progress(
-            f"{spent:.0f}s of {args.budget:g}s, {shrinker.tally.runs} runs, "
-            f"{shrinker.tally.kept} smaller: {shrinker.best.size}"
+            f"{spent:.0f}s of {args.budget:g}s, {trials.tally.runs} runs, "
+            f"{trials.tally.kept} smaller: {trials.best.size}"
         )
 
     try:
@@ -69,7 +68,7 @@ def shrink(argv: list[str]) -> int:
     if kept.is_of_others:
         say(f"stormcast: {args.run}: {OTHERS}; what counts is what its scenario does now")
     try:
-        shrinker = Shrinker(
+        trials = Trials(
             kept.scenario(),
             args.guarantee,
             kept.run_again,
@@ -82,9 +81,9 @@ def shrink(argv: list[str]) -> int:
         return no_longer(kept, error)
     except NodeError as error:
         return give_up(error, kept.seed)
-    end = shrink_until(shrinker)
+    end = shrink_until(trials)
     end_progress()
-    shrunk = Shrunk(shrinker, kept, out, end)
+    shrunk = Shrunk(trials, kept, out, end)
     try:
         out.write_text(shrunk.text)
     except OSError as error:

@@ -13,6 +13,8 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from stormcast.chaos.backends.base import Unsupported
+from stormcast.chaos.backends.by_name import SIM
 from stormcast.chaos.campaigns.library import GROUP_STACKS, SideResult, library, run_sides, sides_of
 from stormcast.chaos.campaigns.museum import tour
 from stormcast.chaos.campaigns.pool import sigterm_interrupts
@@ -20,10 +22,6 @@ from stormcast.chaos.language.cluster import GENERATIONS, TIMINGS
 from stormcast.chaos.language.yaml_nodes import ScenarioError
 from stormcast.chaos.oracles.verdict import Verdict, worst
 from stormcast.chaos.records.directory import TakenError, make_fresh, take
-from stormcast.chaos.session.runner import (
-    SIM,
-    Unsupported,
-)
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError, NodeError
 

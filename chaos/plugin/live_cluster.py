@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 import pytest
 
 from stormcast.chaos.backends.base import Backend, BackendError, Unsupported
+from stormcast.chaos.backends.by_name import SIM, make_backend
 from stormcast.chaos.language.cluster import CLUSTER
 from stormcast.chaos.language.scenario import Scenario, dump
 from stormcast.chaos.language.shapes import Plain, flow
@@ -23,17 +24,9 @@ from stormcast.chaos.language.yaml_nodes import compose
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.plugin.stepwise import OF_A_GROUP, OF_CONNECTIONS, Begun, StepwiseSession
 from stormcast.chaos.records.directory import make_fresh
-from stormcast.chaos.session.runner import (
-    KERNEL_DICE,
-    LOGS,
-    SIM,
-    Outcome,
-    judge_run,
-    make_backend,
-    run_on,
-    run_scenario,
-    write_run,
-)
+from stormcast.chaos.session.judging import judge_run
+from stormcast.chaos.session.outcome import TRACE, Outcome, write_run
+from stormcast.chaos.session.runner import KERNEL_DICE, LOGS, run_on, run_scenario
 from stormcast.chaos.session.settling import has_all
 
 PATIENCE: Final = 60.0
@@ -196,7 +189,7 @@ class LiveCluster:
         if self.outcome is not None:
             return
         record = self.session.finish()
-        traces = self.folder / "trace"
+        traces = self.folder / TRACE
         traces.mkdir(parents=True, exist_ok=True)
         (self.folder / "scenario.yaml").write_text(dump(self.session.scenario))
         (self.folder / "seed").write_text(f"{self.session.seed}\n")

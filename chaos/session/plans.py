@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from stormcast.chaos import faults
 from stormcast.chaos.backends.base import ClusterPlan, MemberPlan, Unsupported
+from stormcast.chaos.backends.by_name import BACKENDS, SIM
 from stormcast.chaos.language.features import features_of
 from stormcast.chaos.language.scenario import Scenario
-from stormcast.chaos.language.stacks import is_stream, settings_of
-from stormcast.node.settings import StackSettings
+from stormcast.chaos.language.stacks import STREAM_TRANSPORTS, is_stream, settings_of
+from stormcast.node.settings import StackSettings, is_path
 
 FRAME_BY_FRAME: Final = {"bundler": "no-bundler", "offload": "never"}
 """Of UDP: every datagram is one frame, so what strikes a datagram strikes one frame."""
@@ -27,8 +28,41 @@ _ON_FRAMES: Final = frozenset(
         "rule",
     }
 )
+CANNOT: Final[dict[str, str]] = {
+    "clock-skew": "all members share one clock, simulated or real",
+}
+"""What a scenario may need and no backend has: the need, and why."""
 _IN_MEMBER: Final = {"drop": "DROP", "delay": "DELAY", "duplicate": "DUPLICATE"}
 """What a rule does, and the test protocol that does the same inside of a member."""
+
+
+def check_supported(scenario: Scenario, backend: str = SIM) -> None:
+    """Raise Unsupported when a backend lacks what the scenario needs, before anything starts."""
+    if backend not in BACKENDS:
+        raise Unsupported(
+            f"backend {backend!r} is not there yet; this version has: {', '.join(BACKENDS)}"
+        )
+    if backend == "kubernetes" and is_path(scenario.cluster.stack):
+        raise Unsupported(
+            f"{scenario.name} has the stack of {scenario.cluster.stack}, and pods do not have that "
+            "file; use a stack that ships, with `protocols:`"
+        )
+    for need in scenario.needs:
+        why = CANNOT.get(need) or _stack_lacks(scenario, need)
+        if why:
+            raise Unsupported(f"{scenario.name} needs {need}: {why}")
+
+
+def _stack_lacks(scenario: Scenario, need: str) -> str | None:
+    """Why the scenario's own stack cannot give what it needs; None: it can."""
+    if need not in ("multicast", "stream"):
+        return None
+    settings, stack = settings_of(scenario), scenario.cluster.stack
+    if need == "multicast" and settings.multicast is None:
+        return f"stack {stack} has no multicast; choose one with a group, such as udp"
+    if need == "stream" and settings.transport not in STREAM_TRANSPORTS:
+        return f"stack {stack} runs on a datagram network; choose tcp or tcp-nio2"
+    return None
 
 
 def in_members(scenario: Scenario, features: Mapping[str, str | None]) -> bool:
@@ -127,7 +161,7 @@ def _is_one_place(rule: faults.Rule) -> bool:
     return not counts or len(rule.match.dests) == 1
 
 
-def probe_in_member(rule: faults.Rule) -> dict[str, dict[str, Any]]:
+def as_test_protocol(rule: faults.Rule) -> dict[str, dict[str, Any]]:
     """A rule as the test protocol of a member that is to be struck by it, for `POST /probes`."""
     match = rule.match
     wanted: dict[str, Any] = {"direction": "up"}

@@ -259,7 +259,7 @@ class Session:
         now = self.now()
         self.traffic.expect(name for name, at in self._still_to_come.items() if now <= at)
         for name in self.roster.welcome() if self.roster.joining else ():
-            self.nemesis.came_back(name)
+            self.nemesis.member_rules.insert(name)
         self.traffic.catch_up()
 
     def _is_over(self) -> bool:
@@ -292,7 +292,7 @@ class Session:
     def finish(self) -> RunRecord:
         """End everyone at one moment, and gather what is left of the run."""
         mismatches = self._last_words()
-        self.nemesis.count_in_members()
+        self.nemesis.member_rules.count()
         ending = self._ending
         ending.at = self.backend.now()
         self.rig.phase(ending.at, "end")
@@ -357,7 +357,7 @@ class Session:
     ) -> RunRecord:
         evidence = Evidence.from_blocks(traces, xxh3_64_intdigest)
         facts, ending = facts_of(evidence, self._zero), self._ending
-        healed = self.nemesis.last_heal
+        healed = self.nemesis.effects.last_heal
         end = round(ending.at - self._zero, 9)
         last = max((times[-1][0] for times in facts.reached.values()), default=0.0)
         has_backlog = _has_backlog(evidence, ending.at - 2 * GAUGE_SECONDS)
@@ -392,7 +392,7 @@ class Session:
         )
 
     def _notes(self) -> tuple[str, ...]:
-        rules = sorted(self.nemesis.in_members)
+        rules = sorted(self.nemesis.member_rules.begun)
         return (f"done inside the members: {', '.join(rules)}",) if rules else ()
 
 

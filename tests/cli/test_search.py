@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stormcast.chaos.campaigns.shrink import Shrinker
+from stormcast.chaos.campaigns.shrink.trials import Trials
 from stormcast.chaos.language.scenario import Scenario, load_scenario, parse_scenario
 from stormcast.chaos.session import runner
 from stormcast.chaos.session.record import RunRecord
@@ -103,15 +103,15 @@ def test_nothing_is_shrunk_where_nobody_wants_it(shell: Shell) -> None:
 def test_ctrl_c_while_it_shrinks_keeps_the_smallest_so_far(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged, runs = Shrinker._judged, []  # noqa: SLF001 there is no other way to be in the middle
+    judged, runs = Trials._judged, []  # noqa: SLF001 there is no other way to be in the middle
 
-    def impatient(shrinker: Shrinker, candidate: Scenario) -> object:
+    def impatient(trials: Trials, candidate: Scenario) -> object:
         runs.append(candidate)
         if len(runs) == 5:
             raise KeyboardInterrupt
-        return judged(shrinker, candidate)
+        return judged(trials, candidate)
 
-    monkeypatch.setattr(Shrinker, "_judged", impatient)
+    monkeypatch.setattr(Trials, "_judged", impatient)
     said = shell("search", "--seeds", 1, "--workers", 1, "--out", "kept")
     assert said.code == 130
     assert "interrupted after 1 of 1 seeds" in said.err

@@ -11,7 +11,8 @@ import pytest
 from stormcast.chaos.campaigns.museum import EXHIBITS, exhibit_scenario
 from stormcast.chaos.campaigns.replay import KeptRun
 from stormcast.chaos.language.scenario import Scenario, load_scenario, parse_scenario
-from stormcast.chaos.session.runner import Outcome, run_scenario
+from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.runner import run_scenario
 from stormcast.cli import Exit
 from stormcast.node.core.errors import NodeError
 from tests.helpers.shell import Shell

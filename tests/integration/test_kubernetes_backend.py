@@ -27,7 +27,7 @@ from stormcast.chaos.faults import Partition
 from stormcast.chaos.language.network_state import NetworkState, parse_state
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.session.runner import judge_run
+from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.session import play
 from tests.helpers.pods import FakeCluster, ShutDoor, address_of
 

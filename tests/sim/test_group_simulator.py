@@ -8,19 +8,15 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
+from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.backends.sim.network import Network
 from stormcast.chaos.backends.sim.streams import StreamNetwork
 from stormcast.chaos.language.scenario import Scenario, parse_scenario
 from stormcast.chaos.oracles.verdict import Finding, Verdict
+from stormcast.chaos.session.judging import expectation_findings, living_at, one_group_finding
+from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.record import RunRecord
-from stormcast.chaos.session.runner import (
-    Unsupported,
-    check_supported,
-    expectation_findings,
-    living_at,
-    one_group_finding,
-)
 from stormcast.chaos.session.session import play
 from stormcast.chaos.session.simulation import simulate
 from stormcast.node import trace

@@ -21,7 +21,8 @@ from stormcast.chaos.campaigns.museum import (
 )
 from stormcast.chaos.language.cluster import GENERATIONS
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.session.runner import Outcome, run_scenario
+from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.runner import run_scenario
 from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.protocols.flow import HistoricalFlow

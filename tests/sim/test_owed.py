@@ -6,7 +6,8 @@ import pytest
 
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.oracles.verdict import RUN, Verdict
-from stormcast.chaos.session.runner import Outcome, run_scenario
+from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.runner import run_scenario
 
 HEAD = """
 name: owed

@@ -15,7 +15,7 @@ from stormcast.chaos.faults import Rule
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.language.scenario import Scenario, load_scenario
 from stormcast.chaos.oracles.verdict import Judgement, Verdict
-from stormcast.chaos.session.runner import judge_run
+from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.session import play
 from stormcast.node.core.match import Match
 

@@ -19,12 +19,15 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
+from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.language.cluster import GENERATIONS, TIMINGS
 from stormcast.chaos.language.scenario import Scenario, load_scenario, parse_scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import TakenError
+from stormcast.chaos.session.judging import judge_run
+from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.record import RunRecord
-from stormcast.chaos.session.runner import Unsupported, check_supported, judge_run, run_scenario
+from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.session.simulation import simulate
 from stormcast.node import trace
 from stormcast.node.protocols.unicast import Unicast

@@ -14,8 +14,9 @@ from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.campaigns.generate import generate
 from stormcast.chaos.language.scenario import Scenario, load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.record import RunRecord
-from stormcast.chaos.session.runner import judge_run, run_scenario
+from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.session.session import play
 
 LIBRARY = Path(__file__).parents[2] / "chaos" / "scenarios"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from stormcast.chaos.commands.controller_status import ControllerStatus
 from stormcast.chaos.language.scenario import parse_scenario
-from stormcast.chaos.session.runner import Outcome, run_scenario
+from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.runner import run_scenario
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = """\

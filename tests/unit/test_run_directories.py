@@ -10,7 +10,8 @@ import pytest
 
 from stormcast.chaos.language.shipped import find_shipped
 from stormcast.chaos.records.directory import BEGUN, LATEST, TakenError, make_fresh, take, taken
-from stormcast.chaos.session.runner import run_scenario, write_run
+from stormcast.chaos.session.outcome import write_run
+from stormcast.chaos.session.runner import run_scenario
 
 MANY = 24
 

@@ -22,7 +22,8 @@ from stormcast.chaos.campaigns.rows import (
 )
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.session.runner import Outcome, run_scenario
+from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.runner import run_scenario
 from stormcast.node.core.errors import ConfigError
 
 SMALL = """\

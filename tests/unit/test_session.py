@@ -19,9 +19,10 @@ from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.language.scenario import Scenario, parse_scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import TakenError
-from stormcast.chaos.session.plans import cluster_plan, probe_in_member
+from stormcast.chaos.session.judging import judge_run
+from stormcast.chaos.session.plans import as_test_protocol, cluster_plan
 from stormcast.chaos.session.record import RunRecord
-from stormcast.chaos.session.runner import judge_run, run_on
+from stormcast.chaos.session.runner import run_on
 from stormcast.chaos.session.session import play
 from stormcast.chaos.session.simulation import simulate
 from stormcast.node.trace import FAULT, PHASE, read_blocks_untrusted
@@ -452,7 +453,7 @@ def test_a_rule_on_a_stream_is_done_inside_the_member_and_said_to_be(tmp_path: P
 
     rule = scenario.timeline[0].action
     told = [(name, body) for name, target, body in backend.asked if target == "/probes"]
-    assert told == [("n1", probe_in_member(rule)), ("n1", {"DROP": None})]  # type: ignore[arg-type]
+    assert told == [("n1", as_test_protocol(rule)), ("n1", {"DROP": None})]  # type: ignore[arg-type]
     assert run.bites["f1"] > 0
     assert run.notes == ("done inside the members: f1",)
 
@@ -472,7 +473,7 @@ def test_a_rule_inside_members_follows_them_through_pauses_and_restarts(tmp_path
 
     run = play_it(scenario, tmp_path, backend)
 
-    put = probe_in_member(scenario.timeline[1].action)  # type: ignore[arg-type]
+    put = as_test_protocol(scenario.timeline[1].action)  # type: ignore[arg-type]
     told = [(name, body) for name, target, body in backend.asked if target == "/probes"]
     assert told == [("n2", put), ("n1", put), ("n1", {"DROP": None})]
     assert run.complete

@@ -10,14 +10,18 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos import faults
+from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.campaigns.fingerprint import kind_of
-from stormcast.chaos.campaigns.shrink import NothingToShrink, Over, Shrinker, regression
+from stormcast.chaos.campaigns.shrink import shrink
+from stormcast.chaos.campaigns.shrink.failure import NothingToShrink
+from stormcast.chaos.campaigns.shrink.trials import OutOfTime, Trials
+from stormcast.chaos.campaigns.shrunk import regression
 from stormcast.chaos.language.scenario import Budget, Scenario, dump, load_scenario, parse_scenario
 from stormcast.chaos.language.schedule import schedule
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.verdict import Finding, Judgement, Verdict, worst
+from stormcast.chaos.session.outcome import Outcome
 from stormcast.chaos.session.record import RunRecord
-from stormcast.chaos.session.runner import Outcome, Unsupported
 from stormcast.node.core.errors import ConfigError, NodeError
 
 pytestmark = pytest.mark.slow
@@ -85,7 +89,7 @@ class Lab:
 
 
 def shrunk(text: str, fails: Claim, finding: Finding | None = None) -> Scenario:
-    return Shrinker(parse_scenario(text), None, Lab(fails, finding)).shrink().scenario
+    return shrink(Trials(parse_scenario(text), None, Lab(fails, finding))).scenario
 
 
 def has(scenario: Scenario, kind: type) -> bool:
@@ -208,7 +212,7 @@ def test_what_depends_on_the_order_of_things_moves_to_the_beginning_in_this_orde
 
 def test_times_are_tried_in_whole_milliseconds() -> None:
     lab = Lab(lambda scenario: any(step.at > 0 for step in scenario.timeline))
-    left = Shrinker(parse_scenario(LARGE), None, lab).shrink().scenario
+    left = shrink(Trials(parse_scenario(LARGE), None, lab)).scenario
     assert [step.at for step in left.timeline] == [0.001]
 
 
@@ -217,7 +221,7 @@ def test_times_are_tried_in_whole_milliseconds() -> None:
 
 def test_nothing_is_tried_twice_and_everything_could_be_a_file() -> None:
     lab = Lab(lambda scenario: has(scenario, faults.Partition))
-    Shrinker(parse_scenario(LARGE), None, lab).shrink()
+    shrink(Trials(parse_scenario(LARGE), None, lab))
     texts = [dump(scenario) for scenario in lab.tried]
     assert len(texts) == len(set(texts)) > 20
     assert [parse_scenario(text) for text in texts] == lab.tried
@@ -240,7 +244,7 @@ def test_another_failure_is_not_taken_for_this_one(finding: Finding, other: Find
     def run(scenario: Scenario) -> Outcome:
         return outcome(scenario, finding if has(scenario, faults.Crash) else other)
 
-    left = Shrinker(parse_scenario(LARGE), None, run).shrink().scenario
+    left = shrink(Trials(parse_scenario(LARGE), None, run)).scenario
     assert [type(step.action) for step in left.timeline] == [faults.Crash]
 
 
@@ -250,10 +254,10 @@ def test_the_guarantee_that_was_asked_for_is_the_one_that_stays_violated() -> No
         return outcome(scenario, *lost, *([violated("G3")] if has(scenario, faults.Pause) else []))
 
     for guarantee, kind in (("G1", faults.Crash), ("G3", faults.Pause)):
-        shrinker = Shrinker(parse_scenario(LARGE), guarantee, run)
-        assert [type(step.action) for step in shrinker.shrink().scenario.timeline] == [kind]
+        trials = Trials(parse_scenario(LARGE), guarantee, run)
+        assert [type(step.action) for step in shrink(trials).scenario.timeline] == [kind]
     with pytest.raises(NothingToShrink, match=r"^the run violates G1, G3, but not G2$"):
-        Shrinker(parse_scenario(LARGE), "G2", run)
+        Trials(parse_scenario(LARGE), "G2", run)
 
 
 def test_a_deadline_is_not_moved_and_its_names_not_changed() -> None:
@@ -293,7 +297,7 @@ def test_a_run_that_ends_before_the_deadline_does_not_show_that_it_is_missed() -
         "workload:\n  - {do: unicast, from: n0, to: n1, count: 400, rate: 10/s}\n"
         "expect:\n  - {by: 41s, delivered: all}\n"
     )
-    (load,) = Shrinker(parse_scenario(text), None, run).shrink().scenario.workload
+    (load,) = shrink(Trials(parse_scenario(text), None, run)).scenario.workload
     assert 21.0 <= load.end < 22.0
 
 
@@ -331,23 +335,21 @@ def test_a_word_that_is_also_a_name_stays_a_word() -> None:
 
 def test_when_the_time_is_up_the_smallest_so_far_is_kept() -> None:
     lab = Lab(lambda scenario: has(scenario, faults.Crash))
-    shrinker = Shrinker(parse_scenario(LARGE), None, lab, lambda: len(lab.tried) > 5)
-    with pytest.raises(Over):
-        shrinker.shrink()
+    trials = Trials(parse_scenario(LARGE), None, lab, lambda: len(lab.tried) > 5)
+    with pytest.raises(OutOfTime):
+        shrink(trials)
     assert len(lab.tried) == 6
-    assert shrinker.best.size.size_bytes < shrinker.first.size.size_bytes
-    assert lab.fails(shrinker.best.scenario)
+    assert trials.best.size.size_bytes < trials.first.size.size_bytes
+    assert lab.fails(trials.best.scenario)
 
 
 def test_each_run_is_told() -> None:
     told: list[int] = []
     lab = Lab(lambda scenario: has(scenario, faults.Crash))
-    shrinker = Shrinker(
-        parse_scenario(LARGE), None, lab, tell=lambda one: told.append(one.tally.runs)
-    )
-    shrinker.shrink()
+    trials = Trials(parse_scenario(LARGE), None, lab, tell=lambda one: told.append(one.tally.runs))
+    shrink(trials)
     assert told == list(range(1, len(lab.tried)))
-    assert 0 < shrinker.tally.kept < shrinker.tally.runs
+    assert 0 < trials.tally.kept < trials.tally.runs
 
 
 def test_a_run_that_breaks_off_is_counted_and_is_not_the_failure() -> None:
@@ -356,10 +358,10 @@ def test_a_run_that_breaks_off_is_counted_and_is_not_the_failure() -> None:
             raise NodeError("timers that are always due")
         return outcome(scenario, violated())
 
-    shrinker = Shrinker(parse_scenario(LARGE), None, run)
-    assert has(shrinker.shrink().scenario, faults.Crash)
-    assert shrinker.tally.crashes
-    assert set(shrinker.tally.crashes) == {"NodeError('timers that are always due')"}
+    trials = Trials(parse_scenario(LARGE), None, run)
+    assert has(shrink(trials).scenario, faults.Crash)
+    assert trials.tally.crashes
+    assert set(trials.tally.crashes) == {"NodeError('timers that are always due')"}
 
 
 @pytest.mark.parametrize("refusal", [ConfigError("no such setting"), Unsupported("no multicast")])
@@ -369,9 +371,9 @@ def test_what_cannot_be_run_is_passed_over(refusal: Exception) -> None:
             raise refusal
         return outcome(scenario, violated())
 
-    shrinker = Shrinker(parse_scenario(LARGE), None, run)
-    assert shrinker.shrink().scenario.cluster.settings
-    assert shrinker.tally.crashes == []
+    trials = Trials(parse_scenario(LARGE), None, run)
+    assert shrink(trials).scenario.cluster.settings
+    assert trials.tally.crashes == []
 
 
 @pytest.mark.parametrize(
@@ -387,16 +389,16 @@ def test_what_cannot_be_run_is_passed_over(refusal: Exception) -> None:
 )
 def test_what_does_not_fail_is_not_shrunk(finding: Finding, why: str, verdict: Verdict) -> None:
     with pytest.raises(NothingToShrink) as nothing:
-        Shrinker(parse_scenario(LARGE), None, lambda scenario: outcome(scenario, finding))
+        Trials(parse_scenario(LARGE), None, lambda scenario: outcome(scenario, finding))
     assert (str(nothing.value), nothing.value.verdict) == (why, verdict)
 
 
 def test_a_regression_file_says_what_it_shows_and_reads_as_what_was_found() -> None:
     """Whatever stands in a witness: quotes and colons are no end of the text."""
     finding = violated("G1", 'seqno 5: "lost"', "n0#3 t=1.000 sent: {to: n1} # 5")
-    shrinker = Shrinker(parse_scenario(LARGE), None, Lab(lambda _: True, finding))
-    found = shrinker.shrink()
-    text = regression(found, shrinker.first.size, 7, "stormcast run x.yaml --seed 7")
+    trials = Trials(parse_scenario(LARGE), None, Lab(lambda _: True, finding))
+    found = shrink(trials)
+    text = regression(found, trials.first.size, 7, "stormcast run x.yaml --seed 7")
     assert text.startswith("# Expected: violated, G1, with seed 7.\n#   stormcast run x.yaml --s")
     assert "# Before it was shrunk: 4 members, 3 loads, 7 steps, 349 messages" in text
     read = parse_scenario(text)
@@ -410,8 +412,8 @@ def test_a_regression_file_says_what_it_shows_and_reads_as_what_was_found() -> N
 @pytest.mark.parametrize("name", ["x" * 80, "x-minimal", "x" * 71 + "-y-minimal"])
 def test_a_regression_file_has_a_name_that_may_be_one(name: str) -> None:
     scenario = replace(parse_scenario(LARGE), name=name[:80])
-    shrinker = Shrinker(scenario, None, Lab(lambda _: True))
-    read = parse_scenario(regression(shrinker.best, shrinker.first.size, 1, "again"))
+    trials = Trials(scenario, None, Lab(lambda _: True))
+    read = parse_scenario(regression(trials.best, trials.first.size, 1, "again"))
     assert read.name.endswith("-minimal")
     assert not read.name.endswith("-minimal-minimal")
 
@@ -422,7 +424,7 @@ def test_a_regression_file_has_a_name_that_may_be_one(name: str) -> None:
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_every_part_of_every_scenario_can_go(path: Path) -> None:
     scenario = load_scenario(path)
-    left = Shrinker(scenario, None, Lab(lambda _: True)).shrink().scenario
+    left = shrink(Trials(scenario, None, Lab(lambda _: True))).scenario
     assert dump(left) == f"name: {scenario.name}\nguarantees: G1\ncluster: {{members: 1}}\n"
 
 

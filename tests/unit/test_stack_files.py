@@ -11,7 +11,8 @@ from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.commands.run import plan, run
 from stormcast.chaos.language.scenario import ScenarioError, load_scenario, parse_scenario
 from stormcast.chaos.language.stacks import settings_of
-from stormcast.chaos.session.runner import check_supported, run_scenario
+from stormcast.chaos.session.plans import check_supported
+from stormcast.chaos.session.runner import run_scenario
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.member.settings import load_member
 from stormcast.node.settings import load_settings

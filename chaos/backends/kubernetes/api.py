@@ -153,8 +153,8 @@ def open_door(kubeconfig: str = "") -> tuple[Door, str]:
     pod that this runs in, or of the usual places."""
     try:
         # Only now: it takes half a second, and most backends have no use for it.
-        from kubernetes.client import Configuration  # noqa: PLC0415
-        from kubernetes.config import (  # noqa: PLC0415
+        from kubernetes.client import Configuration  # noqa: PLC0415 slow to import, and optional
+        from kubernetes.config import (  # noqa: PLC0415 slow to import, and optional
             ConfigException,
             list_kube_config_contexts,
             load_incluster_config,
@@ -184,7 +184,7 @@ class _Pool:
     """Connections to the API server, for several threads."""
 
     def __init__(self, settings: Any) -> None:  # noqa: ANN401 the package has no types
-        from kubernetes.client.rest import RESTClientObject  # noqa: PLC0415
+        from kubernetes.client.rest import RESTClientObject  # noqa: PLC0415 slow to import, and optional
 
         settings.retries = False
         self.host: str = settings.host
@@ -194,14 +194,18 @@ class _Pool:
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float
     ) -> Reply:
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415 slow to import, and optional
 
         proof = {auth["key"]: auth["value"] for auth in self._settings.auth_settings().values()}
         try:
             answer = self._pool.request(
-                method, self.host + path, body=body, headers={**headers, **proof},
-                timeout=timeout, retries=False,
-            )  # fmt: skip
+                method,
+                self.host + path,
+                body=body,
+                headers={**headers, **proof},
+                timeout=timeout,
+                retries=False,
+            )
         except HTTPError as error:
             raise UnreachableError(_short(error)) from None
         return Reply(answer.status, answer.headers.get("Content-Type", ""), answer.data)

@@ -124,9 +124,13 @@ class AgentProcess:
 
     def _config(self) -> str:
         sites = [
-            {"name": site.name, "addresses": list(site.addresses), "device": site.device,
-             "netns": site.netns}
+            {
+                "name": site.name,
+                "addresses": list(site.addresses),
+                "device": site.device,
+                "netns": site.netns,
+            }
             for site in self._sites
-        ]  # fmt: skip
+        ]
         whole = {"table": self._table, "control": f"unix:{SOCKET}", "sites": sites}
         return json.dumps(whole, indent=1) + "\n"

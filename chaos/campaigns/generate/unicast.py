@@ -144,9 +144,10 @@ def _idle_in_a_stall(draw: Draw) -> list[Step]:
     has a full window. No frame is under way for longer than the connection is remembered."""
     source, dest = draw.pair()
     draw.settings.update(
-        conn_expiry_timeout=draw.random.choice((0.5, 1.5)), conn_close_timeout=6.0,
+        conn_expiry_timeout=draw.random.choice((0.5, 1.5)),
+        conn_close_timeout=6.0,
         window_messages=draw.random.choice((16, 64)),
-    )  # fmt: skip
+    )
     at, length = draw.seconds(0.3, 3.0), draw.seconds(7.0, 10.0)
     steps = [Step(at=at, action=faults.Stall(member=dest), duration=length)]
     if draw.random.random() < 0.5:

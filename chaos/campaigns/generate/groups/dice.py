@@ -18,8 +18,19 @@ END_SECONDS: Final = 8.0
 
 SPARSE: Final[dict[str, tuple[str, ...]]] = {
     "GMS": (
-        "VIEW", "VIEW", "VIEW_ACK", "JOIN_REQ", "JOIN_RSP", "LEAVE_REQ", "LEAVE_RSP", "GET_VIEW",
-        "MERGE_REQ", "MERGE_RSP", "GET_DIGEST_REQ", "GET_DIGEST_RSP", "CANCEL_MERGE",
+        "VIEW",
+        "VIEW",
+        "VIEW_ACK",
+        "JOIN_REQ",
+        "JOIN_RSP",
+        "LEAVE_REQ",
+        "LEAVE_RSP",
+        "GET_VIEW",
+        "MERGE_REQ",
+        "MERGE_RSP",
+        "GET_DIGEST_REQ",
+        "GET_DIGEST_RSP",
+        "CANCEL_MERGE",
     ),
     "STABLE": ("GOSSIP", "STABILITY"),
     "MERGE3": ("INFO", "VIEW_REQ", "VIEW_RSP"),
@@ -31,7 +42,7 @@ SPARSE: Final[dict[str, tuple[str, ...]]] = {
     "UFC": ("CREDIT", "CREDIT_REQ"),
     "NAKACK2": ("XMIT_REQ", "HIGHEST_SEQNO", "BASELINE", "BASELINE_REQ"),
     "MCAST": ("ACK", "ACK", "XMIT_REQ", "HIGHEST_SEQNO", "BASELINE"),
-}  # fmt: skip
+}
 """Control frames that a rule may be aimed at, by their protocol."""
 ONLY_ON: Final[dict[str, tuple[str, ...]]] = {
     "STABLE": ("udp", "tcp", "tcp-nio2", "tcp-no-retransmit"),

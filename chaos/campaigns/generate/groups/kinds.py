@@ -67,10 +67,13 @@ def _cut(draw: Draw) -> faults.Action:
 def _gilbert(draw: Draw) -> faults.Action:
     sources, dests = draw.side()
     return faults.GilbertElliott(
-        sources=sources, dests=dests, p_bad=draw.share(0.01, 0.1), p_good=draw.share(0.05, 0.5),
+        sources=sources,
+        dests=dests,
+        p_bad=draw.share(0.01, 0.1),
+        p_good=draw.share(0.05, 0.5),
         loss_bad=draw.random.choice((1.0, draw.share(0.3, 0.9))),
         loss_good=draw.random.choice((0.0, 0.02)),
-    )  # fmt: skip
+    )
 
 
 def _nth(draw: Draw) -> faults.Action:

@@ -108,9 +108,12 @@ def _last_is_lost(draw: GroupDraw) -> list[Step]:
         return _one_is_stolen(draw)
     source, dest = draw.pair()
     data = Match(
-        protocols=(draw.multicast,), kinds=("DATA",), sources=(source,), dests=(dest,),
+        protocols=(draw.multicast,),
+        kinds=("DATA",),
+        sources=(source,),
+        dests=(dest,),
         transmission=(0, 0),
-    )  # fmt: skip
+    )
     told = replace(data, kinds=("HIGHEST_SEQNO",), transmission=None)
     at = draw.seconds(END_SECONDS - 3.0, END_SECONDS - 1.0)
     length = draw.seconds(2.5, 6.0)
@@ -123,10 +126,15 @@ def _last_is_lost(draw: GroupDraw) -> list[Step]:
 def _late_words(draw: GroupDraw) -> list[Step]:
     """What was said in one view arrives in a later one: votes, acks, digests, messages, views."""
     kinds = [
-        ("GMS", "VIEW"), ("GMS", "VIEW_ACK"), ("GMS", "JOIN_RSP"), ("GMS", "GET_DIGEST_RSP"),
-        (draw.multicast, "DATA"), (draw.multicast, "XMIT_REQ"), (draw.multicast, "HIGHEST_SEQNO"),
+        ("GMS", "VIEW"),
+        ("GMS", "VIEW_ACK"),
+        ("GMS", "JOIN_RSP"),
+        ("GMS", "GET_DIGEST_RSP"),
+        (draw.multicast, "DATA"),
+        (draw.multicast, "XMIT_REQ"),
+        (draw.multicast, "HIGHEST_SEQNO"),
         (draw.multicast, "BASELINE"),
-    ]  # fmt: skip
+    ]
     if draw.multicast == "MCAST":
         kinds += [("MCAST", "ACK")] * 3
     else:

@@ -6,12 +6,14 @@ from typing import Final
 
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate.groups.dice import ONLY_ON, STACKS, GroupDraw
-from stormcast.chaos.campaigns.generate.groups.staged import frame_life, short_lives
+from stormcast.chaos.campaigns.generate.groups.lifetimes import frame_life, short_lives
 from stormcast.chaos.language.cluster import Cluster, Settings
 
 SHORTER: Final[dict[str, dict[str, object]]] = {
     "GMS": {
-        "join_timeout": 0.5, "all_clients_retry_timeout": 0.1, "merge_timeout": 2.0,
+        "join_timeout": 0.5,
+        "all_clients_retry_timeout": 0.1,
+        "merge_timeout": 2.0,
         "view_ack_collection_timeout": 1.0,
     },
     "MERGE3": {"min_interval": 0.2, "max_interval": 1.0, "check_interval": 1.6},
@@ -21,7 +23,7 @@ SHORTER: Final[dict[str, dict[str, object]]] = {
     "STABLE": {"desired_avg_gossip": 2.0},
     "MFC": {"max_block_time": 0.5},
     "UFC": {"max_block_time": 0.5},
-}  # fmt: skip
+}
 """`compatible` timing with intervals that fit a run of half a minute."""
 
 
@@ -176,8 +178,10 @@ def _window(draw: GroupDraw) -> dict[str, object]:
     if random.random() < 0.5:
         requests["max_xmit_req_size"] = random.choice((1, 4, 64))
     if draw.multicast != "MCAST":
-        return {"window_messages": 100 if draw.has_large else random.choice((8, 30, 100)),
-                **requests}  # fmt: skip
+        return {
+            "window_messages": 100 if draw.has_large else random.choice((8, 30, 100)),
+            **requests,
+        }
     window = 100 if draw.has_large else random.choice((1, 8, 30, 100))
     threshold = random.choice((0, max(1, window // 2), window - 1))
     return {"window_messages": window, "ack_threshold": threshold, **requests}

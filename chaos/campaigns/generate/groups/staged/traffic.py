@@ -1,0 +1,44 @@
+"""What staged plots send, and the credits that limit it."""
+
+from __future__ import annotations
+
+from stormcast.chaos.campaigns.generate.groups.dice import END_SECONDS, GroupDraw
+from stormcast.chaos.language.workload import Load
+
+
+def small_credits(draw: GroupDraw) -> int:
+    """Have credits be a few pieces, whatever the windows take; returns how many bytes they are."""
+    size = draw.random.choice((200, 400, 1500))
+    budget = draw.random.choice((6, 12)) * size
+    draw.ask("FRAG", frag_size=size)
+    for name in ("UFC", "MFC"):
+        draw.ask(name, max_credits=budget, min_threshold=draw.random.choice((0.2, 0.5)))
+    return budget
+
+
+def unicasts(
+    draw: GroupDraw,
+    ends: tuple[str, str],
+    size: int,
+    total: int,
+    start: float,
+    *,
+    fast: bool = True,
+) -> None:
+    """Have one send so many bytes to another from a moment on: mostly fast, or until the end."""
+    random = draw.random
+    source, dest = ends
+    count = max(2, total // size)
+    within = random.choice((0.2, 0.2, 1.0)) if fast else END_SECONDS - start
+    draw.loads.append(
+        Load(
+            sources=(source,),
+            dests=(dest,),
+            count=count,
+            rate=round(count / within, 3),
+            size=(size, size),
+            start=start,
+            burst=random.choice((1, 5, count)),
+            flags=random.choice(((), (), ("DONT_BUNDLE",))),
+        )
+    )

@@ -1,0 +1,233 @@
+"""The verdict on a run: what the oracles find in its traces, and what only the run itself knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from stormcast.chaos.language.scenario import Expect, ExpectView, Scenario
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.owed import unowed_multicasts
+from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, judge, worst
+from stormcast.chaos.session.record import RunRecord, ViewSeen
+
+NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
+"""What can only be judged of a run that came to its end."""
+STANDSTILL_SECONDS: Final = 60.0
+"""Without a delivery for so long, in a healed network, waiting messages are stuck."""
+LATE_SECONDS: Final = 1.0
+"""A step that comes so late is not what the scenario says any more."""
+
+
+def judge_run(scenario: Scenario, run: RunRecord, min_bites: int | None = None) -> Judgement:
+    """The oracles' findings, and what the run itself can say."""
+    if run.broke_off:
+        return _judge_broken_off(scenario, run)
+    # G8 is what the expectations say, and of a group that it is one at the end: no trace knows
+    # what was hoped for.
+    is_hoped = bool(scenario.expect or run.views)
+    asked = [name for name in scenario.guarantees if name != "G8" or not is_hoped]
+    judgement = judge(run.evidence, asked, budget=scenario.budget, min_bites=min_bites)
+    findings = [*judgement.findings, *_own_findings(scenario, run)]
+    if min_bites != 0:
+        # Whoever takes a run in which no fault bites takes one in which a load reaches nobody.
+        findings += floor_findings(scenario, run)
+    if run.late > LATE_SECONDS:
+        detail = f"a step came {run.late:.1f}s late: this machine has too much to do for this run"
+        findings.append(Finding(RUN, Verdict.UNKNOWN, detail))
+    findings = _in_view_of_the_end(findings, scenario, run)
+    verdict = worst(finding.verdict for finding in findings)
+    return Judgement(verdict, tuple(findings), judgement.owed)
+
+
+def _own_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
+    """What the applications saw, and what the scenario expects."""
+    findings = content_findings(run) + expectation_findings(scenario, run)
+    findings += unowed_findings(scenario, run.evidence)
+    if run.views and "G8" in scenario.guarantees:
+        findings.append(one_group_finding(run))
+    return findings
+
+
+def _judge_broken_off(scenario: Scenario, run: RunRecord) -> Judgement:
+    """It proves nothing; but what had gone wrong by then was wrong."""
+    asked = [name for name in scenario.guarantees if name not in NEEDS_THE_END | {"G8"}]
+    seen = judge(run.evidence, asked).findings
+    findings = [finding for finding in seen if finding.verdict is Verdict.VIOLATED]
+    findings.append(Finding(RUN, Verdict.UNKNOWN, f"it broke off: {run.broke_off}"))
+    return Judgement(worst(finding.verdict for finding in findings), tuple(findings))
+
+
+def _in_view_of_the_end(
+    findings: list[Finding], scenario: Scenario, run: RunRecord
+) -> list[Finding]:
+    """A run that was cut short proves no loss: what was under way might have arrived."""
+    if run.is_cut_short:
+        cut_short = Finding(RUN, Verdict.UNKNOWN, "it was interrupted before its end")
+        return [*_unproven(findings, NEEDS_THE_END | {"G8"}), cut_short]
+    if not run.complete:
+        return [*_unproven(findings, NEEDS_THE_END), _unfinished(scenario, run)]
+    return findings
+
+
+def _unproven(findings: list[Finding], guarantees: frozenset[str]) -> list[Finding]:
+    """Turn violations of these guarantees into doubts."""
+    return [
+        replace(finding, verdict=Verdict.UNKNOWN)
+        if finding.guarantee in guarantees and finding.verdict is Verdict.VIOLATED
+        else finding
+        for finding in findings
+    ]
+
+
+def _unfinished(scenario: Scenario, run: RunRecord) -> Finding:
+    """Whether the run was too short for its load, or stood still."""
+    if run.stalled_for > STANDSTILL_SECONDS:
+        return Finding(
+            "G8",
+            Verdict.VIOLATED,
+            f"messages wait, and none was delivered in the last {run.stalled_for:.1f}s",
+        )
+    return Finding(
+        RUN,
+        Verdict.UNKNOWN,
+        f"the workload did not end within {scenario.limits.run:g}s: "
+        "raise limits.run or lower the load",
+    )
+
+
+def content_findings(run: RunRecord) -> list[Finding]:
+    """What the receiving applications saw: payloads prove themselves (G4)."""
+    if not run.mismatches:
+        return []
+    detail = f"{len(run.mismatches)} batches were not what was sent"
+    return [Finding("G4", Verdict.VIOLATED, detail, tuple(run.mismatches[:3]))]
+
+
+def floor_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
+    """Whether there was traffic to judge: real members may be kept from it by what no trace
+    shows."""
+    if scenario.workload and not run.delivered:
+        return [Finding(RUN, Verdict.UNKNOWN, "nothing was delivered")]
+    silent = sorted(
+        {
+            f"{source} to {dest}"
+            for load in scenario.workload
+            for source, dest in load.pairs()
+            if (source, dest) not in run.reached
+            and _lived_together(run, source, dest, load.start, load.end)
+            and not (source == dest and "DONT_LOOPBACK" in load.flags)
+        }
+    )
+    if not silent:
+        return []
+    detail = f"{len(silent)} pairs of the workload delivered nothing: traffic is below the floor"
+    return [Finding(RUN, Verdict.UNKNOWN, detail, tuple(silent[:5]))]
+
+
+def _lived_together(run: RunRecord, one: str, other: str, start: float, end: float) -> bool:
+    """Whether both lived at some time while a load lasted."""
+    lives = {
+        name: [life for life in run.lives.values() if life.name == name] for name in (one, other)
+    }
+    return any(
+        max(here.start, there.start, start) < min(here.end, there.end, end)
+        for here in lives[one]
+        for there in lives[other]
+    )
+
+
+def expectation_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
+    """Whether what the scenario expects had happened in time (G8)."""
+    return [
+        _viewed(expect, run) if isinstance(expect, ExpectView) else _delivered(expect, run)
+        for expect in scenario.expect
+    ]
+
+
+def unowed_findings(scenario: Scenario, evidence: Evidence) -> list[Finding]:
+    """Where a file expects all to be delivered: loads that were never for some of whom it expects
+    that, as their sender was alone, or in views without them."""
+    dests = {
+        name
+        for expect in scenario.expect
+        if isinstance(expect, Expect) and expect.count is None
+        for name in expect.dests
+    }
+    if not dests or evidence.defects:
+        return []
+    found: dict[str, None] = {}
+    for load in scenario.workload:
+        if load.do != "multicast":
+            continue
+        start, end = (evidence.begin + time for time in (load.start, load.end))
+        for unowed in unowed_multicasts(evidence, start, end):
+            sender = unowed.sender.name
+            missing = [name for name in unowed.missing if name in dests]
+            if sender not in load.sources or not (
+                missing or (unowed.is_alone and dests != {sender})
+            ):
+                continue
+            what = f"{unowed.messages} multicasts of {sender} from t={load.start:g} on were"
+            who = f"never for {', '.join(missing)}, who were not in its views"
+            found[f"{what} {'sent while it was alone' if unowed.is_alone else who}"] = None
+    return [Finding(RUN, Verdict.UNKNOWN, detail) for detail in found]
+
+
+def _delivered(expect: Expect, run: RunRecord) -> Finding:
+    late = []
+    for pair, wanted in expect.wanted(run.sent_by_pair).items():
+        reached = [count for time, count in run.reached.get(pair, []) if time <= expect.by]
+        got = reached[-1] if reached else 0
+        if got < wanted:
+            late.append(f"{pair[1]} had {got} of {wanted} from {pair[0]} by t={expect.by:g}")
+    if late:
+        return Finding("G8", Verdict.VIOLATED, "not delivered in time", tuple(late[:3]))
+    return Finding("G8", Verdict.HOLDS, f"delivered by t={expect.by:g}", ())
+
+
+def _viewed(expect: ExpectView, run: RunRecord) -> Finding:
+    living = living_at(run, expect.by)
+    wanted = frozenset(living.get(name, f"{name}, which is down") for name in expect.view)
+    seen = {name: view_at(run, living.get(name), expect.by) for name in expect.seen_by}
+    return _one_view(seen, wanted, f"at t={expect.by:g}")
+
+
+def one_group_finding(run: RunRecord) -> Finding:
+    """At the end all who live are one group: they hold one view, and are its members (G8)."""
+    living = living_at(run, run.seconds)
+    seen = {name: view_at(run, label, run.seconds) for name, label in living.items()}
+    return _one_view(seen, frozenset(living.values()), "at the end")
+
+
+def living_at(run: RunRecord, time: float) -> dict[str, str]:
+    """The incarnation of each member that lives at a time."""
+    return {life.name: label for label, life in run.lives.items() if life.start <= time < life.end}
+
+
+def view_at(run: RunRecord, label: str | None, time: float) -> ViewSeen | None:
+    """The view that an incarnation holds at a time."""
+    views = [view for view in run.views.get(label or "", ()) if view.time <= time]
+    return views[-1] if views else None
+
+
+def _one_view(seen: dict[str, ViewSeen | None], wanted: frozenset[str], when: str) -> Finding:
+    """Whether all hold one view, of exactly those members."""
+    ids = {(view.number, view.creator) if view is not None else None for view in seen.values()}
+    if len(ids) <= 1 and all(
+        view is not None and frozenset(view.members) == wanted for view in seen.values()
+    ):
+        return Finding("G8", Verdict.HOLDS, f"one view {when}", ())
+    shown = sorted({_shown(view) for view in seen.values()})
+    held = [
+        f"{' '.join(name for name, view in seen.items() if _shown(view) == text)} {text}"
+        for text in shown
+    ]
+    detail = f"not one view of {' '.join(sorted(wanted))} {when}"
+    return Finding("G8", Verdict.VIOLATED, detail, tuple(held[:5]))
+
+
+def _shown(view: ViewSeen | None) -> str:
+    if view is None:
+        return "without a view"
+    return f"in view {view.number} by {view.creator} of {' '.join(view.members)}"

@@ -1,0 +1,37 @@
+"""Requests for members that are paused: they are told when they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stormcast.chaos.backends.base import MemberError
+from stormcast.chaos.session.roster import Roster
+
+
+class Mailbox:
+    """Requests that wait, by member."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        self._waiting: dict[str, list[Callable[[], object]]] = {}
+
+    def tell(self, name: str, do: Callable[[], object]) -> None:
+        """Tell a member something: now, or when it goes on."""
+        if name in self._roster.paused:
+            self._waiting.setdefault(name, []).append(do)
+        else:
+            do()
+
+    def tell_what_waited(self, name: str) -> None:
+        """A member has gone on."""
+        for do in self._waiting.pop(name, ()):
+            try:
+                do()
+            except MemberError:
+                # One that leaves, now that it goes on, need not answer.
+                if name not in self._roster.leaving and self._roster.is_alive(name):
+                    raise
+
+    def discard(self, name: str) -> None:
+        """A process that ends takes with it what it was to be told."""
+        self._waiting.pop(name, None)

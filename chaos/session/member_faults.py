@@ -1,0 +1,162 @@
+"""Faults of single members: they are killed, started, paused, stalled, or told to do something."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+from stormcast.chaos import faults
+from stormcast.chaos.backends.base import Backend
+from stormcast.chaos.language.schedule import TimedStep
+from stormcast.chaos.records.rig_trace import RigTrace
+from stormcast.chaos.session.effects import ONCE, Effects
+from stormcast.chaos.session.mailbox import Mailbox
+from stormcast.chaos.session.member_rules import MemberRules
+from stormcast.chaos.session.roster import Roster
+from stormcast.chaos.session.traffic import Traffic
+
+Command = faults.SetAttribute | faults.Forget | faults.Close
+"""What a member itself is told to do."""
+Hold = Literal["pause", "stall"]
+
+
+class MemberFaults:
+    """Does them, and knows who is paused or stalled by which fault."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        roster: Roster,
+        traffic: Traffic,
+        rig: RigTrace,
+        rules: MemberRules,
+        mailbox: Mailbox,
+        effects: Effects,
+    ) -> None:
+        self._backend = backend
+        self._roster = roster
+        self._traffic = traffic
+        self._rig = rig
+        self._rules = rules
+        self._mailbox = mailbox
+        self._effects = effects
+        self._held: dict[tuple[Hold, str], str] = {}
+        """The fault, by what it is and whom it holds."""
+
+    def do(self, step: TimedStep, name: str) -> None:
+        """Do a step that is about one member."""
+        action = step.action
+        if isinstance(action, faults.Resume):
+            self._undo("pause", name)
+        elif isinstance(action, faults.Consume):
+            self._undo("stall", name)
+        elif isinstance(action, faults.Restart | faults.Join):
+            self._start(step, name)
+        elif isinstance(action, Command) and self._roster.is_alive(name):
+            self._rig.kinds.setdefault(step.fault, step.do)
+            self._mailbox.tell(name, partial(self._command, step, action, name))
+        else:
+            self._rig.begin(self._backend.now(), step, self._roster.short(name))
+            if self._roster.is_alive(name):
+                self._strike(step, name)
+
+    def end(self, fault: str) -> bool:
+        """End a pause or a stall; returns whether the fault is one."""
+        for (what, name), by in self._held.items():
+            if by == fault:
+                self._undo(what, name)
+                return True
+        return False
+
+    def end_all(self) -> None:
+        """Everybody goes on."""
+        for what, name in list(self._held):
+            self._undo(what, name)
+
+    def held_by(self) -> list[str]:
+        """The fault of each pause and stall that lasts."""
+        return list(self._held.values())
+
+    def _start(self, step: TimedStep, name: str) -> None:
+        """Bring a member up; a restart ends the incarnation that may still run."""
+        roster = self._roster
+        if isinstance(step.action, faults.Join) and roster.is_alive(name):
+            return
+        self._traffic.note_end(name)
+        self._rig.begin(self._backend.now(), step, roster.shorts.get(name))
+        self._effects.bite(step.fault)
+        self._forget_process(name)
+        self._effects.heal()
+        roster.start(name)
+
+    def _strike(self, step: TimedStep, name: str) -> None:
+        action, roster = step.action, self._roster
+        if isinstance(action, faults.Pause):
+            self._held["pause", name] = step.fault
+            roster.paused.add(name)
+            self._backend.pause(name)
+            return
+        if isinstance(action, faults.Stall):
+            self._held["stall", name] = step.fault
+            self._mailbox.tell(name, partial(self._have_consumed, name, consuming=False))
+            return
+        if isinstance(action, faults.Crash):
+            self._traffic.note_end(name)
+            self._forget_process(name)
+            roster.kill(name)
+        elif isinstance(action, faults.Leave):
+            self._traffic.note_end(name)
+            roster.leaving.add(name)
+            self._backend.stop(name)
+        self._effects.bite(step.fault)
+
+    def _undo(self, what: Hold, name: str) -> None:
+        """End a pause or a stall."""
+        fault, roster = self._held.pop((what, name), None), self._roster
+        if fault is None or not roster.is_alive(name):
+            return
+        self._effects.heal()
+        if what == "pause":
+            held = self._backend.resume(name)
+            self._effects.bite(fault, ONCE if held is None else held)
+            roster.went_on(name)
+            self._mailbox.tell_what_waited(name)
+        else:
+            tell = partial(self._have_consumed, name, consuming=True, fault=fault)
+            self._mailbox.tell(name, tell)
+        self._rig.end(self._backend.now(), fault, roster.shorts.get(name))
+
+    def _have_consumed(self, name: str, *, consuming: bool, fault: str = "") -> None:
+        answer = self._roster.ask(name, "POST", "/consume", {"consuming": consuming})
+        if fault:
+            self._effects.bite(fault, int(answer["waited"]))
+
+    def _forget_process(self, name: str) -> None:
+        """A process that ends takes with it what was done to it, and what it was to be told."""
+        for held in [held for held in self._held if held[1] == name]:
+            self._effects.bite(self._held.pop(held))
+        self._mailbox.discard(name)
+        self._rules.discard(name)
+
+    # -- Commands --------------------------------------------------------------------------------
+
+    def _command(self, step: TimedStep, action: Command, name: str) -> None:
+        """Recorded when it is done: until then a paused member is, and promises, what it was."""
+        self._rig.begin(self._backend.now(), step, self._roster.short(name))
+        if isinstance(action, faults.SetAttribute):
+            self._roster.ask(name, "POST", "/attributes", {action.attribute: action.value})
+            self._effects.bite(step.fault)
+        else:
+            self._lose_connection(step.fault, action, name)
+
+    def _lose_connection(self, fault: str, action: faults.Forget | faults.Close, name: str) -> None:
+        person = self._roster.person(action.peer)
+        if person is None:
+            # Nobody is connected to who has not come yet.
+            return
+        body: dict[str, str] = {"peer": person["identity"]}
+        target = "/close"
+        if isinstance(action, faults.Forget):
+            body["half"], target = action.half, "/forget"
+        answer = self._roster.ask(name, "POST", target, body)
+        self._effects.bite(fault, int(answer["connected"]))

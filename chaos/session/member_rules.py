@@ -1,0 +1,101 @@
+"""Rules for frames that are done inside of members, by test protocols: where nothing between
+members can take a frame out of a connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from stormcast.chaos import faults
+from stormcast.chaos.faults import Names
+from stormcast.chaos.session.effects import Effects
+from stormcast.chaos.session.mailbox import Mailbox
+from stormcast.chaos.session.plans import as_test_protocol
+from stormcast.chaos.session.roster import Roster
+
+
+@dataclass(slots=True)
+class MemberRule:
+    """A rule that acts inside of members."""
+
+    rule: faults.Rule
+    dests: Names
+    there: set[str] = field(default_factory=set)
+    """Those whose running process has it, or gets it when it goes on."""
+    struck: dict[str, int] = field(default_factory=dict)
+    """How often it had an effect in each."""
+
+    @property
+    def kind(self) -> str:
+        """The test protocol that does it."""
+        (kind,) = as_test_protocol(self.rule)
+        return kind
+
+
+class MemberRules:
+    """The rules that act inside of members at the moment, by fault."""
+
+    def __init__(self, roster: Roster, mailbox: Mailbox, effects: Effects) -> None:
+        self.begun: set[str] = set()
+        """All that ever acted."""
+        self._roster = roster
+        self._mailbox = mailbox
+        self._effects = effects
+        self._active: dict[str, MemberRule] = {}
+
+    def __contains__(self, fault: str) -> bool:
+        """Whether that rule acts."""
+        return fault in self._active
+
+    def active(self) -> list[str]:
+        """The rules that act."""
+        return list(self._active)
+
+    def begin(self, fault: str, rule: faults.Rule) -> None:
+        """Have a rule act in every member that it is for."""
+        self.begun.add(fault)
+        active = self._active[fault] = MemberRule(rule, rule.match.dests or self._roster.members)
+        for name in active.dests:
+            self._insert(name, active)
+
+    def end(self, fault: str) -> None:
+        """Take a rule out of all members."""
+        self._count(self._active[fault])
+        ended = self._active.pop(fault)
+        self._effects.bite(fault, sum(ended.struck.values()))
+        for name in sorted(ended.there.intersection(self._roster.living())):
+            words = {ended.kind: None}
+            self._mailbox.tell(name, partial(self._roster.ask, name, "POST", "/probes", words))
+        self._effects.heal()
+
+    def insert(self, name: str) -> None:
+        """A member started anew: what acts in members acts in it, too."""
+        for active in self._active.values():
+            if name in active.dests:
+                self._insert(name, active)
+
+    def discard(self, name: str) -> None:
+        """A process ended, with the test protocols in it."""
+        for active in self._active.values():
+            active.there.discard(name)
+
+    def count(self) -> None:
+        """Ask members how often what acts inside of them had an effect."""
+        for active in self._active.values():
+            self._count(active)
+
+    def bites(self) -> dict[str, int]:
+        """How often each that acts had an effect, when members were last asked."""
+        return {fault: sum(active.struck.values()) for fault, active in self._active.items()}
+
+    def _insert(self, name: str, active: MemberRule) -> None:
+        roster = self._roster
+        if roster.is_alive(name) and name not in roster.joining:
+            active.there.add(name)
+            words = as_test_protocol(active.rule)
+            self._mailbox.tell(name, partial(roster.ask, name, "POST", "/probes", words))
+
+    def _count(self, active: MemberRule) -> None:
+        for name in active.there.intersection(self._roster.answering()):
+            listed = self._roster.ask(name, "GET", "/probes")
+            active.struck[name] = sum(one["struck"] for one in listed if one["name"] == active.kind)

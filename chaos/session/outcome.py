@@ -1,0 +1,131 @@
+"""A run that was judged, and the directory that it is kept in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from stormcast.chaos.language.scenario import Scenario, dump
+from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, worst
+from stormcast.chaos.records.digest import EVIDENCE, digest_of
+from stormcast.chaos.records.directory import TakenError
+from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.versions import versions
+from stormcast.node.settings import is_path
+
+TRACE: Final = "trace"
+STACKS: Final = "stacks"
+"""Of a run directory: the stack of the scenario, where that is a file of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to."""
+
+    scenario: Scenario
+    seed: int
+    judgement: Judgement
+    run: RunRecord
+    directory: Path | None = None
+    fate: str = "xxh3"
+    """The dice of its chance faults."""
+    min_bites: int | None = None
+    """Effects that each fault had to have; None: as many as are asked for without a word."""
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.judgement.verdict
+
+    def verdicts(self) -> dict[str, str]:
+        """The worst that was found of each guarantee."""
+        found: dict[str, Verdict] = {}
+        for finding in self.judgement.findings:
+            if finding.guarantee != RUN:
+                before = found.get(finding.guarantee, Verdict.HOLDS)
+                found[finding.guarantee] = worst((before, finding.verdict))
+        return {guarantee: str(verdict) for guarantee, verdict in found.items()}
+
+    def files(self) -> dict[str, bytes]:
+        """What a verdict is made from, as the run directory holds it: scenario, seed, traces."""
+        text = _kept_text(self.scenario)
+        named = {"scenario.yaml": text.encode(), "seed": f"{self.seed}\n".encode()}
+        return named | {
+            f"{TRACE}/{label}.trace": blocks for label, blocks in self.run.traces.items()
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """The one object that `stormcast run --json` prints."""
+        return {
+            "scenario": self.scenario.name,
+            "verdict": str(self.verdict),
+            "guarantees": self.verdicts(),
+            "findings": [_as_json(finding) for finding in self.judgement.findings],
+            "backend": self.run.backend,
+            "seed": self.seed,
+            "fate": self.fate,
+            "min_bites": self.min_bites,
+            "run": str(self.directory) if self.directory else None,
+            EVIDENCE: digest_of(self.files()),
+            "messages": self.run.sent,
+            "delivered": self.run.delivered,
+            "owed": self.judgement.owed.as_json() if self.judgement.owed else None,
+            "events": self.run.recorded,
+            "virtual_seconds": round(self.run.seconds, 6),
+            "complete": self.run.complete and not self.run.is_cut_short,
+            "faults": self.run.bites,
+            "faults_by_pair": {
+                fault: {f"{source} {dest}": number for (source, dest), number in pairs.items()}
+                for fault, pairs in self.run.bites_by_pair.items()
+            },
+            "resync": self.run.resync.as_json() if self.run.resync is not None else None,
+            "notes": list(self.run.notes),
+            "control": self.run.control,
+            "control_most": self.run.control_most,
+        }
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    """A part of verdict.json."""
+    told = {
+        "guarantee": finding.guarantee,
+        "verdict": str(finding.verdict),
+        "detail": finding.detail,
+        "witness": list(finding.witness),
+    }
+    at = finding.at
+    return told | ({"at": round(at, 6)} if at is not None and isfinite(at) else {})
+
+
+def write_run(outcome: Outcome, directory: Path) -> None:
+    """A run directory: scenario, seed, versions, trace, verdict. TakenError where a run is."""
+    traces = directory / TRACE
+    try:
+        traces.mkdir(parents=True)
+    except FileExistsError:
+        raise TakenError(f"{directory} holds the traces of another run") from None
+    _keep_stack(outcome.scenario, directory)
+    for name, content in outcome.files().items():
+        (directory / name).write_bytes(content)
+    (directory / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
+    (directory / "verdict.json").write_text(json.dumps(outcome.as_json(), indent=2) + "\n")
+
+
+def _kept_text(scenario: Scenario) -> str:
+    """A scenario as its run directory has it: a stack that is a file of its own is kept there."""
+    stack = scenario.cluster.stack
+    if not is_path(stack):
+        return scenario.text or dump(scenario)
+    cluster = replace(scenario.cluster, stack=f"{STACKS}/{Path(stack).name}")
+    return dump(replace(scenario, cluster=cluster))
+
+
+def _keep_stack(scenario: Scenario, directory: Path) -> None:
+    stack = scenario.cluster.stack
+    if is_path(stack):
+        kept = directory / STACKS / Path(stack).name
+        kept.parent.mkdir(exist_ok=True)
+        if not (kept.exists() and kept.samefile(stack)):
+            kept.write_bytes(Path(stack).read_bytes())
