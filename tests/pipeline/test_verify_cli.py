@@ -170,7 +170,7 @@ def test_a_verdict_is_not_believed_beside_what_it_was_not_made_from(
     (run_,) = glue._named([ran])  # noqa: SLF001 as above
     question = glue._question(run_)  # noqa: SLF001
     assert question.about["evidence_digest"] == digest_of(ran)
-    assert {told.verdict for told in question.own} == {"holds"}
+    assert {str(told.verdict) for told in question.own} == {"holds"}
     assert read_run(ran).verdict.verdict == "holds"
 
     with (ran / name).open("ab") as file:
@@ -178,7 +178,7 @@ def test_a_verdict_is_not_believed_beside_what_it_was_not_made_from(
     capsys.readouterr()
     question = glue._question(run_)  # noqa: SLF001
     (told,) = question.own
-    assert (told.guarantee, told.verdict) == ("run", "unknown")
+    assert (told.guarantee, str(told.verdict)) == ("run", "unknown")
     assert "was made from other traces" in told.detail
     assert "was made from other traces" in capsys.readouterr().err
 
