@@ -44,7 +44,7 @@ class Nemesis:
         self._views = ManualViews(roster, mailbox, self.effects)
         self._roles = Roles(roster.members, roster.coordinator, roster.participant)
         self._backend = backend
-        self._rig = rig
+        self.rig = rig
         self._in_members = in_members
         """Whether rules are done inside of members."""
         self._is_gathering = self._is_changed = False
@@ -75,7 +75,7 @@ class Nemesis:
         elif isinstance(action, faults.NetworkFault):
             self._begin(step, action)
         elif isinstance(action, faults.InstallView):
-            self._rig.begin(self._now(), step)
+            self.rig.begin(self._now(), step)
             self._views.install(step.fault, action)
         else:
             assert not isinstance(action, faults.Churn)
@@ -85,7 +85,7 @@ class Nemesis:
 
     def bites(self) -> dict[str, int]:
         """How often each fault had an effect so far."""
-        found = dict.fromkeys(self._rig.kinds, 0)
+        found = dict.fromkeys(self.rig.kinds, 0)
         for fault, pairs in self._backend.bites().items():
             if fault in found:
                 found[fault] = sum(pairs.values())
@@ -107,7 +107,7 @@ class Nemesis:
         return self._backend.now()
 
     def _begin(self, step: TimedStep, action: faults.NetworkFault) -> None:
-        self._rig.begin(self._now(), step)
+        self.rig.begin(self._now(), step)
         if self._in_members and isinstance(action, faults.Rule):
             self.member_rules.begin(step.fault, action)
             return
@@ -126,7 +126,7 @@ class Nemesis:
             self._backend.apply(self.state)
         over, self._over = self._over, []
         for fault in over:
-            self._rig.end(self._now(), fault)
+            self.rig.end(self._now(), fault)
 
     def _end(self, fault: str) -> None:
         if fault in self.state.faults:
@@ -138,7 +138,7 @@ class Nemesis:
         if fault in self.member_rules:
             self.member_rules.end(fault)
         if not self._members.end(fault):
-            self._rig.end(self._now(), fault)
+            self.rig.end(self._now(), fault)
 
     def _heal(self, name: str | None) -> None:
         if name is not None:
@@ -151,4 +151,4 @@ class Nemesis:
             self._set({})
         for fault in self.member_rules.active():
             self.member_rules.end(fault)
-            self._rig.end(self._now(), fault)
+            self.rig.end(self._now(), fault)

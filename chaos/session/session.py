@@ -8,39 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
-from operator import itemgetter
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos import faults
-from stormcast.chaos.backends.base import Backend, BackendError, Observes
+from stormcast.chaos.backends.base import Backend, BackendError
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.language.scenario import Scenario
-from stormcast.chaos.language.schedule import TimedStep, schedule
-from stormcast.chaos.language.workload import Load
+from stormcast.chaos.language.schedule import schedule
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.records.rig_trace import RigTrace, wall_at_zero
-from stormcast.chaos.session.facts import facts_of, resync_of
+from stormcast.chaos.session.agenda import EPSILON, Agenda
 from stormcast.chaos.session.nemesis import Nemesis
 from stormcast.chaos.session.plans import cluster_plan, in_members
 from stormcast.chaos.session.record import RunRecord
+from stormcast.chaos.session.recording import GAUGE_SECONDS, Ending, broken_record, record_of
 from stormcast.chaos.session.roster import Roster
 from stormcast.chaos.session.settling import LONGEST_WAIT, Settling, quiet_seconds, regroup_seconds
 from stormcast.chaos.session.traffic import Traffic
 from stormcast.node.core.errors import NodeError
-from stormcast.node.core.wire import GROUP
-from stormcast.node.trace import GAUGE, OUTBOX_BYTES
 
 POLL_SECONDS: Final = 0.1
 """How often members are looked at while something is expected of them."""
-EPSILON: Final = 1e-6
-"""Seconds by which two times may differ and still be one."""
-GAUGE_SECONDS: Final = 0.2
-"""For what is measured at the end to be written."""
 
 Tell = Callable[[str], None]
 """Told, in a few words, what is going on."""
@@ -53,18 +45,6 @@ class StandsStill(Protocol):
     def standstills(self) -> list[tuple[float, float]]:
         """From and to, on the clock of everyone."""
         ...
-
-
-@dataclass(slots=True)
-class Ending:
-    """How a run came to its end."""
-
-    complete: bool = False
-    is_cut_short: bool = False
-    at: float = 0.0
-    """By the backend's clock."""
-    late: float = 0.0
-    """Seconds by which a step or a load came late at most."""
 
 
 def play(
@@ -132,8 +112,7 @@ class Session:
         self._zero = 0.0
         self._wall_ns = 0
         self._ending = Ending()
-        self._still_to_come: dict[str, float] = {}
-        """Members that the schedule starts, and when it does so for the last time."""
+        self._agenda = Agenda(self.steps, scenario.workload, members)
         self._quiet_for, self._regroup_for = 0.0, 0.0
 
     def now(self) -> float:
@@ -200,49 +179,21 @@ class Session:
     def _play(self) -> None:
         """The timeline and the loads, each at its time; then until the loads are over."""
         limit = self.scenario.limits.run
-        agenda = self._agenda()
-        while agenda:
-            at = agenda[0].at if isinstance(agenda[0], TimedStep) else agenda[0].start
+        while (at := self._agenda.next_at()) is not None:
             self._tell(f"t={self.now():.1f}s of {limit:g}s")
             self.wait_until(at)
             self._ending.late = max(self._ending.late, self.now() - at)
-            due = self._due_steps(agenda)
+            due = self._agenda.take_steps(self.now())
             if due:
                 self.nemesis.do_all(due)
             else:
-                first = agenda[0]
-                assert isinstance(first, Load)
-                self.traffic.begin(first)
-            del agenda[: len(due) or 1]
+                self.traffic.begin(self._agenda.take_load())
         while not self._is_over() and self.now() < limit:
             self._tell(f"t={self.now():.1f}s: waiting for the workload to end")
             self._pass(POLL_SECONDS)
         self._ending.complete = self._is_over()
         if not self._ending.complete:
             self.traffic.stop()
-
-    def _agenda(self) -> list[TimedStep | Load]:
-        """Steps and loads in order of time; of two at one time the step is first."""
-        agenda: list[tuple[float, TimedStep | Load]] = []
-        for step in self.steps:
-            action = step.action
-            if isinstance(action, faults.Restart | faults.Join):
-                # Whom a role stands for is not known yet: it may be anyone.
-                known = action.member in self.roster.members
-                for name in [action.member] if known else self.roster.members:
-                    self._still_to_come[name] = step.at
-            agenda.append((step.at, step))
-        agenda += [(load.start, load) for load in self.scenario.workload]
-        return [item for _at, item in sorted(agenda, key=itemgetter(0))]
-
-    def _due_steps(self, agenda: list[TimedStep | Load]) -> list[TimedStep]:
-        """The steps that come before anything else, and are due."""
-        due: list[TimedStep] = []
-        for item in agenda:
-            if not isinstance(item, TimedStep) or item.at > self.now() + EPSILON:
-                break
-            due.append(item)
-        return due
 
     def wait_until(self, at: float) -> None:
         """Let time pass, looking after whoever has just come."""
@@ -257,7 +208,7 @@ class Session:
     def _look_after(self) -> None:
         """Whoever is ready now is told what it is to send."""
         now = self.now()
-        self.traffic.expect(name for name, at in self._still_to_come.items() if now <= at)
+        self.traffic.expect(self._agenda.still_to_come(now))
         for name in self.roster.welcome() if self.roster.joining else ():
             self.nemesis.member_rules.insert(name)
         self.traffic.catch_up()
@@ -294,7 +245,7 @@ class Session:
         mismatches = self._last_words()
         self.nemesis.member_rules.count()
         ending = self._ending
-        ending.at = self.backend.now()
+        ending.start, ending.at = self._zero, self.backend.now()
         self.rig.phase(ending.at, "end")
         self.backend.freeze()
         self._note_standstills()
@@ -303,7 +254,7 @@ class Session:
             self.rig.probe(ending.at, fault, bites[fault])
         traces = dict(self.backend.collect())
         traces["rig"] = self.rig.blocks(self._wall_ns)
-        return self._record(traces, bites, mismatches)
+        return record_of(self.backend, self.nemesis, bites, ending, traces, mismatches)
 
     def broken_off(self, error: NodeError) -> RunRecord:
         """What is left of a run that cannot go on: enough to see why, and what went wrong."""
@@ -314,23 +265,7 @@ class Session:
         with suppress(NodeError, OSError):
             traces |= self.backend.collect()
         traces["rig"] = self.rig.blocks(self._wall_ns)
-        return RunRecord(
-            traces=traces,
-            evidence=Evidence.from_blocks(traces, xxh3_64_intdigest),
-            events=0,
-            seconds=0.0,
-            sent=0,
-            delivered=0,
-            bites={},
-            kinds=dict(self.rig.kinds),
-            mismatches=[],
-            sent_by_pair={},
-            reached={},
-            complete=False,
-            stalled_for=0.0,
-            backend=self.backend.name,
-            broke_off=" ".join(str(error).split()),
-        )
+        return broken_record(self.backend, self.rig, traces, error)
 
     def _last_words(self) -> list[str]:
         """Have members write down how full everything is, and say whether they got what nobody
@@ -351,61 +286,3 @@ class Session:
         for start, end in spans:
             for short in self.roster.names:
                 self.rig.stood_still(start, end, short)
-
-    def _record(
-        self, traces: dict[str, bytes], bites: dict[str, int], mismatches: list[str]
-    ) -> RunRecord:
-        evidence = Evidence.from_blocks(traces, xxh3_64_intdigest)
-        facts, ending = facts_of(evidence, self._zero), self._ending
-        healed = self.nemesis.effects.last_heal
-        end = round(ending.at - self._zero, 9)
-        last = max((times[-1][0] for times in facts.reached.values()), default=0.0)
-        has_backlog = _has_backlog(evidence, ending.at - 2 * GAUGE_SECONDS)
-        complete = ending.complete and not has_backlog
-        seen = self.backend.observed() if isinstance(self.backend, Observes) else None
-        return RunRecord(
-            traces=traces,
-            evidence=evidence,
-            events=facts.events if seen is None else seen.events,
-            seconds=end,
-            sent=facts.sent,
-            delivered=facts.delivered,
-            bites=bites,
-            kinds=dict(self.rig.kinds),
-            mismatches=mismatches if seen is None else list(seen.mismatches),
-            sent_by_pair=facts.sent_by_pair,
-            reached=facts.reached,
-            complete=complete,
-            stalled_for=end - last if has_backlog else 0.0,
-            views=facts.views,
-            lives=facts.lives,
-            control={} if seen is None else dict(seen.control),
-            control_most={} if seen is None else dict(seen.control_most),
-            backend=self.backend.name,
-            bites_by_pair={
-                fault: pairs for fault, pairs in self.backend.bites().items() if fault in bites
-            },
-            resync=None if healed is None else resync_of(evidence, healed, self._zero),
-            notes=self._notes(),
-            is_cut_short=ending.is_cut_short,
-            late=ending.late,
-        )
-
-    def _notes(self) -> tuple[str, ...]:
-        rules = sorted(self.nemesis.member_rules.begun)
-        return (f"done inside the members: {', '.join(rules)}",) if rules else ()
-
-
-def _has_backlog(evidence: Evidence, since: float) -> bool:
-    """Whether a member that lived to the end still held messages that it had not sent, to one that
-    did, or to its group."""
-    living = {GROUP, *(one.short for one in evidence.members.values() if one.ended == inf)}
-    return any(
-        event.kind == GAUGE
-        and event.stream == OUTBOX_BYTES
-        and event.time >= since
-        and event.lo > 0
-        and event.peer in living
-        and member.ended == inf
-        for member, event in evidence.gauges
-    )

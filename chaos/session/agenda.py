@@ -1,0 +1,63 @@
+"""The steps and loads of a scenario in order of time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Final
+
+from stormcast.chaos import faults
+from stormcast.chaos.faults import Names
+from stormcast.chaos.language.schedule import TimedStep
+from stormcast.chaos.language.workload import Load
+
+EPSILON: Final = 1e-6
+"""Seconds by which two times may differ and still be one."""
+
+
+class Agenda:
+    """What has not begun yet; of a step and a load at one time the step is first."""
+
+    def __init__(self, steps: Sequence[TimedStep], loads: Iterable[Load], members: Names) -> None:
+        items: list[tuple[float, TimedStep | Load]] = [(step.at, step) for step in steps]
+        items += [(load.start, load) for load in loads]
+        self._items = deque(sorted(items, key=itemgetter(0)))
+        self._starts = _last_starts(steps, members)
+
+    def next_at(self) -> float | None:
+        """When something begins; None: nothing does any more."""
+        return self._items[0][0] if self._items else None
+
+    def take_steps(self, now: float) -> list[TimedStep]:
+        """The steps that come before anything else, and are due."""
+        due: list[TimedStep] = []
+        while self._items:
+            at, item = self._items[0]
+            if not isinstance(item, TimedStep) or at > now + EPSILON:
+                break
+            due.append(item)
+            self._items.popleft()
+        return due
+
+    def take_load(self) -> Load:
+        """The load that comes first."""
+        _at, load = self._items.popleft()
+        assert isinstance(load, Load)
+        return load
+
+    def still_to_come(self, now: float) -> Iterator[str]:
+        """Members that a step will start."""
+        return (name for name, at in self._starts.items() if now <= at)
+
+
+def _last_starts(steps: Iterable[TimedStep], members: Names) -> dict[str, float]:
+    """Members that steps start, and when they do so for the last time."""
+    starts: dict[str, float] = {}
+    for step in steps:
+        action = step.action
+        if isinstance(action, faults.Restart | faults.Join):
+            # Whom a role stands for is not known yet: it may be anyone.
+            for name in [action.member] if action.member in members else members:
+                starts[name] = step.at
+    return starts

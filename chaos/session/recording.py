@@ -1,0 +1,121 @@
+"""The record of a run, made from its traces and from what the rig saw of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+from stormcast.chaos.backends.base import Backend, Observes
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.records.rig_trace import RigTrace
+from stormcast.chaos.session.facts import facts_of, resync_of
+from stormcast.chaos.session.nemesis import Nemesis
+from stormcast.chaos.session.record import RunRecord
+from stormcast.node.core.errors import NodeError
+from stormcast.node.core.wire import GROUP
+from stormcast.node.trace import GAUGE, OUTBOX_BYTES
+
+GAUGE_SECONDS: Final = 0.2
+"""For what is measured at the end to be written."""
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a run came to its end."""
+
+    complete: bool = False
+    is_cut_short: bool = False
+    start: float = 0.0
+    at: float = 0.0
+    """Start and end by the backend's clock."""
+    late: float = 0.0
+    """Seconds by which a step or a load came late at most."""
+
+
+def record_of(
+    backend: Backend,
+    nemesis: Nemesis,
+    bites: dict[str, int],
+    ending: Ending,
+    traces: dict[str, bytes],
+    mismatches: list[str],
+) -> RunRecord:
+    """The record of a run that came to its end, or was ended early."""
+    evidence = Evidence.from_blocks(traces, xxh3_64_intdigest)
+    facts = facts_of(evidence, ending.start)
+    healed = nemesis.effects.last_heal
+    end = round(ending.at - ending.start, 9)
+    last = max((times[-1][0] for times in facts.reached.values()), default=0.0)
+    has_backlog = _has_backlog(evidence, ending.at - 2 * GAUGE_SECONDS)
+    seen = backend.observed() if isinstance(backend, Observes) else None
+    return RunRecord(
+        traces=traces,
+        evidence=evidence,
+        events=facts.events if seen is None else seen.events,
+        seconds=end,
+        sent=facts.sent,
+        delivered=facts.delivered,
+        bites=bites,
+        kinds=dict(nemesis.rig.kinds),
+        mismatches=mismatches if seen is None else list(seen.mismatches),
+        sent_by_pair=facts.sent_by_pair,
+        reached=facts.reached,
+        complete=ending.complete and not has_backlog,
+        stalled_for=end - last if has_backlog else 0.0,
+        views=facts.views,
+        lives=facts.lives,
+        control={} if seen is None else dict(seen.control),
+        control_most={} if seen is None else dict(seen.control_most),
+        backend=backend.name,
+        bites_by_pair={fault: pairs for fault, pairs in backend.bites().items() if fault in bites},
+        resync=None if healed is None else resync_of(evidence, healed, ending.start),
+        notes=_notes(nemesis),
+        is_cut_short=ending.is_cut_short,
+        late=ending.late,
+    )
+
+
+def broken_record(
+    backend: Backend, rig: RigTrace, traces: dict[str, bytes], error: NodeError
+) -> RunRecord:
+    """The record of a run that could not go on."""
+    return RunRecord(
+        traces=traces,
+        evidence=Evidence.from_blocks(traces, xxh3_64_intdigest),
+        events=0,
+        seconds=0.0,
+        sent=0,
+        delivered=0,
+        bites={},
+        kinds=dict(rig.kinds),
+        mismatches=[],
+        sent_by_pair={},
+        reached={},
+        complete=False,
+        stalled_for=0.0,
+        backend=backend.name,
+        broke_off=" ".join(str(error).split()),
+    )
+
+
+def _notes(nemesis: Nemesis) -> tuple[str, ...]:
+    rules = sorted(nemesis.member_rules.begun)
+    return (f"done inside the members: {', '.join(rules)}",) if rules else ()
+
+
+def _has_backlog(evidence: Evidence, since: float) -> bool:
+    """Whether a member that lived to the end still held messages that it had not sent, to one that
+    did, or to its group."""
+    living = {GROUP, *(one.short for one in evidence.members.values() if one.ended == inf)}
+    return any(
+        event.kind == GAUGE
+        and event.stream == OUTBOX_BYTES
+        and event.time >= since
+        and event.lo > 0
+        and event.peer in living
+        and member.ended == inf
+        for member, event in evidence.gauges
+    )
