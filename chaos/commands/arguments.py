@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from stormcast.chaos.language.units import DURATION, UnitError
 from stormcast.chaos.session.runner import (
     BACKENDS,
 )
+from stormcast.node.reading.quantities import DURATION, UnitError
 
 
 def parser_of(name: str, about: str) -> argparse.ArgumentParser:

@@ -35,7 +35,7 @@ from stormcast.chaos.session.runner import (
 from stormcast.exits import Exit
 from stormcast.node.control.settings import ControlSettings, read_control
 from stormcast.node.core.errors import ConfigError, NodeError, require
-from stormcast.node.units import parse_duration
+from stormcast.node.reading.quantities import SETTING_DURATION
 
 UNSUPPORTED: Final = "unsupported"
 PATIENCE_SECONDS: Final = 300.0
@@ -304,7 +304,7 @@ def _settings(words: argparse.Namespace) -> ServeSettings:
     )
     require(words.seed >= 0, f"--seed is {words.seed}: it must not be negative")
     require(words.keep > 0, f"--keep is {words.keep}: keep one at least")
-    every = parse_duration(words.every, "--every") if words.every is not None else None
+    every = SETTING_DURATION.read(words.every, "--every") if words.every is not None else None
     require(every is None or every > 0, "--every is 0s: leave it out, or say how often")
     return ServeSettings(
         backend=words.backend,

@@ -36,7 +36,6 @@ from stormcast.chaos.language.timeline import (
     read_step,
     write_step,
 )
-from stormcast.chaos.language.units import BANDWIDTH, DURATION, RATIO, SHARE, SIZE
 from stormcast.chaos.language.workload import (
     LOADS,
     Expect,
@@ -48,6 +47,7 @@ from stormcast.chaos.language.workload import (
     load_codec,
 )
 from stormcast.chaos.language.yaml_nodes import MAX_BYTES, Item, ScenarioError, compose, place
+from stormcast.node.reading.quantities import BANDWIDTH, DURATION, RATIO, SHARE, SIZE
 from stormcast.node.settings import is_path
 
 __all__ = [

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from stormcast.chaos.language.units import DURATION, SHARE, SIZE, Quantity
 from stormcast.chaos.language.yaml_nodes import SWITCHES, Item, ScenarioError
+from stormcast.node.reading.quantities import DURATION, SHARE, SIZE, Quantity
 
 Plain = str | int | bool | Sequence["Plain"] | Mapping[str, "Plain"]
 """What is written: text, numbers, lists and mappings."""

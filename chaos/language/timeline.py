@@ -25,11 +25,11 @@ from stormcast.chaos.language.shapes import (
     whole_range,
     word,
 )
-from stormcast.chaos.language.units import BANDWIDTH, DURATION, SHARE
 from stormcast.chaos.language.yaml_nodes import Item, nearest
 from stormcast.node.core import wire
 from stormcast.node.core.match import Match
 from stormcast.node.core.model import FLAG_NAMES
+from stormcast.node.reading.quantities import BANDWIDTH, DURATION, SHARE
 
 RULES: Final = ("drop", "delay", "hold", "duplicate", "corrupt")
 HALVES: Final = ("both", "sender", "receiver")

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import yaml
 
-from stormcast.chaos.language.units import Quantity, UnitError
 from stormcast.node.core.errors import NodeError
+from stormcast.node.reading.quantities import Quantity, UnitError
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 12

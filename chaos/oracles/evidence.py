@@ -31,6 +31,7 @@ from stormcast.chaos.oracles.history import (
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Hash64
 from stormcast.node.core.errors import BadTrace, NodeError
+from stormcast.node.reading.quantities import SETTING_DURATION
 from stormcast.node.trace import (
     ABANDONED,
     ACKED,
@@ -63,7 +64,6 @@ from stormcast.node.trace import (
     describe_loss,
     read_blocks_untrusted,
 )
-from stormcast.node.units import parse_duration
 
 Traces = Mapping[str, bytes] | Iterable[tuple[str, bytes]]
 """A label for each member incarnation (and the rig), and its blocks."""
@@ -367,7 +367,7 @@ class Evidence:
         if protocol and not protocol.startswith(_MULTICAST_NAMES):
             return
         try:
-            interval = parse_duration(value, name) if isinstance(value, str) else value
+            interval = SETTING_DURATION.parse(value) if isinstance(value, str) else value
         except (ValueError, NodeError):
             interval = None
         member.intervals.append((time, None if interval is None else float(interval)))

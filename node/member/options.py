@@ -14,10 +14,10 @@ from stormcast.node.control.settings import TOKEN_VARIABLE
 from stormcast.node.core.errors import ConfigError, require, suggestion
 from stormcast.node.member.loads import read_loads
 from stormcast.node.member.workload import VERIFY
+from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE
 from stormcast.node.settings import GENERATIONS, StackSettings
 from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES, SHARES
 from stormcast.node.trace.journal import JournalConfig
-from stormcast.node.units import parse_duration, parse_size
 from stormcast.node.yaml_text import parse_yaml, text_of
 
 PREFIX: Final = "STORMCAST_"
@@ -61,7 +61,7 @@ class Option:
             wanted = "a duration with its unit, such as 500ms" if self.kind == DURATION else "text"
             raise ConfigError(f"{what} is {value!r}: write {wanted}")
         if self.kind == DURATION:
-            return parse_duration(value, what)
+            return SETTING_DURATION.read(value, what)
         require(
             not self.choices or value in self.choices,
             f"{what} is {value!r}: choose one of {', '.join(filter(None, self.choices))}",
@@ -77,7 +77,7 @@ def _default_of(config: type, name: str) -> object:
 def _read_number(kind: str, value: object, what: str) -> int:
     if isinstance(value, str):
         if kind == SIZE and not value.isdigit():
-            return parse_size(value, what)
+            return int(SETTING_SIZE.read(value, what))
         require(value.isascii() and value.isdigit(), f"{what} is {value!r}: write a whole number")
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:

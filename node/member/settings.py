@@ -22,7 +22,7 @@ from stormcast.node.control.settings import (
     read_token,
 )
 from stormcast.node.core.errors import ConfigError, require, suggestion
-from stormcast.node.member.loads import Load, duration_text, write_load
+from stormcast.node.member.loads import Load, write_load
 from stormcast.node.member.options import (
     CONFIG_VARIABLE,
     DEFAULT,
@@ -34,6 +34,7 @@ from stormcast.node.member.options import (
     Told,
 )
 from stormcast.node.protocols.probes import PROBES
+from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE
 from stormcast.node.settings import (
     GENERATIONS,
     StackSettings,
@@ -294,21 +295,14 @@ def _settings(
 
 def _shown(kind: str, value: Any) -> object:  # noqa: ANN401 any option's
     if kind == DURATION:
-        return duration_text(value)
-    return _size(value) if kind == SIZE else value
-
-
-def _size(value: int) -> str:
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if value and not value % scale:
-            return f"{value // scale}{unit}"
-    return f"{value}B"
+        return SETTING_DURATION.write(value)
+    return SETTING_SIZE.write(value) if kind == SIZE else value
 
 
 def _text(key: str, value: object) -> object:
     """The value of a protocol's setting as a file has it."""
     if isinstance(value, float) and key not in SHARES:
-        return duration_text(value)
+        return SETTING_DURATION.write(value)
     return list(value) if isinstance(value, tuple) else value
 
 

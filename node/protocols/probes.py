@@ -22,7 +22,7 @@ from stormcast.node.core import wire
 from stormcast.node.core.errors import ConfigError, require
 from stormcast.node.core.match import ANYTHING, Direction, Match, Matcher, names_of, read_match
 from stormcast.node.core.wire import Head
-from stormcast.node.units import parse_duration
+from stormcast.node.reading.quantities import SETTING_DURATION
 
 MAX_COPIES: Final = 16
 MAX_HELD: Final = 4096
@@ -386,7 +386,7 @@ def _read(what: str, kind: str, value: object) -> object:
         require(isinstance(value, bool), f"{what} is {value!r}: write true or false")
         return value
     if kind == "float" and isinstance(value, str):
-        return parse_duration(value, what)
+        return SETTING_DURATION.read(value, what)
     wanted = int if kind == "int" else int | float
     is_number = isinstance(value, wanted) and not isinstance(value, bool)
     if not is_number or not abs(value) < inf:  # type: ignore[arg-type]

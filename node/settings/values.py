@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE
 from stormcast.node.settings.jgroups_names import setting_here
-from stormcast.node.units import parse_duration, parse_size
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def convert(name: str, value: object, wanted: object) -> object:  # noqa: PLR091
     wanted = str(wanted)
     if wanted == "float":
         if isinstance(value, str):
-            return parse_duration(value, name)
+            return SETTING_DURATION.read(value, name)
         require(
             isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST,
             f"{name} is {value!r}: write a duration with its unit, such as 500ms",
@@ -49,7 +49,7 @@ def convert(name: str, value: object, wanted: object) -> object:  # noqa: PLR091
         return float(value)
     if wanted == "int":
         if isinstance(value, str):
-            return parse_size(value, name)
+            return int(SETTING_SIZE.read(value, name))
         require(
             isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST,
             f"{name} is {value!r}: write a whole number",

@@ -395,7 +395,7 @@ def test_a_file_that_cannot_be_read() -> None:
         ("SET_UPD__BIND_ADDR", "x", "did you mean UDP?"),
         ("SET_UDP__BIND_ADR", "x", "did you mean bind_addr?"),
         ("SET_UDP__IP_TTL", "many", "ip_ttl is 'many'"),
-        ("RUN_FOR", "5", "STORMCAST_RUN_FOR is '5': write a duration"),
+        ("RUN_FOR", "5", "STORMCAST_RUN_FOR is '5': it has no unit; write a duration"),
         ("PORT", "http", "bind_port is 'http'"),
         ("MAX_BATCH", "5.5", "whole number"),
     ],
@@ -430,7 +430,7 @@ def test_what_kubernetes_adds_for_a_service_is_not_for_us() -> None:
         ({"--set": ["TCP.bind_addr=x"]}, "flag --set: TCP.bind_addr: stack udp has no protocol"),
         ({"--set": ["UDP.ip_ttl=256"]}, "ip_ttl is 256"),
         ({"--port": "70000"}, "bind_port is 70000"),
-        ({"--run-for": "5"}, "--run-for is '5': write a duration"),
+        ({"--run-for": "5"}, "--run-for is '5': it has no unit; write a duration"),
         ({"--name": "-x"}, "write letters"),
     ],
 )

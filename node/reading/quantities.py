@@ -1,16 +1,16 @@
-"""Quantities as scenario files write them: a number and its unit, exact in both directions."""
+"""Quantities as files and flags write them: a number and its unit, exact in both directions."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
-from stormcast.node.core.errors import NodeError
+from stormcast.node.core.errors import ConfigError, NodeError
 
 # Bounded, because the time to read a number grows with the square of its digits.
-_NUMBER: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,30})?)(.*)", re.DOTALL)
+_NUMBER: Final = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,30}))?(.*)", re.DOTALL)
 _DECIMALS: Final = 30
 
 
@@ -29,32 +29,48 @@ class Quantity:
     """What is larger is a mistake, and an unbounded run or allocation."""
     is_whole: bool = field(default=False, kw_only=True)
     """True: bytes, which come in whole numbers."""
+    is_spaced: bool = field(default=False, kw_only=True)
+    """Whether spaces may stand around the number and in the unit."""
+    written: tuple[str, ...] = field(default=(), kw_only=True)
+    """The units that `write` chooses from; none: all."""
 
     def parse(self, text: str) -> float:
         """The value in the base unit: seconds, bytes, bytes per second, or a share of one."""
-        matched = _NUMBER.fullmatch(text)
+        matched = _NUMBER.fullmatch(text.strip() if self.is_spaced else text)
         if matched is None:
             raise UnitError(f"write {self.kind} such as {self.example}")
-        number, unit = matched.groups()
+        whole, decimals, unit = matched[1], matched[2] or "", matched[3]
+        if self.is_spaced:
+            unit = "".join(unit.split())
         if unit not in self.units:
             fault = f"has the unknown unit {unit[:20]!r}" if unit else "has no unit"
             raise UnitError(
                 f"it {fault}; write {self.kind} such as {self.example} (units: {self.names()})"
             )
-        value = Fraction(number) * self.units[unit]
-        if value > self.most:
+        scale = self.units[unit]
+        # Whole numbers until the end: they are exact, and faster than fractions.
+        above = int(whole + decimals) * scale.numerator
+        below: int = scale.denominator * 10 ** len(decimals)
+        if above * self.most.denominator > self.most.numerator * below:
             raise UnitError(f"it is above the limit of {self.write(float(self.most))}; write less")
-        if self.is_whole and value.denominator != 1:
+        if self.is_whole and above % below:
             raise UnitError("it is not a whole number of bytes; write a whole number")
-        return float(value)
+        return above / below
+
+    def read(self, text: str, what: str) -> float:
+        """The value of a setting that is called `what`."""
+        try:
+            return self.parse(text)
+        except UnitError as error:
+            raise ConfigError(f"{what} is {text!r}: {error}") from None
 
     def write(self, value: float) -> str:
         """The text that `parse` turns into exactly this value; without a point if it can, short."""
         exact = Fraction(repr(value))
         texts = [
             number + unit
-            for unit, scale in self.units.items()
-            if (number := _decimal(exact / scale)) is not None
+            for unit in self.written or self.units
+            if (number := _decimal(exact / self.units[unit])) is not None
         ]
         assert texts, f"{value!r} has too many digits to be written"
         return min(texts, key=lambda text: ("." in text, len(text)))
@@ -109,3 +125,10 @@ BANDWIDTH: Final = Quantity(
     },
     most=_K**4,
 )
+
+# The settings of a member and of its protocols: a timeout may be longer than any run, and a bound
+# above any memory.
+_MOST: Final = Fraction(1 << 63)
+SETTING_DURATION: Final = replace(DURATION, most=_MOST, is_spaced=True, written=("s", "ms", "us"))
+SETTING_SIZE: Final = replace(SIZE, most=_MOST, is_spaced=True, written=("B", "KiB", "MiB", "GiB"))
+SETTING_RATE: Final = replace(RATE, is_spaced=True, written=("/s",))
