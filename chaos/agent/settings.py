@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.drivers.base import Site
-from stormcast.chaos.language.yaml_nodes import Item, compose
 from stormcast.node.control.settings import TOKEN_VARIABLE, ControlSettings, read_control
 from stormcast.node.core.errors import ConfigError, require
+from stormcast.node.reading.yaml_nodes import Item, compose
 
 _TABLE: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _DEVICE: Final = re.compile(r"[^\s/]{1,15}")
@@ -47,7 +47,7 @@ def load_agent(path: str, environ: Mapping[str, str] = os.environ, name: str = "
 
 def read_agent(text: str, path: str, environ: Mapping[str, str]) -> AgentSettings:
     """The settings that a text says; ConfigError, or an error with its place."""
-    root = compose(text, path)
+    root = compose(text, path, "configuration")
     found = root.entries(("table", "control", "sites"), ("token_file",))
     sites = tuple(_site(item) for item in found["sites"].items())
     if not sites:

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.fingerprint import kind_of, words_of
 from stormcast.chaos.faults import RANDOM
-from stormcast.chaos.language.scenario import Scenario, ScenarioError, dump, parse_scenario
+from stormcast.chaos.language.scenario import Scenario, dump, parse_scenario
 from stormcast.chaos.language.schedule import schedule
 from stormcast.chaos.oracles.verdict import Finding, Verdict
 from stormcast.chaos.session.runner import Outcome, Unsupported
@@ -211,8 +211,9 @@ class Shrinker:
                 break
             try:
                 return parse_scenario(text)
-            except ScenarioError as error:
-                smaller = _without_line(candidate, text, error.line) if repairs else None
+            except ConfigError as error:
+                at = error.place
+                smaller = _without_line(candidate, text, at.line) if repairs and at else None
                 if smaller is None:
                     break
                 candidate = smaller

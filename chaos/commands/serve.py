@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from stormcast.chaos.backends.base import BackendError, Unsupported
 from stormcast.chaos.commands.board import ERROR, Board
-from stormcast.chaos.language.scenario import ScenarioError, load_scenario
+from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import make_fresh
 from stormcast.chaos.session.runner import (
@@ -157,7 +157,7 @@ class Controller:
             verdict = str(outcome.verdict)
         except Unsupported as refusal:
             verdict, why = UNSUPPORTED, str(refusal)
-        except (NodeError, ScenarioError, OSError) as error:
+        except (NodeError, OSError) as error:
             verdict, why = ERROR, str(error)
         except Exception as error:  # noqa: BLE001 a bug in one run must not end all others
             verdict, why = ERROR, f"a bug: {error!r}"

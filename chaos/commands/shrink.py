@@ -18,7 +18,6 @@ from stormcast.chaos.commands.talk import (
     refuse,
     say,
 )
-from stormcast.chaos.language.yaml_nodes import ScenarioError
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.runner import (
     Unsupported,
@@ -78,7 +77,7 @@ def shrink(argv: list[str]) -> int:
         )
     except NothingToShrink as nothing:
         return _nothing_to_shrink(kept, nothing)
-    except (ScenarioError, ConfigError, Unsupported, OSError) as error:
+    except (ConfigError, Unsupported, OSError) as error:
         return no_longer(kept, error)
     except NodeError as error:
         return give_up(error, kept.seed)

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from stormcast.node.core import wire
-from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.core.errors import ConfigError, Place, require, suggestion
 from stormcast.node.core.model import FLAG_NAMES, MESSAGE_FLAGS
+from stormcast.node.reading.places import placed
 from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_RATE, SETTING_SIZE
 
 Names = tuple[str, ...]
+Where = Callable[..., Place | None]
+"""From the keys and numbers that lead to a value to its place."""
 
 MAX_LOADS: Final = 64
 MOST: Final = 1_000_000_000
@@ -57,33 +61,46 @@ class Load:
         return sum(FLAGS[name] for name in self.flags)
 
 
-def read_loads(values: object, what: str = "workload") -> tuple[Load, ...]:
+def nowhere(*_keys: object) -> None:
+    """The place of what is in no file."""
+
+
+def read_loads(values: object, where: Where = nowhere) -> tuple[Load, ...]:
     """One load or a list of them, from YAML or JSON."""
-    listed = values if isinstance(values, list) else [values]
-    require(len(listed) <= MAX_LOADS, f"{what}: {len(listed)} loads; write at most {MAX_LOADS}")
-    return tuple(read_load(one, what) for one in listed)
+    if not isinstance(values, list):
+        return (read_load(values, where),)
+    count = len(values)
+    require(count <= MAX_LOADS, f"workload: {count} loads; write at most {MAX_LOADS}")
+    return tuple(read_load(one, partial(where, number)) for number, one in enumerate(values))
 
 
-def read_load(values: object, what: str = "workload") -> Load:
+def read_load(values: object, where: Where = nowhere) -> Load:
     """One load, as a scenario writes it, and `closed` and `duration`."""
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{what}: write a mapping such as {{do: multicast, rate: 200/s}}")
+    with placed(where()):
+        if not isinstance(values, Mapping):
+            raise ConfigError("workload: write a mapping such as {do: multicast, rate: 200/s}")
+        return _load(values, where)
+
+
+def _load(values: Mapping[str, object], where: Where) -> Load:
     do = values.get("do")
-    require(do is not None, f"{what}: do is missing; write unicast or multicast")
-    require(do in LOADS, f"{what}: do is {do!r}: write unicast or multicast")
+    require(do is not None, "workload: do is missing; write unicast or multicast")
+    with placed(where("do")):
+        require(do in LOADS, f"workload: do is {do!r}: write unicast or multicast")
     known = [key for key in _READERS if key != "to" or do == "unicast"]
     found: dict[str, Any] = {"do": do}
     for key, value in values.items():
         if key == "do":
             continue
-        if key not in known:
-            near = suggestion(str(key), ["do", *known])
-            raise ConfigError(f"{what}: unknown key {key}{near}")
-        found |= _READERS[key](f"{what}: {key}", value)
+        with placed(where(key)):
+            if key not in known:
+                near = suggestion(str(key), ["do", *known])
+                raise ConfigError(f"workload: unknown key {key}{near}")
+            found |= _READERS[key](f"workload: {key}", value)
     closed, duration = found.get("closed", False), found.get("duration")
     require(
         not closed or "rate" not in values,
-        f"{what}: closed is true, so there is no rate; keep one of them",
+        "workload: closed is true, so there is no rate; keep one of them",
     )
     if duration is not None:
         found.setdefault("count", None)

@@ -7,9 +7,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +20,7 @@ from stormcast.node.control.settings import (
     read_control,
     read_token,
 )
-from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.core.errors import ConfigError, Place, require, suggestion
 from stormcast.node.member.loads import Load, write_load
 from stormcast.node.member.options import (
     CONFIG_VARIABLE,
@@ -34,6 +33,7 @@ from stormcast.node.member.options import (
     Told,
 )
 from stormcast.node.protocols.probes import PROBES
+from stormcast.node.reading.places import placed, to_blame
 from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE
 from stormcast.node.settings import (
     GENERATIONS,
@@ -42,6 +42,7 @@ from stormcast.node.settings import (
     load_settings,
     read_layers,
 )
+from stormcast.node.settings.files import read_shipped
 from stormcast.node.settings.jgroups_names import protocol_here
 from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES, RELIABLE_UNICAST, SHARES
 from stormcast.node.trace.journal import JournalConfig
@@ -126,6 +127,10 @@ def load_member(
         given.add_file(config)
     given.add_environment(environ)
     given.add_flags(flags)
+    return _blamed(given, lambda some: _effective(some, environ))
+
+
+def _effective(given: Given, environ: Mapping[str, str]) -> Effective:
     values = {option.key: _told(given, option) for option in OPTIONS}
     stack = _stack(given, values)
     token = read_token(values["control.token_file"].value, environ)
@@ -147,9 +152,23 @@ def load_member(
 def read_member(config: Mapping[str, Any], what: str) -> MemberSettings:
     """What a mapping says, in the words of a file; a ConfigError for what cannot work."""
     given = Given()
-    given.add_mapping(config, what)
+    given.add_mapping(config, what, lambda *_keys: Place(what))
     values = {option.key: _told(given, option) for option in OPTIONS}
     return _settings(given, values, _stack(given, values), "")
+
+
+def _blamed(given: Given, make: Callable[[Given], Effective]) -> Effective:
+    """What `make` makes of everything that was said; what it refuses has the place of the value
+    that is to blame."""
+    try:
+        return make(given.without(None))
+    except ConfigError as error:
+        if error.place is not None:
+            raise
+        told = to_blame(given.everything(), error.message, lambda told: make(given.without(told)))
+        if told is None:
+            raise
+        raise ConfigError(error.message, told.place or Place(told.origin)) from None
 
 
 def _told(given: Given, option: Option) -> Told:
@@ -174,18 +193,20 @@ def _stack(given: Given, values: Mapping[str, Told]) -> StackSettings:
             None,
         )
         finder = next((one for one in names if one in DISCOVERIES), "nothing")
-        require(
-            protocol is not None,
-            f"{told.origin}: stack {name} finds members by {finder}; use a stack with STATIC, "
-            "such as tcp, or discovery STATIC",
-        )
+        with placed(Place(told.origin)):
+            require(
+                protocol is not None,
+                f"stack {name} finds members by {finder}; use a stack with STATIC, such as tcp, or "
+                "discovery STATIC",
+            )
         given.resolve(key, protocol or "")
     protocols: dict[str, dict[str, object]] = {}
     for (protocol, key), told in given.protocols.items():
         if protocol not in names:
             raise ConfigError(
-                f"{told.origin}: {protocol}.{key}: stack {name} has no protocol {protocol}"
-                f"{protocol_here(protocol) or suggestion(protocol, names)}"
+                f"{protocol}.{key}: stack {name} has no protocol {protocol}"
+                f"{protocol_here(protocol) or suggestion(protocol, names)}",
+                told.place or Place(told.origin),
             )
         protocols.setdefault(protocol, {})[key] = told.value
     whole = load_settings(
@@ -235,8 +256,8 @@ def _origins(
 ) -> dict[tuple[str, str], str]:
     """Who set what of the protocols; the stack wins over the timing, and what was given wins."""
     found: dict[tuple[str, str], str] = {}
-    timing = files("stormcast.node").joinpath("timings", f"{stack.timing.name}.yaml").read_text()
-    for name, paced in ((yaml.safe_load(timing) or {}).get("protocols") or {}).items():
+    timing = read_shipped("timings", stack.timing.name).content
+    for name, paced in (timing.get("protocols") or {}).items():
         found |= dict.fromkeys(((name, key) for key in paced), f"timing {stack.timing.name}")
     for name, told in read_layers(values["stack"].value):
         origin, protocol, keys = f"stack {stack.name}", name, told

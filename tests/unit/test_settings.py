@@ -210,13 +210,13 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     ("text", "message"),
     [
         ("protocols: [UNICAST3]", "stack mine: needs exactly one transport"),
-        ("", "stack mine: needs exactly one transport"),
-        ("- UNICAST3", "stack mine: .*mapping"),
+        ("", "stack mine:1:1: write `protocols:` and a list"),
+        ("- UNICAST3", "stack mine:1:1: write `protocols:` and a list"),
         ("protocols: UNICAST3", "stack mine: .*list"),
         ("protocols: [{UNICAST3: 5}, UDP]", "stack mine: UNICAST3 .*its settings"),
         ("protocols: [{UNICAST3: {}, UDP: {}}]", "stack mine: .*one protocol"),
         ("protocols: [7, UDP]", "stack mine: .*one protocol"),
-        ("protocols: [", "stack mine: .*YAML"),
+        ("protocols: [", "stack mine:1:13: not YAML"),
     ],
 )
 def test_a_stack_file_that_cannot_work_is_refused_by_name(

@@ -9,7 +9,7 @@ import pytest
 
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.commands.run import plan, run
-from stormcast.chaos.language.scenario import ScenarioError, load_scenario, parse_scenario
+from stormcast.chaos.language.scenario import load_scenario, parse_scenario
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.session.runner import check_supported, run_scenario
 from stormcast.node.core.errors import ConfigError
@@ -60,28 +60,31 @@ def test_a_stack_file_is_read_by_its_path(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "refusal"),
     [
-        ("merge_timeout: 3s", "merge_timeot: 3s", ":5: GMS: unknown setting merge_timeot; did"),
+        ("merge_timeout: 3s", "merge_timeot: 3s", ":5:7: GMS: unknown setting merge_timeot; did"),
         ("merge_timeout: 3s", "merge_timeout: 3", None),
-        ("merge_timeout: 3s", "merge_timeout: x", ":5: GMS.merge_timeout is 'x': write a duration"),
-        ("merge_timeout: 3s", "join_timeout: 3s", ":5: not YAML: the key join_timeout is there tw"),
-        ("merge_timeout: 3s", "merge_timeout: [3s", ":7: not YAML"),
-        ("- STABLE", "- STABEL", ":6: unknown protocol STABEL; did you mean STABLE?"),
-        ("- STABLE", "- [STABLE]", ":6: stack .*: name one protocol per entry"),
-        ("- STABLE", "- {STABLE: {}, PING: {}}", ":6: stack .*: name one protocol per entry"),
-        ("  - STABLE\n", "", ": NAKACK2 needs STABLE, because"),
-        ("sync: spaced", "sync: often", ":7: sync is 'often'"),
-        ("sync: spaced", "capacity: 100", ":7: UNICAST3.capacity is called window_messages here"),
-        ("250ms", "-1s", ":8: NAKACK2.xmit_interval is '-1s'"),
-        ("up: 0.1", "up: 7", ":10: discard.up is 7"),
-        ("- PING", "- TCPPING", ":9: unknown protocol TCPPING; it is STATIC here"),
-        ("about:", "abuot:", ": unknown key abuot; did you mean about?"),
-        ("protocols:", "protocols: 7\nx:", ": unknown key x"),
-        (GOOD, "protocols: 7", ": protocols must be a list"),
-        (GOOD, "[1]", ": write `protocols:` and a list"),
-        (GOOD, "", ": write `protocols:` and a list"),
+        ("merge_timeout: 3s", "merge_timeout: x", ":5:7: GMS.merge_timeout is 'x': write"),
+        ("merge_timeout: 3s", "join_timeout: 3s", ":5:7: not YAML: the key join_timeout is there"),
+        ("merge_timeout: 3s", "merge_timeout: [3s", ":7:13: not YAML"),
+        ("- STABLE", "- STABEL", ":6:5: unknown protocol STABEL; did you mean STABLE?"),
+        ("- STABLE", "- [STABLE]", ":6:5: stack .*: name one protocol per entry"),
+        ("- STABLE", "- {STABLE: {}, PING: {}}", ":6:5: stack .*: name one protocol per entry"),
+        ("  - STABLE\n", "", ":7:5: stack .*: NAKACK2 needs STABLE, because"),
+        ("sync: spaced", "sync: often", ":7:16: sync is 'often'"),
+        ("sync: spaced", "capacity: 100", ":7:16: UNICAST3.capacity is called window_messages"),
+        ("250ms", "-1s", ":8:15: NAKACK2.xmit_interval is '-1s'"),
+        ("250ms", "0s", ":8:15: stack mine: NAKACK2.xmit_interval is 0, so nothing"),
+        ("  - PING\n", "", ":3:5: stack .*: GMS needs STATIC or PING"),
+        ("  - UDP\n", "", ":2:1: stack .*: needs exactly one transport"),
+        ("up: 0.1", "up: 7", ":10:15: discard.up is 7"),
+        ("- PING", "- TCPPING", ":9:5: unknown protocol TCPPING; it is STATIC here"),
+        ("about:", "abuot:", ":1:1: unknown key abuot; did you mean about?"),
+        ("protocols:", "protocols: 7\nx:", ":3:1: unknown key x"),
+        (GOOD, "protocols: 7", ":1:1: stack .*: protocols must be a list"),
+        (GOOD, "[1]", ":1:1: write `protocols:` and a list"),
+        (GOOD, "", ":1:1: write `protocols:` and a list"),
     ],
 )  # fmt: skip
-def test_what_a_stack_file_has_wrong_is_refused_with_file_and_line(
+def test_what_a_stack_file_has_wrong_is_refused_with_file_line_and_column(
     mine: Path, old: str, new: str, refusal: str | None
 ) -> None:
     assert old in GOOD
@@ -98,7 +101,7 @@ def test_a_stack_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=why):
             load_settings(str(path))
     (tmp_path / "binary.yml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"binary\.yml: not text in UTF-8"):
+    with pytest.raises(ConfigError, match=r"binary\.yml:1:1: not UTF-8"):
         load_settings(str(tmp_path / "binary.yml"))
 
 
@@ -149,7 +152,7 @@ def test_pods_have_no_stack_file(mine: Path) -> None:
 
 
 def test_a_stack_in_a_scenario_is_a_name_or_a_path() -> None:
-    with pytest.raises(ScenarioError, match=r"or a path to a \.yaml"):
+    with pytest.raises(ConfigError, match=r"or a path to a \.yaml"):
         parse_scenario(SCENARIO.replace("../stacks/mine.yaml", "../stacks/mine"))
 
 
