@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -174,6 +175,22 @@ def test_the_readme_leads_to_every_page() -> None:
             targets = re.findall(r"\]\(([^)#\s]+\.md)", path.read_text())
             reached |= {(path.parent / target).resolve() for target in targets}
     assert {path for path in PAGES if path.is_relative_to(DOCS)} <= reached
+
+
+# -- Parts ---------------------------------------------------------------------------------------
+
+
+def test_what_the_rig_knows_of_node_is_listed() -> None:
+    """What the import contract lets pass is what docs/architecture.md says."""
+    listed = page("architecture.md").partition("| of `node` | what for |")[2].partition("\n\n")[0]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (ignored,) = [
+        set(contract["ignore_imports"])
+        for contract in contracts["contracts"]
+        if contract.get("source_modules") == ["stormcast.chaos"] and "ignore_imports" in contract
+    ]
+    told = {f"stormcast.chaos.** -> stormcast.node.{name}" for name in words(listed)}
+    assert ignored == told | {"stormcast.chaos.backends.sim.** -> stormcast.node.**"}
 
 
 # -- Tables --------------------------------------------------------------------------------------
