@@ -18,7 +18,7 @@ from stormcast.node.member.workload import VERIFY
 from stormcast.node.reading.documents import read_document
 from stormcast.node.reading.parsing import text_of
 from stormcast.node.reading.places import placed
-from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE
+from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE, Quantity
 from stormcast.node.settings import GENERATIONS, StackSettings
 from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES, SHARES
 from stormcast.node.trace.journal import JournalConfig
@@ -30,8 +30,6 @@ DEFAULT: Final = "default"
 LOOPS: Final = ("asyncio", "uvloop")
 
 WORD: Final = "word"
-DURATION: Final = "duration"
-SIZE: Final = "size"
 WHOLE: Final = "whole"
 
 
@@ -41,7 +39,7 @@ class Option:
 
     key: str
     """In a file; a dot leads into a mapping."""
-    kind: str
+    kind: str | Quantity
     default: Any
     about: str
     metavar: str = ""
@@ -58,18 +56,22 @@ class Option:
 
     def read(self, value: object, what: str) -> object:
         """The value that a file, a variable or a flag means."""
-        if self.kind in (WHOLE, SIZE):
-            return _read_number(self.kind, value, what)
+        if self.kind is WHOLE or self.kind is SETTING_SIZE:
+            return _read_number(value, what, is_size=self.kind is SETTING_SIZE)
         if not isinstance(value, str):
-            wanted = "a duration with its unit, such as 500ms" if self.kind == DURATION else "text"
+            wanted = "text" if self.kind is WORD else "a duration with its unit, such as 500ms"
             raise ConfigError(f"{what} is {value!r}: write {wanted}")
-        if self.kind == DURATION:
-            return SETTING_DURATION.read(value, what)
+        if isinstance(self.kind, Quantity):
+            return self.kind.read(value, what)
         require(
             not self.choices or value in self.choices,
             f"{what} is {value!r}: choose one of {', '.join(filter(None, self.choices))}",
         )
         return value
+
+    def write(self, value: Any) -> object:  # noqa: ANN401 the type follows the kind
+        """The value as a file has it."""
+        return self.kind.write(value) if isinstance(self.kind, Quantity) else value
 
 
 def _default_of(config: type, name: str) -> object:
@@ -77,9 +79,9 @@ def _default_of(config: type, name: str) -> object:
     return fields[name].default
 
 
-def _read_number(kind: str, value: object, what: str) -> int:
+def _read_number(value: object, what: str, *, is_size: bool) -> int:
     if isinstance(value, str):
-        if kind == SIZE and not value.isdigit():
+        if is_size and not value.isdigit():
             return int(SETTING_SIZE.read(value, what))
         require(value.isascii() and value.isdigit(), f"{what} is {value!r}: write a whole number")
         value = int(value)
@@ -99,17 +101,17 @@ OPTIONS: Final[tuple[Option, ...]] = (
            ("", *DISCOVERIES)),
     Option("max_batch", WHOLE, _default_of(StackSettings, "max_batch"),
            "messages in one batch", "N"),
-    Option("max_frame", SIZE, _default_of(StackSettings, "max_frame"),
+    Option("max_frame", SETTING_SIZE, _default_of(StackSettings, "max_frame"),
            "bytes of payload after which a batch is closed", "SIZE"),
-    Option("outbox_bytes", SIZE, _default_of(StackSettings, "outbox_bytes"),
+    Option("outbox_bytes", SETTING_SIZE, _default_of(StackSettings, "outbox_bytes"),
            "bytes accepted per destination and not yet numbered", "SIZE"),
     Option("loop", WORD, "asyncio", "event loop; uvloop if it is installed", "LOOP", LOOPS),
-    Option("run_for", DURATION, 0.0, "leave after this time; 0s: when told to", "TIME"),
-    Option("leave_timeout", DURATION, 10.0, "how long leaving may take", "TIME"),
+    Option("run_for", SETTING_DURATION, 0.0, "leave after this time; 0s: when told to", "TIME"),
+    Option("leave_timeout", SETTING_DURATION, 10.0, "how long leaving may take", "TIME"),
     Option("journal.directory", WORD, "", "where the journal is kept; none if empty", "DIR"),
-    Option("journal.segment_bytes", SIZE, _default_of(JournalConfig, "segment_bytes"),
+    Option("journal.segment_bytes", SETTING_SIZE, _default_of(JournalConfig, "segment_bytes"),
            "bytes of one of its files", "SIZE"),
-    Option("journal.limit_bytes", SIZE, _default_of(JournalConfig, "limit_bytes"),
+    Option("journal.limit_bytes", SETTING_SIZE, _default_of(JournalConfig, "limit_bytes"),
            "bytes of this incarnation's journal at most", "SIZE"),
     Option("journal.when_full", WORD, _default_of(JournalConfig, "when_full"),
            "at the limit: drop-oldest or stop", "POLICY"),

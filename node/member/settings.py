@@ -25,16 +25,14 @@ from stormcast.node.member.loads import Load, write_load
 from stormcast.node.member.options import (
     CONFIG_VARIABLE,
     DEFAULT,
-    DURATION,
     OPTIONS,
-    SIZE,
     Given,
     Option,
     Told,
 )
 from stormcast.node.protocols.probes import PROBES
 from stormcast.node.reading.places import placed, to_blame
-from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE
+from stormcast.node.reading.quantities import SETTING_DURATION
 from stormcast.node.settings import (
     GENERATIONS,
     StackSettings,
@@ -235,7 +233,7 @@ def _stack_notes(stack: StackSettings) -> Iterator[str]:
 def _entries(given: Given, values: Mapping[str, Told], stack: StackSettings) -> Iterator[Entry]:
     for option in OPTIONS:
         told = values[option.key]
-        yield Entry(tuple(option.key.split(".")), _shown(option.kind, told.value), told.origin)
+        yield Entry(tuple(option.key.split(".")), option.write(told.value), told.origin)
     workload = given.values.get("workload", Told((), DEFAULT))
     yield Entry(("workload",), [write_load(load) for load in workload.value], workload.origin)
     for key, told in given.historical.items():
@@ -312,12 +310,6 @@ def _settings(
 
 
 # -- As text -------------------------------------------------------------------------------------
-
-
-def _shown(kind: str, value: Any) -> object:  # noqa: ANN401 any option's
-    if kind == DURATION:
-        return SETTING_DURATION.write(value)
-    return SETTING_SIZE.write(value) if kind == SIZE else value
 
 
 def _text(key: str, value: object) -> object:
