@@ -233,7 +233,9 @@ def read_step(item: Item, shapes: dict[str, Shape]) -> Step:
     shape = shapes[item.peek("do").one_of(shapes, "fault or action")]
     timing = _timing(shape.make)
     action = shape.read(item, besides=["do", *timing.keys])
-    step = Step(action=action, line=item.line, **timing.read(item, besides=["do", *shape.keys]))
+    step = Step(
+        action=action, line=item.place.line, **timing.read(item, besides=["do", *shape.keys])
+    )
     _check_periods(item, step)
     return step
 

@@ -40,12 +40,12 @@ class Item:
     key: str
 
     @property
-    def line(self) -> int:
-        return place_of(self.node.start_mark, self.path).line
+    def place(self) -> Place:
+        return place_of(self.node.start_mark, self.path)
 
     def error(self, message: str) -> ConfigError:
         """An error at this value."""
-        return ConfigError(message, place_of(self.node.start_mark, self.path))
+        return ConfigError(message, self.place)
 
     def refuse(self, remedy: str) -> ConfigError:
         """An error that names key, value and remedy."""
@@ -102,7 +102,7 @@ class Item:
                     f"{self.key}: duplicate key {key.shown()}, first on line "
                     f"{first_lines[name]}; keep one"
                 )
-            first_lines[name] = key.line
+            first_lines[name] = key.place.line
             pairs.append((key, Item(value_node, self.path, shortened(name))))
         return pairs
 

@@ -144,6 +144,29 @@ def test_a_scenario_takes_a_stack_file_and_its_run_keeps_it(mine: Path, tmp_path
         assert (again / "trace" / trace).read_bytes() == (out / "trace" / trace).read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("cluster", "start"),
+    [
+        ("{members: 2, settings: {xmit_intervall: 1s}}", "x.yaml:3:34: UNICAST3: unknown setting"),
+        ("{members: 2, stack: upd}", "x.yaml:3:23: no stack named upd; did you mean udp?"),
+        ("{members: 2, max_batch: 5, settings: {a: 1, b: 2}}", "x.yaml:3:48: UNICAST3: unknown"),
+        ("{members: 2, historical: {stamps: false}}", "x.yaml:3:36: historical flaws are for"),
+        ("{members: 2, multicast_settings: {x: 1}}", "x.yaml:3:44: multicast_settings: stack"),
+        ("{members: 2, stack: udp, multicast_settings: {x: 1}}", "x.yaml:3:56: NAKACK2: unknown"),
+        ("{members: 2, protocols: {GMS: {}}}", "x.yaml:3:35: stack unicast-only has no protocol"),
+        (
+            "{members: 2, stack: udp, protocols: {FRAG: {frag_size: 70KB}, GMS: {}}}",
+            "x.yaml:3:54: stack udp: FRAG.frag_size is 70000",
+        ),
+    ],
+)
+def test_what_a_stack_refuses_of_a_scenario_has_its_place(cluster: str, start: str) -> None:
+    scenario = parse_scenario(f"name: x\nguarantees: [G1]\ncluster: {cluster}\n", "x.yaml")
+    with pytest.raises(ConfigError) as refused:
+        settings_of(scenario)
+    assert str(refused.value).startswith(start)
+
+
 def test_pods_have_no_stack_file(mine: Path) -> None:
     scenario = parse_scenario(SCENARIO.replace("../stacks/mine.yaml", str(mine)))
     check_supported(scenario, "netns")
