@@ -20,7 +20,7 @@ from stormcast.node.reading.parsing import text_of
 from stormcast.node.reading.places import placed
 from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE, Quantity
 from stormcast.node.settings import GENERATIONS, StackSettings
-from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES, SHARES
+from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES
 from stormcast.node.trace.journal import JournalConfig
 
 PREFIX: Final = "STORMCAST_"
@@ -329,9 +329,9 @@ def _typed(protocol: str, key: str, text: str, origin: str) -> object:
         return {"true": True, "false": False}.get(text, text)
     if kind == "int" and re.fullmatch(r"-?[0-9]{1,18}", text):
         return int(text)
-    if kind == "float" and re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
+    if kind in ("float", "Share") and re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
         require(
-            key in SHARES or not float(text),
+            kind == "Share" or not float(text),
             f"{origin}: {protocol}.{key} is {text}: write its unit, as {text}ms or {text}s; in "
             "JGroups it is milliseconds",
         )

@@ -42,7 +42,7 @@ from stormcast.node.settings import (
 )
 from stormcast.node.settings.files import read_shipped
 from stormcast.node.settings.jgroups_names import protocol_here
-from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES, RELIABLE_UNICAST, SHARES
+from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES, RELIABLE_UNICAST
 from stormcast.node.trace.journal import JournalConfig
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -221,10 +221,13 @@ def _stack(given: Given, values: Mapping[str, Told]) -> StackSettings:
 
 
 def _stack_notes(stack: StackSettings) -> Iterator[str]:
-    timing = dataclasses.asdict(stack.timing)
-    name = timing.pop("name")
-    pairs = ", ".join(f"{key} {_written(_text(key, value))}" for key, value in timing.items())
-    yield f"timing {name}: {pairs}"
+    timing = stack.timing
+    pairs = (
+        f"{one.name} {_written(_text(one.type, getattr(timing, one.name)))}"
+        for one in dataclasses.fields(timing)
+        if one.name != "name"
+    )
+    yield f"timing {timing.name}: {', '.join(pairs)}"
     probes = [name for name, _config in stack.layers if name in PROBES]
     if probes:
         yield f"stack {stack.name} has test protocols, set by its file: {', '.join(probes)}"
@@ -244,7 +247,7 @@ def _entries(given: Given, values: Mapping[str, Told], stack: StackSettings) -> 
             continue
         for one in dataclasses.fields(config):
             if one.name != "historical":
-                value = _text(one.name, getattr(config, one.name))
+                value = _text(one.type, getattr(config, one.name))
                 origin = origins.get((name, one.name), DEFAULT)
                 yield Entry(("protocols", name, one.name), value, origin)
 
@@ -312,9 +315,9 @@ def _settings(
 # -- As text -------------------------------------------------------------------------------------
 
 
-def _text(key: str, value: object) -> object:
+def _text(kind: object, value: object) -> object:
     """The value of a protocol's setting as a file has it."""
-    if isinstance(value, float) and key not in SHARES:
+    if isinstance(value, float) and str(kind) != "Share":
         return SETTING_DURATION.write(value)
     return list(value) if isinstance(value, tuple) else value
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from stormcast.node.core.errors import ConfigError, require, suggestion
 from stormcast.node.core.timing import Timing
+from stormcast.node.reading.fields import build
 from stormcast.node.reading.places import to_blame
 from stormcast.node.settings.files import (
     Listed,
@@ -27,7 +28,6 @@ from stormcast.node.settings.layers import Values, build_layer, check_flaws
 from stormcast.node.settings.protocols import DISCOVERIES, GENERATIONS, RELIABLE_UNICAST
 from stormcast.node.settings.rules import check_order
 from stormcast.node.settings.stack_settings import StackSettings
-from stormcast.node.settings.values import build
 
 
 def load_settings(

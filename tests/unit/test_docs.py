@@ -56,11 +56,11 @@ from stormcast.node.protocols.unicast import (
     Unicast4Config,
     UnicastConfig,
 )
+from stormcast.node.reading.fields import convert
 from stormcast.node.settings import load_settings
 from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES
 from stormcast.node.settings.rules import check_order
 from stormcast.node.settings.transports import Nio2Config, TcpConfig, TransportConfig, UdpConfig
-from stormcast.node.settings.values import convert
 from stormcast.node.trace import EVENT_NAMES, Event, read_blocks_untrusted
 
 ROOT = Path(__file__).parents[2]
@@ -346,8 +346,8 @@ def value_of(text: str, kind: object) -> object:
     kind = str(kind)
     if (text in WORDS_FOR and kind != "str") or text == "empty":
         return WORDS_FOR[text]
-    if kind in ("float", "int") and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):
-        return float(text) if kind == "float" else int(text)
+    if kind in ("float", "Share", "int") and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):
+        return int(text) if kind == "int" else float(text)
     return {"true": True, "false": False}.get(text) if kind == "bool" else convert("", text, kind)
 
 

@@ -471,6 +471,7 @@ def test_what_kubernetes_adds_for_a_service_is_not_for_us() -> None:
         ({"--set": ["TCP.bind_addr=x"]}, "flag --set: TCP.bind_addr: stack udp has no protocol"),
         ({"--set": ["UDP.ip_ttl=256"]}, "ip_ttl is 256"),
         ({"--port": "70000"}, "bind_port is 70000"),
+        ({"--set": ["MFC.min_threshold=1ms"]}, "write a share such as 5%"),
         ({"--run-for": "5"}, "--run-for is '5': it has no unit; write a duration"),
         ({"--name": "-x"}, "write letters"),
     ],

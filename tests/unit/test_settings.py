@@ -15,11 +15,11 @@ from stormcast.node.protocols.flow import HistoricalFlow
 from stormcast.node.protocols.frag import HistoricalFrag
 from stormcast.node.protocols.multicast import HistoricalMulticast
 from stormcast.node.protocols.unicast import Historical, Unicast3Config, Unicast4Config
+from stormcast.node.reading.fields import build, convert
 from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE
 from stormcast.node.settings import GENERATIONS, StackSettings, load_settings
 from stormcast.node.settings.protocols import RELIABLE_UNICAST
 from stormcast.node.settings.transports import UdpConfig
-from stormcast.node.settings.values import build, convert
 from stormcast.node.stack import Stack
 from stormcast.node.trace.tracer import Tracer
 
