@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stormcast.node.core.errors import ConfigError, NodeError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+Ratio = tuple[int, int]
 
 # Bounded, because the time to read a number grows with the square of its digits.
 _NUMBER: Final = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,30}))?(.*)", re.DOTALL)
@@ -24,8 +28,9 @@ class Quantity:
 
     kind: str
     example: str
-    units: dict[str, Fraction]
-    most: Fraction
+    units: dict[str, Ratio]
+    """Each as a fraction of the base unit's: above and below the line."""
+    most: int
     """What is larger is a mistake, and an unbounded run or allocation."""
     is_whole: bool = field(default=False, kw_only=True)
     """True: bytes, which come in whole numbers."""
@@ -47,11 +52,11 @@ class Quantity:
             raise UnitError(
                 f"it {fault}; write {self.kind} such as {self.example} (units: {self.names()})"
             )
-        scale = self.units[unit]
         # Whole numbers until the end: they are exact, and faster than fractions.
-        above = int(whole + decimals) * scale.numerator
-        below: int = scale.denominator * 10 ** len(decimals)
-        if above * self.most.denominator > self.most.numerator * below:
+        above, below = self.units[unit]
+        above *= int(whole + decimals)
+        below *= int(10 ** len(decimals))
+        if above > self.most * below:
             raise UnitError(f"it is above the limit of {self.write(float(self.most))}; write less")
         if self.is_whole and above % below:
             raise UnitError("it is not a whole number of bytes; write a whole number")
@@ -66,11 +71,14 @@ class Quantity:
 
     def write(self, value: float) -> str:
         """The text that `parse` turns into exactly this value; without a point if it can, short."""
+        # Who only reads, such as the parent of a member, does without its memory.
+        from fractions import Fraction  # noqa: PLC0415
+
         exact = Fraction(repr(value))
         texts = [
             number + unit
             for unit in self.written or self.units
-            if (number := _decimal(exact / self.units[unit])) is not None
+            if (number := _decimal(exact / Fraction(*self.units[unit]))) is not None
         ]
         assert texts, f"{value!r} has too many digits to be written"
         return min(texts, key=lambda text: ("." in text, len(text)))
@@ -90,45 +98,53 @@ def _decimal(value: Fraction) -> str | None:
     return f"{whole}.{rest}" if rest else whole
 
 
-_KI: Final = Fraction(1024)
-_K: Final = Fraction(1000)
+_KI: Final = 1 << 10
+_MI: Final = 1 << 20
+_GI: Final = 1 << 30
 
 DURATION: Final = Quantity(
     "a duration",
     "500ms",
     # The base unit first: of two texts of one length the first is written.
-    {"s": Fraction(1), "ms": 1 / _K, "us": 1 / _K**2, "min": Fraction(60), "h": Fraction(3600)},
-    most=Fraction(1000 * 3600),
+    {"s": (1, 1), "ms": (1, 1000), "us": (1, 1_000_000), "min": (60, 1), "h": (3600, 1)},
+    most=1000 * 3600,
 )
 SIZE: Final = Quantity(
     "a size",
     "1KiB",
-    {"B": Fraction(1), "KiB": _KI, "MiB": _KI**2, "GiB": _KI**3, "KB": _K, "MB": _K**2},
-    most=_KI**4,
+    {
+        "B": (1, 1),
+        "KiB": (_KI, 1),
+        "MiB": (_MI, 1),
+        "GiB": (_GI, 1),
+        "KB": (1000, 1),
+        "MB": (1_000_000, 1),
+    },
+    most=1 << 40,
     is_whole=True,
 )
-RATE: Final = Quantity("a rate", "200/s", {"/s": Fraction(1), "/min": Fraction(1, 60)}, most=_K**3)
-SHARE: Final = Quantity("a share", "5%", {"%": Fraction(1, 100)}, most=Fraction(1))
-RATIO: Final = Quantity("a ratio", "150%", {"%": Fraction(1, 100)}, most=_K)
+RATE: Final = Quantity("a rate", "200/s", {"/s": (1, 1), "/min": (1, 60)}, most=10**9)
+SHARE: Final = Quantity("a share", "5%", {"%": (1, 100)}, most=1)
+RATIO: Final = Quantity("a ratio", "150%", {"%": (1, 100)}, most=1000)
 """A share of something smaller: it may exceed the whole."""
 BANDWIDTH: Final = Quantity(
     "a bandwidth",
     "8Mbit/s",
     {
-        "B/s": Fraction(1),
-        "KiB/s": _KI,
-        "MiB/s": _KI**2,
-        "bit/s": Fraction(1, 8),
-        "kbit/s": _K / 8,
-        "Mbit/s": _K**2 / 8,
-        "Gbit/s": _K**3 / 8,
+        "B/s": (1, 1),
+        "KiB/s": (_KI, 1),
+        "MiB/s": (_MI, 1),
+        "bit/s": (1, 8),
+        "kbit/s": (1000, 8),
+        "Mbit/s": (1_000_000, 8),
+        "Gbit/s": (1_000_000_000, 8),
     },
-    most=_K**4,
+    most=10**12,
 )
 
 # The settings of a member and of its protocols: a timeout may be longer than any run, and a bound
 # above any memory.
-_MOST: Final = Fraction(1 << 63)
+_MOST: Final = 1 << 63
 SETTING_DURATION: Final = replace(DURATION, most=_MOST, is_spaced=True, written=("s", "ms", "us"))
 SETTING_SIZE: Final = replace(SIZE, most=_MOST, is_spaced=True, written=("B", "KiB", "MiB", "GiB"))
 SETTING_RATE: Final = replace(RATE, is_spaced=True, written=("/s",))
