@@ -12,7 +12,7 @@ from stormcast.node.core.errors import Place
 from stormcast.node.reading.parsing import Loader, parse, place_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Document:
     """What a file says."""
 

@@ -23,7 +23,11 @@ Listed = list[tuple[str, dict[str, Any]]]
 
 def read_layers(stack: str) -> Listed:
     """The protocols of a stack file, checked to be a stack that can work."""
-    document = read_stack(stack)
+    return [(name, dict(values)) for name, values in _checked(read_stack(stack), stack)]
+
+
+@lru_cache(maxsize=64)
+def _checked(document: Document, stack: str) -> Listed:
     listed = document.content.get("protocols") or []
     with placed(document.place("protocols")):
         require(isinstance(listed, list), f"stack {stack}: protocols must be a list, top to bottom")
