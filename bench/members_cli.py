@@ -18,7 +18,7 @@ from bench.report import as_json, lines
 from bench.work import OURS, PEERS, TRANSPORTS, Work
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError
-from stormcast.node.units import parse_duration, parse_size
+from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE
 
 PER_CENT = 100
 
@@ -158,7 +158,7 @@ def check_rounds(args: argparse.Namespace) -> None:
 
 def parse_bytes(text: str) -> int:
     """A size; a bare number is bytes."""
-    return int(text) if text.isdigit() else parse_size(text, "--size")
+    return int(text) if text.isdigit() else int(SETTING_SIZE.read(text, "--size"))
 
 
 def parse_share(text: str) -> float:
@@ -174,7 +174,7 @@ def parse_delay(text: str) -> float:
     try:
         return float(text) / 1e3
     except ValueError:
-        return parse_duration(text, "--delay")
+        return SETTING_DURATION.read(text, "--delay")
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from stormcast.chaos.session.runner import run_scenario
 from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.model import FLAG_NAMES, MESSAGE_FLAGS
+from stormcast.node.member.options import OPTIONS
 from stormcast.node.trace.export import COLUMNS
 
 DOCS: Final = Path(__file__).parent
@@ -149,6 +150,15 @@ def _setting(setting: Mapping[str, object]) -> str:
     return " ".join([*runs, *(f"{key}={str(value).lower()}" for key, value in rest.items())])
 
 
+def options() -> str:
+    """What a member can be told, and in which words."""
+    rows = (
+        (f"`{one.key}`", f"`{one.flag}`", f"`{one.variable}`", one.write(one.default), one.about)
+        for one in OPTIONS
+    )
+    return table(("key", "flag", "variable", "default", "meaning"), rows)
+
+
 _LINKS: Final = {"sources": ("n0",), "dests": ("n1",)}
 STRIKING: Final[Mapping[str, faults.NetworkFault]] = {
     "partition": faults.Partition(groups=(("n0",), ("n1",))),
@@ -218,6 +228,7 @@ def sample_run() -> str:
 TABLES: Final[dict[str, dict[str, Callable[[], str]]]] = {
     "../README.md": {"sample": sample_run},
     "backends.md": {"features": features},
+    "node.md": {"options": options},
     "wire-format.md": {"head": head, "kinds": kinds, "protocols": protocols, "flags": flags},
     "trace-format.md": {
         "block": block_header,

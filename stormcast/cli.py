@@ -8,7 +8,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 
 import stormcast
 from stormcast.exits import Exit
+from stormcast.node.core.errors import did_you_mean
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("run a scenario file and judge it", "stormcast.chaos.commands.run:run"),
@@ -147,6 +147,5 @@ def _help() -> str:
 
 
 def _unknown(name: str) -> str:
-    nearest = get_close_matches(name, COMMANDS, n=1)
-    remedy = f"did you mean {nearest[0]}?" if nearest else "see stormcast --help"
+    remedy = did_you_mean(name, COMMANDS) or "see stormcast --help"
     return f"stormcast: no sub-command {name!r}, {remedy}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from stormcast.chaos.language.scenario import Scenario, ScenarioError, load_scenario
+from stormcast.chaos.language.scenario import Scenario, load_scenario
 from stormcast.exits import Exit
 from stormcast.node.core.errors import NodeError
 from stormcast.node.trace.export import ExportError, export
@@ -53,7 +53,7 @@ def verify_quietly(paths: Sequence[Path]) -> Exit:
     try:
         runs = _named(paths)
         tasks = [cli.Task(question=_question(run), directory=run.path) for run in runs]
-    except (VerifyError, NodeError, ScenarioError, OSError) as error:
+    except (VerifyError, NodeError, OSError) as error:
         cli.say(str(error))
         return Exit.UNKNOWN
     return Exit(cli.verify(cli.Order(tasks=tasks, is_brief=True, on_measured=_report)))
@@ -70,7 +70,7 @@ def verify(argv: list[str]) -> int:
     except (CannotError, ExportError) as error:
         cli.say(str(error))
         return Exit.UNKNOWN
-    except (VerifyError, NodeError, ScenarioError, OSError) as error:
+    except (VerifyError, NodeError, OSError) as error:
         cli.say(str(error))
         return Exit.USAGE
     tasks = [

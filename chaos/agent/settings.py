@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.drivers.base import Site
-from stormcast.chaos.language.yaml_nodes import Item, compose
 from stormcast.node.control.settings import TOKEN_VARIABLE, ControlSettings, read_control
 from stormcast.node.core.errors import ConfigError, require
+from stormcast.node.reading.places import placed
+from stormcast.node.reading.yaml_nodes import Item, compose
 
 _TABLE: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _DEVICE: Final = re.compile(r"[^\s/]{1,15}")
@@ -47,19 +48,19 @@ def load_agent(path: str, environ: Mapping[str, str] = os.environ, name: str = "
 
 def read_agent(text: str, path: str, environ: Mapping[str, str]) -> AgentSettings:
     """The settings that a text says; ConfigError, or an error with its place."""
-    root = compose(text, path)
+    root = compose(text, path, "configuration")
     found = root.entries(("table", "control", "sites"), ("token_file",))
     sites = tuple(_site(item) for item in found["sites"].items())
     if not sites:
         raise found["sites"].refuse("write at least one site")
     names = [site.name for site in sites]
-    require(len(set(names)) == len(names), f"two sites have one name: {' '.join(names)}")
+    if len(set(names)) < len(names):
+        raise found["sites"].error(f"two sites have one name: {' '.join(names)}")
     token = _token(found.get("token_file"), environ)
-    return AgentSettings(
-        table=found["table"].word(_TABLE, "write small letters, digits and underscores"),
-        control=read_control(found["control"].text(), token),
-        sites=sites,
-    )
+    with placed(found["control"].place):
+        control = read_control(found["control"].text(), token)
+    table = found["table"].word(_TABLE, "write small letters, digits and underscores")
+    return AgentSettings(table=table, control=control, sites=sites)
 
 
 def _site(item: Item) -> Site:
@@ -75,10 +76,10 @@ def _site(item: Item) -> Site:
         site = replace(site, device=device)
     if "netns" in found:
         site = replace(site, netns=found["netns"].text())
-        require(
-            Path(site.netns or "").exists(),
-            f"there is no network namespace {site.netns}; write a path such as /run/netns/x",
-        )
+        if not Path(site.netns or "").exists():
+            raise found["netns"].error(
+                f"there is no network namespace {site.netns}; write a path such as /run/netns/x"
+            )
     return site
 
 
@@ -89,4 +90,4 @@ def _token(item: Item | None, environ: Mapping[str, str]) -> str:
     try:
         return Path(path).read_text().strip()
     except OSError as error:
-        raise ConfigError(f"token_file {path}: {error.strerror}; name a file to read") from None
+        raise item.error(f"token_file {path}: {error.strerror}; name a file to read") from None

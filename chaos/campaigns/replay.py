@@ -24,7 +24,7 @@ from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.session.versions import versions
 from stormcast.node.core.errors import BadTrace, NodeError
 from stormcast.node.trace import Event, read_blocks_untrusted
-from stormcast.node.trace.cli import describe
+from stormcast.node.trace.words import describe
 
 FILES: Final = ("scenario.yaml", "seed", "versions.json", "verdict.json")
 """What a run directory holds besides its traces."""

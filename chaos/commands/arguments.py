@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from stormcast.chaos.backends.by_name import BACKENDS
-from stormcast.chaos.language.units import DURATION, UnitError
+from stormcast.node.reading.quantities import DURATION, UnitError
 
 
 def parser_of(name: str, about: str) -> argparse.ArgumentParser:

@@ -12,7 +12,6 @@ from stormcast.chaos.campaigns.replay import NotARunError, Result, read_run
 from stormcast.chaos.campaigns.replay import replay as replay_run
 from stormcast.chaos.commands.arguments import add_json, parser_of
 from stormcast.chaos.commands.output import give_up, no_longer, refuse
-from stormcast.chaos.language.yaml_nodes import ScenarioError
 from stormcast.node.core.errors import ConfigError, NodeError
 
 REPLAYED: Final = {Result.IDENTICAL: 0, Result.DIFFERENT: 1, Result.UNPROVEN: 3}
@@ -39,7 +38,7 @@ def replay(argv: list[str]) -> int:
         return refuse(ValueError(f"{args.run} ran on {where}, which nothing repeats: {again}"))
     try:
         found = replay_run(kept)
-    except (ScenarioError, ConfigError, Unsupported, OSError) as error:
+    except (ConfigError, Unsupported, OSError) as error:
         return no_longer(kept, error)
     except NodeError as error:
         return give_up(error, kept.seed)

@@ -34,7 +34,6 @@ from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.schedule import format_plan
 from stormcast.chaos.language.shipped import open_scenario
 from stormcast.chaos.language.stacks import settings_of
-from stormcast.chaos.language.yaml_nodes import ScenarioError
 from stormcast.chaos.records.directory import make_fresh
 from stormcast.chaos.session.outcome import Outcome
 from stormcast.chaos.session.plans import check_supported
@@ -83,7 +82,7 @@ def run(argv: list[str]) -> int:
         outcome = _run(scenario, args)
     except Unsupported as refusal:
         return unsupported(refusal, as_json=args.json, seed=args.seed)
-    except (ScenarioError, ConfigError, OSError) as error:
+    except (ConfigError, OSError) as error:
         return refuse(error)
     except NodeError as error:
         return give_up(error, args.seed)
@@ -138,7 +137,7 @@ def plan(argv: list[str]) -> int:
         # A plan for a stack that cannot be is none.
         settings_of(scenario)
         text = format_plan(scenario, args.seed)
-    except (ScenarioError, ConfigError, OSError) as error:
+    except (ConfigError, OSError) as error:
         return refuse(error)
     print(text)
     return 0

@@ -19,9 +19,9 @@ from types import FrameType
 from typing import Any, Final
 
 from stormcast.chaos.backends.base import BackendError, Unsupported
-from stormcast.chaos.commands.controller_status import ERROR, ControllerStatus
 from stormcast.chaos.backends.by_name import BACKENDS, SIM, make_backend
-from stormcast.chaos.language.scenario import ScenarioError, load_scenario
+from stormcast.chaos.commands.controller_status import ERROR, ControllerStatus
+from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import make_fresh
 from stormcast.chaos.session.outcome import Outcome
@@ -30,7 +30,7 @@ from stormcast.chaos.session.runner import run_on, run_scenario
 from stormcast.exits import Exit
 from stormcast.node.control.settings import ControlSettings, read_control
 from stormcast.node.core.errors import ConfigError, NodeError, require
-from stormcast.node.units import parse_duration
+from stormcast.node.reading.quantities import SETTING_DURATION
 
 UNSUPPORTED: Final = "unsupported"
 PATIENCE_SECONDS: Final = 300.0
@@ -152,7 +152,7 @@ class Controller:
             verdict = str(outcome.verdict)
         except Unsupported as refusal:
             verdict, why = UNSUPPORTED, str(refusal)
-        except (NodeError, ScenarioError, OSError) as error:
+        except (NodeError, OSError) as error:
             verdict, why = ERROR, str(error)
         except Exception as error:  # noqa: BLE001 a bug in one run must not end all others
             verdict, why = ERROR, f"a bug: {error!r}"
@@ -299,7 +299,7 @@ def _settings(words: argparse.Namespace) -> ServeSettings:
     )
     require(words.seed >= 0, f"--seed is {words.seed}: it must not be negative")
     require(words.keep > 0, f"--keep is {words.keep}: keep one at least")
-    every = parse_duration(words.every, "--every") if words.every is not None else None
+    every = SETTING_DURATION.read(words.every, "--every") if words.every is not None else None
     require(every is None or every > 0, "--every is 0s: leave it out, or say how often")
     return ServeSettings(
         backend=words.backend,

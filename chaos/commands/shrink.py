@@ -20,7 +20,6 @@ from stormcast.chaos.commands.output import (
     refuse,
     say,
 )
-from stormcast.chaos.language.yaml_nodes import ScenarioError
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError, NodeError
@@ -77,7 +76,7 @@ def shrink(argv: list[str]) -> int:
         )
     except NothingToShrink as nothing:
         return _nothing_to_shrink(kept, nothing)
-    except (ScenarioError, ConfigError, Unsupported, OSError) as error:
+    except (ConfigError, Unsupported, OSError) as error:
         return no_longer(kept, error)
     except NodeError as error:
         return give_up(error, kept.seed)

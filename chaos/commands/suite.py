@@ -19,7 +19,6 @@ from stormcast.chaos.campaigns.library import GROUP_STACKS, SideResult, library,
 from stormcast.chaos.campaigns.museum import tour
 from stormcast.chaos.campaigns.pool import sigterm_interrupts
 from stormcast.chaos.language.cluster import GENERATIONS, TIMINGS
-from stormcast.chaos.language.yaml_nodes import ScenarioError
 from stormcast.chaos.oracles.verdict import Verdict, worst
 from stormcast.chaos.records.directory import TakenError, make_fresh, take
 from stormcast.exits import Exit
@@ -272,7 +271,7 @@ def _chaos_test_in_virtual_time(args: argparse.Namespace, remark: str) -> int:
     try:
         sides = [side for scenario in library() for side in sides_of(scenario, timings)]
         out = _directory(args)
-    except (ScenarioError, ConfigError, OSError) as error:
+    except (ConfigError, OSError) as error:
         return refuse(error)
     workers = args.workers or os.cpu_count() or 1
     say(
@@ -292,7 +291,7 @@ def _chaos_test_in_virtual_time(args: argparse.Namespace, remark: str) -> int:
         end_progress()
         say("now the museum of flaws: about a minute")
         shown = list(tour())
-    except (ScenarioError, ConfigError, OSError) as error:
+    except (ConfigError, OSError) as error:
         return refuse(error)
     except NodeError as error:
         return give_up(error, args.seed)

@@ -8,7 +8,8 @@ from typing import Final
 
 from stormcast.chaos.faults import RANDOM, ROLES, Names
 from stormcast.chaos.language.shapes import SETTINGS, Codec, Key, Plain, Shape, one_of, whole, word
-from stormcast.chaos.language.yaml_nodes import Item, nearest
+from stormcast.node.core.errors import suggestion
+from stormcast.node.reading.yaml_nodes import Item
 
 Settings = tuple[tuple[str, object], ...]
 """Names and values; what reads them knows which there are."""
@@ -104,7 +105,7 @@ def _write_protocols(protocols: tuple[tuple[str, Settings], ...]) -> Plain:
 def _check_late(item: Item, cluster: Cluster) -> None:
     for name in cluster.late:
         if name not in cluster.members:
-            known = nearest(name, cluster.members)
+            known = suggestion(name, cluster.members)
             raise item.peek("late").error(f"late: {name!r} is no member{known}")
     if len(cluster.late) == len(cluster.members):
         raise item.peek("late").refuse("nobody is there to be joined; leave one out")

@@ -16,7 +16,7 @@ from stormcast.chaos.faults import Link, Names, NetworkFault
 from stormcast.chaos.language.scenario import NETWORK
 from stormcast.chaos.language.shapes import Plain, flow
 from stormcast.chaos.language.timeline import NETWORK_FAULTS, WORDS, actions
-from stormcast.chaos.language.yaml_nodes import Item, compose
+from stormcast.node.reading.yaml_nodes import Item, compose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,8 @@ class NetworkState:
 
 
 def parse_state(text: str) -> NetworkState:
-    """A state from its text; raises nothing but ScenarioError."""
-    root = compose(text, "state")
+    """A state from its text; raises nothing but ConfigError."""
+    root = compose(text, "state", "scenario")
     found = root.entries(("members", "places", "network", "faults", "seed", "netem"), ())
     members = tuple(item.text() for item in found["members"].items())
     shapes = actions(members)

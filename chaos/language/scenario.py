@@ -36,7 +36,6 @@ from stormcast.chaos.language.timeline import (
     read_step,
     write_step,
 )
-from stormcast.chaos.language.units import BANDWIDTH, DURATION, RATIO, SHARE, SIZE
 from stormcast.chaos.language.workload import (
     LOADS,
     Expect,
@@ -47,7 +46,9 @@ from stormcast.chaos.language.workload import (
     expect_codec,
     load_codec,
 )
-from stormcast.chaos.language.yaml_nodes import MAX_BYTES, Item, ScenarioError, compose, place
+from stormcast.node.reading.parsing import MAX_BYTES, decode
+from stormcast.node.reading.quantities import BANDWIDTH, DURATION, RATIO, SHARE, SIZE
+from stormcast.node.reading.yaml_nodes import Item, compose
 from stormcast.node.settings import is_path
 
 __all__ = [
@@ -62,7 +63,6 @@ __all__ = [
     "Link",
     "Load",
     "Scenario",
-    "ScenarioError",
     "Step",
     "dump",
     "load_scenario",
@@ -133,18 +133,7 @@ def load_scenario(path: str | Path) -> Scenario:
     """Read a scenario file."""
     with Path(path).open("rb") as file:
         content = file.read(MAX_BYTES + 1)
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        if error.start >= MAX_BYTES - 3:
-            # The cut itself may split a character: the size is what is wrong.
-            text = content.decode(errors="replace")
-        else:
-            before = content[: error.start].decode()
-            line, column = place(before, len(before))
-            message = "not UTF-8: save it as UTF-8"
-            raise ScenarioError(message, path=str(path), line=line, column=column) from None
-    scenario = parse_scenario(text, str(path))
+    scenario = parse_scenario(decode(content, str(path)), str(path))
     stack = scenario.cluster.stack
     if not is_path(stack):
         return scenario
@@ -154,8 +143,8 @@ def load_scenario(path: str | Path) -> Scenario:
 
 
 def parse_scenario(text: str, path: str = "<text>") -> Scenario:
-    """A scenario from the text of its file; raises nothing but ScenarioError."""
-    root = compose(text, path)
+    """A scenario from the text of its file; raises nothing but ConfigError."""
+    root = compose(text, path, "scenario")
     found = {key.node.value: value for key, value in root.pairs()}
     # These two first: names and times are checked against them.
     cluster = CLUSTER.read(root.peek("cluster"))

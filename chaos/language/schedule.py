@@ -18,8 +18,8 @@ from stormcast.chaos.faults import RANDOM, Action, Names
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.shapes import Plain, Shape, flow
 from stormcast.chaos.language.timeline import CURES, WORDS, Step, actions
-from stormcast.chaos.language.units import DURATION, RATE, SIZE
 from stormcast.chaos.language.workload import Load
+from stormcast.node.reading.quantities import DURATION, RATE, SIZE
 
 _UNDO: Final = 0
 """At equal times what ends comes first: faults that follow each other do not overlap."""

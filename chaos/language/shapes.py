@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from stormcast.chaos.language.units import DURATION, SHARE, SIZE, Quantity
-from stormcast.chaos.language.yaml_nodes import SWITCHES, Item, ScenarioError
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.reading.quantities import DURATION, SHARE, SIZE, Quantity
+from stormcast.node.reading.yaml_nodes import SWITCHES, Item
 
 Plain = str | int | bool | Sequence["Plain"] | Mapping[str, "Plain"]
 """What is written: text, numbers, lists and mappings."""
@@ -229,7 +230,7 @@ def _read_unnamed(item: Item) -> object:
     for kind in (DURATION, SIZE, SHARE):
         try:
             value = item.quantity(kind)
-        except ScenarioError:
+        except ConfigError:
             continue
         return int(value) if kind.is_whole else value
     remedy = (

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.language.scenario import Scenario, load_scenario, parse_scenario
-from stormcast.node.core.errors import ConfigError
+from stormcast.node.core.errors import ConfigError, did_you_mean
 
 FOLDERS: Final = {
     ".": "the library",
@@ -57,8 +56,7 @@ def find_shipped(name: str) -> Shipped:
     known = {one.name: one for one in shipped()}
     if name in known:
         return known[name]
-    nearest = get_close_matches(name, known, n=1)
-    remedy = f"did you mean {nearest[0]}?" if nearest else "stormcast scenarios lists them"
+    remedy = did_you_mean(name, known) or "stormcast scenarios lists them"
     raise NoScenarioError(f"no file {name}, and no scenario of that name ships: {remedy}")
 
 

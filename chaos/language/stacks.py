@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+from stormcast.chaos.language.cluster import Cluster, Settings
 from stormcast.chaos.language.scenario import Scenario
-from stormcast.node.core.errors import require
+from stormcast.node.core.errors import ConfigError, require
+from stormcast.node.reading.documents import read_document
+from stormcast.node.reading.places import to_blame
 from stormcast.node.settings import StackSettings, load_settings
 
 STREAM_TRANSPORTS: Final = frozenset({"TCP", "TCP_NIO2"})
+_NO_STACK: Final = Cluster(members=())
+_SINGLE: Final = ("stack", "timing", "unicast", "max_batch")
+_OF_PROTOCOLS: Final = ("settings", "historical", "multicast_settings")
+
+Keys = tuple[str, ...]
+"""What leads to a value within `cluster`."""
 
 
 def settings_of(scenario: Scenario) -> StackSettings:
-    """The stack that a scenario asks for."""
+    """The stack that a scenario asks for; what cannot work is refused where its file says it."""
     cluster = scenario.cluster
+    try:
+        return _settings(cluster)
+    except ConfigError as error:
+        if error.place is not None or not scenario.text:
+            raise
+        keys = to_blame(
+            list(_said(cluster)), error.message, lambda keys: _settings(_without(cluster, keys))
+        )
+        place = read_document(scenario.text, scenario.path).place("cluster", *(keys or ()))
+        raise ConfigError(error.message, place) from None
+
+
+def _settings(cluster: Cluster) -> StackSettings:
     protocols = {name: dict(values) for name, values in cluster.protocols}
     load = partial(
         load_settings,
@@ -35,6 +59,35 @@ def settings_of(scenario: Scenario) -> StackSettings:
         of_multicast = dict(cluster.multicast_settings)
         protocols[multicast] = protocols.get(multicast, {}) | of_multicast
     return load(protocols=protocols) if protocols else load()
+
+
+def _said(cluster: Cluster) -> Iterator[Keys]:
+    """What a cluster says of its stack."""
+    yield from ((name,) for name in _SINGLE if getattr(cluster, name) != getattr(_NO_STACK, name))
+    for part in _OF_PROTOCOLS:
+        yield from ((part, name) for name, _value in getattr(cluster, part))
+    for protocol, values in cluster.protocols:
+        yield "protocols", protocol
+        yield from (("protocols", protocol, name) for name, _value in values)
+
+
+def _without(cluster: Cluster, keys: Keys) -> Cluster:
+    part, *rest = keys
+    if part != "protocols":
+        values = getattr(cluster, part)
+        left: Any = _rest(values, rest[0]) if rest else getattr(_NO_STACK, part)
+        return replace(cluster, **{part: left})
+    protocol, *names = rest
+    kept = [
+        (name, _rest(values, names[0]) if names and name == protocol else values)
+        for name, values in cluster.protocols
+        if names or name != protocol
+    ]
+    return replace(cluster, protocols=tuple(kept))
+
+
+def _rest(settings: Settings, name: str) -> Settings:
+    return tuple(pair for pair in settings if pair[0] != name)
 
 
 def is_stream(scenario: Scenario) -> bool:

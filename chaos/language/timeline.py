@@ -25,11 +25,12 @@ from stormcast.chaos.language.shapes import (
     whole_range,
     word,
 )
-from stormcast.chaos.language.units import BANDWIDTH, DURATION, SHARE
-from stormcast.chaos.language.yaml_nodes import Item, nearest
 from stormcast.node.core import wire
+from stormcast.node.core.errors import suggestion
 from stormcast.node.core.match import Match
 from stormcast.node.core.model import FLAG_NAMES
+from stormcast.node.reading.quantities import BANDWIDTH, DURATION, SHARE
+from stormcast.node.reading.yaml_nodes import Item
 
 RULES: Final = ("drop", "delay", "hold", "duplicate", "corrupt")
 HALVES: Final = ("both", "sender", "receiver")
@@ -232,7 +233,9 @@ def read_step(item: Item, shapes: dict[str, Shape]) -> Step:
     shape = shapes[item.peek("do").one_of(shapes, "fault or action")]
     timing = _timing(shape.make)
     action = shape.read(item, besides=["do", *timing.keys])
-    step = Step(action=action, line=item.line, **timing.read(item, besides=["do", *shape.keys]))
+    step = Step(
+        action=action, line=item.place.line, **timing.read(item, besides=["do", *shape.keys])
+    )
     _check_periods(item, step)
     return step
 
@@ -301,7 +304,7 @@ def _check_cure(
 ) -> None:
     if isinstance(action, faults.Heal | faults.Release) and action.name is not None:
         if action.name not in names:
-            known = nearest(action.name, names) if names else "; name one (name: …)"
+            known = suggestion(action.name, names) if names else "; name one (name: …)"
             raise item.peek("name").error(
                 f"name is {action.name!r}: no earlier fault has this name{known}"
             )

@@ -20,10 +20,10 @@ from stormcast.chaos.language.shapes import (
     some_of,
     whole,
 )
-from stormcast.chaos.language.units import DURATION, RATE
-from stormcast.chaos.language.yaml_nodes import Item
 from stormcast.node.core import wire
 from stormcast.node.core.model import FLAG_NAMES, MESSAGE_FLAGS
+from stormcast.node.reading.quantities import DURATION, RATE
+from stormcast.node.reading.yaml_nodes import Item
 
 LOADS: Final = ("unicast", "multicast")
 FLAGS: Final = {name: bit for bit, name in FLAG_NAMES.items() if bit & MESSAGE_FLAGS}

@@ -12,7 +12,7 @@ from stormcast.chaos.oracles.history import Member, Span
 from stormcast.chaos.oracles.rig_record import FaultStep
 from stormcast.node.core import wire
 from stormcast.node.core.errors import NodeError
-from stormcast.node.units import parse_duration
+from stormcast.node.reading.quantities import SETTING_DURATION
 
 _UNDONE_BY: Final = {"pause": "resume", "stall": "consume"}
 _CHANGES_SETTINGS: Final = "set-attribute"
@@ -83,10 +83,10 @@ def _change_settings(member: Member, step: FaultStep) -> None:
         member.intervals.append((step.time, _seconds(step.value, name)))
 
 
-def _seconds(value: Any, name: str) -> float | None:  # noqa: ANN401 whatever a trace may say
+def _seconds(value: Any) -> float | None:  # noqa: ANN401 whatever a trace may say
     """An interval; None where it is none."""
     try:
-        value = parse_duration(value, name) if isinstance(value, str) else value
+        value = SETTING_DURATION.parse(value) if isinstance(value, str) else value
         return None if value is None else float(value)
     except (TypeError, ValueError, NodeError):
         return None

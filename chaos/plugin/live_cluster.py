@@ -20,7 +20,6 @@ from stormcast.chaos.language.scenario import Scenario, dump
 from stormcast.chaos.language.shapes import Plain, flow
 from stormcast.chaos.language.shipped import open_scenario
 from stormcast.chaos.language.stacks import settings_of
-from stormcast.chaos.language.yaml_nodes import compose
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.plugin.stepwise import OF_A_GROUP, OF_CONNECTIONS, Begun, StepwiseSession
 from stormcast.chaos.records.directory import make_fresh
@@ -28,6 +27,7 @@ from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.outcome import TRACE, Outcome, write_run
 from stormcast.chaos.session.runner import KERNEL_DICE, LOGS, run_on, run_scenario
 from stormcast.chaos.session.settling import has_all
+from stormcast.node.reading.yaml_nodes import compose
 
 PATIENCE: Final = 60.0
 """Seconds in which what must come has to, unless a test says otherwise."""
@@ -442,7 +442,7 @@ class Clusters:
         return "\n".join(self.directions(made.folder))
 
     def _scenario(self, words: dict[str, Any], guarantees: tuple[str, ...]) -> Scenario:
-        cluster = CLUSTER.read(compose(flow(_plain(words)), "cluster"))
+        cluster = CLUSTER.read(compose(flow(_plain(words)), "cluster", "scenario"))
         name = self._name[:_LONGEST_NAME].strip("-") or "cluster"
         scenario = Scenario(name=name, guarantees=guarantees, cluster=cluster)
         if guarantees:

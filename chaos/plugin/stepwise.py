@@ -19,10 +19,10 @@ from stormcast.chaos.language.shapes import Plain, flow
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.language.timeline import LASTING, Step, actions
 from stormcast.chaos.language.workload import load_codec
-from stormcast.chaos.language.yaml_nodes import compose
 from stormcast.chaos.session.plans import FRAME_BY_FRAME, cluster_plan
 from stormcast.chaos.session.record import Pair, RunRecord
 from stormcast.chaos.session.session import POLL_SECONDS, Session
+from stormcast.node.reading.yaml_nodes import compose
 
 OF_A_GROUP: Final = (
     *(f"G{number}" for number in range(1, 9)),
@@ -68,7 +68,7 @@ class StepwiseSession(Session):
         fault = name or f"f{self._number}"
         members = self.scenario.cluster.members
         shape = actions(members)[do]
-        action = shape.read(compose(flow({"do": do, **words}), do), besides=["do"])
+        action = shape.read(compose(flow({"do": do, **words}), do, "scenario"), besides=["do"])
         lasts = isinstance(action, LASTING)
         step = Step(at=0.0, action=action, name=fault, duration=_MOMENT if lasts else None)
         scripted = replace(self.scenario, timeline=(step,))
@@ -93,7 +93,7 @@ class StepwiseSession(Session):
     def load(self, do: str, words: Mapping[str, Plain]) -> None:
         """Have members send what a workload would say with these words, from now on."""
         codec = load_codec(self.scenario.cluster.members)
-        load = codec.read(compose(flow({"do": do, **words}), do))
+        load = codec.read(compose(flow({"do": do, **words}), do, "scenario"))
         self.traffic.begin(replace(load, start=self.now() + load.start))
 
     def _check(self, scripted: Scenario) -> None:

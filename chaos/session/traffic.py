@@ -13,9 +13,9 @@ from stormcast.chaos.backends.base import MemberError
 from stormcast.chaos.faults import Names
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.shapes import Plain
-from stormcast.chaos.language.units import RATE, SIZE
 from stormcast.chaos.language.workload import Load
 from stormcast.chaos.session.roster import Roster
+from stormcast.node.reading.quantities import RATE, SIZE
 
 ON_TIME_SECONDS: Final = 0.25
 """So late a load may begin without having to make up for it."""

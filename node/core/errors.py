@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Final, NamedTuple
+
+_SHOWN: Final = 60
+"""Characters of a value that a message shows."""
 
 
 class NodeError(Exception):
     """The root of all errors raised by this package."""
 
 
+class Place(NamedTuple):
+    """Where a setting is said."""
+
+    source: str
+    """A file; or a flag, or a variable, which have no lines."""
+    line: int = 0
+    """From 1, as the column."""
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+
+
 class ConfigError(NodeError):
-    """A setting that cannot work: names the setting, its value and the remedy."""
+    """A setting that cannot work: names the setting, its value and the remedy, and where it is said
+    if that is known."""
+
+    def __init__(self, message: str, place: Place | None = None) -> None:
+        super().__init__(message if place is None else f"{place}: {message}")
+        self.message = message
+        self.place = place
 
 
 class ClosedError(NodeError):
@@ -40,7 +63,18 @@ def require(condition: bool, message: str) -> None:  # noqa: FBT001 as in an ass
         raise ConfigError(message)
 
 
-def suggestion(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
+def suggestion(name: str, known: Iterable[str]) -> str:
     """`; did you mean X?`, or what there is: the end of a message about an unknown name."""
-    close = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
+    names = list(known)
+    return f"; {did_you_mean(name, names) or 'known: ' + ', '.join(names)}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`did you mean X?` where something there is close to a name; else nothing."""
+    close = get_close_matches(shortened(name), list(known), n=1)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def shortened(text: str) -> str:
+    """A text as a message shows it: the beginning, where it is long."""
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

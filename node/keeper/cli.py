@@ -17,7 +17,7 @@ from stormcast.node.control.settings import TOKEN_VARIABLE, read_control, read_t
 from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.keeper.endpoints import endpoints, passes
 from stormcast.node.keeper.keeper import Keeper, KeeperSettings
-from stormcast.node.units import parse_duration
+from stormcast.node.reading.quantities import SETTING_DURATION
 
 MAX_BODY: Final = 1 << 20
 """A configuration may have a workload in it."""
@@ -83,7 +83,7 @@ def _settings(argv: Sequence[str]) -> KeeperSettings:
         folder=folder,
         config=config,
         starts=words.start,
-        grace=parse_duration(words.grace, "--grace"),
+        grace=SETTING_DURATION.read(words.grace, "--grace"),
     )
 
 

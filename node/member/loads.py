@@ -6,26 +6,25 @@ meaning are the same.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from stormcast.node.core import wire
-from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.core.errors import ConfigError, Place, require, suggestion
 from stormcast.node.core.model import FLAG_NAMES, MESSAGE_FLAGS
-from stormcast.node.units import parse_duration, parse_size
+from stormcast.node.reading.places import placed
+from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_RATE, SETTING_SIZE
 
 Names = tuple[str, ...]
+Where = Callable[..., Place | None]
+"""From the keys and numbers that lead to a value to its place."""
 
 MAX_LOADS: Final = 64
 MOST: Final = 1_000_000_000
 FLAGS: Final = {name: bit for bit, name in FLAG_NAMES.items() if bit & MESSAGE_FLAGS}
 LOADS: Final = ("unicast", "multicast")
-
-_RATE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,30})?)\s*/\s*(s|min)")
-_RATES: Final = {"s": 1.0, "min": 1 / 60}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,33 +61,46 @@ class Load:
         return sum(FLAGS[name] for name in self.flags)
 
 
-def read_loads(values: object, what: str = "workload") -> tuple[Load, ...]:
+def nowhere(*_keys: object) -> None:
+    """The place of what is in no file."""
+
+
+def read_loads(values: object, where: Where = nowhere) -> tuple[Load, ...]:
     """One load or a list of them, from YAML or JSON."""
-    listed = values if isinstance(values, list) else [values]
-    require(len(listed) <= MAX_LOADS, f"{what}: {len(listed)} loads; write at most {MAX_LOADS}")
-    return tuple(read_load(one, what) for one in listed)
+    if not isinstance(values, list):
+        return (read_load(values, where),)
+    count = len(values)
+    require(count <= MAX_LOADS, f"workload: {count} loads; write at most {MAX_LOADS}")
+    return tuple(read_load(one, partial(where, number)) for number, one in enumerate(values))
 
 
-def read_load(values: object, what: str = "workload") -> Load:
+def read_load(values: object, where: Where = nowhere) -> Load:
     """One load, as a scenario writes it, and `closed` and `duration`."""
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{what}: write a mapping such as {{do: multicast, rate: 200/s}}")
+    with placed(where()):
+        if not isinstance(values, Mapping):
+            raise ConfigError("workload: write a mapping such as {do: multicast, rate: 200/s}")
+        return _load(values, where)
+
+
+def _load(values: Mapping[str, object], where: Where) -> Load:
     do = values.get("do")
-    require(do is not None, f"{what}: do is missing; write unicast or multicast")
-    require(do in LOADS, f"{what}: do is {do!r}: write unicast or multicast")
+    require(do is not None, "workload: do is missing; write unicast or multicast")
+    with placed(where("do")):
+        require(do in LOADS, f"workload: do is {do!r}: write unicast or multicast")
     known = [key for key in _READERS if key != "to" or do == "unicast"]
     found: dict[str, Any] = {"do": do}
     for key, value in values.items():
         if key == "do":
             continue
-        if key not in known:
-            near = suggestion(str(key), ["do", *known])
-            raise ConfigError(f"{what}: unknown key {key}{near}")
-        found |= _READERS[key](f"{what}: {key}", value)
+        with placed(where(key)):
+            if key not in known:
+                near = suggestion(str(key), ["do", *known])
+                raise ConfigError(f"workload: unknown key {key}{near}")
+            found |= _READERS[key](f"workload: {key}", value)
     closed, duration = found.get("closed", False), found.get("duration")
     require(
         not closed or "rate" not in values,
-        f"{what}: closed is true, so there is no rate; keep one of them",
+        "workload: closed is true, so there is no rate; keep one of them",
     )
     if duration is not None:
         found.setdefault("count", None)
@@ -114,13 +126,13 @@ def write_load(load: Load) -> dict[str, object]:
     if load.count is not None:
         written["count"] = load.count
     if not load.closed:
-        written["rate"] = f"{plain(load.rate)}/s"
+        written["rate"] = SETTING_RATE.write(load.rate)
     low, high = load.size
     written["size"] = f"{low}B" if low == high else f"{low}B..{high}B"
     for name in ("start", "duration"):
         seconds = getattr(load, name)
         if seconds:
-            written[name] = duration_text(seconds)
+            written[name] = SETTING_DURATION.write(seconds)
     if load.burst != 1:
         written["burst"] = load.burst
     if load.flags:
@@ -130,22 +142,6 @@ def write_load(load: Load) -> dict[str, object]:
     if load.closed:
         written["closed"] = True
     return written
-
-
-def plain(number: float) -> str:
-    """A number in decimals, however small or large: the shortest that reads back equal."""
-    text = format(Decimal(repr(number)), "f")
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def duration_text(seconds: float) -> str:
-    """A duration that reads back equal: with the unit in which it is a whole number, or in
-    seconds."""
-    for unit, per_second in (("s", 1), ("ms", 1000), ("us", 1_000_000)):
-        text = f"{round(seconds * per_second)}{unit}"
-        if (unit != "us" or seconds < 1) and seconds < MOST and parse_duration(text, "") == seconds:
-            return text
-    return f"{plain(seconds)}s"
 
 
 def _read_members(what: str, value: object) -> Names:
@@ -179,23 +175,21 @@ def _read_whole(what: str, value: object, most: int = MOST) -> int:
 def _read_seconds(what: str, value: object) -> float:
     if not isinstance(value, str):
         raise ConfigError(f"{what} is {value!r}: write a duration with its unit, such as 500ms")
-    return parse_duration(value, what)
+    return SETTING_DURATION.read(value, what)
 
 
-def read_rate(what: str, value: object) -> float:
-    """Messages per second of `200/s` or `6/min`."""
-    matched = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if matched is None:
-        raise ConfigError(f"{what} is {value!r}: write a rate such as 200/s (units: /s, /min)")
-    rate = float(matched[1]) * _RATES[matched[2]]
-    require(0 < rate <= MOST, f"{what} is {value!r}: it must be above 0, and at most {MOST}/s")
+def _read_rate(what: str, value: object) -> float:
+    if not isinstance(value, str):
+        raise ConfigError(f"{what} is {value!r}: write a rate such as 200/s")
+    rate = SETTING_RATE.read(value, what)
+    require(rate > 0, f"{what} is {value!r}: it must be above 0")
     return rate
 
 
 def _read_size(what: str, value: object) -> tuple[int, int]:
     if not isinstance(value, str):
         raise ConfigError(f"{what} is {value!r}: write a size with its unit, such as 1KiB")
-    ends = [parse_size(part, what) for part in value.split("..")]
+    ends = [int(SETTING_SIZE.read(part, what)) for part in value.split("..")]
     require(
         len(ends) <= 2 and ends[0] <= ends[-1] <= wire.MAX_BODY,  # noqa: PLR2004 two ends
         f"{what} is {value!r}: write a size, or the smaller and the larger end of a range such as "
@@ -233,7 +227,7 @@ _READERS: Final[dict[str, Callable[[str, object], dict[str, object]]]] = {
     "from": _read_from,
     "to": _read_to,
     "count": _one("count", _read_whole),
-    "rate": _one("rate", read_rate),
+    "rate": _one("rate", _read_rate),
     "size": _one("size", _read_size),
     "start": _one("start", _read_seconds),
     "burst": _one("burst", _read_whole),

@@ -6,19 +6,22 @@ One table names every setting once; its key in a file, its variable and its flag
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from stormcast.node.control.settings import TOKEN_VARIABLE
-from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.core.errors import ConfigError, Place, require, suggestion
 from stormcast.node.member.loads import read_loads
 from stormcast.node.member.workload import VERIFY
+from stormcast.node.reading.documents import read_document
+from stormcast.node.reading.parsing import text_of
+from stormcast.node.reading.places import placed
+from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE, Quantity
 from stormcast.node.settings import GENERATIONS, StackSettings
-from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES, SHARES
+from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES
 from stormcast.node.trace.journal import JournalConfig
-from stormcast.node.units import parse_duration, parse_size
-from stormcast.node.yaml_text import parse_yaml, text_of
 
 PREFIX: Final = "STORMCAST_"
 SET_PREFIX: Final = "STORMCAST_SET_"
@@ -27,8 +30,6 @@ DEFAULT: Final = "default"
 LOOPS: Final = ("asyncio", "uvloop")
 
 WORD: Final = "word"
-DURATION: Final = "duration"
-SIZE: Final = "size"
 WHOLE: Final = "whole"
 
 
@@ -38,7 +39,7 @@ class Option:
 
     key: str
     """In a file; a dot leads into a mapping."""
-    kind: str
+    kind: str | Quantity
     default: Any
     about: str
     metavar: str = ""
@@ -55,18 +56,22 @@ class Option:
 
     def read(self, value: object, what: str) -> object:
         """The value that a file, a variable or a flag means."""
-        if self.kind in (WHOLE, SIZE):
-            return _read_number(self.kind, value, what)
+        if self.kind is WHOLE or self.kind is SETTING_SIZE:
+            return _read_number(value, what, is_size=self.kind is SETTING_SIZE)
         if not isinstance(value, str):
-            wanted = "a duration with its unit, such as 500ms" if self.kind == DURATION else "text"
+            wanted = "text" if self.kind is WORD else "a duration with its unit, such as 500ms"
             raise ConfigError(f"{what} is {value!r}: write {wanted}")
-        if self.kind == DURATION:
-            return parse_duration(value, what)
+        if isinstance(self.kind, Quantity):
+            return self.kind.read(value, what)
         require(
             not self.choices or value in self.choices,
             f"{what} is {value!r}: choose one of {', '.join(filter(None, self.choices))}",
         )
         return value
+
+    def write(self, value: Any) -> object:  # noqa: ANN401 the type follows the kind
+        """The value as a file has it."""
+        return self.kind.write(value) if isinstance(self.kind, Quantity) else value
 
 
 def _default_of(config: type, name: str) -> object:
@@ -74,10 +79,10 @@ def _default_of(config: type, name: str) -> object:
     return fields[name].default
 
 
-def _read_number(kind: str, value: object, what: str) -> int:
+def _read_number(value: object, what: str, *, is_size: bool) -> int:
     if isinstance(value, str):
-        if kind == SIZE and not value.isdigit():
-            return parse_size(value, what)
+        if is_size and not value.isdigit():
+            return int(SETTING_SIZE.read(value, what))
         require(value.isascii() and value.isdigit(), f"{what} is {value!r}: write a whole number")
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
@@ -96,17 +101,17 @@ OPTIONS: Final[tuple[Option, ...]] = (
            ("", *DISCOVERIES)),
     Option("max_batch", WHOLE, _default_of(StackSettings, "max_batch"),
            "messages in one batch", "N"),
-    Option("max_frame", SIZE, _default_of(StackSettings, "max_frame"),
+    Option("max_frame", SETTING_SIZE, _default_of(StackSettings, "max_frame"),
            "bytes of payload after which a batch is closed", "SIZE"),
-    Option("outbox_bytes", SIZE, _default_of(StackSettings, "outbox_bytes"),
+    Option("outbox_bytes", SETTING_SIZE, _default_of(StackSettings, "outbox_bytes"),
            "bytes accepted per destination and not yet numbered", "SIZE"),
     Option("loop", WORD, "asyncio", "event loop; uvloop if it is installed", "LOOP", LOOPS),
-    Option("run_for", DURATION, 0.0, "leave after this time; 0s: when told to", "TIME"),
-    Option("leave_timeout", DURATION, 10.0, "how long leaving may take", "TIME"),
+    Option("run_for", SETTING_DURATION, 0.0, "leave after this time; 0s: when told to", "TIME"),
+    Option("leave_timeout", SETTING_DURATION, 10.0, "how long leaving may take", "TIME"),
     Option("journal.directory", WORD, "", "where the journal is kept; none if empty", "DIR"),
-    Option("journal.segment_bytes", SIZE, _default_of(JournalConfig, "segment_bytes"),
+    Option("journal.segment_bytes", SETTING_SIZE, _default_of(JournalConfig, "segment_bytes"),
            "bytes of one of its files", "SIZE"),
-    Option("journal.limit_bytes", SIZE, _default_of(JournalConfig, "limit_bytes"),
+    Option("journal.limit_bytes", SETTING_SIZE, _default_of(JournalConfig, "limit_bytes"),
            "bytes of this incarnation's journal at most", "SIZE"),
     Option("journal.when_full", WORD, _default_of(JournalConfig, "when_full"),
            "at the limit: drop-oldest or stop", "POLICY"),
@@ -138,6 +143,12 @@ class Told(NamedTuple):
 
     value: Any
     origin: str
+    place: Place | None = None
+    """In a file; else the origin says it."""
+
+
+Where = Callable[..., Place]
+"""From the keys and numbers that lead to a value to its place."""
 
 
 class Given:
@@ -152,50 +163,70 @@ class Given:
         self.shortcuts: dict[str, Told] = {}
         """By key of the protocol that has it."""
 
+    def without(self, told: Told | None) -> Given:
+        """All of it but one value."""
+        rest = Given()
+        rest.values = {key: one for key, one in self.values.items() if one is not told}
+        rest.protocols = {key: one for key, one in self.protocols.items() if one is not told}
+        rest.historical = {key: one for key, one in self.historical.items() if one is not told}
+        rest.shortcuts = {key: one for key, one in self.shortcuts.items() if one is not told}
+        return rest
+
+    def everything(self) -> list[Told]:
+        """Each value, the one with the most say last."""
+        parts = (self.values, self.historical, self.protocols, self.shortcuts)
+        return sorted((told for part in parts for told in part.values()), key=_rank)
+
     # -- A file --------------------------------------------------------------------------------
 
     def add_file(self, path: str) -> None:
         """Take what a file says."""
-        self.add_mapping(read_yaml(path), f"file {path}")
+        document = read_document(text_of(path, "--config"), path)
+        content = {} if document.content is None else document.content
+        with placed(document.place()):
+            require(isinstance(content, dict), "write a mapping of keys to values")
+        self.add_mapping(content, f"file {path}", document.place)
 
-    def add_mapping(self, content: Mapping[str, Any], origin: str) -> None:
+    def add_mapping(self, content: Mapping[str, Any], origin: str, where: Where) -> None:
         """Take what a file would say."""
         for key, value in content.items():
-            if key in _SECTIONS:
-                self._add_section(str(key), value, origin)
-            elif key in BY_KEY:
-                self._add_value(str(key), value, origin, f"{origin}: {key}")
-            else:
-                self._add_group(str(key), value, origin)
+            with placed(where(key)):
+                if key in _SECTIONS:
+                    self._add_section(str(key), value, origin, where)
+                elif key in BY_KEY:
+                    self._add_value(str(key), value, Told(None, origin, where(key)))
+                else:
+                    self._add_group(str(key), value, origin, where)
 
-    def _add_value(self, key: str, value: object, origin: str, what: str) -> None:
-        self.values[key] = Told(BY_KEY[key].read(value, what), origin)
+    def _add_value(self, key: str, value: object, told: Told, what: str = "") -> None:
+        self.values[key] = told._replace(value=BY_KEY[key].read(value, what or key))
 
-    def _add_group(self, group: str, values: object, origin: str) -> None:
+    def _add_group(self, group: str, values: object, origin: str, where: Where) -> None:
         """`journal:` or `control:`."""
         groups = dict.fromkeys(key.split(".")[0] for key in BY_KEY if "." in key)
         known = [*(key for key in BY_KEY if "." not in key), *groups, *_SECTIONS]
-        require(group in groups, f"{origin}: unknown key {group}{suggestion(group, known)}")
-        for name, value in _mapping(values, f"{origin}: {group}").items():
+        require(group in groups, f"unknown key {group}{suggestion(group, known)}")
+        for name, value in _mapping(values, group).items():
             key = f"{group}.{name}"
             known = [one.split(".")[1] for one in BY_KEY if one.startswith(f"{group}.")]
-            require(
-                key in BY_KEY, f"{origin}: {group}: unknown key {name}{suggestion(name, known)}"
-            )
-            self._add_value(key, value, origin, f"{origin}: {key}")
+            with placed(where(group, name)):
+                require(key in BY_KEY, f"{group}: unknown key {name}{suggestion(name, known)}")
+                self._add_value(key, value, Told(None, origin, where(group, name)))
 
-    def _add_section(self, key: str, value: object, origin: str) -> None:
-        what = f"{origin}: {key}"
+    def _add_section(self, key: str, value: object, origin: str, where: Where) -> None:
         if key == "workload":
-            self.values[key] = Told(read_loads(value, what), origin)
+            self.values[key] = Told(read_loads(value, partial(where, key)), origin, where(key))
         elif key == "historical":
             self.historical |= {
-                name: Told(one, origin) for name, one in _mapping(value, what).items()
+                name: Told(one, origin, where(key, name))
+                for name, one in _mapping(value, key).items()
             }
         else:
-            for protocol, settings in _mapping(value, what).items():
-                for name, one in _mapping(settings or {}, f"{what}.{protocol}").items():
-                    self.protocols[protocol, name] = Told(one, origin)
+            for protocol, settings in _mapping(value, key).items():
+                with placed(where(key, protocol)):
+                    pairs = _mapping(settings or {}, f"{key}.{protocol}")
+                for name, one in pairs.items():
+                    self.protocols[protocol, name] = Told(one, origin, where(key, protocol, name))
 
     # -- The environment -----------------------------------------------------------------------
 
@@ -211,7 +242,7 @@ class Given:
                 continue
             origin = f"environment {name}"
             if name in options:
-                self._add_value(options[name].key, text, origin, name)
+                self._add_value(options[name].key, text, Told(None, origin), name)
             elif name in shortcuts:
                 self._add_shortcut(shortcuts[name], text, origin)
             elif name.startswith(SET_PREFIX):
@@ -237,7 +268,7 @@ class Given:
                 for one in text:
                     self._add_set(one, origin)
             elif flag in options:
-                self._add_value(options[flag].key, text, origin, flag)
+                self._add_value(options[flag].key, text, Told(None, origin), flag)
             elif flag in SHORTCUTS:
                 self._add_shortcut(SHORTCUTS[flag][0], text, origin)
             else:
@@ -263,9 +294,11 @@ class Given:
 
     def add_workload(self, path: str, origin: str) -> None:
         """The loads of a file: a list, or a mapping with one under `workload`."""
-        content = parse_yaml(text_of(path, origin), path)
-        loads = content.get("workload", content) if isinstance(content, dict) else content
-        self.values["workload"] = Told(read_loads(loads, path), origin)
+        document = read_document(text_of(path, origin), path)
+        loads, where = document.content, document.place
+        if isinstance(loads, dict) and "workload" in loads:
+            loads, where = loads["workload"], partial(where, "workload")
+        self.values["workload"] = Told(read_loads(loads, where), origin)
 
     def _add_shortcut(self, key: str, text: str, origin: str) -> None:
         self.shortcuts[key] = Told(text, origin)
@@ -296,15 +329,16 @@ def _typed(protocol: str, key: str, text: str, origin: str) -> object:
         return {"true": True, "false": False}.get(text, text)
     if kind == "int" and re.fullmatch(r"-?[0-9]{1,18}", text):
         return int(text)
-    if kind == "float" and re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
+    if kind in ("float", "Share") and re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
         require(
-            key in SHARES or not float(text),
+            kind == "Share" or not float(text),
             f"{origin}: {protocol}.{key} is {text}: write its unit, as {text}ms or {text}s; in "
             "JGroups it is milliseconds",
         )
         return float(text)
     if kind.startswith("tuple"):
-        listed = parse_yaml(text, origin) if text.startswith("[") else text.split(",")
+        is_yaml = text.startswith("[")
+        listed = read_document(text, origin).content if is_yaml else text.split(",")
         return listed or []
     return text
 
@@ -324,16 +358,3 @@ def _mapping(values: object, what: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"{what} is {values!r}: write a mapping of keys to values")
     return {str(key): value for key, value in values.items()}
-
-
-# -- YAML ----------------------------------------------------------------------------------------
-
-
-def read_yaml(path: str) -> dict[Any, Any]:
-    """The mapping that a file holds."""
-    content = parse_yaml(text_of(path, "--config"), path)
-    if content is None:
-        return {}
-    require(isinstance(content, dict), f"{path}: write a mapping of keys to values")
-    assert isinstance(content, dict)
-    return content

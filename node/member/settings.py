@@ -7,9 +7,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,19 +20,19 @@ from stormcast.node.control.settings import (
     read_control,
     read_token,
 )
-from stormcast.node.core.errors import ConfigError, require, suggestion
-from stormcast.node.member.loads import Load, duration_text, write_load
+from stormcast.node.core.errors import ConfigError, Place, require, suggestion
+from stormcast.node.member.loads import Load, write_load
 from stormcast.node.member.options import (
     CONFIG_VARIABLE,
     DEFAULT,
-    DURATION,
     OPTIONS,
-    SIZE,
     Given,
     Option,
     Told,
 )
 from stormcast.node.protocols.probes import PROBES
+from stormcast.node.reading.places import placed, to_blame
+from stormcast.node.reading.quantities import SETTING_DURATION
 from stormcast.node.settings import (
     GENERATIONS,
     StackSettings,
@@ -41,8 +40,9 @@ from stormcast.node.settings import (
     load_settings,
     read_layers,
 )
+from stormcast.node.settings.files import read_shipped
 from stormcast.node.settings.jgroups_names import protocol_here
-from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES, RELIABLE_UNICAST, SHARES
+from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES, RELIABLE_UNICAST
 from stormcast.node.trace.journal import JournalConfig
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -125,6 +125,10 @@ def load_member(
         given.add_file(config)
     given.add_environment(environ)
     given.add_flags(flags)
+    return _blamed(given, lambda some: _effective(some, environ))
+
+
+def _effective(given: Given, environ: Mapping[str, str]) -> Effective:
     values = {option.key: _told(given, option) for option in OPTIONS}
     stack = _stack(given, values)
     token = read_token(values["control.token_file"].value, environ)
@@ -146,9 +150,23 @@ def load_member(
 def read_member(config: Mapping[str, Any], what: str) -> MemberSettings:
     """What a mapping says, in the words of a file; a ConfigError for what cannot work."""
     given = Given()
-    given.add_mapping(config, what)
+    given.add_mapping(config, what, lambda *_keys: Place(what))
     values = {option.key: _told(given, option) for option in OPTIONS}
     return _settings(given, values, _stack(given, values), "")
+
+
+def _blamed(given: Given, make: Callable[[Given], Effective]) -> Effective:
+    """What `make` makes of everything that was said; what it refuses has the place of the value
+    that is to blame."""
+    try:
+        return make(given.without(None))
+    except ConfigError as error:
+        if error.place is not None:
+            raise
+        told = to_blame(given.everything(), error.message, lambda told: make(given.without(told)))
+        if told is None:
+            raise
+        raise ConfigError(error.message, told.place or Place(told.origin)) from None
 
 
 def _told(given: Given, option: Option) -> Told:
@@ -173,18 +191,20 @@ def _stack(given: Given, values: Mapping[str, Told]) -> StackSettings:
             None,
         )
         finder = next((one for one in names if one in DISCOVERIES), "nothing")
-        require(
-            protocol is not None,
-            f"{told.origin}: stack {name} finds members by {finder}; use a stack with STATIC, "
-            "such as tcp, or discovery STATIC",
-        )
+        with placed(Place(told.origin)):
+            require(
+                protocol is not None,
+                f"stack {name} finds members by {finder}; use a stack with STATIC, such as tcp, or "
+                "discovery STATIC",
+            )
         given.resolve(key, protocol or "")
     protocols: dict[str, dict[str, object]] = {}
     for (protocol, key), told in given.protocols.items():
         if protocol not in names:
             raise ConfigError(
-                f"{told.origin}: {protocol}.{key}: stack {name} has no protocol {protocol}"
-                f"{protocol_here(protocol) or suggestion(protocol, names)}"
+                f"{protocol}.{key}: stack {name} has no protocol {protocol}"
+                f"{protocol_here(protocol) or suggestion(protocol, names)}",
+                told.place or Place(told.origin),
             )
         protocols.setdefault(protocol, {})[key] = told.value
     whole = load_settings(
@@ -201,10 +221,13 @@ def _stack(given: Given, values: Mapping[str, Told]) -> StackSettings:
 
 
 def _stack_notes(stack: StackSettings) -> Iterator[str]:
-    timing = dataclasses.asdict(stack.timing)
-    name = timing.pop("name")
-    pairs = ", ".join(f"{key} {_written(_text(key, value))}" for key, value in timing.items())
-    yield f"timing {name}: {pairs}"
+    timing = stack.timing
+    pairs = (
+        f"{one.name} {_written(_text(one.type, getattr(timing, one.name)))}"
+        for one in dataclasses.fields(timing)
+        if one.name != "name"
+    )
+    yield f"timing {timing.name}: {', '.join(pairs)}"
     probes = [name for name, _config in stack.layers if name in PROBES]
     if probes:
         yield f"stack {stack.name} has test protocols, set by its file: {', '.join(probes)}"
@@ -213,7 +236,7 @@ def _stack_notes(stack: StackSettings) -> Iterator[str]:
 def _entries(given: Given, values: Mapping[str, Told], stack: StackSettings) -> Iterator[Entry]:
     for option in OPTIONS:
         told = values[option.key]
-        yield Entry(tuple(option.key.split(".")), _shown(option.kind, told.value), told.origin)
+        yield Entry(tuple(option.key.split(".")), option.write(told.value), told.origin)
     workload = given.values.get("workload", Told((), DEFAULT))
     yield Entry(("workload",), [write_load(load) for load in workload.value], workload.origin)
     for key, told in given.historical.items():
@@ -224,7 +247,7 @@ def _entries(given: Given, values: Mapping[str, Told], stack: StackSettings) -> 
             continue
         for one in dataclasses.fields(config):
             if one.name != "historical":
-                value = _text(one.name, getattr(config, one.name))
+                value = _text(one.type, getattr(config, one.name))
                 origin = origins.get((name, one.name), DEFAULT)
                 yield Entry(("protocols", name, one.name), value, origin)
 
@@ -234,8 +257,8 @@ def _origins(
 ) -> dict[tuple[str, str], str]:
     """Who set what of the protocols; the stack wins over the timing, and what was given wins."""
     found: dict[tuple[str, str], str] = {}
-    timing = files("stormcast.node").joinpath("timings", f"{stack.timing.name}.yaml").read_text()
-    for name, paced in ((yaml.safe_load(timing) or {}).get("protocols") or {}).items():
+    timing = read_shipped("timings", stack.timing.name).content
+    for name, paced in (timing.get("protocols") or {}).items():
         found |= dict.fromkeys(((name, key) for key in paced), f"timing {stack.timing.name}")
     for name, told in read_layers(values["stack"].value):
         origin, protocol, keys = f"stack {stack.name}", name, told
@@ -292,23 +315,10 @@ def _settings(
 # -- As text -------------------------------------------------------------------------------------
 
 
-def _shown(kind: str, value: Any) -> object:  # noqa: ANN401 any option's
-    if kind == DURATION:
-        return duration_text(value)
-    return _size(value) if kind == SIZE else value
-
-
-def _size(value: int) -> str:
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if value and not value % scale:
-            return f"{value // scale}{unit}"
-    return f"{value}B"
-
-
-def _text(key: str, value: object) -> object:
+def _text(kind: object, value: object) -> object:
     """The value of a protocol's setting as a file has it."""
-    if isinstance(value, float) and key not in SHARES:
-        return duration_text(value)
+    if isinstance(value, float) and str(kind) != "Share":
+        return SETTING_DURATION.write(value)
     return list(value) if isinstance(value, tuple) else value
 
 

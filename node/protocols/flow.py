@@ -51,6 +51,7 @@ from stormcast.node.core.credits import (
 from stormcast.node.core.errors import BadFrame, require
 from stormcast.node.core.model import DONT_LOOPBACK, FIRST
 from stormcast.node.protocols.layer import Layer, MemberContext
+from stormcast.node.reading.fields import Share
 
 if TYPE_CHECKING:
     from stormcast.node.core.model import View
@@ -83,7 +84,7 @@ class FlowConfig:
     """Bytes of one sender that may be sent and not yet taken by one receiver. More hides a longer
     round trip and costs memory; a larger message can not be sent without FRAG."""
 
-    min_threshold: float = 0.2
+    min_threshold: Share = 0.2
     """Share of the credits at which the receiver names a new limit. Lower saves frames; higher
     keeps a sender far away from running dry."""
 

@@ -12,17 +12,17 @@ data is opaque.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 from random import Random
 from typing import Any, ClassVar, Final, NamedTuple
 
 from stormcast.node.core import wire
-from stormcast.node.core.errors import ConfigError, require
-from stormcast.node.core.match import ANYTHING, Direction, Match, Matcher, names_of, read_match
+from stormcast.node.core.errors import require
+from stormcast.node.core.match import ANYTHING, Direction, Match, Matcher
 from stormcast.node.core.wire import Head
-from stormcast.node.units import parse_duration
+from stormcast.node.reading.fields import Share, build
 
 MAX_COPIES: Final = 16
 MAX_HELD: Final = 4096
@@ -121,10 +121,10 @@ class Probe:
 class DiscardConfig(ProbeConfig):
     """Settings of DISCARD."""
 
-    up: float = 0.0
+    up: Share = 0.0
     """Share of what comes that is lost."""
 
-    down: float = 0.0
+    down: Share = 0.0
     """Share of what leaves that is lost."""
 
     next_unicasts: int = 0
@@ -364,32 +364,5 @@ PROBES: Final[dict[str, type[Probe]]] = {
 def read_probe(name: str, values: Mapping[str, object]) -> ProbeConfig:
     """The settings of a probe from a stack file: durations with a unit, `match` as a mapping."""
     require(name in PROBES, f"unknown probe {name}; known: {', '.join(PROBES)}")
-    config_type = PROBES[name].config_type
-    kinds = {entry.name: str(entry.type) for entry in fields(config_type)}
-    read: dict[str, Any] = {}
-    for key, value in values.items():
-        what = f"{name}.{key}"
-        require(key in kinds, f"{name}: unknown setting {key}; known: {', '.join(kinds)}")
-        read[key] = _read(what, kinds[key], value)
-    config: ProbeConfig = config_type(**read)
+    config: ProbeConfig = build(PROBES[name].config_type, values, name)
     return config
-
-
-def _read(what: str, kind: str, value: object) -> object:
-    if kind == "Match":
-        require(isinstance(value, Mapping), f"{what} is {value!r}: write conditions as a mapping")
-        assert isinstance(value, Mapping)
-        return read_match(value)
-    if kind.startswith("tuple"):
-        return names_of(what, value)
-    if kind == "bool":
-        require(isinstance(value, bool), f"{what} is {value!r}: write true or false")
-        return value
-    if kind == "float" and isinstance(value, str):
-        return parse_duration(value, what)
-    wanted = int if kind == "int" else int | float
-    is_number = isinstance(value, wanted) and not isinstance(value, bool)
-    if not is_number or not abs(value) < inf:  # type: ignore[arg-type]
-        whole = "whole " if kind == "int" else ""
-        raise ConfigError(f"{what} is {value!r}: write a {whole}number")
-    return value

@@ -3,30 +3,41 @@ that its file gives."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
-import yaml
-
-from stormcast.node.core.errors import ConfigError, require, suggestion
+from stormcast.node.core.errors import ConfigError, Place, require, suggestion
+from stormcast.node.reading.documents import Document, read_document
+from stormcast.node.reading.parsing import text_of
+from stormcast.node.reading.places import placed, to_blame
 from stormcast.node.settings.layers import build_layer
 from stormcast.node.settings.rules import check_known, check_order
-from stormcast.node.yaml_text import lines_of, parse_yaml, text_of
 
 _STACK_KEYS: Final = ("about", "museum", "protocols")
 
+Listed = list[tuple[str, dict[str, Any]]]
+"""The protocols of a stack, top to bottom, each with the values that its file gives."""
 
-def read_layers(stack: str) -> list[tuple[str, dict[str, Any]]]:
-    """The protocols of a stack file, top to bottom, checked to be a stack that can work."""
-    content = _read_stack(stack)
-    listed = content.get("protocols") or []
-    require(isinstance(listed, list), f"stack {stack}: protocols must be a list, top to bottom")
-    if is_path(stack):
-        _check_entries(listed, stack)
-    layers = [_layer(item, stack) for item in listed]
-    check_order([name for name, _values in layers], stack)
+
+def read_layers(stack: str) -> Listed:
+    """The protocols of a stack file, checked to be a stack that can work."""
+    return [(name, dict(values)) for name, values in _checked(read_stack(stack), stack)]
+
+
+@lru_cache(maxsize=64)
+def _checked(document: Document, stack: str) -> Listed:
+    listed = document.content.get("protocols") or []
+    with placed(document.place("protocols")):
+        require(isinstance(listed, list), f"stack {stack}: protocols must be a list, top to bottom")
+    layers: Listed = []
+    for number, item in enumerate(listed):
+        with placed(document.place("protocols", number)):
+            layers.append(_layer(item, stack))
+            if is_path(stack):
+                _check_layer(*layers[-1], number, document)
+    _check_order([name for name, _values in layers], stack, document)
     return layers
 
 
@@ -35,40 +46,15 @@ def is_path(stack: str) -> bool:
     return stack.endswith((".yaml", ".yml"))
 
 
-def _read_stack(stack: str) -> Mapping[str, Any]:
+def read_stack(stack: str) -> Document:
+    """The file of a stack."""
     if not is_path(stack):
         return read_shipped("stacks", stack)
-    content = parse_yaml(text_of(stack, "stack"), stack)
-    require(isinstance(content, dict), f"{stack}: write `protocols:` and a list, top to bottom")
-    for key in content:
-        if key not in _STACK_KEYS:
-            raise ConfigError(f"{stack}: unknown key {key}{suggestion(str(key), _STACK_KEYS)}")
-    found: dict[str, Any] = content
-    return found
-
-
-def _check_entries(listed: list[object], path: str) -> None:
-    """Refuse what one entry alone has wrong, with its line."""
-    lines = lines_of(text_of(path, "stack"), "protocols")
-    for item, (line, inner) in zip(listed, lines, strict=True):
-        name, values = "", dict[str, Any]()
-        try:
-            name, values = _layer(item, path)
-            check_known(name)
-            build_layer(name, values, {})
-        except ConfigError as error:
-            wrong = next((key for key in values if not _is_right(name, key, values[key])), "")
-            raise ConfigError(f"{path}:{inner.get(wrong, line)}: {error}") from None
-
-
-def _is_right(name: str, key: str, value: object) -> bool:
-    """Whether a setting of a protocol could be as it is, whatever the others are."""
-    try:
-        check_known(name)
-        build_layer(name, {key: value}, {})
-    except ConfigError:
-        return False
-    return True
+    document = _read(text_of(stack, "stack"), stack)
+    for key in document.content:
+        with placed(document.place(key)):
+            require(key in _STACK_KEYS, f"unknown key {key}{suggestion(str(key), _STACK_KEYS)}")
+    return document
 
 
 def _layer(item: object, stack: str) -> tuple[str, dict[str, Any]]:
@@ -87,30 +73,61 @@ def _layer(item: object, stack: str) -> tuple[str, dict[str, Any]]:
     return str(name), dict(values or {})
 
 
+def _check_layer(name: str, values: dict[str, Any], number: int, document: Document) -> None:
+    """Refuse what one entry alone has wrong, where it stands."""
+    check_known(name)
+    try:
+        build_layer(name, values, {})
+    except ConfigError as error:
+        wrong = to_blame(
+            list(values),
+            error.message,
+            lambda key: build_layer(name, {k: v for k, v in values.items() if k != key}, {}),
+        )
+        place = document.place("protocols", number, name, wrong)
+        raise ConfigError(error.message, place) from None
+
+
+def _check_order(names: list[str], stack: str, document: Document) -> None:
+    try:
+        check_order(names, stack)
+    except ConfigError as error:
+        place = place_named(error.message.removeprefix(f"stack {stack}: "), names, document)
+        raise ConfigError(error.message, place) from None
+
+
+def place_named(complaint: str, names: list[str], document: Document) -> Place:
+    """Where the protocol stands that a complaint names first, which is what it is about; or where
+    the list stands."""
+    found = {
+        match.start(): number
+        for number, name in enumerate(names)
+        if (match := re.search(rf"\b{re.escape(name)}\b", complaint))
+    }
+    return document.place("protocols", *([found[min(found)]] if found else []))
+
+
 def is_museum(stack: str) -> bool:
     """Whether a stack may have flaws on purpose."""
-    return bool(_read_stack(stack).get("museum"))
+    return bool(read_stack(stack).content.get("museum"))
 
 
-def read_shipped(folder: str, name: str) -> Mapping[str, Any]:
-    """What a file that ships says, of the folder `stacks` or `timings`."""
+def read_shipped(folder: str, name: str) -> Document:
+    """A file that ships, of the folder `stacks` or `timings`."""
     path = files("stormcast.node").joinpath(folder)
     there = sorted(entry.name.removesuffix(".yaml") for entry in path.iterdir())
     # Looked up, not joined: a name is no path out of the folder.
     if name not in there:
         raise ConfigError(f"no {folder.removesuffix('s')} named {name}{suggestion(name, there)}")
     text = path.joinpath(f"{name}.yaml").read_text()
-    return _parse(text, f"{folder.removesuffix('s')} {name}")
+    return _read(text, f"{folder.removesuffix('s')} {name}")
 
 
 @lru_cache(maxsize=64)
-def _parse(text: str, what: str) -> Mapping[str, Any]:
-    """The content of a file, not to be changed by who gets it: a search asks for the same few files
-    for every seed, and reading YAML took a tenth of its time."""
-    try:
-        content = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{what}: not YAML: {error}") from None
-    require(isinstance(content, dict), f"{what}: must be a mapping of keys to values")
-    assert isinstance(content, dict)
-    return content
+def _read(text: str, source: str) -> Document:
+    """A file's document, not to be changed by who gets it: a search asks for the same few files for
+    every seed, and reading YAML took a tenth of its time."""
+    document = read_document(text, source)
+    with placed(document.place()):
+        require(isinstance(document.content, dict), "write `protocols:` and a list, top to bottom")
+    return document

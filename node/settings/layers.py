@@ -12,8 +12,9 @@ from stormcast.node.protocols.frag import HistoricalFrag
 from stormcast.node.protocols.multicast import HistoricalMulticast
 from stormcast.node.protocols.probes import PROBES, read_probe
 from stormcast.node.protocols.unicast import Historical
+from stormcast.node.reading.fields import build
+from stormcast.node.settings.jgroups_names import setting_here
 from stormcast.node.settings.protocols import CONFIGS
-from stormcast.node.settings.values import build
 
 Values = Mapping[str, object]
 
@@ -38,7 +39,7 @@ def build_layer(name: str, values: dict[str, object], historical: Values) -> Any
     """The settings of a protocol; of the flaws only its own kind is kept."""
     if name in PROBES:
         return read_probe(name, values)
-    config = build(CONFIGS[name], values, name)
+    config = build(CONFIGS[name], values, name, setting_here)
     kind = _KINDS.get(name)
     if kind is None:
         return config

@@ -12,13 +12,22 @@ from typing import Any
 
 from stormcast.node.core.errors import ConfigError, require, suggestion
 from stormcast.node.core.timing import Timing
-from stormcast.node.settings.files import is_museum, is_path, read_layers, read_shipped
+from stormcast.node.reading.fields import build
+from stormcast.node.reading.places import to_blame
+from stormcast.node.settings.files import (
+    Listed,
+    is_museum,
+    is_path,
+    place_named,
+    read_layers,
+    read_shipped,
+    read_stack,
+)
 from stormcast.node.settings.jgroups_names import protocol_here
 from stormcast.node.settings.layers import Values, build_layer, check_flaws
 from stormcast.node.settings.protocols import DISCOVERIES, GENERATIONS, RELIABLE_UNICAST
 from stormcast.node.settings.rules import check_order
 from stormcast.node.settings.stack_settings import StackSettings
-from stormcast.node.settings.values import build
 
 
 def load_settings(
@@ -45,7 +54,6 @@ def load_settings(
         "historical flaws are for museum stacks only: drop `historical`, "
         f"or use stack unicast-museum, not {stack}",
     )
-    timing_file = read_shipped("timings", timing)
     given: dict[str, dict[str, object]] = {
         name: dict(values) for name, values in (protocols or {}).items()
     }
@@ -57,24 +65,67 @@ def load_settings(
         if name not in names:
             near = protocol_here(name) or suggestion(name, names)
             raise ConfigError(f"stack {stack} has no protocol {name}{near}")
+    sizes = {} if max_batch is None else {"max_batch": max_batch}
+    try:
+        return _made(listed, stack, timing, given, historical or {}, sizes)
+    except ConfigError as error:
+        if is_path(stack):
+            _blame_file(stack, timing, error.message)
+        raise
+
+
+def _made(
+    listed: Listed,
+    stack: str,
+    timing: str,
+    given: Mapping[str, Values],
+    historical: Values,
+    sizes: Mapping[str, int],
+) -> StackSettings:
+    timing_file = read_shipped("timings", timing).content
     paced = timing_file.get("protocols") or {}
     layers = tuple(
-        (name, build_layer(name, {**paced.get(name, {}), **values, **given.get(name, {})},
-                            historical or {}))
+        (
+            name,
+            build_layer(name, {**paced.get(name, {}), **values, **given.get(name, {})}, historical),
+        )
         for name, values in listed
-    )  # fmt: skip
+    )
     return StackSettings(
         name=Path(stack).stem if is_path(stack) else stack,
         layers=layers,
         timing=build(Timing, {"name": timing, **(timing_file.get("timing") or {})}, "timing"),
         is_museum=is_museum(stack),
-        **({"max_batch": max_batch} if max_batch is not None else {}),
+        **sizes,
     )
 
 
-def list_layers(
-    stack: str, unicast: str | None = None, discovery: str | None = None
-) -> list[tuple[str, dict[str, Any]]]:
+def _blame_file(stack: str, timing: str, complaint: str) -> None:
+    """Raise the complaint with a place in the stack's file, if the file alone causes it."""
+    listed = read_layers(stack)
+
+    def make_without(one: tuple[int, str, str]) -> StackSettings:
+        return _made(_without(listed, *one), stack, timing, {}, {}, {})
+
+    try:
+        _made(listed, stack, timing, {}, {}, {})
+    except ConfigError as error:
+        if error.message != complaint:
+            return
+        said = [(number, name, key) for number, (name, own) in enumerate(listed) for key in own]
+        wrong, document = to_blame(said, complaint, make_without), read_stack(stack)
+        if wrong is not None:
+            raise ConfigError(complaint, document.place("protocols", *wrong)) from None
+        names = [name for name, _values in listed]
+        raise ConfigError(complaint, place_named(complaint, names, document)) from None
+
+
+def _without(listed: Listed, number: int, name: str, key: str) -> Listed:
+    values = {other: value for other, value in listed[number][1].items() if other != key}
+    return [*listed[:number], (name, values), *listed[number + 1 :]]
+
+
+def list_layers(stack: str, unicast: str | None = None, discovery: str | None = None) -> Listed:
     """The protocols of a stack, top to bottom, with what was chosen in place of its own."""
     listed = [_with_generation(name, values, unicast) for name, values in read_layers(stack)]
     if discovery is None:

@@ -48,9 +48,6 @@ CONFIGS: Final[dict[str, type[Any]]] = {
 """Top to bottom in the order in which a stack may list them, each with the dataclass of its
 settings."""
 
-SHARES: Final = frozenset({"min_threshold"})
-"""Settings that are fractions, and no durations."""
-
 GENERATIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "UNICAST": ("UNICAST", {}),
     "UNICAST2": ("UNICAST2", {}),

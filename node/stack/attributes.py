@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from stormcast.node.core.errors import ConfigError
-from stormcast.node.settings.values import convert
+from stormcast.node.reading.fields import convert
 
 if TYPE_CHECKING:
     from stormcast.node.protocols.multicast import Multicast

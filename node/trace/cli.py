@@ -16,9 +16,7 @@ from stormcast.exits import Exit
 from stormcast.node.trace.export import ExportError, export
 from stormcast.node.trace.files import Source, find_sources, member_names
 from stormcast.node.trace.tail import Tail
-from stormcast.node.trace.words import Figures, Told, describe, tell
-
-__all__ = ["describe", "trace"]
+from stormcast.node.trace.words import Figures, Told, tell
 
 TAIL_LINES: Final = 10
 LOOK_INTERVAL: Final = 0.2

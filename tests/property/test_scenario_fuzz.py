@@ -20,7 +20,6 @@ from stormcast.chaos.language.scenario import (
     Link,
     Load,
     Scenario,
-    ScenarioError,
     Step,
     dump,
     parse_scenario,
@@ -28,6 +27,7 @@ from stormcast.chaos.language.scenario import (
 from stormcast.chaos.language.schedule import format_plan, schedule
 from stormcast.chaos.language.workload import FLAGS
 from stormcast.node.core import wire
+from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.match import Match
 from stormcast.node.core.model import FLAG_NAMES
 
@@ -347,13 +347,14 @@ def parses_or_is_refused(text: str) -> None:
     refused = None
     try:
         parse_scenario(text, "fuzz.yaml")
-    except ScenarioError as error:
+    except ConfigError as error:
         refused = error
     if refused is not None:
+        assert refused.place is not None
         # More breaks than newlines: YAML knows others.
-        assert 1 <= refused.line <= len(text) + 1
-        assert refused.column >= 1
-        assert refused.path == "fuzz.yaml"
+        assert 1 <= refused.place.line <= len(text) + 1
+        assert refused.place.column >= 1
+        assert refused.place.source == "fuzz.yaml"
 
 
 @given(st.text())

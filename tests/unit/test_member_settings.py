@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from stormcast.node.control.settings import TOKEN_VARIABLE, read_control
 from stormcast.node.core.errors import ConfigError, NodeError
 from stormcast.node.member.loads import read_load
-from stormcast.node.member.options import OPTIONS, parse_yaml
+from stormcast.node.member.options import OPTIONS
 from stormcast.node.member.settings import Effective, MemberSettings, load_member
 
 TOKEN = "0123456789abcdef-secret"  # noqa: S105 of a test
@@ -221,7 +222,7 @@ def test_whatever_is_said_is_taken_again(text: str, seconds: str, size: int) -> 
         },
         {},
     )
-    content = parse_yaml(effective.as_yaml(), "it")
+    content = yaml.safe_load(effective.as_yaml())
     assert content["journal"]["directory"] == text
     assert again(effective) == effective.settings
 
@@ -336,7 +337,7 @@ def test_an_address_that_is_none(text: str, remedy: str) -> None:
 @pytest.mark.parametrize(
     ("file", "remedy"),
     [
-        ("nam: x\n", "file x.yaml: unknown key nam; did you mean name?"),
+        ("nam: x\n", "x.yaml:1:1: unknown key nam; did you mean name?"),
         ("journal: {dir: x}\n", "journal: unknown key dir"),
         ("journal: x\n", "write a mapping"),
         ("jurnal: {directory: x}\n", "did you mean journal?"),
@@ -348,7 +349,7 @@ def test_an_address_that_is_none(text: str, remedy: str) -> None:
         ("name: 5\n", "write text"),
         ("name: on\n", "write text"),
         ("run_for: 5\n", "a duration with its unit"),
-        ("name: a\nname: b\n", "x.yaml:2: not YAML: the key name is there twice"),
+        ("name: a\nname: b\n", "x.yaml:2:1: not YAML: the key name is there twice"),
         ("protocols: {UDP: {ip_ttl: 1, ip_ttl: 2}}\n", "ip_ttl is there twice"),
         ("name: [\n", "not YAML"),
         ("- name\n", "write a mapping"),
@@ -370,7 +371,45 @@ def test_an_address_that_is_none(text: str, remedy: str) -> None:
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_meant(file: str, remedy: str) -> None:
-    assert remedy in refused(file=file)
+    text = refused(file=file)
+    assert remedy in text
+    assert re.match(r"x\.yaml:[0-9]+:[0-9]+: ", text), text
+
+
+@pytest.mark.parametrize(
+    ("file", "start"),
+    [
+        ("name: a\nprotocols:\n  UDP: {ip_ttl: 1, bind_adr: x}\n", "x.yaml:3:20: UDP: unknown"),
+        ("protocols:\n  UDP:\n    ip_ttl: 256\n    mcast_port: 0\n", "x.yaml:4:5: mcast_port is"),
+        ("protocols: {FRAG: {frag_size: 1MiB}}\n", "x.yaml:1:20: stack udp: FRAG.frag_size is"),
+        ("stack: tcp\ndiscovery: PING\n", "x.yaml:2:1: stack tcp: PING multicasts"),
+        ("journal:\n  directory: j\n  limit_bytes: 1KiB\n", "x.yaml:3:3: journal.limit_bytes"),
+        ("<<: {seed: -1}\n", "x.yaml:1:6: seed is -1"),
+        ("workload:\n- {do: multicast}\n- {do: unicast, rate: 5}\n", "x.yaml:3:17: workload: rate"),
+        ("workload: {do: unicast, to: [n1, n1]}\n", "x.yaml:1:25: workload: to: n1 is listed"),
+        ("workload:\n- {do: multicast}\n- 5\n", "x.yaml:3:3: workload: write a mapping"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_where_the_error_says(file: str, start: str) -> None:
+    assert refused(file=file).startswith(start)
+
+
+def test_of_values_that_contradict_each_other_the_one_said_last_is_to_blame() -> None:
+    """FRAG.frag_size must be below the least credits: each is right by itself."""
+    file = "protocols: {MFC: {max_credits: 64KiB}}\n"
+    assert refused({}, file).startswith("x.yaml:1:19: stack udp: FRAG.frag_size is")
+    raised = {"--set": ["FRAG.frag_size=50000"]}
+    assert told({}, "protocols: {MFC: {max_credits: 200KB}}\n", SET_FRAG__FRAG_SIZE="1000")
+    low = "protocols: {MFC: {max_credits: 100KB}, FRAG: {frag_size: 1KB}}\n"
+    assert told({}, low)
+    assert refused(raised, low).startswith("flag --set: stack udp: FRAG.frag_size is")
+
+
+def test_a_workload_file_has_places_too() -> None:
+    Path("load.yaml").write_text("name: x\nworkload:\n- {do: multicast, rat: 5/s}\n")
+    assert refused({"--workload": "load.yaml"}).startswith("load.yaml:3:19: workload: unknown key")
+    Path("load.yaml").write_text("- {do: multicast}\n- {do: multicas}\n")
+    assert refused(WORKLOAD="load.yaml").startswith("load.yaml:2:4: workload: do is 'multicas'")
 
 
 def test_a_file_that_cannot_be_read() -> None:
@@ -395,13 +434,15 @@ def test_a_file_that_cannot_be_read() -> None:
         ("SET_UPD__BIND_ADDR", "x", "did you mean UDP?"),
         ("SET_UDP__BIND_ADR", "x", "did you mean bind_addr?"),
         ("SET_UDP__IP_TTL", "many", "ip_ttl is 'many'"),
-        ("RUN_FOR", "5", "STORMCAST_RUN_FOR is '5': write a duration"),
+        ("RUN_FOR", "5", "STORMCAST_RUN_FOR is '5': it has no unit; write a duration"),
         ("PORT", "http", "bind_port is 'http'"),
         ("MAX_BATCH", "5.5", "whole number"),
     ],
 )
 def test_a_variable_that_cannot_be_meant(name: str, value: str, remedy: str) -> None:
-    assert remedy in refused(**{name: value})
+    text = refused(**{name: value})
+    assert remedy in text
+    assert f"STORMCAST_{name}" in text
 
 
 def test_what_kubernetes_adds_for_a_service_is_not_for_us() -> None:
@@ -430,9 +471,12 @@ def test_what_kubernetes_adds_for_a_service_is_not_for_us() -> None:
         ({"--set": ["TCP.bind_addr=x"]}, "flag --set: TCP.bind_addr: stack udp has no protocol"),
         ({"--set": ["UDP.ip_ttl=256"]}, "ip_ttl is 256"),
         ({"--port": "70000"}, "bind_port is 70000"),
-        ({"--run-for": "5"}, "--run-for is '5': write a duration"),
+        ({"--set": ["MFC.min_threshold=1ms"]}, "write a share such as 5%"),
+        ({"--run-for": "5"}, "--run-for is '5': it has no unit; write a duration"),
         ({"--name": "-x"}, "write letters"),
     ],
 )
 def test_a_flag_that_cannot_be_meant(flags: dict[str, Any], remedy: str) -> None:
-    assert remedy in refused(flags)
+    text = refused(flags)
+    assert remedy in text
+    assert any(flag in text for flag in flags)

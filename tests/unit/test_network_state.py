@@ -6,7 +6,7 @@ import pytest
 
 from stormcast.chaos import faults
 from stormcast.chaos.language.network_state import NetworkState, parse_state
-from stormcast.chaos.language.yaml_nodes import ScenarioError
+from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.match import Match
 
 STATE = NetworkState(
@@ -44,5 +44,5 @@ def test_what_strikes_a_member_is_listed_per_sender_in_the_order_of_the_faults()
     ],
 )
 def test_a_text_that_is_no_state_is_refused(old: str, new: str) -> None:
-    with pytest.raises(ScenarioError):
+    with pytest.raises(ConfigError):
         parse_state(STATE.to_text().replace(old, new))

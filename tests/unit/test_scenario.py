@@ -16,15 +16,15 @@ from stormcast.chaos.language.scenario import (
     Limits,
     Load,
     Scenario,
-    ScenarioError,
     Step,
     dump,
     load_scenario,
     parse_scenario,
 )
-from stormcast.chaos.language.yaml_nodes import MAX_BYTES, MAX_DEPTH
-from stormcast.node.core.errors import NodeError
+from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.match import Match
+from stormcast.node.reading.parsing import MAX_BYTES
+from stormcast.node.reading.yaml_nodes import MAX_DEPTH
 
 ALL = ("n0", "n1", "n2")
 
@@ -77,8 +77,8 @@ def action(words: str) -> faults.Action:
     return step(words).action
 
 
-def error(text: str) -> ScenarioError:
-    with pytest.raises(ScenarioError) as caught:
+def error(text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
         parse_scenario(text, "bad.yaml")
     return caught.value
 
@@ -89,7 +89,7 @@ def refused_at_mark(marked: str, message: str) -> None:
     found = error(before + after)
     line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
     assert message in found.message
-    assert (found.line, found.column) == (line, column)
+    assert found.place == ("bad.yaml", line, column)
     assert str(found) == f"bad.yaml:{line}:{column}: {found.message}"
 
 
@@ -652,23 +652,23 @@ def test_a_file_of_the_largest_size_is_read_and_one_byte_more_is_not(tmp_path: P
     assert load_scenario(path).name == "small"
 
     path.write_text(SMALL + "#" * (MAX_BYTES - len(SMALL) + 1))
-    with pytest.raises(ScenarioError, match="larger than 1048576 bytes"):
+    with pytest.raises(ConfigError, match="larger than 1048576 bytes"):
         load_scenario(path)
 
 
 def test_a_character_cut_by_the_size_limit_is_too_large_not_broken(tmp_path: Path) -> None:
     path = tmp_path / "large.yaml"
     path.write_bytes(SMALL.encode() + b"#" * (MAX_BYTES - len(SMALL)) + "é".encode())
-    with pytest.raises(ScenarioError, match="larger than"):
+    with pytest.raises(ConfigError, match="larger than"):
         load_scenario(path)
 
 
 def test_bytes_that_are_not_utf_8_are_refused_at_their_place(tmp_path: Path) -> None:
     path = tmp_path / "latin.yaml"
     path.write_bytes(SMALL.encode() + b"about: caf\xe9\n")
-    with pytest.raises(ScenarioError) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_scenario(path)
-    assert (caught.value.line, caught.value.column) == (4, 11)
+    assert caught.value.place == (str(path), 4, 11)
     assert str(caught.value).startswith(f"{path}:4:11: not UTF-8")
 
 
@@ -678,10 +678,6 @@ def test_hostile_nesting_is_refused_before_it_is_composed() -> None:
 
 def test_a_long_value_is_shortened_in_the_message() -> None:
     assert len(error(SMALL + f"limits: {{run: {'9' * 100_000}s}}\n").message) < 300
-
-
-def test_a_scenario_error_is_an_error_of_ours() -> None:
-    assert issubclass(ScenarioError, NodeError)
 
 
 # -- Writing ----------------------------------------------------------------------------------

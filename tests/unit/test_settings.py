@@ -16,13 +16,13 @@ from stormcast.node.protocols.frag import HistoricalFrag
 from stormcast.node.protocols.multicast import HistoricalMulticast
 from stormcast.node.protocols.unicast import Historical, Unicast3Config, Unicast4Config
 from stormcast.node.protocols.unicast.config import FLAWLESS
+from stormcast.node.reading.fields import build, convert
+from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE
 from stormcast.node.settings import GENERATIONS, StackSettings, load_settings
 from stormcast.node.settings.protocols import RELIABLE_UNICAST
 from stormcast.node.settings.transports import UdpConfig
-from stormcast.node.settings.values import build, convert
 from stormcast.node.stack import Stack
 from stormcast.node.trace.tracer import Tracer
-from stormcast.node.units import parse_duration, parse_size
 
 TIMINGS = ("compatible", "fast")
 
@@ -39,18 +39,18 @@ TIMINGS = ("compatible", "fast")
         ),
         (
             {"xmit_interval": "5 parsecs"},
-            "UNICAST3.xmit_interval is '5 parsecs': write a duration such as 500ms "
-            "(units: us, ms, s, min, h)",
+            "UNICAST3.xmit_interval is '5 parsecs': it has the unknown unit 'parsecs'; write a "
+            "duration such as 500ms (units: s, ms, us, min, h)",
         ),
         (
             {"xmit_interval": "500"},
-            "UNICAST3.xmit_interval is '500': write a duration such as 500ms "
-            "(units: us, ms, s, min, h)",
+            "UNICAST3.xmit_interval is '500': it has no unit; write a duration such as 500ms "
+            "(units: s, ms, us, min, h)",
         ),
         (
             {"window_bytes": "4 MiBs"},
-            "UNICAST3.window_bytes is '4 MiBs': write a size such as 64KiB "
-            "(units: B, KiB, MiB, GiB, KB, MB)",
+            "UNICAST3.window_bytes is '4 MiBs': it has the unknown unit 'MiBs'; write a size such "
+            "as 1KiB (units: B, KiB, MiB, GiB, KB, MB)",
         ),
         (
             {"xmit_interval": True},
@@ -150,37 +150,38 @@ def test_unicast4_keeps_the_thresholds_that_release_a_sender() -> None:
         ("2min", 120.0),
         ("1h", 3600.0),
         ("250us", 250e-6),
+        ("9ms", 0.009),
         (" 1.5 s ", 1.5),
     ],
 )
 def test_a_duration_is_read_with_its_unit(text: str, seconds: float) -> None:
-    assert parse_duration(text, "x") == pytest.approx(seconds)
+    assert SETTING_DURATION.read(text, "x") == seconds
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "-5s", "5 m", "1:30", "5S", "1e3s", "0x5s", "5s5s"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"x is .*: write a duration such as 500ms"):
-        parse_duration(text, "x")
+    with pytest.raises(ConfigError, match=r"^x is .*[:;] write a duration such as 500ms"):
+        SETTING_DURATION.read(text, "x")
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("100B", 100), ("4KiB", 4096), ("1.5KiB", 1536), ("2MB", 2_000_000)]
 )
 def test_a_size_is_read_with_its_unit(text: str, size: int) -> None:
-    assert parse_size(text, "x") == size
+    assert SETTING_SIZE.read(text, "x") == size
 
 
 @pytest.mark.parametrize("text", ["", "100", "4 kib", "-1B", "1.5B", "0.1KiB"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"x is .*: write a size such as 64KiB"):
-        parse_size(text, "x")
+    with pytest.raises(ConfigError, match=r"^x is .*[:;] write a (size such as 1KiB|whole number)"):
+        SETTING_SIZE.read(text, "x")
 
 
 def test_a_number_beyond_all_bounds_is_refused() -> None:
     with pytest.raises(ConfigError, match="x is '999"):
-        parse_duration("9" * 400 + "s", "x")
+        SETTING_DURATION.read("9" * 400 + "s", "x")
     with pytest.raises(ConfigError, match="x is '999"):
-        parse_size("9" * 400 + "B", "x")
+        SETTING_SIZE.read("9" * 400 + "B", "x")
 
 
 # -- Files -----------------------------------------------------------------------------------------
@@ -210,13 +211,13 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     ("text", "message"),
     [
         ("protocols: [UNICAST3]", "stack mine: needs exactly one transport"),
-        ("", "stack mine: needs exactly one transport"),
-        ("- UNICAST3", "stack mine: .*mapping"),
+        ("", "stack mine:1:1: write `protocols:` and a list"),
+        ("- UNICAST3", "stack mine:1:1: write `protocols:` and a list"),
         ("protocols: UNICAST3", "stack mine: .*list"),
         ("protocols: [{UNICAST3: 5}, UDP]", "stack mine: UNICAST3 .*its settings"),
         ("protocols: [{UNICAST3: {}, UDP: {}}]", "stack mine: .*one protocol"),
         ("protocols: [7, UDP]", "stack mine: .*one protocol"),
-        ("protocols: [", "stack mine: .*YAML"),
+        ("protocols: [", "stack mine:1:13: not YAML"),
     ],
 )
 def test_a_stack_file_that_cannot_work_is_refused_by_name(

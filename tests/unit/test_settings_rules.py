@@ -17,11 +17,11 @@ from stormcast.node.core.model import Address
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.discovery import DnsPingConfig
 from stormcast.node.protocols.probes import PROBES, read_probe
+from stormcast.node.reading.fields import build
 from stormcast.node.settings import StackSettings, load_settings, read_layers
 from stormcast.node.settings.protocols import CONFIGS
 from stormcast.node.settings.rules import check_order
 from stormcast.node.settings.transports import TRANSPORTS, Nio2Config, TcpConfig, TransportConfig
-from stormcast.node.settings.values import build
 from stormcast.node.stack import Stack
 from stormcast.node.trace import read_blocks_untrusted
 from stormcast.node.trace.tracer import Tracer

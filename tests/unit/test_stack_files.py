@@ -9,7 +9,7 @@ import pytest
 
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.commands.run import plan, run
-from stormcast.chaos.language.scenario import ScenarioError, load_scenario, parse_scenario
+from stormcast.chaos.language.scenario import load_scenario, parse_scenario
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.runner import run_scenario
@@ -61,28 +61,31 @@ def test_a_stack_file_is_read_by_its_path(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "refusal"),
     [
-        ("merge_timeout: 3s", "merge_timeot: 3s", ":5: GMS: unknown setting merge_timeot; did"),
+        ("merge_timeout: 3s", "merge_timeot: 3s", ":5:7: GMS: unknown setting merge_timeot; did"),
         ("merge_timeout: 3s", "merge_timeout: 3", None),
-        ("merge_timeout: 3s", "merge_timeout: x", ":5: GMS.merge_timeout is 'x': write a duration"),
-        ("merge_timeout: 3s", "join_timeout: 3s", ":5: not YAML: the key join_timeout is there tw"),
-        ("merge_timeout: 3s", "merge_timeout: [3s", ":7: not YAML"),
-        ("- STABLE", "- STABEL", ":6: unknown protocol STABEL; did you mean STABLE?"),
-        ("- STABLE", "- [STABLE]", ":6: stack .*: name one protocol per entry"),
-        ("- STABLE", "- {STABLE: {}, PING: {}}", ":6: stack .*: name one protocol per entry"),
-        ("  - STABLE\n", "", ": NAKACK2 needs STABLE, because"),
-        ("sync: spaced", "sync: often", ":7: sync is 'often'"),
-        ("sync: spaced", "capacity: 100", ":7: UNICAST3.capacity is called window_messages here"),
-        ("250ms", "-1s", ":8: NAKACK2.xmit_interval is '-1s'"),
-        ("up: 0.1", "up: 7", ":10: discard.up is 7"),
-        ("- PING", "- TCPPING", ":9: unknown protocol TCPPING; it is STATIC here"),
-        ("about:", "abuot:", ": unknown key abuot; did you mean about?"),
-        ("protocols:", "protocols: 7\nx:", ": unknown key x"),
-        (GOOD, "protocols: 7", ": protocols must be a list"),
-        (GOOD, "[1]", ": write `protocols:` and a list"),
-        (GOOD, "", ": write `protocols:` and a list"),
+        ("merge_timeout: 3s", "merge_timeout: x", ":5:7: GMS.merge_timeout is 'x': write"),
+        ("merge_timeout: 3s", "join_timeout: 3s", ":5:7: not YAML: the key join_timeout is there"),
+        ("merge_timeout: 3s", "merge_timeout: [3s", ":7:13: not YAML"),
+        ("- STABLE", "- STABEL", ":6:5: unknown protocol STABEL; did you mean STABLE?"),
+        ("- STABLE", "- [STABLE]", ":6:5: stack .*: name one protocol per entry"),
+        ("- STABLE", "- {STABLE: {}, PING: {}}", ":6:5: stack .*: name one protocol per entry"),
+        ("  - STABLE\n", "", ":7:5: stack .*: NAKACK2 needs STABLE, because"),
+        ("sync: spaced", "sync: often", ":7:16: sync is 'often'"),
+        ("sync: spaced", "capacity: 100", ":7:16: UNICAST3.capacity is called window_messages"),
+        ("250ms", "-1s", ":8:15: NAKACK2.xmit_interval is '-1s'"),
+        ("250ms", "0s", ":8:15: stack mine: NAKACK2.xmit_interval is 0, so nothing"),
+        ("  - PING\n", "", ":3:5: stack .*: GMS needs STATIC or PING"),
+        ("  - UDP\n", "", ":2:1: stack .*: needs exactly one transport"),
+        ("up: 0.1", "up: 7", ":10:15: discard.up is 7"),
+        ("- PING", "- TCPPING", ":9:5: unknown protocol TCPPING; it is STATIC here"),
+        ("about:", "abuot:", ":1:1: unknown key abuot; did you mean about?"),
+        ("protocols:", "protocols: 7\nx:", ":3:1: unknown key x"),
+        (GOOD, "protocols: 7", ":1:1: stack .*: protocols must be a list"),
+        (GOOD, "[1]", ":1:1: write `protocols:` and a list"),
+        (GOOD, "", ":1:1: write `protocols:` and a list"),
     ],
 )  # fmt: skip
-def test_what_a_stack_file_has_wrong_is_refused_with_file_and_line(
+def test_what_a_stack_file_has_wrong_is_refused_with_file_line_and_column(
     mine: Path, old: str, new: str, refusal: str | None
 ) -> None:
     assert old in GOOD
@@ -99,7 +102,7 @@ def test_a_stack_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=why):
             load_settings(str(path))
     (tmp_path / "binary.yml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"binary\.yml: not text in UTF-8"):
+    with pytest.raises(ConfigError, match=r"binary\.yml:1:1: not UTF-8"):
         load_settings(str(tmp_path / "binary.yml"))
 
 
@@ -142,6 +145,29 @@ def test_a_scenario_takes_a_stack_file_and_its_run_keeps_it(mine: Path, tmp_path
         assert (again / "trace" / trace).read_bytes() == (out / "trace" / trace).read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("cluster", "start"),
+    [
+        ("{members: 2, settings: {xmit_intervall: 1s}}", "x.yaml:3:34: UNICAST3: unknown setting"),
+        ("{members: 2, stack: upd}", "x.yaml:3:23: no stack named upd; did you mean udp?"),
+        ("{members: 2, max_batch: 5, settings: {a: 1, b: 2}}", "x.yaml:3:48: UNICAST3: unknown"),
+        ("{members: 2, historical: {stamps: false}}", "x.yaml:3:36: historical flaws are for"),
+        ("{members: 2, multicast_settings: {x: 1}}", "x.yaml:3:44: multicast_settings: stack"),
+        ("{members: 2, stack: udp, multicast_settings: {x: 1}}", "x.yaml:3:56: NAKACK2: unknown"),
+        ("{members: 2, protocols: {GMS: {}}}", "x.yaml:3:35: stack unicast-only has no protocol"),
+        (
+            "{members: 2, stack: udp, protocols: {FRAG: {frag_size: 70KB}, GMS: {}}}",
+            "x.yaml:3:54: stack udp: FRAG.frag_size is 70000",
+        ),
+    ],
+)
+def test_what_a_stack_refuses_of_a_scenario_has_its_place(cluster: str, start: str) -> None:
+    scenario = parse_scenario(f"name: x\nguarantees: [G1]\ncluster: {cluster}\n", "x.yaml")
+    with pytest.raises(ConfigError) as refused:
+        settings_of(scenario)
+    assert str(refused.value).startswith(start)
+
+
 def test_pods_have_no_stack_file(mine: Path) -> None:
     scenario = parse_scenario(SCENARIO.replace("../stacks/mine.yaml", str(mine)))
     check_supported(scenario, "netns")
@@ -150,7 +176,7 @@ def test_pods_have_no_stack_file(mine: Path) -> None:
 
 
 def test_a_stack_in_a_scenario_is_a_name_or_a_path() -> None:
-    with pytest.raises(ScenarioError, match=r"or a path to a \.yaml"):
+    with pytest.raises(ConfigError, match=r"or a path to a \.yaml"):
         parse_scenario(SCENARIO.replace("../stacks/mine.yaml", "../stacks/mine"))
 
 

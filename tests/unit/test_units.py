@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormcast.chaos.language.units import (
+from stormcast.node.reading.quantities import (
     BANDWIDTH,
     DURATION,
     RATE,

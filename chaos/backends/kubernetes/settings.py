@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from stormcast.chaos.backends.base import MemberPlan
-from stormcast.node.settings import list_layers
-from stormcast.node.settings.protocols import DISCOVERIES
+from stormcast.node.settings import DISCOVERIES, list_layers
 
 PORT: Final = 7800
 """The members' own, as the chart has it."""

@@ -10,7 +10,7 @@ from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.campaigns.shrink.failure import Found, first_failure, is_fair, same_failure
 from stormcast.chaos.campaigns.shrink.paths import Path, part_at, with_part
 from stormcast.chaos.faults import RANDOM
-from stormcast.chaos.language.scenario import Scenario, ScenarioError, dump, parse_scenario
+from stormcast.chaos.language.scenario import Scenario, dump, parse_scenario
 from stormcast.chaos.session.outcome import Outcome
 from stormcast.node.core.errors import ConfigError
 
@@ -96,8 +96,9 @@ class Trials:
                 break
             try:
                 return parse_scenario(text)
-            except ScenarioError as error:
-                smaller = _without_line(candidate, text, error.line) if repairs else None
+            except ConfigError as error:
+                at = error.place
+                smaller = _without_line(candidate, text, at.line) if repairs and at else None
                 if smaller is None:
                     break
                 candidate = smaller

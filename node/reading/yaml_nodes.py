@@ -1,4 +1,4 @@
-"""YAML as we accept it: a tree in which every value knows its line, and nothing is guessed.
+"""YAML of which nothing is guessed: a tree in which every value knows its line.
 
 YAML 1.1 rewrites what it thinks it knows (`on` to true, `1:30` to 90, `010` to 8), merges and
 repeats nodes by alias, and keeps the last of two equal keys. A scenario must mean what it shows, so
@@ -8,20 +8,18 @@ all of that is refused, with the place and the remedy.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final
 
 import yaml
 
-from stormcast.chaos.language.units import Quantity, UnitError
-from stormcast.node.core.errors import NodeError
+from stormcast.node.core.errors import ConfigError, Place, shortened, suggestion
+from stormcast.node.reading.parsing import Loader, check_size, parse, place_of
+from stormcast.node.reading.quantities import Quantity, UnitError
 
-MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 12
 """A scenario needs six levels; far more would exhaust the stack of the composer."""
-_SHOWN: Final = 60
 
 _STRING: Final = "tag:yaml.org,2002:str"
 _MERGE: Final = "tag:yaml.org,2002:merge"
@@ -33,17 +31,6 @@ _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _NUMBER: Final = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?")
 
 
-class ScenarioError(NodeError):
-    """A scenario file that cannot be meant: says where, what, and what to write instead."""
-
-    def __init__(self, message: str, *, path: str, line: int, column: int) -> None:
-        super().__init__(f"{path}:{line}:{column}: {message}")
-        self.message = message
-        self.path = path
-        self.line = line
-        self.column = column
-
-
 @dataclass(frozen=True, slots=True)
 class Item:
     """One value of the file, and what it is called there."""
@@ -53,22 +40,21 @@ class Item:
     key: str
 
     @property
-    def line(self) -> int:
-        return _place_of(self.node.start_mark)[0]
+    def place(self) -> Place:
+        return place_of(self.node.start_mark, self.path)
 
-    def error(self, message: str) -> ScenarioError:
+    def error(self, message: str) -> ConfigError:
         """An error at this value."""
-        line, column = _place_of(self.node.start_mark)
-        return ScenarioError(message, path=self.path, line=line, column=column)
+        return ConfigError(message, self.place)
 
-    def refuse(self, remedy: str) -> ScenarioError:
+    def refuse(self, remedy: str) -> ConfigError:
         """An error that names key, value and remedy."""
         return self.error(f"{self.key} is {self.shown()}: {remedy}")
 
     def shown(self) -> str:
         """The value as a message quotes it."""
         if isinstance(self.node, yaml.ScalarNode):
-            return repr(_shortened(self.node.value))
+            return repr(shortened(self.node.value))
         return "a mapping" if isinstance(self.node, yaml.MappingNode) else "a list"
 
     def is_list(self) -> bool:
@@ -84,7 +70,7 @@ class Item:
         for key, value in self.pairs():
             if key.node.value not in known:
                 raise key.error(
-                    f"{self.key}: unknown key {key.shown()}{nearest(key.node.value, known)}"
+                    f"{self.key}: unknown key {key.shown()}{suggestion(key.node.value, known)}"
                 )
             found[key.node.value] = value
         for name in required:
@@ -116,8 +102,8 @@ class Item:
                     f"{self.key}: duplicate key {key.shown()}, first on line "
                     f"{first_lines[name]}; keep one"
                 )
-            first_lines[name] = key.line
-            pairs.append((key, Item(value_node, self.path, _shortened(name))))
+            first_lines[name] = key.place.line
+            pairs.append((key, Item(value_node, self.path, shortened(name))))
         return pairs
 
     def items(self) -> list[Item]:
@@ -160,7 +146,7 @@ class Item:
         value = self._scalar(f"choose one of {', '.join(known)}")
         if value not in known:
             raise self.error(
-                f"{self.key} is {self.shown()}: there is no such {kind}{nearest(value, known)}"
+                f"{self.key} is {self.shown()}: there is no such {kind}{suggestion(value, known)}"
             )
         return value
 
@@ -222,85 +208,38 @@ class Item:
             raise self.refuse("merge keys hide what a scenario says; write the values out")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean X?`, or what there is."""
-    names = list(known)
-    close = get_close_matches(_shortened(name), names, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names)}"
+class _Strict(Loader):
+    """Refuses what makes a file mean more than it shows."""
 
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-
-
-class _Composer(yaml.SafeLoader):
-    """Composes one document, refusing what makes a file mean more than it shows."""
-
-    def __init__(self, text: str, path: str) -> None:
-        self.path = path
-        self.depth = 0
-        super().__init__(text)
+    depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        name = _shortened(event.anchor or "")
+        name = shortened(event.anchor or "")
         if isinstance(event, yaml.AliasEvent):
             raise self.refuse(event, f"alias *{name} is refused: write the value out")
         if name:
             raise self.refuse(event, f"anchor &{name} is refused: remove it")
         if event.tag is not None:
-            raise self.refuse(event, f"tag {_shortened(event.tag)!r} is refused: remove it")
+            raise self.refuse(event, f"tag {shortened(event.tag)!r} is refused: remove it")
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise self.refuse(
-                event, f"nested deeper than {MAX_DEPTH} levels: no scenario needs that"
+                event, f"nested deeper than {MAX_DEPTH} levels: no {self.what} needs that"
             )
         node: yaml.Node | None = super().compose_node(parent, index)
         self.depth -= 1
         return node
 
-    def refuse(self, event: Any, message: str) -> ScenarioError:  # noqa: ANN401 pyyaml's own are untyped
-        line, column = _place_of(event.start_mark)
-        return ScenarioError(message, path=self.path, line=line, column=column)
+    def refuse(self, event: Any, message: str) -> ConfigError:  # noqa: ANN401 pyyaml's own are untyped
+        return ConfigError(message, place_of(event.start_mark, self.source))
 
 
-def compose(text: str, path: str) -> Item:
-    """The one document of a file, as a tree of values that know their place."""
-    if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
-        raise ScenarioError(f"larger than {MAX_BYTES} bytes: split it", path=path, line=1, column=1)
-    loader = None
-    try:
-        loader = _Composer(text, path)
-        node = loader.get_single_node()
-    except yaml.reader.ReaderError as error:
-        line, column = place(text, error.position)
-        message = f"character U+{ord(text[error.position]):04X} is not allowed in YAML; remove it"
-        raise ScenarioError(message, path=path, line=line, column=column) from None
-    except yaml.MarkedYAMLError as error:
-        raise _explained(error, path) from None
-    except (ValueError, OverflowError) as error:
-        # pyyaml converts some escapes and versions without checking them first.
-        line, column = _place_of(loader.get_mark() if loader else None)
-        raise ScenarioError(f"not YAML: {error}", path=path, line=line, column=column) from None
+def compose(text: str, path: str, what: str) -> Item:
+    """The one document of a file, as a tree of values that know their place; `what` is what a
+    message calls it, such as `scenario`."""
+    check_size(text.encode(errors="surrogatepass"), path)
+    node = parse(_Strict(text, path, what), _Strict.get_single_node)
     if node is None:
-        raise ScenarioError("the file is empty: write a scenario", path=path, line=1, column=1)
-    return Item(node, path, "scenario")
-
-
-def _explained(error: yaml.MarkedYAMLError, path: str) -> ScenarioError:
-    line, column = _place_of(error.problem_mark or error.context_mark)
-    message = f"not YAML: {', '.join(filter(None, (error.context, error.problem)))}"
-    if error.context == "expected a single document in the stream":
-        message = "a second document begins here: write one scenario per file"
-    return ScenarioError(message, path=path, line=line, column=column)
-
-
-def _place_of(mark: Any) -> tuple[int, int]:  # noqa: ANN401 pyyaml has two kinds of marks
-    """Line and column, from 1; the beginning where there is no mark."""
-    return (mark.line + 1, mark.column + 1) if mark else (1, 1)
-
-
-def place(text: str, position: int) -> tuple[int, int]:
-    """Line and column, from 1, of a position in a text."""
-    before = text[:position]
-    return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1
+        raise ConfigError(f"the file is empty: write a {what}", Place(path, 1, 1))
+    return Item(node, path, what)

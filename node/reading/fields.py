@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias, TypeVar
 
 from stormcast.node.core.errors import ConfigError, require, suggestion
-from stormcast.node.settings.jgroups_names import setting_here
-from stormcast.node.units import parse_duration, parse_size
+from stormcast.node.core.match import names_of, read_match
+from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_SIZE, SHARE
 
 T = TypeVar("T")
+Known = Mapping[str, object]
+
+Share: TypeAlias = float
+"""A field that is a fraction, such as 0.2. A field that is a `float` is a duration."""
 
 _MOST: Final = 1 << 63
 """Above any number that a setting may be, in whatever unit."""
 
 
-def build(kind: type[T], values: Mapping[str, object], what: str) -> T:
-    """A settings dataclass from plain values; unknown names and wrong types are refused."""
+def build(
+    kind: type[T],
+    values: Mapping[str, object],
+    what: str,
+    hint: Callable[[str, str, Known], str] | None = None,
+) -> T:
+    """A settings dataclass from plain values; unknown names and wrong types are refused. `hint`
+    may know more of a name that `what` does not have."""
     known = {
         field.name: field
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]
@@ -28,7 +38,7 @@ def build(kind: type[T], values: Mapping[str, object], what: str) -> T:
     for name, value in values.items():
         if name not in known:
             raise ConfigError(
-                setting_here(what, name, known)
+                (hint and hint(what, name, known))
                 or f"{what}: unknown setting {name}{suggestion(name, known)}"
             )
         checked[name] = convert(f"{what}.{name}", value, known[name].type)
@@ -38,18 +48,11 @@ def build(kind: type[T], values: Mapping[str, object], what: str) -> T:
 def convert(name: str, value: object, wanted: object) -> object:  # noqa: PLR0911 one per type
     """A value as its setting wants it: text with a unit becomes a number."""
     wanted = str(wanted)
-    if wanted == "float":
-        if isinstance(value, str):
-            return parse_duration(value, name)
-        require(
-            isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST,
-            f"{name} is {value!r}: write a duration with its unit, such as 500ms",
-        )
-        assert isinstance(value, int | float)
-        return float(value)
+    if wanted in ("float", "Share"):
+        return _number(name, value, is_share=wanted == "Share")
     if wanted == "int":
         if isinstance(value, str):
-            return parse_size(value, name)
+            return int(SETTING_SIZE.read(value, name))
         require(
             isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST,
             f"{name} is {value!r}: write a whole number",
@@ -59,11 +62,19 @@ def convert(name: str, value: object, wanted: object) -> object:  # noqa: PLR091
         require(isinstance(value, bool), f"{name} is {value!r}: write true or false")
         return value
     if wanted.startswith("tuple"):
-        require(
-            isinstance(value, list | tuple) and all(isinstance(part, str) for part in value),
-            f"{name} is {value!r}: write a list of words",
-        )
-        assert isinstance(value, list | tuple)
-        return tuple(value)
+        return names_of(name, value)
+    if wanted == "Match":
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{name} is {value!r}: write conditions as a mapping")
+        return read_match(value)
     require(isinstance(value, str), f"{name} is {value!r}: write a word")
     return value
+
+
+def _number(name: str, value: object, *, is_share: bool) -> float:
+    if isinstance(value, str):
+        return (SHARE if is_share else SETTING_DURATION).read(value, name)
+    remedy = "write a number" if is_share else "write a duration with its unit, such as 500ms"
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < _MOST:
+        raise ConfigError(f"{name} is {value!r}: {remedy}")
+    return float(value)
