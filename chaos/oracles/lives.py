@@ -80,7 +80,7 @@ def _change_settings(member: Member, step: FaultStep) -> None:
     if protocol and not protocol.startswith(_MULTICAST_NAMES):
         return
     if member.intervals and name in ("", "xmit_interval"):
-        member.intervals.append((step.time, _seconds(step.value, name)))
+        member.intervals.append((step.time, _seconds(step.value)))
 
 
 def _seconds(value: Any) -> float | None:  # noqa: ANN401 whatever a trace may say
