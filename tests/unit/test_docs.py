@@ -625,11 +625,12 @@ def product_files() -> frozenset[str]:
 
 @cache
 def defined() -> frozenset[str]:
-    """Every name that a class, a function or an assignment of the product makes, and of what a
-    class has also `Class.name`."""
+    """Every module, and every name that a class, a function or an assignment of the product makes,
+    and of what a class has also `Class.name`."""
     found = set[str]()
     for path in product_files():
         if path.endswith(".py"):
+            found.add(Path(path).stem)
             found |= _defined_by(ast.parse((ROOT / path).read_text()))
     return frozenset(found)
 
