@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from secrets import token_hex
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from stormcast.chaos.agent.agent import merged
 from stormcast.chaos.backends.base import (
     LEASE_SECONDS,
     BackendError,
@@ -34,6 +33,7 @@ from stormcast.chaos.backends.kubernetes.release import (
     member_pods,
     read_token,
 )
+from stormcast.chaos.backends.kubernetes.run_pods import RunPods
 from stormcast.chaos.backends.kubernetes.settings import member_config
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.network_state import NetworkState
@@ -44,14 +44,10 @@ NAMESPACE_VARIABLE: Final = "STORMCAST_NAMESPACE"
 POLL_SECONDS: Final = 0.05
 FREEZE_SECONDS: Final = 300.0
 """How long frozen members stay so, while what they wrote is brought here."""
-FRESH_SECONDS: Final = 0.05
-"""For which it is taken for granted that a member that lived still does."""
 BY_ITSELF: Final = frozenset(
     {"members", "pause", "group", "no-group", "commands", "rule-on-streams"}
 )
 """What takes keepers and members, and no agent."""
-
-T = TypeVar("T")
 
 
 class KubernetesBackend:
@@ -76,13 +72,11 @@ class KubernetesBackend:
         self._plan: ClusterPlan | None = None
         self._claim = ""
         """The word by which keepers know this run: two may be of one scenario and seed."""
-        self._pods: dict[str, MemberPod] = {}
+        self._threads = ThreadPoolExecutor(max_workers=16, thread_name_prefix="pods")
+        self._pods = RunPods({}, self._threads)
         self._leases: Leases | None = None
-        self._alive: dict[str, tuple[float, bool]] = {}
-        """When it was last asked whether a member lives, and what came out."""
         self._bites_before: Bites = {}
         self._bites: Bites = {}
-        self._threads = ThreadPoolExecutor(max_workers=16, thread_name_prefix="pods")
 
     # -- Where ---------------------------------------------------------------------------------
 
@@ -99,22 +93,8 @@ class KubernetesBackend:
     def probe(self) -> Mapping[str, str | None]:
         """What the agents of the release can do, by asking all of them."""
         if self._features is None:
-            self._features = self._probe()
+            self._features = _probe_agents(self._api, self._release, self._threads)
         return self._features
-
-    def _probe(self) -> Mapping[str, str | None]:
-        release = find_release(self._api, self._release)
-        pods = member_pods(self._api, release)
-        first = choose_pods(pods, 1, release)[0]
-        there = [pod for pod in pods if not pod.trouble]
-        token = read_token(self._api, first)
-        asked = [MemberPod(self._api, pod, pod.name, token) for pod in there]
-        missing = "no driver of this version does it"
-        found: dict[str, str | None] = dict.fromkeys(FEATURES)
-        for answer in self._threads.map(_probe_agent, asked):
-            for feature in set(FEATURES) - BY_ITSELF:
-                found[feature] = found[feature] or answer.get(feature, answer.get("", missing))
-        return found
 
     def open(self, plan: ClusterPlan) -> None:
         """Have the first pods of the release for this run, and end what runs in them."""
@@ -127,47 +107,34 @@ class KubernetesBackend:
         pods = choose_pods(member_pods(self._api, release), len(plan.members), release)
         token = read_token(self._api, pods[0])
         self._plan = plan
-        self._pods = {
+        made = {
             name: MemberPod(self._api, pod, name, token)
             for name, pod in zip(plan.names, pods, strict=True)
         }
+        self._pods = RunPods(made, self._threads)
         self._claim = f"{plan.run}-{token_hex(4)}"
-        self._each(lambda pod: pod.claim(self._claim))
-        self._leases = Leases(self._claim, tuple(self._pods.values()), self._threads)
+        self._pods.each(lambda pod: pod.claim(self._claim))
+        self._leases = Leases(self._claim, tuple(self._pods), self._threads)
         self._leases.start()
-        self._each(MemberPod.kill)
-        self._each(lambda pod: pod.keep("DELETE", "/journals"))
-        if self._has_agents:
-            self._each(lambda pod: pod.agent.clear())
-            self._bites_before = self._count()
+        self._pods.each(MemberPod.kill)
+        self._pods.each(lambda pod: pod.keep("DELETE", "/journals"))
+        if self._pods.have_agents:
+            self._pods.each(lambda pod: pod.agent.clear())
+            self._bites_before = self._pods.bites()
 
     def close(self) -> None:
         """Give the pods back: what this run did to them is undone, and their own members start."""
-        self._rescue()
-        pods = list(self._pods.values())
         if self._leases is not None:
+            if not self._leases.is_frozen:
+                # Of a run that broke off, what members said may tell why.
+                with suppress(NodeError, OSError):
+                    self.collect()
             self._leases.stop()
             self._leases = None
-        self._pods = {}
-        if not pods:
-            return
-
-        def give_back(pod: MemberPod) -> None:
-            # Whatever cannot be told now undoes itself: nobody renews it any more.
-            with suppress(NodeError):
-                if pod.pod.has_agent:
-                    pod.agent.clear()
-            with suppress(NodeError):
-                pod.keep("POST", "/give-back", {"run": self._claim})
-
-        list(self._threads.map(give_back, pods))
-        self._threads.shutdown()
-
-    def _rescue(self) -> None:
-        """Of a run that broke off, what members said may tell why."""
-        if self._leases is not None and not self._leases.is_frozen:
-            with suppress(NodeError, OSError):
-                self.collect()
+        pods, self._pods = self._pods, RunPods({}, self._threads)
+        if pods:
+            pods.each(lambda pod: pod.give_back(self._claim))
+            self._threads.shutdown()
 
     # -- Time ----------------------------------------------------------------------------------
 
@@ -201,7 +168,7 @@ class KubernetesBackend:
             raise BackendError(f"{name} runs already; restart it, or stop it before")
         assert self._plan is not None
         plan = next(one for one in self._plan.members if one.name == name)
-        hosts = [one.pod.addresses[0] for one in self._pods.values()]
+        hosts = [one.pod.addresses[0] for one in self._pods]
         pod.start(member_config(plan, pod.pod.addresses[0], hosts))
 
     def stop(self, name: str) -> None:
@@ -227,52 +194,37 @@ class KubernetesBackend:
 
     def is_alive(self, name: str) -> bool:
         """Whether a member was started and has not ended."""
-        pod = self._known(name)
-        at, was = self._alive.get(name, (0.0, False))
-        now = time.monotonic()
-        if not was or now - at > FRESH_SECONDS:
-            self._alive[name] = now, (was := pod.is_alive())
-        return was
+        return self._pods.is_alive(name)
 
     def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
         """One request to a member, through its keeper."""
         self._check()
-        return self._known(name).ask(method, target, body)
-
-    def _known(self, name: str) -> MemberPod:
-        if name not in self._pods:
-            known = ", ".join(self._pods) or "nobody: open the backend first"
-            raise BackendError(f"{name} is no member of this run; there is {known}")
-        return self._pods[name]
+        return self._pods.known(name).ask(method, target, body)
 
     def _pod(self, name: str) -> MemberPod:
         """A member's pod, to do something to it."""
         self._check()
-        self._alive.pop(name, None)
-        return self._known(name)
+        self._pods.forget(name)
+        return self._pods.known(name)
 
     def _living(self, name: str) -> MemberPod:
         pod = self._pod(name)
         if not self.is_alive(name):
             raise BackendError(f"{name} does not run")
-        self._alive.pop(name, None)
+        self._pods.forget(name)
         return pod
 
     # -- The network ---------------------------------------------------------------------------
-
-    @property
-    def _has_agents(self) -> bool:
-        return all(pod.pod.has_agent for pod in self._pods.values())
 
     def apply(self, state: NetworkState) -> None:
         """Make the network so, in all pods at once."""
         assert self._leases is not None
         self._check()
-        places = {name: pod.pod.addresses for name, pod in self._pods.items()}
-        whole = renamed(replace(state, places=places), self._sites())
+        places = self._pods.places()
+        whole = renamed(replace(state, places=places), self._pods.sites())
         # Before: what one agent has carried out already must go on while others do.
         with self._leases.applying():
-            self._each(lambda pod: pod.agent.apply(whole, LEASE_SECONDS))
+            self._pods.each(lambda pod: pod.agent.apply(whole, LEASE_SECONDS))
 
     def renew(self) -> None:
         """Have it go on; otherwise a thread sees to it."""
@@ -282,65 +234,54 @@ class KubernetesBackend:
 
     def clear(self) -> None:
         """Have nothing act any more."""
-        if self._leases is None or not self._has_agents:
+        if self._leases is None or not self._pods.have_agents:
             return
         self._leases.cleared()
-        self._each(lambda pod: pod.agent.clear())
+        self._pods.each(lambda pod: pod.agent.clear())
 
     def release(self, fault: str | None) -> None:
         """Let go what `hold` rules keep."""
-        self._each(lambda pod: pod.agent.release(fault))
+        self._pods.each(lambda pod: pod.agent.release(fault))
 
     def bites(self) -> Bites:
         """What every fault has done, in all pods together, since this run began."""
-        if self._pods and self._has_agents:
-            self._bites = _less(self._count(), self._bites_before)
+        if self._pods and self._pods.have_agents:
+            self._bites = _less(self._pods.bites(), self._bites_before)
         return self._bites
-
-    def _count(self) -> Bites:
-        names = {site: name for name, site in self._sites().items()}
-        counted = merged(self._each(lambda pod: pod.agent.bites()))
-        return {
-            fault: {
-                (names.get(source, source), names.get(dest, dest)): number
-                for (source, dest), number in pairs.items()
-            }
-            for fault, pairs in counted.items()
-        }
-
-    def _sites(self) -> dict[str, str]:
-        """What agents call the members: by the number of the pod."""
-        return {name: f"n{pod.pod.ordinal}" for name, pod in self._pods.items()}
 
     # -- The end -------------------------------------------------------------------------------
 
     def freeze(self) -> None:
         """Stop everyone who runs, for long enough to collect what they wrote."""
         assert self._leases is not None
-        living = [pod for name, pod in self._pods.items() if self.is_alive(name)]
+        living = [pod for pod in self._pods if self.is_alive(pod.name)]
         self._leases.frozen()
-        self._each(lambda pod: pod.pause(FREEZE_SECONDS), living)
+        self._pods.each(lambda pod: pod.pause(FREEZE_SECONDS), living)
 
     def collect(self) -> Mapping[str, bytes]:
         """Bring journals and logs of all incarnations here."""
         assert self._plan is not None
         folder = self._plan.folder
-        found = self._each(lambda pod: pod.collect(folder))
+        found = self._pods.each(lambda pod: pod.collect(folder))
         return {label: blocks for traces in found for label, blocks in traces.items()}
 
-    def _each(
-        self, do: Callable[[MemberPod], T], pods: Iterable[MemberPod] | None = None
-    ) -> list[T]:
-        """Do something in all pods at once; the first failure is raised when all are through."""
-        work = [
-            self._threads.submit(do, pod) for pod in (self._pods.values() if pods is None else pods)
-        ]
-        failures = [error for one in work if (error := one.exception()) is not None]
-        for error in failures:
-            if isinstance(error, NodeError) and not isinstance(error, BackendError):
-                raise BackendError(str(error)) from None
-            raise error
-        return [one.result() for one in work]
+
+def _probe_agents(
+    api: Api, release_name: str, threads: ThreadPoolExecutor
+) -> Mapping[str, str | None]:
+    """What all agents of a release can do."""
+    release = find_release(api, release_name)
+    pods = member_pods(api, release)
+    first = choose_pods(pods, 1, release)[0]
+    there = [pod for pod in pods if not pod.trouble]
+    token = read_token(api, first)
+    asked = [MemberPod(api, pod, pod.name, token) for pod in there]
+    missing = "no driver of this version does it"
+    found: dict[str, str | None] = dict.fromkeys(FEATURES)
+    for answer in threads.map(_probe_agent, asked):
+        for feature in set(FEATURES) - BY_ITSELF:
+            found[feature] = found[feature] or answer.get(feature, answer.get("", missing))
+    return found
 
 
 def _probe_agent(pod: MemberPod) -> Mapping[str, str | None]:

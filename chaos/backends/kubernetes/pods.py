@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from stormcast.chaos.agent.client import AgentClient, AgentError, LeaseLapsedErr
 from stormcast.chaos.backends.base import BackendError, MemberError
 from stormcast.chaos.backends.kubernetes.api import Api, Reply, UnreachableError
 from stormcast.chaos.backends.kubernetes.release import Pod
+from stormcast.node.core.errors import NodeError
 from stormcast.node.trace.files import read_traces
 
 KEEPER: Final = "keeper"
@@ -130,6 +132,15 @@ class MemberPod:
         except (UnreachableError, BackendError) as error:
             raise AgentError(f"{what}: {error}") from None
         return read_answer(what, reply.status, reply.body.decode(errors="replace"))
+
+    def give_back(self, run: str) -> None:
+        """Undo what a run did here, and have the pod's own member start. Whatever cannot be told
+        now undoes itself: nobody renews it any more."""
+        with suppress(NodeError):
+            if self.pod.has_agent:
+                self.agent.clear()
+        with suppress(NodeError):
+            self.keep("POST", "/give-back", {"run": run})
 
     # -- Leases ----------------------------------------------------------------------------------
 

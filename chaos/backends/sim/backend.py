@@ -22,6 +22,7 @@ from stormcast.chaos.backends.base import (
     Observed,
     Unsupported,
 )
+from stormcast.chaos.backends.sim.lease import Lease
 from stormcast.chaos.backends.sim.members import SimMember
 from stormcast.chaos.backends.sim.world import WALL_NS, World
 from stormcast.chaos.language.features import FEATURES
@@ -58,11 +59,8 @@ class SimBackend:
         )
         self._opened: World | None = None
         self._plan = ClusterPlan(run="", members=(), folder=Path())
-        self._lease_end = 0.0
         self._is_applied = False
-        self._has_lapsed = False
-        """Whether what was applied ended for want of a renewal."""
-        self._leases = 0
+        self._lease = Lease(lambda: self._world.engine, self._lapse)
 
     def probe(self) -> Mapping[str, str | None]:
         """Everything that there is."""
@@ -72,23 +70,16 @@ class SimBackend:
         """Have a world, in which nobody lives yet."""
         if self._opened is not None:
             raise BackendError("this simulator has a cluster; make another one for another run")
-        self._check_needs(plan)
+        _check_needs(plan, self.probe())
         self._plan = plan
         self._opened = self._make(plan, _settings(plan))
         if plan.needs & RULES:
             self._opened.paths.number_connections()
 
-    def _check_needs(self, plan: ClusterPlan) -> None:
-        features = self.probe()
-        for need in sorted(plan.needs):
-            why = features.get(need, "no backend has such a feature")
-            if why:
-                raise Unsupported(f"sim has no {need}: {why}")
-
     def close(self) -> None:
         """Forget all of it."""
         self._opened = None
-        self._is_applied = self._has_lapsed = False
+        self._is_applied = self._lease.has_lapsed = False
 
     # -- Time ----------------------------------------------------------------------------------
 
@@ -113,7 +104,7 @@ class SimBackend:
 
     def start(self, name: str) -> None:
         """Start a member as a new incarnation."""
-        self._check_known(name)
+        _check_known(self._plan, name)
         if self.is_alive(name):
             raise BackendError(f"{name} runs already; restart it, or stop it before")
         self._world.start(name)
@@ -124,7 +115,7 @@ class SimBackend:
 
     def kill(self, name: str) -> None:
         """End a member at once."""
-        self._check_known(name)
+        _check_known(self._plan, name)
         member = self._world.members.get(name)
         if member is not None:
             self._world.crash(member.host)
@@ -138,7 +129,7 @@ class SimBackend:
     def pause(self, name: str) -> None:
         """Have it do nothing, for as long as the lease is renewed."""
         self._living(name).host.is_paused = True
-        self._take_lease()
+        self._lease.take()
 
     def resume(self, name: str) -> int:
         """Have it take what its socket kept, and go on."""
@@ -149,7 +140,7 @@ class SimBackend:
         """Whether it was started and has not ended."""
         member = self._world.members.get(name)
         if member is None:
-            self._check_known(name)
+            _check_known(self._plan, name)
             return False
         return member.host.is_alive
 
@@ -157,7 +148,7 @@ class SimBackend:
         """What the member's endpoint answers."""
         member = self._world.members.get(name)
         if member is None or not member.host.is_alive:
-            self._check_known(name)
+            _check_known(self._plan, name)
             raise MemberError(f"{name} does not answer {method} {target}: it does not run")
         if member.host.is_paused:
             raise MemberError(f"{name} does not answer {method} {target}: it is paused")
@@ -181,18 +172,16 @@ class SimBackend:
             )
         self._world.paths.apply(state, self.now())
         self._is_applied = True
-        self._has_lapsed = False
-        self._take_lease()
+        self._lease.has_lapsed = False
+        self._lease.take()
 
     def renew(self) -> None:
         """Another lease."""
-        if self._has_lapsed:
-            raise BackendError("the lease has lapsed, and the network is healed; apply again")
-        self._lease_end = self.now() + LEASE_SECONDS
+        self._lease.renew()
 
     def clear(self) -> None:
         """Every path is as it is by itself."""
-        self._has_lapsed = False
+        self._lease.has_lapsed = False
         if self._opened is not None and self._is_applied:
             self._is_applied = False
             healed = NetworkState(members=self._plan.names, seed=self._plan.seed)
@@ -206,25 +195,15 @@ class SimBackend:
         """What every fault has done, by path."""
         return self._world.network.decider.counted()
 
-    def _take_lease(self) -> None:
-        """From here on somebody has to renew what is done to the cluster."""
-        self.renew()
-        self._leases += 1
-        self._watch_lease(self._leases)
-
-    def _watch_lease(self, lease: int) -> None:
-        """Undo everything when nobody renews it, as an agent does whose controller is gone."""
-        if self._opened is None or lease != self._leases:
-            return
-        if self.now() < self._lease_end:
-            self._world.engine.call(self._lease_end, lambda: self._watch_lease(lease))
-            return
-        has_lapsed = self._is_applied
+    def _lapse(self) -> bool:
+        """Undo everything, as an agent does whose controller is gone; returns whether the network
+        was anything but healed."""
+        was_applied = self._is_applied
         self.clear()
-        self._has_lapsed = has_lapsed
         for name in self._plan.names:
             if self.is_alive(name):
                 self.resume(name)
+        return was_applied
 
     # -- The end -------------------------------------------------------------------------------
 
@@ -242,8 +221,8 @@ class SimBackend:
         return Observed(
             events=world.engine.events,
             mismatches=tuple(world.mismatches),
-            control=world.control_totals(sum),
-            control_most=world.control_totals(max),
+            control=world.sender.control_totals(sum),
+            control_most=world.sender.control_totals(max),
         )
 
     # -- Who is meant ----------------------------------------------------------------------------
@@ -254,16 +233,24 @@ class SimBackend:
             raise BackendError("the simulator has no cluster: open it before")
         return self._opened
 
-    def _check_known(self, name: str) -> None:
-        if name not in self._plan.names:
-            raise BackendError(f"no member {name}; there is {' '.join(self._plan.names)}")
-
     def _living(self, name: str) -> SimMember:
-        self._check_known(name)
+        _check_known(self._plan, name)
         member = self._world.members.get(name)
         if member is None or not member.host.is_alive:
             raise BackendError(f"{name} does not run; start it before")
         return member
+
+
+def _check_needs(plan: ClusterPlan, features: Mapping[str, str | None]) -> None:
+    for need in sorted(plan.needs):
+        why = features.get(need, "no backend has such a feature")
+        if why:
+            raise Unsupported(f"sim has no {need}: {why}")
+
+
+def _check_known(plan: ClusterPlan, name: str) -> None:
+    if name not in plan.names:
+        raise BackendError(f"no member {name}; there is {' '.join(plan.names)}")
 
 
 def _settings(plan: ClusterPlan) -> dict[str, MemberSettings]:

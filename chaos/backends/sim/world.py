@@ -18,10 +18,10 @@ from stormcast.chaos.backends.sim.links import Links, Notices
 from stormcast.chaos.backends.sim.members import SimMember
 from stormcast.chaos.backends.sim.network import Network
 from stormcast.chaos.backends.sim.paths import Paths
+from stormcast.chaos.backends.sim.sending import FrameSender, StreamSender
 from stormcast.chaos.backends.sim.streams import StreamNetwork
 from stormcast.chaos.faults.fate import FATES, Fate
 from stormcast.chaos.language.stacks import STREAM_TRANSPORTS
-from stormcast.node.core import wire
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.model import Address, Delivery
 from stormcast.node.member.loads import Load
@@ -72,13 +72,13 @@ class World:
         self._people: dict[int, SimMember] = {}
         """Every incarnation so far, by short id."""
         self._leaving: set[int] = set()
-        self._control: dict[int, dict[bytes, int]] = {}
         self._incarnations: dict[str, int] = {}
         self._blocks: dict[str, list[bytes]] = {}
         self._trace_bytes = 0
-        send = self._send_on_streams if self._is_stream else self._send
-        self.engine = Engine(send, self._deliver, self._after_turn)
+        self.sender = StreamSender(self.members) if self._is_stream else FrameSender(self.members)
+        self.engine = Engine(self.sender.send, self._deliver, self._after_turn)
         self.network = self._make_network(FATES[fate])
+        self.sender.connect(self.engine, self.network)
         self._notices = Notices(self.engine, self.network)
         self._links = Links(self.engine, self.network, self._notices)
         self.paths = Paths(self.network, plan.names, self._on_new_paths)
@@ -104,18 +104,6 @@ class World:
             host.group = None
         self.network.on_change(self.engine.now)
         self._notices.retry()
-
-    def control_totals(self, of: Callable[[list[int]], int]) -> dict[str, int]:
-        """Control frames of all incarnations, by protocol and kind."""
-        counts: dict[bytes, list[int]] = {}
-        for sent in self._control.values():
-            for key, number in sent.items():
-                if key[0] != wire.DATA:
-                    counts.setdefault(key, []).append(number)
-        return {
-            f"{wire.PROTOCOLS[key[1]]}/{wire.KINDS[key[0]][0]}": of(numbers)
-            for key, numbers in sorted(counts.items())
-        }
 
     def name_of(self, short: int) -> str:
         """What a member is called, whichever incarnation it is."""
@@ -219,9 +207,8 @@ class World:
 
     def _stop(self, host: Host) -> None:
         """A process that is through with its work says its last words, and ends."""
-        send = self._send_on_streams if self._is_stream else self._send
         for dest, head, body in host.stack.stop(self.engine.now):
-            send(host, dest, head + body)
+            self.sender.send(host, dest, head + body)
         self.crash(host)
 
     def stall(self, host: Host) -> None:
@@ -290,63 +277,3 @@ class World:
             self._people[host.short].on_view(view)
         if stack.has_left and host.is_alive:
             self._stop(host)
-
-    # -- Frames ----------------------------------------------------------------------------------
-
-    def _send(self, host: Host, dest: int, frame: bytes) -> None:
-        if host.is_grouped:
-            self._count_control(host, frame)
-        path = host.routes.get(dest)
-        if path is None:
-            if dest <= 0:
-                self._send_to_group(host, frame)
-                return
-            other = self.engine.hosts.get(dest)
-            if other is None or other.name == host.name:
-                return
-            path = host.routes[dest] = self.network.path(host.name, other.name)
-        self.network.send(path, dest, frame, self.engine.now)
-
-    def _send_to_group(self, host: Host, frame: bytes) -> None:
-        """A multicast datagram: every station hears it, each on its own path."""
-        group = host.group
-        if group is None:
-            group = host.group = [
-                (self.network.path(host.name, other.name), other.short)
-                for other in self._newest()
-                if other.is_alive and other.name != host.name
-            ]
-        engine = self.engine
-        self.network.send_to_each(group, frame, engine.now, engine.arrive_at_each)
-
-    def _newest(self) -> list[Host]:
-        return [member.host for member in self.members.values()]
-
-    def _send_on_streams(self, host: Host, dest: int, frame: bytes) -> None:
-        """Over connections, what is for a group goes to each of its members."""
-        dests: tuple[int, ...] = (dest,)
-        if dest == wire.GROUP:
-            dests = host.stack.destinations()
-        elif dest < 0:
-            dests = tuple(other.short for other in self._newest() if other is not host)
-        hosts, now = self.engine.hosts, self.engine.now
-        network, name, routes = self.network, host.name, host.routes
-        sent = 0
-        for short in dests:
-            other = hosts.get(short)
-            # To a process that is gone there is no connection: it is refused, and nothing sent.
-            if other is not None and other.is_alive and other.name != name:
-                path = routes.get(short)
-                if path is None:
-                    path = routes[short] = network.path(name, other.name)
-                network.send(path, short, frame, now)
-                sent += 1
-        if sent and host.is_grouped:
-            self._count_control(host, frame, sent)
-
-    def _count_control(self, host: Host, frame: bytes, sent: int = 1) -> None:
-        counts = self._control.get(host.short)
-        if counts is None:
-            counts = self._control[host.short] = {}
-        what = frame[wire.KIND_AND_PROTOCOL]
-        counts[what] = counts.get(what, 0) + sent

@@ -1,0 +1,91 @@
+"""The pods of one run, and what is done in all of them at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from stormcast.chaos.agent.agent import merged
+from stormcast.chaos.backends.base import BackendError, Bites
+from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.node.core.errors import NodeError
+
+FRESH_SECONDS: Final = 0.05
+"""For which it is taken for granted that a member that lived still does."""
+
+T = TypeVar("T")
+
+
+class RunPods:
+    """Pods by the members that live in them."""
+
+    def __init__(self, pods: Mapping[str, MemberPod], threads: ThreadPoolExecutor) -> None:
+        self._pods = pods
+        self._threads = threads
+        self._alive: dict[str, tuple[float, bool]] = {}
+        """When it was last asked whether a member lives, and what came out."""
+
+    def __iter__(self) -> Iterator[MemberPod]:
+        return iter(self._pods.values())
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def known(self, name: str) -> MemberPod:
+        """The pod of a member; BackendError if there is none."""
+        if name not in self._pods:
+            known = ", ".join(self._pods) or "nobody: open the backend first"
+            raise BackendError(f"{name} is no member of this run; there is {known}")
+        return self._pods[name]
+
+    def is_alive(self, name: str) -> bool:
+        """Whether a member was started and has not ended, as it was a moment ago."""
+        pod = self.known(name)
+        at, was = self._alive.get(name, (0.0, False))
+        now = time.monotonic()
+        if not was or now - at > FRESH_SECONDS:
+            self._alive[name] = now, (was := pod.is_alive())
+        return was
+
+    def forget(self, name: str) -> None:
+        """Something is done to a member: whether it lives is asked anew."""
+        self._alive.pop(name, None)
+
+    @property
+    def have_agents(self) -> bool:
+        """Whether each pod has an agent."""
+        return all(pod.pod.has_agent for pod in self)
+
+    def sites(self) -> dict[str, str]:
+        """What agents call the members: by the number of the pod."""
+        return {name: f"n{pod.pod.ordinal}" for name, pod in self._pods.items()}
+
+    def places(self) -> dict[str, tuple[str, ...]]:
+        """The addresses of the members."""
+        return {name: pod.pod.addresses for name, pod in self._pods.items()}
+
+    def bites(self) -> Bites:
+        """What the agents have counted, in all pods together."""
+        names = {site: name for name, site in self.sites().items()}
+        counted = merged(self.each(lambda pod: pod.agent.bites()))
+        return {
+            fault: {
+                (names.get(source, source), names.get(dest, dest)): number
+                for (source, dest), number in pairs.items()
+            }
+            for fault, pairs in counted.items()
+        }
+
+    def each(
+        self, do: Callable[[MemberPod], T], pods: Iterable[MemberPod] | None = None
+    ) -> list[T]:
+        """Do something in all pods at once; the first failure is raised when all are through."""
+        work = [self._threads.submit(do, pod) for pod in (self if pods is None else pods)]
+        failures = [error for one in work if (error := one.exception()) is not None]
+        for error in failures:
+            if isinstance(error, NodeError) and not isinstance(error, BackendError):
+                raise BackendError(str(error)) from None
+            raise error
+        return [one.result() for one in work]
