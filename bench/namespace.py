@@ -49,7 +49,7 @@ def loss_commands(name: str, loss: float) -> list[Argv]:
         [*inside, "nft", "add", "rule", "inet", TABLE, "input", "iifname", "lo",
          "meta", "l4proto", "udp", "numgen", "random", "mod", str(DICE), "<", str(faces),
          "counter", "drop"],
-    ]  # fmt: skip
+    ]  # fmt: skip  # one command
 
 
 def delay_commands(name: str, delay: float) -> list[Argv]:

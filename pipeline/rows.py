@@ -8,9 +8,18 @@ from typing import Final, NamedTuple
 WHOLE: Final = ""
 """Stands for the fault of the span that is the whole run."""
 _AT_ONCE: Final = frozenset(
-    {"crash", "kill", "restart", "leave", "join", "forget", "close", "install-view",
-     "set-attribute"}
-)  # fmt: skip
+    {
+        "crash",
+        "kill",
+        "restart",
+        "leave",
+        "join",
+        "forget",
+        "close",
+        "install-view",
+        "set-attribute",
+    }
+)
 """What is done in a moment, unless it is undone later."""
 
 

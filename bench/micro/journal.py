@@ -34,7 +34,7 @@ def records(count: int) -> list[tuple[float, ...]]:
         (SENT, 0, 1, 0, MEMBER, 7, 1, 3, 60, 1 << 30, (1 << 30) + 59, 61_440, (1 << 64) - number,
          0, 0, 12_345.678)
         for number in range(1, count + 1)
-    ]  # fmt: skip
+    ]  # fmt: skip  # a record's columns
 
 
 def pack_only(count: int) -> Callable[[], None]:

@@ -41,14 +41,17 @@ class ControllerStatus:
         self._heard = time.monotonic()
         self._tell = tell
         self._runs = Counter(
-            "stormcast_runs", f"Runs that ended, by what came out: {_OUTCOMES}.",
+            "stormcast_runs",
+            f"Runs that ended, by what came out: {_OUTCOMES}.",
             ("scenario", "verdict"),
             registry=self.registry,
-        )  # fmt: skip
+        )
         self._messages = Counter(
-            "stormcast_run_messages", "Messages that members accepted in all runs.", ("scenario",),
+            "stormcast_run_messages",
+            "Messages that members accepted in all runs.",
+            ("scenario",),
             registry=self.registry,
-        )  # fmt: skip
+        )
         self._running = self._gauge("stormcast_run_active", "1 while it runs.", "scenario")
         self._ended = self._gauge(
             "stormcast_run_last_end_timestamp_seconds", "When its last run ended.", "scenario"

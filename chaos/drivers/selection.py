@@ -186,11 +186,13 @@ def _reaching(wanted: Matcher, first: int) -> str:
     """Batches that begin before a seqno, and may have it; empty where there can be none."""
     if first == 0 or (wanted.kinds and wire.DATA not in wanted.kinds):
         return ""
-    return " ".join((
-        f"{_raw('kind')} {wire.DATA:#x}",
-        _within("count", 2, wire.MAX_COUNT),
-        _within("lo", max(0, first - wire.MAX_COUNT + 1), first - 1),
-    ))  # fmt: skip
+    return " ".join(
+        (
+            f"{_raw('kind')} {wire.DATA:#x}",
+            _within("count", 2, wire.MAX_COUNT),
+            _within("lo", max(0, first - wire.MAX_COUNT + 1), first - 1),
+        )
+    )
 
 
 def _one_of(field: str, numbers: frozenset[int]) -> str:

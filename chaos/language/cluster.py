@@ -27,7 +27,7 @@ _WORD: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
 _RESERVED: Final = "|".join(
     ("all", "others", RANDOM, *ROLES, "rig", "on", "off", "yes", "no", "y", "n", "true", "false",
      "null")
-)  # fmt: skip
+)  # fmt: skip  # a list of words
 _MEMBER: Final = re.compile(rf"(?!(?:{_RESERVED})$)[a-z][a-z0-9-]{{0,62}}")
 
 

@@ -26,8 +26,14 @@ from stormcast.node.reading.yaml_nodes import compose
 
 OF_A_GROUP: Final = (
     *(f"G{number}" for number in range(1, 9)),
-    "A1", "V1", "V2", "V3", "V4", "C1", "L1",
-)  # fmt: skip
+    "A1",
+    "V1",
+    "V2",
+    "V3",
+    "V4",
+    "C1",
+    "L1",
+)
 OF_CONNECTIONS: Final = (*(f"G{number}" for number in range(1, 8)), "C1", "L1")
 """Without a group nobody promises more."""
 _MOMENT: Final = 1.0

@@ -286,10 +286,11 @@ class Control:
             token = self.settings.token.encode()
             if not (_is_one(bearer, b"Bearer " + token) or _is_one(given, token)):
                 raise RefusedError(
-                    401, "the token is missing or wrong; send Authorization: Bearer TOKEN, or "
+                    401,
+                    "the token is missing or wrong; send Authorization: Bearer TOKEN, or "
                     "X-Stormcast-Token: TOKEN",
                     ("WWW-Authenticate", "Bearer"),
-                )  # fmt: skip
+                )
 
 
 def _is_one(given: list[bytes], wanted: bytes) -> bool:

@@ -153,7 +153,7 @@ class Codec:
             wire.MAGIC, wire.VERSION, count, wire.DATA, protocol, transmission, flags,
             self.cluster, self.source, dest, conn, lo,
             digest, mark, stamp, len(data), headers, width, 0,
-        )  # fmt: skip
+        )  # fmt: skip  # a header's fields
         return front + _CHECK.pack(self.hash64(front) & _LOW_HALF)
 
     def pack_control(
@@ -178,7 +178,7 @@ class Codec:
             wire.MAGIC, wire.VERSION, len(ranges), kind, protocol, transmission, flags,
             self.cluster, self.source, dest, conn, lo,
             self.hash64(body) if body else 0, mark, stamp, len(body), 0, 0, 0,
-        )  # fmt: skip
+        )  # fmt: skip  # a header's fields
         return front + _CHECK.pack(self.hash64(front) & _LOW_HALF) + body
 
     def readdress(self, head: Head, dest: int, transmission: int) -> bytes:

@@ -118,9 +118,17 @@ class Intake:
     """
 
     __slots__ = (
-        "announced", "answers", "is_answer_due", "is_known", "low", "max_credits", "oldest",
-        "question", "settled", "taken",
-    )  # fmt: skip
+        "announced",
+        "answers",
+        "is_answer_due",
+        "is_known",
+        "low",
+        "max_credits",
+        "oldest",
+        "question",
+        "settled",
+        "taken",
+    )
 
     def __init__(self, max_credits: int, low: int) -> None:
         self.max_credits = max_credits

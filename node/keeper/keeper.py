@@ -211,8 +211,15 @@ class Keeper:
         """How its member is."""
         member = self.member
         if member is None:
-            return {"alive": False, "paused": False, "incarnation": 0, "default": True,
-                    "code": None, "log": "", "run": self._claimed_by}  # fmt: skip
+            return {
+                "alive": False,
+                "paused": False,
+                "incarnation": 0,
+                "default": True,
+                "code": None,
+                "log": "",
+                "run": self._claimed_by,
+            }
         return {
             "alive": member.code is None,
             "paused": member.is_paused,

@@ -44,15 +44,20 @@ def _parser() -> argparse.ArgumentParser:
     for option in OPTIONS:
         default = "" if option.default in ("", 0.0) else f" ({option.default})"
         parser.add_argument(
-            option.flag, dest=option.flag, metavar=option.metavar,
+            option.flag,
+            dest=option.flag,
+            metavar=option.metavar,
             help=(option.about + default).replace("%", "%%"),
-        )  # fmt: skip
+        )
     for flag, (_key, about, metavar) in SHORTCUTS.items():
         parser.add_argument(flag, dest=flag, metavar=metavar, help=about)
     parser.add_argument(
-        "--set", dest="--set", metavar="PROTOCOL.KEY=VALUE", action="append",
+        "--set",
+        dest="--set",
+        metavar="PROTOCOL.KEY=VALUE",
+        action="append",
         help="any setting of any protocol of the stack",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--workload", dest="--workload", metavar="FILE", help="loads to begin with, in YAML"
     )

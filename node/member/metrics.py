@@ -52,21 +52,29 @@ COORDINATES: Final = Described(
     "stormcast_view_coordinates", GAUGE, "1 while this member coordinates its group."
 )
 PEER: Final = Described(
-    "stormcast_peer_received_messages_total", COUNTER,
-    f"Messages delivered, by their sender; in groups of up to {MAX_PEERS} members.", ("peer",),
-)  # fmt: skip
+    "stormcast_peer_received_messages_total",
+    COUNTER,
+    f"Messages delivered, by their sender; in groups of up to {MAX_PEERS} members.",
+    ("peer",),
+)
 REFUSED: Final = Described(
-    "stormcast_refused_total", COUNTER,
-    "Frames or messages that were dropped or refused, by reason.", ("reason",),
-)  # fmt: skip
+    "stormcast_refused_total",
+    COUNTER,
+    "Frames or messages that were dropped or refused, by reason.",
+    ("reason",),
+)
 ABANDONED: Final = Described(
-    "stormcast_abandoned_messages_total", COUNTER,
-    "Messages that were accepted for sending and then given up, by reason.", ("reason",),
-)  # fmt: skip
+    "stormcast_abandoned_messages_total",
+    COUNTER,
+    "Messages that were accepted for sending and then given up, by reason.",
+    ("reason",),
+)
 EVENTS: Final = Described(
-    "stormcast_transport_events_total", COUNTER,
-    "Rarer things that happened to the transport, by name.", ("event",),
-)  # fmt: skip
+    "stormcast_transport_events_total",
+    COUNTER,
+    "Rarer things that happened to the transport, by name.",
+    ("event",),
+)
 FIGURES: Final = Described(
     "stormcast_figure", GAUGE, "Figures that have no metric of their own yet, by name.", ("name",)
 )
@@ -85,11 +93,13 @@ BY_STAT: Final[dict[str, Described]] = {
         "stormcast_transport_received_datagrams_total", COUNTER, "Datagrams received."
     ),
     "transport.bytes_received": Described(
-        "stormcast_transport_received_bytes_total", COUNTER,
+        "stormcast_transport_received_bytes_total",
+        COUNTER,
         "Bytes received, without their headers.",
     ),
     "transport.kernel_drops": Described(
-        "stormcast_transport_kernel_drops_total", COUNTER,
+        "stormcast_transport_kernel_drops_total",
+        COUNTER,
         "Datagrams that came while the kernel's buffer was full.",
     ),
     "transport.queued_frames": Described(
@@ -99,7 +109,8 @@ BY_STAT: Final[dict[str, Described]] = {
         "stormcast_transport_queued_bytes", GAUGE, "Bytes that wait to be sent."
     ),
     "transport.multicast_reached": Described(
-        "stormcast_transport_multicast_members", GAUGE,
+        "stormcast_transport_multicast_members",
+        GAUGE,
         "Members that have said that multicasts reach them.",
     ),
     "transport.connections": Described(
@@ -109,13 +120,15 @@ BY_STAT: Final[dict[str, Described]] = {
         "stormcast_transport_dialled_connections", GAUGE, "Connections that are being made."
     ),
     "transport.connections_unknown": Described(
-        "stormcast_transport_unknown_connections", GAUGE,
+        "stormcast_transport_unknown_connections",
+        GAUGE,
         "Connections whose other end has not yet said who it is.",
     ),
     "journal.bytes": Described("stormcast_journal_bytes_total", COUNTER, "Bytes written."),
     "journal.blocks": Described("stormcast_journal_blocks_total", COUNTER, "Blocks written."),
     "journal.events_lost": Described(
-        "stormcast_journal_lost_events_total", COUNTER,
+        "stormcast_journal_lost_events_total",
+        COUNTER,
         "Events for which the journal had no room.",
     ),
     "journal.segments": Described("stormcast_journal_segments", GAUGE, "Segment files kept."),
@@ -138,13 +151,14 @@ BY_STAT: Final[dict[str, Described]] = {
         "stormcast_workload_received_bytes_total", COUNTER, "Their bytes."
     ),
     "workload.verified": Described(
-        "stormcast_workload_verified_messages_total", COUNTER,
+        "stormcast_workload_verified_messages_total",
+        COUNTER,
         "Messages that were compared with what was sent.",
     ),
     "workload.mismatches": Described(
         "stormcast_workload_mismatches_total", COUNTER, "Those that were something else."
     ),
-}  # fmt: skip
+}
 """What a member's figures are called here."""
 PREFIXES: Final = (
     ("stack.refused.", REFUSED),
@@ -154,9 +168,18 @@ PREFIXES: Final = (
 )
 """Figures whose names grow with what happens: the rest of the name is a label."""
 ALL: Final = (
-    INFO, CONNECTED, VIEW_NUMBER, VIEW_MEMBERS, COORDINATES, *BY_STAT.values(), PEER, REFUSED,
-    ABANDONED, EVENTS, FIGURES,
-)  # fmt: skip
+    INFO,
+    CONNECTED,
+    VIEW_NUMBER,
+    VIEW_MEMBERS,
+    COORDINATES,
+    *BY_STAT.values(),
+    PEER,
+    REFUSED,
+    ABANDONED,
+    EVENTS,
+    FIGURES,
+)
 """Every metric, besides those of the process."""
 
 

@@ -124,7 +124,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("verify", WORD, "all",
            "which messages of a batch are compared with what was sent: all, one or none", "WHICH",
            VERIFY),
-)  # fmt: skip
+)  # fmt: skip  # one option after the other
 BY_KEY: Final = {option.key: option for option in OPTIONS}
 SHORTCUTS: Final = {
     "--bind-addr": ("bind_addr", "what the transport binds: an address or an interface", "ADDR"),

@@ -196,9 +196,13 @@ class Discovery(Layer):
 
     def _ask_everyone(self) -> None:
         self._port.control(
-            EVERYONE, wire.GET_MBRS_REQ, self.protocol, self._search,
-            body=self._describe(), transmission=self._asked,
-        )  # fmt: skip
+            EVERYONE,
+            wire.GET_MBRS_REQ,
+            self.protocol,
+            self._search,
+            body=self._describe(),
+            transmission=self._asked,
+        )
 
     def _ask(self, now: float) -> None:
         self._ask_everyone()
@@ -215,9 +219,13 @@ class Discovery(Layer):
         if 0 < self.config.max_rank_to_reply <= rank:
             return
         self._port.control(
-            head.source, wire.GET_MBRS_RSP, self.protocol, head.lo,
-            body=self._describe(), transmission=head.transmission,
-        )  # fmt: skip
+            head.source,
+            wire.GET_MBRS_RSP,
+            self.protocol,
+            head.lo,
+            body=self._describe(),
+            transmission=head.transmission,
+        )
 
     def _describe(self) -> bytes:
         role = self.role

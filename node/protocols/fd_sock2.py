@@ -348,9 +348,12 @@ class FdSock2(Layer):
         # Numbered: a repeat must not share the fate of the frame that it repeats.
         self._number += 1
         self._port.control(
-            wire.GROUP, kind, self.protocol, self._number,
+            wire.GROUP,
+            kind,
+            self.protocol,
+            self._number,
             body=Writer().addresses(members).bytes(),
-        )  # fmt: skip
+        )
 
     def _record(self, what: int, member: Address, now: float) -> None:
         self._port.tracer.record(

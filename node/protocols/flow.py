@@ -208,15 +208,25 @@ class FlowControl(Layer):
             self._on_credit(source, intake.announced, heard, now)
         else:
             self._port.control(
-                source, wire.CREDIT, self.protocol, intake.announced, mark=heard,
+                source,
+                wire.CREDIT,
+                self.protocol,
+                intake.announced,
+                mark=heard,
                 transmission=intake.next_answer(),
-            )  # fmt: skip
+            )
 
     def _record_named(self, source: int, limit: int, taken: int, settled: int, now: float) -> None:
         self._port.tracer.record(
-            trace.CREDIT, now, protocol=self.protocol, stream=trace.NAMED, peer=source,
-            lo=settled, hi=limit, size=taken,
-        )  # fmt: skip
+            trace.CREDIT,
+            now,
+            protocol=self.protocol,
+            stream=trace.NAMED,
+            peer=source,
+            lo=settled,
+            hi=limit,
+            size=taken,
+        )
 
     def _on_question(self, source: int, question: Question, now: float) -> None:
         intake = self._intakes[source]
@@ -300,17 +310,31 @@ class FlowControl(Layer):
         number = allowance.next_ask()
         conn, seqno, unacked = question.place
         self._port.tracer.record(
-            trace.CREDIT, now, protocol=self.protocol, stream=trace.ASKED, peer=receiver,
-            conn=conn, count=unacked, lo=seqno, hi=allowance.limit, size=question.total,
-        )  # fmt: skip
+            trace.CREDIT,
+            now,
+            protocol=self.protocol,
+            stream=trace.ASKED,
+            peer=receiver,
+            conn=conn,
+            count=unacked,
+            lo=seqno,
+            hi=allowance.limit,
+            size=question.total,
+        )
         if receiver == self._me:
             self._on_question(receiver, question, now)
             return
         self._port.control(
-            receiver, wire.CREDIT_REQ, self.protocol, question.total, conn=conn, mark=seqno,
-            stamp=min(unacked, 0xFFFFFFFF), flags=FIRST if question.is_introduction else 0,
+            receiver,
+            wire.CREDIT_REQ,
+            self.protocol,
+            question.total,
+            conn=conn,
+            mark=seqno,
+            stamp=min(unacked, 0xFFFFFFFF),
+            flags=FIRST if question.is_introduction else 0,
             transmission=number,
-        )  # fmt: skip
+        )
 
     def _ask_again(self, now: float) -> None:
         soonest = inf
@@ -344,9 +368,14 @@ class FlowControl(Layer):
         if has_grown:
             allowance.limit = limit
             self._port.tracer.record(
-                trace.CREDIT, now, protocol=self.protocol, stream=trace.BELIEVED, peer=source,
-                hi=limit, size=total,
-            )  # fmt: skip
+                trace.CREDIT,
+                now,
+                protocol=self.protocol,
+                stream=trace.BELIEVED,
+                peer=source,
+                hi=limit,
+                size=total,
+            )
         question = allowance.question
         # An introduction ends when it was heard, a wait when what waits fits.
         is_heard = has_grown or (heard > allowance.base and not allowance.need)
@@ -471,9 +500,13 @@ class Ufc(FlowControl):
             limit, total = question.total + self._max, question.total
             self._record_named(head.source, limit, total, total, now)
             self._port.control(
-                head.source, wire.CREDIT, self.protocol, limit, mark=total,
+                head.source,
+                wire.CREDIT,
+                self.protocol,
+                limit,
+                mark=total,
                 transmission=head.transmission,
-            )  # fmt: skip
+            )
         else:
             self._port.drop("credit-not-member")
 

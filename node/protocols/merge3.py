@@ -260,9 +260,13 @@ class Merge3(Layer):
         if view is None or self.role.is_leaving:
             return
         self._port.control(
-            head.source, wire.VIEW_RSP, self.protocol, head.lo,
-            body=Writer().view(view).bytes(), transmission=head.transmission,
-        )  # fmt: skip
+            head.source,
+            wire.VIEW_RSP,
+            self.protocol,
+            head.lo,
+            body=Writer().view(view).bytes(),
+            transmission=head.transmission,
+        )
 
     def _on_view_rsp(self, head: Head, view: View, now: float) -> None:
         sender = self._asked.get(head.source)

@@ -106,8 +106,15 @@ class Port:
         """Send a control frame. `transmission` tells repeats apart: the fate of a frame is drawn
         from its preamble, so a repeat that equals a lost frame would be lost for ever."""
         frame = self.codec.pack_control(
-            kind, protocol, dest if dest > 0 else wire.GROUP, conn, lo,
-            transmission=min(transmission, wire.MAX_TRANSMISSION), mark=mark, stamp=stamp,
-            flags=flags, body=body,
-        )  # fmt: skip
+            kind,
+            protocol,
+            dest if dest > 0 else wire.GROUP,
+            conn,
+            lo,
+            transmission=min(transmission, wire.MAX_TRANSMISSION),
+            mark=mark,
+            stamp=stamp,
+            flags=flags,
+            body=body,
+        )
         self.frames.append((dest, frame, b""))

@@ -265,9 +265,14 @@ class Stable(Layer):
             self._consider(now, is_urgent=self._is_urgent)
         elif self.role.view is not None:
             self._send(
-                self.role.view.coordinator.short, wire.GOSSIP, self._number, digest,
-                mark=self._heard, stamp=_ASKS * self._is_urgent, transmission=tries,
-            )  # fmt: skip
+                self.role.view.coordinator.short,
+                wire.GOSSIP,
+                self._number,
+                digest,
+                mark=self._heard,
+                stamp=_ASKS * self._is_urgent,
+                transmission=tries,
+            )
 
     def _on_stability(self, number: int, digest: Digest, asks: bool, now: float) -> None:  # noqa: FBT001 one private caller
         if number <= self._heard:
@@ -300,9 +305,12 @@ class Stable(Layer):
         elif head.mark < self._heard:
             # It has nothing new, but does not know that.
             self._send(
-                head.source, wire.STABILITY, self._heard, self.stable,
+                head.source,
+                wire.STABILITY,
+                self._heard,
+                self.stable,
                 transmission=1 + head.conn % wire.MAX_TRANSMISSION,
-            )  # fmt: skip
+            )
 
     def _count(self, source: int, number: int, digest: Digest) -> bool:
         """Take a vote, unless a newer one was there before."""
@@ -385,10 +393,16 @@ class Stable(Layer):
     ) -> None:
         assert self._view_id is not None
         self._port.control(
-            dest, kind, self.protocol, self._view_id.number,
+            dest,
+            kind,
+            self.protocol,
+            self._view_id.number,
             body=Writer().view_id(self._view_id).digest(digest).bytes(),
-            conn=number & _LOW_HALF, mark=mark, stamp=stamp, transmission=transmission,
-        )  # fmt: skip
+            conn=number & _LOW_HALF,
+            mark=mark,
+            stamp=stamp,
+            transmission=transmission,
+        )
 
     def _objection(self, head: Head, view_id: ViewId, digest: Digest) -> str:
         """Why a frame is not for now; empty if it is. Votes of two views are never mixed (G6)."""

@@ -93,9 +93,12 @@ class VerifySuspect2(Layer):
         if head.kind == wire.ARE_YOU_DEAD:
             # Whoever asks: it may hold a view of ours that we have not seen.
             self._port.control(
-                head.source, wire.I_AM_NOT_DEAD, self.protocol, head.lo,
+                head.source,
+                wire.I_AM_NOT_DEAD,
+                self.protocol,
+                head.lo,
                 transmission=head.transmission,
-            )  # fmt: skip
+            )
         elif head.kind == wire.I_AM_NOT_DEAD:
             doubt = self._doubts.pop(head.source, None)
             # No doubt: the second answer to a second question.
@@ -164,9 +167,12 @@ class VerifySuspect2(Layer):
 
     def _ask(self, doubt: _Doubt) -> None:
         self._port.control(
-            doubt.member.short, wire.ARE_YOU_DEAD, self.protocol, doubt.number,
+            doubt.member.short,
+            wire.ARE_YOU_DEAD,
+            self.protocol,
+            doubt.number,
             transmission=doubt.asked,
-        )  # fmt: skip
+        )
         doubt.asked += 1
         if doubt.asked < self.config.num_msgs:
             doubt.ask_at += self.config.timeout / self.config.num_msgs

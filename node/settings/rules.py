@@ -37,9 +37,19 @@ _RANKS: Final = (
 )
 _RANK: Final = {name: rank for rank, names in enumerate(_RANKS) for name in names}
 _ONLY_IN_GROUPS: Final = frozenset(
-    {"FRAG", "MFC", "UFC", "STABLE", *RELIABLE_MULTICAST, "VERIFY_SUSPECT2", "FD_ALL3",
-     "FD_SOCK2", "MERGE3", *DISCOVERIES}
-)  # fmt: skip
+    {
+        "FRAG",
+        "MFC",
+        "UFC",
+        "STABLE",
+        *RELIABLE_MULTICAST,
+        "VERIFY_SUSPECT2",
+        "FD_ALL3",
+        "FD_SOCK2",
+        "MERGE3",
+        *DISCOVERIES,
+    }
+)
 _NEEDS: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
     ("GMS", tuple(RELIABLE_MULTICAST), "views and digests begin the windows of a multicast"),
     ("GMS", tuple(DISCOVERIES), "a joiner must find somebody to ask"),

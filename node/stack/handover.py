@@ -184,9 +184,16 @@ class HandOver:
             return None
         try:
             joined = self._reassembler.take(
-                piece.source, piece.is_multicast, bool(piece.flags & OOB), piece.conn, piece.lo,
-                piece.header, piece.messages[0], piece.settled, now,
-            )  # fmt: skip
+                piece.source,
+                piece.is_multicast,
+                bool(piece.flags & OOB),
+                piece.conn,
+                piece.lo,
+                piece.header,
+                piece.messages[0],
+                piece.settled,
+                now,
+            )
         except BadFrame as bad:
             self._port.drop(bad.reason)
             return None
@@ -199,16 +206,31 @@ class HandOver:
         if before is not None:
             self._record(key, before, now)
         self._port.tracer.record(
-            trace.HANDED, now, flags=piece.flags, stream=trace.JOINED, peer=piece.source,
+            trace.HANDED,
+            now,
+            flags=piece.flags,
+            stream=trace.JOINED,
+            peer=piece.source,
             protocol=by,
-            conn=piece.conn, count=1, lo=lo, hi=hi, size=len(payload),
+            conn=piece.conn,
+            count=1,
+            lo=lo,
+            hi=hi,
+            size=len(payload),
             digest=self._port.codec.hash64(payload),
-        )  # fmt: skip
+        )
         # It stands where its last piece stood.
         return Delivery(
-            piece.source, piece.conn, hi, hi, piece.flags & ~FRAGMENT, payload, 0, len(payload),
+            piece.source,
+            piece.conn,
+            hi,
+            hi,
+            piece.flags & ~FRAGMENT,
+            payload,
+            0,
+            len(payload),
             piece.dest,
-        )  # fmt: skip
+        )
 
 
 def _longest_life(unicast: Unicast) -> float:

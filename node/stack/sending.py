@@ -129,6 +129,12 @@ class Sender:
     def _note_cut(self, lane: Lane, cut: Cut, number: int, now: float) -> None:
         """Record that a message leaves in pieces."""
         self._port.tracer.record(
-            trace.CUT, now, peer=lane.dest, count=len(cut.pieces), lo=number, hi=number,
-            size=cut.total, digest=cut.digest,
-        )  # fmt: skip
+            trace.CUT,
+            now,
+            peer=lane.dest,
+            count=len(cut.pieces),
+            lo=number,
+            hi=number,
+            size=cut.total,
+            digest=cut.digest,
+        )

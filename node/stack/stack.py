@@ -86,9 +86,14 @@ class Stack:
         """The protocols of a group, where the stack has them."""
         if settings.has_group:
             self.group = Group(
-                settings, self.role, port, dice or Random(address.identity), self._adopt,
-                unicasts, make_multicast,
-            )  # fmt: skip
+                settings,
+                self.role,
+                port,
+                dice or Random(address.identity),
+                self._adopt,
+                unicasts,
+                make_multicast,
+            )
         self.multicast = self.group.multicast if self.group is not None else None
         flow = self.group.flow if self.group is not None else {}
         self.outbox = Outbox(address, port, settings.outbox_bytes, has_group=self.group is not None)
@@ -136,9 +141,14 @@ class Stack:
             return None
         positions = MulticastPositions(self.multicast, self._port)
         return Sender(
-            self.settings, self._port, self.multicast, positions, flow.get(wire.MFC), unreliable,
+            self.settings,
+            self._port,
+            self.multicast,
+            positions,
+            flow.get(wire.MFC),
+            unreliable,
             self.group,
-        )  # fmt: skip
+        )
 
     # -- Life ------------------------------------------------------------------------------------
 

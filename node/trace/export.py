@@ -207,7 +207,7 @@ class _Writer:
         if events[0].kind == START:
             self._introduce(block.text(events[0]))
         (kinds, flags, protocols, streams, peers, conns, epochs, views, counts, los, his, sizes,
-         digests, trims, texts, times) = zip(*events, strict=True)  # fmt: skip
+         digests, trims, texts, times) = zip(*events, strict=True)  # fmt: skip  # a record's columns
         number = len(events)
         heap = [None, *block.texts]
         added: dict[str, Iterable[object]] = {

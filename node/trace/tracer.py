@@ -70,7 +70,7 @@ class Tracer:
         self.records.append(
             (trace.SENT, flags, protocol, 0, peer, conn, 0, view,
              body.count, lo, hi, len(body.data), body.digest, number & _NUMBER_BITS, 0, now)
-        )  # fmt: skip
+        )  # fmt: skip  # a record's columns
 
     def retransmitted(
         self,
@@ -91,7 +91,7 @@ class Tracer:
         self.records.append(
             (trace.RETRANSMITTED, flags, protocol, transmission, peer, conn, 0, view,
              hi - lo + 1, lo, hi, size, digest, 0, 0, now)
-        )  # fmt: skip
+        )  # fmt: skip  # a record's columns
 
     def delivered(
         self,
@@ -113,7 +113,7 @@ class Tracer:
         self.records.append(
             (trace.DELIVERED, flags, protocol, stream, peer, conn, epoch, view,
              hi - lo + 1, lo, hi, size, digest, trim, 0, now)
-        )  # fmt: skip
+        )  # fmt: skip  # a record's columns
 
     def offered(self, now: float, *, peer: int, lo: int, hi: int) -> None:
         """The application gave these of its messages to a peer to the stack."""
@@ -126,7 +126,7 @@ class Tracer:
         self.records.append(
             (trace.HANDED, 0, protocol, trace.AS_DELIVERED, peer, conn, 0, 0,
              hi - lo + 1, lo, hi, 0, 0, 0, 0, now)
-        )  # fmt: skip
+        )  # fmt: skip  # a record's columns
 
     # -- What receivers report ----------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class Tracer:
         self.records.append(
             (trace.REQUESTED, 0, protocol, stream, peer, conn, epoch, view,
              count, lo, hi, 0, 0, 0, 0, now)
-        )  # fmt: skip
+        )  # fmt: skip  # a record's columns
 
     def acked(
         self,
@@ -164,9 +164,8 @@ class Tracer:
     ) -> None:
         """A frame of this kind tells a peer that everything up to `seqno` is here."""
         self.records.append(
-            (trace.ACKED, 0, protocol, kind, peer, conn, epoch, view,
-             0, seqno, 0, 0, 0, 0, 0, now)
-        )  # fmt: skip
+            (trace.ACKED, 0, protocol, kind, peer, conn, epoch, view, 0, seqno, 0, 0, 0, 0, 0, now)
+        )
 
     def purged(
         self,
@@ -183,7 +182,7 @@ class Tracer:
         self.records.append(
             (trace.PURGED, 0, protocol, 0, peer, conn, 0, view,
              hi - lo + 1, lo, hi, 0, 0, 0, 0, now)
-        )  # fmt: skip
+        )  # fmt: skip  # a record's columns
 
     # -- Everything else ----------------------------------------------------------------------
 
@@ -211,7 +210,7 @@ class Tracer:
         self.records.append(
             (kind, flags, protocol, stream, peer, conn, epoch, view,
              count, lo, hi, size, digest, 0, at, time)
-        )  # fmt: skip
+        )  # fmt: skip  # a record's columns
 
     def turn(self) -> None:
         """End a turn: the sink gets what was recorded once `seal_at` events have come together."""

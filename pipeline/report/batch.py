@@ -14,10 +14,18 @@ from stormcast.pipeline.report.page import chip, headline, page, section, table
 from stormcast.pipeline.report.run_files import HOLDS, NO_RETRANSMISSION, Kept, rank
 
 PROTOCOLS: Final = (
-    "UNICAST", "UNICAST2", "UNICAST3", "UNICAST3-SYNC", "UNICAST4",
-    "NAKACK2 on UDP", "NAKACK2 on TCP", f"NAKACK2 on TCP{NO_RETRANSMISSION}",
-    "NAKACK2 on TCP_NIO2", f"NAKACK2 on TCP_NIO2{NO_RETRANSMISSION}", "MCAST",
-)  # fmt: skip
+    "UNICAST",
+    "UNICAST2",
+    "UNICAST3",
+    "UNICAST3-SYNC",
+    "UNICAST4",
+    "NAKACK2 on UDP",
+    "NAKACK2 on TCP",
+    f"NAKACK2 on TCP{NO_RETRANSMISSION}",
+    "NAKACK2 on TCP_NIO2",
+    f"NAKACK2 on TCP_NIO2{NO_RETRANSMISSION}",
+    "MCAST",
+)
 """The order of the columns; others come after them by name."""
 TOLD: Final = 50
 """Runs that did not hold and are told of one by one."""
@@ -124,8 +132,11 @@ def _matrix(title: str, about: str, entries: Sequence[Entry], id_: str) -> Marku
         line = entry.kept.verdict.scenario, entry.kept.timing
         lines[line][entry.kept.protocol].append(entry)
     has_timing = len({timing for _scenario, timing in lines}) > 1
-    head = [tag("th", "scenario"), tag("th", "timing") if has_timing else None,
-            *(tag("th", column) for column in columns)]  # fmt: skip
+    head = [
+        tag("th", "scenario"),
+        tag("th", "timing") if has_timing else None,
+        *(tag("th", column) for column in columns),
+    ]
     rows = [
         tag(
             "tr",

@@ -37,7 +37,7 @@ def fault_section(metrics: Metrics) -> list[Markup]:
             else None,
             id_="faults",
         )
-    ]  # fmt: skip
+    ]
 
 
 def struck_section(kept: Kept) -> list[Markup]:
@@ -105,13 +105,16 @@ def _fault_row(fault: FaultWindow) -> Markup:
         tag("td", whom, tag("small", fault.id)),
         tag("td", wording.window(fault)),
         tag("td", struck, class_="n"),
-        tag("td", " → ".join(_rate(p) for p in (fault.before, fault.during, fault.after) if p),
-            class_="n"),
+        tag(
+            "td",
+            " → ".join(_rate(p) for p in (fault.before, fault.during, fault.after) if p),
+            class_="n",
+        ),
         tag("td", "–" if amplification is None else f"{amplification:.2f}", class_="n"),
         _time(resync.first_slowest if resync else None),
         _time(resync.repaired_slowest if resync else None),
         tag("td", _one_view(resync), class_="n"),
-    )  # fmt: skip
+    )
 
 
 def _one_view(resync: Resync | None) -> str:

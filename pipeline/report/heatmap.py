@@ -103,9 +103,15 @@ def _map(members: Sequence[str], about: str, cells: Mapping[tuple[str, str], Cel
         if at % step == 0:
             letters = 7 if step == 1 else 5
             parts.append(
-                tag("text", short(name, letters), class_="label", x=_ROOM - 8, y=middle + 4,
-                    text_anchor="end")
-            )  # fmt: skip
+                tag(
+                    "text",
+                    short(name, letters),
+                    class_="label",
+                    x=_ROOM - 8,
+                    y=middle + 4,
+                    text_anchor="end",
+                )
+            )
             parts.append(_above(short(name, letters), middle, side))
     for row, sender in enumerate(names):
         for column, receiver in enumerate(names):
@@ -144,9 +150,15 @@ def _cell(cell: Cell | None, x: float, y: float, side: float, *, is_own: bool) -
     if len(cell.text) * 7 < side:
         class_ = "in dark" if _opacity(cell) > _DARK else "in"
         parts.append(
-            tag("text", cell.text, class_=class_, x=x + side / 2, y=y + side / 2 + 4,
-                text_anchor="middle")
-        )  # fmt: skip
+            tag(
+                "text",
+                cell.text,
+                class_=class_,
+                x=x + side / 2,
+                y=y + side / 2 + 4,
+                text_anchor="middle",
+            )
+        )
     return parts
 
 

@@ -85,16 +85,29 @@ def word(verdict: str) -> str:
 
 def icon(verdict: str) -> Markup:
     """A shape for a verdict, so that it is not told by colour alone."""
-    path = tag("path", d=_ICONS.get(verdict, _QUESTION), fill="none", stroke="currentColor",
-               stroke_width=3.4, stroke_linecap="round", stroke_linejoin="round")  # fmt: skip
-    return tag("svg", path, viewBox="0 0 24 24", aria_hidden="true",
-               xmlns="http://www.w3.org/2000/svg")  # fmt: skip
+    path = tag(
+        "path",
+        d=_ICONS.get(verdict, _QUESTION),
+        fill="none",
+        stroke="currentColor",
+        stroke_width=3.4,
+        stroke_linecap="round",
+        stroke_linejoin="round",
+    )
+    return tag(
+        "svg", path, viewBox="0 0 24 24", aria_hidden="true", xmlns="http://www.w3.org/2000/svg"
+    )
 
 
 def chip(verdict: str, href: str | None = None, *, before: str = "") -> Markup:
     """A verdict in a table."""
-    return tag("a" if href else "span", icon(verdict), before + verdict,
-               class_=f"chip {tone(verdict)}", href=href)  # fmt: skip
+    return tag(
+        "a" if href else "span",
+        icon(verdict),
+        before + verdict,
+        class_=f"chip {tone(verdict)}",
+        href=href,
+    )
 
 
 def figure(*content: Markup | None, caption: str | None = None) -> Markup:

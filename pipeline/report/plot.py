@@ -92,8 +92,14 @@ class Plot:
         if fault.is_over_at_once:
             return tag("line", class_="instant", x1=start, x2=start, y1=self.top, y2=self.bottom)
         end = self.x(self.metrics.seconds if fault.end is None else fault.end)
-        return tag("rect", class_="band", x=start, y=self.top, width=max(1.0, end - start),
-                   height=self.height)  # fmt: skip
+        return tag(
+            "rect",
+            class_="band",
+            x=start,
+            y=self.top,
+            width=max(1.0, end - start),
+            height=self.height,
+        )
 
     def breaches(self) -> Markup | None:
         """Violations: a line from top to bottom, with a point; those that fall together are one."""
@@ -102,9 +108,11 @@ class Plot:
             # One that is later than what is shown stands at the edge, and is not left out.
             x = min(max(self.x(breach.at), self.x.start), self.x.end)
             at.setdefault(round(x / TOGETHER), []).append(breach)
-        return tag("g", *(self._breach(each) for each in at.values()), class_="breaches") if (
-            at
-        ) else None  # fmt: skip
+        return (
+            tag("g", *(self._breach(each) for each in at.values()), class_="breaches")
+            if (at)
+            else None
+        )
 
     def _breach(self, breaches: Sequence[Breach]) -> Markup:
         x = min(max(self.x(breaches[0].at), self.x.start), self.x.end)
@@ -141,8 +149,9 @@ class Plot:
             for at in scales.time_ticks(end, int(self.width.plot / PIXELS_PER_TICK))
             if at < end * 0.985 or not at
         ]
-        base = tag("line", class_="base", x1=self.x.start, x2=self.x.end, y1=self.bottom,
-                   y2=self.bottom)  # fmt: skip
+        base = tag(
+            "line", class_="base", x1=self.x.start, x2=self.x.end, y1=self.bottom, y2=self.bottom
+        )
         return join(base, *marks)
 
     def value_axis(self, y: Linear, wanted: int = 3) -> Markup:
@@ -181,8 +190,9 @@ class Plot:
         width, path = self.metrics.grid.width, []
         for first, last in _runs([low != high for low, high in zip(lower, upper, strict=True)]):
             over = _edge(range(first, last), upper, lambda at: self.x(at * width), y)
-            under = _edge(range(last - 1, first - 1, -1), lower,
-                          lambda at: self.x((at + 1) * width), y)  # fmt: skip
+            under = _edge(
+                range(last - 1, first - 1, -1), lower, lambda at: self.x((at + 1) * width), y
+            )
             ends = number(self.x(last * width)), number(self.x(first * width))
             path.append(f"M{over}H{ends[0]}L{under}H{ends[1]}Z")
         return "".join(path)
@@ -223,8 +233,9 @@ def legend(width: Width, *entries: tuple[str, str], top: float = 14.0) -> Markup
     at = width.pixels - width.right - sum(sizes) + 18
     parts = []
     for (class_, text), size in zip(entries, sizes, strict=True):
-        parts.append(tag("rect", class_=f"k-{class_}", x=at, y=top - 9, width=14.0, height=9.0,
-                         rx=1.5))  # fmt: skip
+        parts.append(
+            tag("rect", class_=f"k-{class_}", x=at, y=top - 9, width=14.0, height=9.0, rx=1.5)
+        )
         parts.append(tag("text", text, class_="label", x=at + 20, y=top))
         at += size
     return join(*parts)

@@ -28,8 +28,9 @@ def run_report(kept: Kept) -> str:
     metrics = _with_own_breaches(kept)
     parts = [_proofs(kept), _guarantees(kept)]
     if metrics is None:
-        parts.append(section("What happened", None, tag("p", kept.no_metrics, class_="quiet"),
-                             id_="none"))  # fmt: skip
+        parts.append(
+            section("What happened", None, tag("p", kept.no_metrics, class_="quiet"), id_="none")
+        )
         parts += struck_section(kept)
     else:
         parts += [
@@ -58,8 +59,11 @@ def _with_own_breaches(kept: Kept) -> Metrics | None:
 
 def _verdict(kept: Kept) -> Markup:
     verdict = kept.verdict
-    names = [tag("strong", verdict.scenario), tag("span", kept.protocol),
-             tag("span", f"on {verdict.backend}")]  # fmt: skip
+    names = [
+        tag("strong", verdict.scenario),
+        tag("span", kept.protocol),
+        tag("span", f"on {verdict.backend}"),
+    ]
     if verdict.seed is not None:
         names.append(tag("span", f"seed {verdict.seed}"))
     return headline(
@@ -161,12 +165,16 @@ def _finding(finding: Finding) -> Markup:
         else None
     )
     class_ = "detail" if finding.holds else f"detail bad {tone(str(finding.verdict))}"
-    by = tag("span", " (said by the run when it ended)", class_="quiet") if (
-        finding.by != SPARK
-    ) else None  # fmt: skip
-    at = tag("span", f" (at {quantities.moment(finding.at)})", class_="quiet") if (
-        finding.at is not None
-    ) else None  # fmt: skip
+    by = (
+        tag("span", " (said by the run when it ended)", class_="quiet")
+        if (finding.by != SPARK)
+        else None
+    )
+    at = (
+        tag("span", f" (at {quantities.moment(finding.at)})", class_="quiet")
+        if (finding.at is not None)
+        else None
+    )
     return tag("div", tag("p", finding.detail, at, by, class_=class_), witness)
 
 
@@ -176,14 +184,18 @@ def _finding(finding: Finding) -> Markup:
 def _timelines(metrics: Metrics) -> list[Markup | None]:
     shown = quantities.duration(metrics.grid.end)
     tail = metrics.seconds - metrics.grid.end
-    rest = f" The {quantities.duration(tail)} of silence after {shown} are not shown." if (
-        tail > metrics.grid.width
-    ) else ""  # fmt: skip
+    rest = (
+        f" The {quantities.duration(tail)} of silence after {shown} are not shown."
+        if (tail > metrics.grid.width)
+        else ""
+    )
     blocked = metrics.whole.blocked_seconds
     waited = f" Senders were blocked for {quantities.duration(blocked)} in all." if blocked else ""
-    untimed = f" {quantities.counted(metrics.untimed, 'message')} could not be timed." if (
-        metrics.untimed
-    ) else ""  # fmt: skip
+    untimed = (
+        f" {quantities.counted(metrics.untimed, 'message')} could not be timed."
+        if (metrics.untimed)
+        else ""
+    )
     return [
         _chart(
             "Throughput",
@@ -311,11 +323,15 @@ def _facts(kept: Kept) -> Markup:
     ]
     rows = (part for name, value in facts for part in (tag("dt", name), tag("dd", value)))
     file = (
-        tag("details", tag("summary", "scenario.yaml"), tag("pre", tag("code", kept.scenario),
-            class_="file"), class_="print")
+        tag(
+            "details",
+            tag("summary", "scenario.yaml"),
+            tag("pre", tag("code", kept.scenario), class_="file"),
+            class_="print",
+        )
         if kept.scenario
         else None
-    )  # fmt: skip
+    )
     return section(
         "The run",
         "Everything follows from the scenario and the seed."

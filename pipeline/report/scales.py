@@ -13,7 +13,7 @@ _STEPS: Final = (1.0, 2.0, 5.0, 10.0)
 _TIME_STEPS: Final = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0,
     120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 10800.0, 21600.0, 43200.0, 86400.0,
-)  # fmt: skip
+)  # fmt: skip  # a list of numbers
 _MINUTES_FROM: Final = 600.0
 """Seconds from which on an axis counts in minutes."""
 _HOURS_FROM: Final = 3 * 3600.0

@@ -72,10 +72,17 @@ def _bar(fault: FaultWindow, bar: _Bar, top: float) -> Markup:
     return tag(
         "g",
         tag("title", f"{fault.id}: {text}, from {quantities.moment(fault.start)}"),
-        tag("rect", class_="fault" if bit else "fault toothless", x=bar.start, y=top + 3,
-            width=bar.end - bar.start, height=_LANE - 8, rx=2),
+        tag(
+            "rect",
+            class_="fault" if bit else "fault toothless",
+            x=bar.start,
+            y=top + 3,
+            width=bar.end - bar.start,
+            height=_LANE - 8,
+            rx=2,
+        ),
         tag("text", text, class_="label", x=bar.label, y=top + 16, text_anchor=bar.anchor),
-    )  # fmt: skip
+    )
 
 
 def _fault_words(fault: FaultWindow) -> str:
@@ -155,10 +162,11 @@ def _stack(
 def _row_label(metrics: Metrics, plot: Plot, name: str, at: float) -> Markup:
     letters = int((plot.width.left - 20) / _LETTER)
     return join(
-        tag("rect", class_=colour(metrics.names, name), x=0, y=at - 9, width=9.0,
-            height=9.0, rx=1.5),
+        tag(
+            "rect", class_=colour(metrics.names, name), x=0, y=at - 9, width=9.0, height=9.0, rx=1.5
+        ),
         tag("text", tag("title", name), short(name, letters), class_="label", x=15, y=at),
-    )  # fmt: skip
+    )
 
 
 def _lifeline(metrics: Metrics, plot: Plot, name: str, base: float) -> Iterator[Markup]:
@@ -256,8 +264,9 @@ def _held(metrics: Metrics, plot: Plot, life: Life, top: float, height: float) -
     # Who was killed while it joined never held any.
     ends = [*(span.start for span in spans[1:]), over] if spans else []
     for span, end in zip(spans, ends, strict=True):
-        yield _block(metrics, plot, span.start, max(span.start, end), metrics.views[span.view],
-                     top, height)  # fmt: skip
+        yield _block(
+            metrics, plot, span.start, max(span.start, end), metrics.views[span.view], top, height
+        )
     if life.end is not None and life.end < metrics.grid.end:
         yield _cross(plot.x(life.end), top + height / 2)
 
@@ -280,9 +289,21 @@ def _block(
     return tag(
         "g",
         tag("title", about),
-        tag("rect", class_=f"view {class_}", x=left, y=top, width=max(0.8, right - left - 1),
-            height=height),
-        tag("rect", class_=f"edge {class_}", x=left, y=top, width=max(0.8, right - left - 1),
-            height=3.0),
+        tag(
+            "rect",
+            class_=f"view {class_}",
+            x=left,
+            y=top,
+            width=max(0.8, right - left - 1),
+            height=height,
+        ),
+        tag(
+            "rect",
+            class_=f"edge {class_}",
+            x=left,
+            y=top,
+            width=max(0.8, right - left - 1),
+            height=3.0,
+        ),
         tag("text", text, class_="label", x=left + 6, y=top + 16) if text else None,
-    )  # fmt: skip
+    )

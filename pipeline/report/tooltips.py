@@ -39,12 +39,16 @@ def tooltips(metrics: Metrics) -> dict[str, object]:
             ],
             "latency": [
                 (text, "s", seconds(name))
-                for text, name in (("slowest", "most"), ("p99", "p99"), ("p90", "p90"),
-                                   ("median", "p50"))
+                for text, name in (
+                    ("slowest", "most"),
+                    ("p99", "p99"),
+                    ("p90", "p90"),
+                    ("median", "p50"),
+                )
             ],
             "repairs": [
                 ("sent again", "/s", per_second([metrics.resent] if metrics.resent else [])),
                 ("asked for", "/s", per_second([metrics.requested] if metrics.requested else [])),
             ],
         },
-    }  # fmt: skip
+    }

@@ -35,8 +35,11 @@ def write_batch(batch: Path, runs: Iterable[Path]) -> Path:
 
 def runs_below(batch: Path) -> list[Path]:
     """The run directories in a directory."""
-    found = {path.parent for deep in range(1, DEEP + 1) for path in
-             batch.glob("/".join(["*"] * deep) + "/verdict.json")}  # fmt: skip
+    found = {
+        path.parent
+        for deep in range(1, DEEP + 1)
+        for path in batch.glob("/".join(["*"] * deep) + "/verdict.json")
+    }
     # What Spark said of a run is no run of its own.
     return sorted(path for path in found if path.name != "verify" or path.parent not in found)
 

@@ -75,5 +75,9 @@ def test_only_what_is_copied_is_sent_to_the_daemon() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in lines
     assert [line for line in lines if line.startswith("!")] == [
-        "!docker/requirements-*.txt", "!pyproject.toml", "!stormcast", "!node", "!chaos",
-    ]  # fmt: skip
+        "!docker/requirements-*.txt",
+        "!pyproject.toml",
+        "!stormcast",
+        "!node",
+        "!chaos",
+    ]

@@ -95,7 +95,8 @@ KNOBS = (
     Knob("images.chaos.digest", DIGEST, _image("agent"), f"stormcast-chaos@{DIGEST}"),
     Knob("images.chaos.pullPolicy", "Always", _image("controller", "imagePullPolicy")),
     Knob(
-        "images.pullSecrets", ["mine"],
+        "images.pullSecrets",
+        ["mine"],
         lambda chart: [one["spec"]["imagePullSecrets"] for one in chart.pods()],
         [[{"name": "mine"}]] * 3,
     ),
@@ -104,7 +105,8 @@ KNOBS = (
     Knob("member.unicast", "UNICAST4", _told("unicast")),
     Knob("member.discovery", "PING", _told("discovery")),
     Knob(
-        "member.protocols", {"UDP": {"ip_mcast": "auto"}, "FD_ALL3": {"timeout": "4s"}},
+        "member.protocols",
+        {"UDP": {"ip_mcast": "auto"}, "FD_ALL3": {"timeout": "4s"}},
         _told("protocols"),
         {
             "DNS_PING": {"dns_query": "demo-stormcast"},
@@ -115,7 +117,8 @@ KNOBS = (
     Knob("member.workload", [LOAD], _told("workload")),
     Knob("member.seed", 9, _told("seed")),
     Knob(
-        "member.volumeSize", "3Gi",
+        "member.volumeSize",
+        "3Gi",
         lambda chart: _volume(chart, "StatefulSet", "member", "journals"),
     ),
     Knob("member.resources", RESOURCES, _image("member", "resources")),
@@ -126,10 +129,15 @@ KNOBS = (
     Knob("controller.every", "5min", lambda chart: "--every=5min" in _words(chart), True),
     Knob("controller.keep", 7, lambda chart: "--keep=7" in _words(chart), True),
     Knob("controller.shipped", False, _scenarios, []),
-    Knob("controller.scenarios", {"mine": "name: mine\n"}, lambda chart: _scenarios(chart)[0],
-         "mine.yaml"),
     Knob(
-        "controller.volumeSize", "3Gi",
+        "controller.scenarios",
+        {"mine": "name: mine\n"},
+        lambda chart: _scenarios(chart)[0],
+        "mine.yaml",
+    ),
+    Knob(
+        "controller.volumeSize",
+        "3Gi",
         lambda chart: _volume(chart, "Deployment", "controller", "runs"),
     ),
     Knob("controller.resources", RESOURCES, _image("controller", "resources")),
@@ -139,20 +147,20 @@ KNOBS = (
     Knob("pod.labels", {"a/b": "c"}, lambda chart: _pod(chart)["metadata"]["labels"]),
     Knob("pod.nodeSelector", {"a": "b"}, lambda chart: _pod(chart)["spec"]["nodeSelector"]),
     Knob(
-        "pod.tolerations", [{"operator": "Exists"}],
+        "pod.tolerations",
+        [{"operator": "Exists"}],
         lambda chart: _pod(chart)["spec"]["tolerations"],
     ),
     Knob("pod.affinity", TERM, lambda chart: _pod(chart)["spec"]["affinity"]),
-    Knob(
-        "pod.priorityClassName", "low", lambda chart: _pod(chart)["spec"]["priorityClassName"]
-    ),
+    Knob("pod.priorityClassName", "low", lambda chart: _pod(chart)["spec"]["priorityClassName"]),
     Knob("pod.spread.maxSkew", 2, _spread("maxSkew")),
     Knob("pod.spread.whenUnsatisfiable", "DoNotSchedule", _spread("whenUnsatisfiable")),
     Knob(
-        "pod.terminationGracePeriodSeconds", 30,
+        "pod.terminationGracePeriodSeconds",
+        30,
         lambda chart: _pod(chart)["spec"]["terminationGracePeriodSeconds"],
     ),
-)  # fmt: skip
+)
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 any value

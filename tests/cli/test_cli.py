@@ -665,8 +665,12 @@ HERE = {**os.environ, "PYTHONPATH": str(ROOT)}
 def a_process(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(  # noqa: S603 our own interpreter and module
         [sys.executable, "-m", "stormcast", *words],
-        cwd=folder, env=HERE, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.slow

@@ -53,8 +53,20 @@ def test_the_configuration_is_printed_with_origins(
 
 
 def test_what_is_printed_is_taken_again(shell: Shell) -> None:
-    flags = ("--stack", "tcp", "--port", "7801", "--set", "STATIC.initial_hosts=a[1],b[2]",
-             "--journal", "j", "--control", "[::1]:9000", "--seed", "9")  # fmt: skip
+    flags = (
+        "--stack",
+        "tcp",
+        "--port",
+        "7801",
+        "--set",
+        "STATIC.initial_hosts=a[1],b[2]",
+        "--journal",
+        "j",
+        "--control",
+        "[::1]:9000",
+        "--seed",
+        "9",
+    )
     first = shell("node", *flags, "--print-config")
     file = shell.write(first.out, "again.yaml")
     second = shell("node", "--config", file, "--print-config", "--json")

@@ -270,13 +270,19 @@ def test_it():
 
 
 def test_it_works_on_several_workers(project: Project) -> None:
-    result = project.run("""
+    result = project.run(
+        """
 import pytest
 
 @pytest.mark.parametrize("count", range(4))
 def test_it(cluster, count):
     cluster(members=2).multicast(count=10 + count)
-""", "-n", "2", "--stormcast-seed", "3")  # fmt: skip
+""",
+        "-n",
+        "2",
+        "--stormcast-seed",
+        "3",
+    )
     result.assert_outcomes(passed=4)
 
 

@@ -25,9 +25,10 @@ timeline:
 """
 TOOTHLESS = LOSSY.replace("at: 100ms", "at: 20s")
 FLAWED = LOSSY.replace(
-    "members: 2", "members: 2, stack: unicast-museum, unicast: UNICAST2, max_batch: 1,\n"
-    "  historical: {repair_ends: false}"
-).replace("rate: 20%, for: 300ms", "rate: 100%")  # fmt: skip
+    "members: 2",
+    "members: 2, stack: unicast-museum, unicast: UNICAST2, max_batch: 1,\n"
+    "  historical: {repair_ends: false}",
+).replace("rate: 20%, for: 300ms", "rate: 100%")
 
 
 @pytest.fixture

@@ -267,17 +267,25 @@ def test_streams_are_words_and_peers_are_names(shell: Shell) -> None:
     member = Member(shell.folder / "run")
     tracer = member._tracer  # noqa: SLF001
     for kind, stream in (
-        (trace.CONN, trace.RECEIVER_OPEN), (trace.VIEW, trace.MERGE), (trace.ACKED, 5),
-        (trace.RETRANSMITTED, 3), (trace.GAUGE, trace.OUTBOX_BYTES), (200, 9),
-    ):  # fmt: skip
+        (trace.CONN, trace.RECEIVER_OPEN),
+        (trace.VIEW, trace.MERGE),
+        (trace.ACKED, 5),
+        (trace.RETRANSMITTED, 3),
+        (trace.GAUGE, trace.OUTBOX_BYTES),
+        (200, 9),
+    ):
         tracer.record(kind, 1.5, protocol=3, stream=stream, peer=SHORT)
     tracer.turn()
     shell("trace", "export", "run", "out", "--run-name", "tuesday")
     rows, _ = exported(Path("out/n1-5c0ffee5.parquet"))
     assert [(row["kind"], row["stream"], row["stream_word"]) for row in rows[1:]] == [
-        ("conn", 5, "receiver open"), ("view", 1, "merge"), ("acked", 5, "STABLE"),
-        ("retransmitted", 3, None), ("gauge", 5, "outbox bytes"), ("event-200", 9, None),
-    ]  # fmt: skip
+        ("conn", 5, "receiver open"),
+        ("view", 1, "merge"),
+        ("acked", 5, "STABLE"),
+        ("retransmitted", 3, None),
+        ("gauge", 5, "outbox bytes"),
+        ("event-200", 9, None),
+    ]
     assert {row["run"] for row in rows} == {"tuesday"}
     assert {row["protocol"] for row in rows[1:]} == {"UNICAST3"}
     assert {row["peer_member"] for row in rows[1:]} == {"n1-5c0ffee5"}
@@ -292,8 +300,12 @@ def test_the_schema_is_the_documented_one_and_spark_can_read_it(shell: Shell, ru
         (column.name, column.type) for column in COLUMNS
     ]
     assert {column.type for column in COLUMNS} <= {
-        "string", "int32", "int64", "double", "timestamp[us, tz=UTC]",
-    }  # fmt: skip
+        "string",
+        "int32",
+        "int64",
+        "double",
+        "timestamp[us, tz=UTC]",
+    }
     assert schema.metadata[b"stormcast.schema"] == b"trace-events"
     assert schema.metadata[b"stormcast.schema_version"] == b"1"
     assert set(STREAMS) <= set(trace.EVENT_NAMES)

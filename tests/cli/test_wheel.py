@@ -114,9 +114,14 @@ class Project:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         return subprocess.run(  # noqa: S603 our own words
-            [self._python, *words], cwd=self.folder, env=env, capture_output=True, text=True,
-            timeout=300, check=False,
-        )  # fmt: skip
+            [self._python, *words],
+            cwd=self.folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
 
     def stormcast(self, *words: str) -> subprocess.CompletedProcess[str]:
         return self.run("-m", "stormcast", *words)

@@ -14,9 +14,22 @@ from stormcast.node.core.match import Match
 from tests.conformance.lab import NAMES, Lab
 
 STATE_KEYS = {
-    "name", "short", "identity", "where", "cluster", "stack", "timing", "state", "view", "stats",
-    "workload", "probes", "bound", "journal", "journal_trouble",
-}  # fmt: skip
+    "name",
+    "short",
+    "identity",
+    "where",
+    "cluster",
+    "stack",
+    "timing",
+    "state",
+    "view",
+    "stats",
+    "workload",
+    "probes",
+    "bound",
+    "journal",
+    "journal_trouble",
+}
 
 REPAIR_SECONDS = 1.5
 """In which a sender repeats what was not acked, with fast timing."""
@@ -49,8 +62,15 @@ def test_nobody_runs_before_it_is_started(lab: Lab) -> None:
 def test_who_is_unknown_is_refused_by_name(lab: Lab) -> None:
     lab.open()
     backend = lab.backend
-    for verb in (backend.start, backend.stop, backend.kill, backend.restart, backend.pause,
-                 backend.resume, backend.is_alive):  # fmt: skip
+    for verb in (
+        backend.start,
+        backend.stop,
+        backend.kill,
+        backend.restart,
+        backend.pause,
+        backend.resume,
+        backend.is_alive,
+    ):
         with pytest.raises(BackendError, match="nobody"):
             verb("nobody")
     with pytest.raises(BackendError, match="nobody"):

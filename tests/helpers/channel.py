@@ -66,6 +66,13 @@ class FakeChannel:
 def delivery(source: Address, dest: int, payloads: list[bytes], lo: int = 1) -> Delivery:
     """Messages as they arrive."""
     return Delivery(
-        source.short, 1, lo, lo + len(payloads) - 1, 0, b"".join(payloads), 0,
-        [len(payload) for payload in payloads], dest,
-    )  # fmt: skip
+        source.short,
+        1,
+        lo,
+        lo + len(payloads) - 1,
+        0,
+        b"".join(payloads),
+        0,
+        [len(payload) for payload in payloads],
+        dest,
+    )

@@ -186,9 +186,11 @@ class Flow:
         stream = self.stream(source.short, dest.short)
         meeting = source.meetings.get(dest.short, 0)
         return sum(
-            size for queue in (stream.on_the_way, stream.held) for _, size, at in queue
+            size
+            for queue in (stream.on_the_way, stream.held)
+            for _, size, at in queue
             if at == meeting
-        )  # fmt: skip
+        )
 
     # -- Frames and time -------------------------------------------------------------------------
 

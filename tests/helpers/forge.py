@@ -23,9 +23,15 @@ class Forger:
         self._protocol = protocol or next(iter(world)).stack.unicast.protocol
 
     def data(
-        self, conn: int, lo: int, *payloads: bytes, flags: int | None = None, mark: int = 0,
-        stamp: int = 0, transmission: int = 0,
-    ) -> bytes:  # fmt: skip
+        self,
+        conn: int,
+        lo: int,
+        *payloads: bytes,
+        flags: int | None = None,
+        mark: int = 0,
+        stamp: int = 0,
+        transmission: int = 0,
+    ) -> bytes:
         """A batch of messages; FIRST where it begins with seqno 1, unless `flags` say otherwise."""
         if flags is None:
             flags = FIRST if lo == 1 else 0
@@ -54,10 +60,22 @@ class Forger:
         return self._control(wire.XMIT_REQ, conn, ranges[-1][1], ranges=list(ranges))
 
     def _control(
-        self, kind: int, conn: int, seqno: int, *, stamp: int = 0, mark: int = 0,
+        self,
+        kind: int,
+        conn: int,
+        seqno: int,
+        *,
+        stamp: int = 0,
+        mark: int = 0,
         ranges: RANGES | None = None,
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         return self._codec.pack_control(
-            kind, self._protocol, self._dest, conn, seqno,
-            mark=mark, stamp=stamp, ranges=ranges or (),
-        )  # fmt: skip
+            kind,
+            self._protocol,
+            self._dest,
+            conn,
+            seqno,
+            mark=mark,
+            stamp=stamp,
+            ranges=ranges or (),
+        )

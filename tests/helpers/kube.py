@@ -98,9 +98,15 @@ class Cluster:
         self._values = merged(self._values, values)
         wait = ("--wait", "--timeout", f"{INSTALL_SECONDS}s") if waits else ()
         self.helm(
-            "upgrade", "--install", RELEASE, CHART, "--values", "-", *wait,
+            "upgrade",
+            "--install",
+            RELEASE,
+            CHART,
+            "--values",
+            "-",
+            *wait,
             text=yaml.safe_dump(self._values),
-        )  # fmt: skip
+        )
 
     def helm(self, *words: object, text: str = "") -> str:
         """What Helm prints on both streams."""
@@ -125,7 +131,7 @@ class Cluster:
         argv = [
             HELM.with_name("stormcast"), "run", file, "--backend", "kubernetes", "--json",
             "--namespace", self.namespace, "--release", RELEASE, "--out", out,
-        ]  # fmt: skip
+        ]  # fmt: skip  # one command
         pipe = subprocess.PIPE
         return subprocess.Popen(list(map(str, argv)), stdout=pipe, stderr=pipe, text=True)  # noqa: S603 our own words
 
@@ -150,10 +156,17 @@ class Cluster:
     def run_in(self, pod: str, container: str, *words: str) -> str:
         """What a program prints in a container."""
         session = stream(
-            self.core.connect_get_namespaced_pod_exec, pod, self.namespace, container=container,
-            command=list(words), stderr=True, stdin=False, stdout=True, tty=False,
+            self.core.connect_get_namespaced_pod_exec,
+            pod,
+            self.namespace,
+            container=container,
+            command=list(words),
+            stderr=True,
+            stdin=False,
+            stdout=True,
+            tty=False,
             _preload_content=False,
-        )  # fmt: skip
+        )
         try:
             session.run_forever(timeout=30)
             said: str = session.read_all()
@@ -225,14 +238,19 @@ class Cluster:
         name = f"killer-{token_hex(3)}"
         image = next(one.image for one in self.pods()[0].spec.containers)
         box = {
-            "name": "killer", "image": image, "imagePullPolicy": "IfNotPresent",
+            "name": "killer",
+            "image": image,
+            "imagePullPolicy": "IfNotPresent",
             "command": ["python", "-c", _KILLER, pod.metadata.uid, word],
             "securityContext": {"runAsUser": 0, "capabilities": {"add": ["KILL"]}},
-        }  # fmt: skip
+        }
         spec = {
-            "nodeName": pod.spec.node_name, "hostPID": True, "restartPolicy": "Never",
-            "tolerations": [{"operator": "Exists"}], "containers": [box],
-        }  # fmt: skip
+            "nodeName": pod.spec.node_name,
+            "hostPID": True,
+            "restartPolicy": "Never",
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [box],
+        }
         self.core.create_namespaced_pod(
             self.namespace, {"metadata": {"name": name}, "spec": spec, "kind": "Pod"}
         )

@@ -52,9 +52,9 @@ SETTINGS: Final = {
         },
         "GMS": {}, "VERIFY_SUSPECT2": {},
     },
-}  # fmt: skip
+}  # fmt: skip  # a list of words
 INTS: Final = ("stream", "peer", "conn", "epoch", "view", "count", "lo", "hi", "bytes", "digest",
-               "trim", "flags")  # fmt: skip
+               "trim", "flags")  # fmt: skip  # a list of words
 
 
 @dataclass(slots=True)
@@ -99,8 +99,9 @@ def _introduce(member: Trace, members: list[Trace]) -> None:
     member.note(0.5, "view", peer=members[0].short, lo=1, count=MEMBERS, text=shorts)
     for other in members:
         if other is not member:
-            member.note(0.6, "conn", protocol="NAKACK2", stream=5, peer=other.short, epoch=1,
-                        text="view")  # fmt: skip
+            member.note(
+                0.6, "conn", protocol="NAKACK2", stream=5, peer=other.short, epoch=1, text="view"
+            )
 
 
 def _direct(rig: Trace, end: float) -> None:
@@ -118,8 +119,12 @@ def _multicast(sender: Trace, members: list[Trace], rounds: int, chance: random.
     reached = {each.label: 0.0 for each in others}
     for index in range(rounds):
         time = BEGIN + index * SPACING + sender.short * 1e-7
-        what = {**base, "lo": index * BATCH + 1, "hi": (index + 1) * BATCH,
-                "digest": chance.getrandbits(63)}  # fmt: skip
+        what = {
+            **base,
+            "lo": index * BATCH + 1,
+            "hi": (index + 1) * BATCH,
+            "digest": chance.getrandbits(63),
+        }
         _send(sender, time, what)
         _deliver(sender, time, what, peer=sender.short)
         for receiver in others:
@@ -128,8 +133,15 @@ def _multicast(sender: Trace, members: list[Trace], rounds: int, chance: random.
             _deliver(receiver, reached[receiver.label], what, peer=sender.short, epoch=1)
         if index % STABLE_EVERY == STABLE_EVERY - 1:
             lo = (index - STABLE_EVERY + 1) * BATCH + 1
-            sender.note(max(reached.values()) + 0.1, "purged", protocol="NAKACK2", view=1,
-                        lo=lo, hi=what["hi"], count=STABLE_EVERY * BATCH)  # fmt: skip
+            sender.note(
+                max(reached.values()) + 0.1,
+                "purged",
+                protocol="NAKACK2",
+                view=1,
+                lo=lo,
+                hi=what["hi"],
+                count=STABLE_EVERY * BATCH,
+            )
 
 
 def _send(sender: Trace, time: float, what: dict[str, Any], *, peer: int = 0) -> None:
@@ -144,47 +156,88 @@ def _deliver(
 ) -> None:
     """A batch is delivered, and handed to the application at once."""
     receiver.note(time, "delivered", peer=peer, epoch=epoch, **what)
-    receiver.note(time, "handed", peer=peer, protocol=what["protocol"], conn=what.get("conn", 0),
-                  count=BATCH, lo=what["lo"], hi=what["hi"])  # fmt: skip
+    receiver.note(
+        time,
+        "handed",
+        peer=peer,
+        protocol=what["protocol"],
+        conn=what.get("conn", 0),
+        count=BATCH,
+        lo=what["lo"],
+        hi=what["hi"],
+    )
 
 
 def _arrives(
-    time: float, what: dict[str, Any], sender: Trace, receiver: Trace, chance: random.Random,
+    time: float,
+    what: dict[str, Any],
+    sender: Trace,
+    receiver: Trace,
+    chance: random.Random,
     **more: object,
-) -> float:  # fmt: skip
+) -> float:
     """When a batch is there, with its repair where it needs one."""
     if chance.random() >= LOSS:
         return time + DELAY
     asked = time + REPAIR + 0.01
     about = {"protocol": what["protocol"], "lo": what["lo"], "hi": what["hi"], **more}
-    receiver.note(asked, "requested", peer=sender.short, count=BATCH,
-                  **{"epoch": 1, **about})  # fmt: skip
-    sender.note(asked + DELAY, "retransmitted", peer=receiver.short, stream=1, count=BATCH,
-                bytes=what["bytes"], digest=what["digest"], **about)  # fmt: skip
+    receiver.note(asked, "requested", peer=sender.short, count=BATCH, **{"epoch": 1, **about})
+    sender.note(
+        asked + DELAY,
+        "retransmitted",
+        peer=receiver.short,
+        stream=1,
+        count=BATCH,
+        bytes=what["bytes"],
+        digest=what["digest"],
+        **about,
+    )
     return asked + 2 * DELAY
 
 
 def _unicast(sender: Trace, receiver: Trace, rounds: int, chance: random.Random) -> None:
     conn = sender.short * 256 + receiver.short
     sender.note(BEGIN, "conn", protocol="UNICAST3", stream=1, peer=receiver.short, conn=conn)
-    receiver.note(BEGIN, "conn", protocol="UNICAST3", stream=5, peer=sender.short, conn=conn,
-                  epoch=1)  # fmt: skip
+    receiver.note(
+        BEGIN, "conn", protocol="UNICAST3", stream=5, peer=sender.short, conn=conn, epoch=1
+    )
     step, reached = MULTICASTS_PER_UNICAST * (MEMBERS - 1), 0.0
     for number, index in enumerate(range(0, rounds, step)):
         time = BEGIN + index * SPACING + sender.short * 1e-7 + receiver.short * 1e-9
-        what = {"protocol": "UNICAST3", "conn": conn, "count": BATCH, "bytes": BATCH * 100,
-                "lo": number * BATCH + 1, "hi": (number + 1) * BATCH,
-                "digest": chance.getrandbits(63)}  # fmt: skip
+        what = {
+            "protocol": "UNICAST3",
+            "conn": conn,
+            "count": BATCH,
+            "bytes": BATCH * 100,
+            "lo": number * BATCH + 1,
+            "hi": (number + 1) * BATCH,
+            "digest": chance.getrandbits(63),
+        }
         _send(sender, time, what, peer=receiver.short)
         arrived = _arrives(time, what, sender, receiver, chance, conn=conn)
         reached = max(reached, arrived)
         _deliver(receiver, reached, what, peer=sender.short, epoch=1)
         if number % 5 == 4:
-            receiver.note(reached, "acked", protocol="UNICAST3", stream=1, peer=sender.short,
-                          conn=conn, epoch=1, lo=what["hi"])  # fmt: skip
-            sender.note(reached + DELAY, "purged", protocol="UNICAST3", peer=receiver.short,
-                        conn=conn, lo=what["hi"] - 5 * BATCH + 1, hi=what["hi"],
-                        count=5 * BATCH)  # fmt: skip
+            receiver.note(
+                reached,
+                "acked",
+                protocol="UNICAST3",
+                stream=1,
+                peer=sender.short,
+                conn=conn,
+                epoch=1,
+                lo=what["hi"],
+            )
+            sender.note(
+                reached + DELAY,
+                "purged",
+                protocol="UNICAST3",
+                peer=receiver.short,
+                conn=conn,
+                lo=what["hi"] - 5 * BATCH + 1,
+                hi=what["hi"],
+                count=5 * BATCH,
+            )
 
 
 # -- Parquet ---------------------------------------------------------------------------------------
@@ -193,11 +246,17 @@ def _unicast(sender: Trace, receiver: Trace, rounds: int, chance: random.Random)
 def _write(trace: Trace, directory: Path) -> int:
     trace.rows.sort(key=lambda row: row[0])
     types = {
-        "string": pyarrow.string(), "int32": pyarrow.int32(), "int64": pyarrow.int64(),
-        "double": pyarrow.float64(), "timestamp[us, tz=UTC]": pyarrow.timestamp("us", tz="UTC"),
-    }  # fmt: skip
-    said = {"stormcast.schema": SCHEMA_NAME, "stormcast.schema_version": SCHEMA_VERSION,
-            "stormcast.notes": "[]"}  # fmt: skip
+        "string": pyarrow.string(),
+        "int32": pyarrow.int32(),
+        "int64": pyarrow.int64(),
+        "double": pyarrow.float64(),
+        "timestamp[us, tz=UTC]": pyarrow.timestamp("us", tz="UTC"),
+    }
+    said = {
+        "stormcast.schema": SCHEMA_NAME,
+        "stormcast.schema_version": SCHEMA_VERSION,
+        "stormcast.notes": "[]",
+    }
     schema = pyarrow.schema([(name, types[kind]) for name, kind in COLUMNS], metadata=said)
     path = directory / f"{trace.label}.parquet"
     with parquet.ParquetWriter(path, schema, compression="snappy") as writer:

@@ -158,13 +158,16 @@ class Layers:
             kind(
                 config,
                 MemberContext(
-                    member.role, member.port, member.timers, self.timing,
+                    member.role,
+                    member.port,
+                    member.timers,
+                    self.timing,
                     Random(f"{self._seed}/{member.name}/{kind.protocol}"),
                 ),
                 *self._extra(member),
             )
             for kind, config in self._kinds
-        ]  # fmt: skip
+        ]
 
     # -- Script ---------------------------------------------------------------------------------
 
@@ -241,19 +244,26 @@ class Layers:
         return [
             frame
             for frame in self.wire
-            if frame.head.kind == kind and frame.source in (source or frame.source)
+            if frame.head.kind == kind
+            and frame.source in (source or frame.source)
             and frame.at >= since
-        ]  # fmt: skip
+        ]
 
-    def inject(self, source: str, dest: str, protocol: int, kind: int, body: bytes = b"",
-               **fields: int) -> None:  # fmt: skip
+    def inject(
+        self, source: str, dest: str, protocol: int, kind: int, body: bytes = b"", **fields: int
+    ) -> None:
         """A frame that `source` never sent arrives at `dest`, now."""
         codec = Codec(CLUSTER, address(source).short, hash64)
         lo = fields.pop("lo", 0)
         frame = codec.pack_control(
-            kind, protocol, address(dest).short, fields.pop("conn", 0), lo,
-            body=body, **fields,
-        )  # fmt: skip
+            kind,
+            protocol,
+            address(dest).short,
+            fields.pop("conn", 0),
+            lo,
+            body=body,
+            **fields,
+        )
         self._arrive(self.members[dest], frame)
 
     # -- Inside ---------------------------------------------------------------------------------

@@ -343,18 +343,26 @@ class Group:
     # -- The wire -----------------------------------------------------------------------------
 
     def rule(
-        self, does: str, kind: int | None = None, source: str | None = None,
-        dest: str | None = None, times: float = 1, amount: float = 0.0,
-    ) -> Rule:  # fmt: skip
+        self,
+        does: str,
+        kind: int | None = None,
+        source: str | None = None,
+        dest: str | None = None,
+        times: float = 1,
+        amount: float = 0.0,
+    ) -> Rule:
         """`drop` or `delay` (by `amount`) the next matching frames."""
         rule = Rule(does, kind, source, dest, times, amount)
         self.rules.append(rule)
         return rule
 
     def drop(
-        self, kind: int | None = None, source: str | None = None, dest: str | None = None,
+        self,
+        kind: int | None = None,
+        source: str | None = None,
+        dest: str | None = None,
         times: float = 1,
-    ) -> Rule:  # fmt: skip
+    ) -> Rule:
         return self.rule("drop", kind, source, dest, times)
 
     def partition(self, *parts: str) -> None:

@@ -85,10 +85,16 @@ class Parts:
         """A batch of a peer, as the stack hands it over: head and body."""
         body = pack_body(payloads, hash64)
         head = Codec(CLUSTER, source, hash64).pack_data(
-            self.state.generation.protocol, wire.GROUP, fields.get("conn", 0), lo, body,
-            fields.get("flags", 0), fields.get("transmission", 0), fields.get("mark", 0),
+            self.state.generation.protocol,
+            wire.GROUP,
+            fields.get("conn", 0),
+            lo,
+            body,
+            fields.get("flags", 0),
+            fields.get("transmission", 0),
+            fields.get("mark", 0),
             fields.get("stamp", self.state.view_tag),
-        )  # fmt: skip
+        )
         return self.port.codec.unpack_untrusted(head + body.data)
 
     def control(

@@ -93,9 +93,18 @@ class FakeCluster:
 
     def _keep(self, number: int) -> None:
         words = (
-            sys.executable, "-m", "stormcast", "keep", "--folder", f"pod-{number}",
-            "--listen", "127.0.0.1:0", "--config", str(self._default), "--start",
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "stormcast",
+            "keep",
+            "--folder",
+            f"pod-{number}",
+            "--listen",
+            "127.0.0.1:0",
+            "--config",
+            str(self._default),
+            "--start",
+        )
         told = {"STORMCAST_CONTROL_TOKEN": TOKEN, "STORMCAST_BIND_ADDR": address_of(number)}
         told["STORMCAST_CLUSTER"] = f"default-{self._folder.name}"
         self.keepers.append(Process(words, self._folder, f"keeper-{number}", environment(told)))

@@ -39,11 +39,24 @@ class Members:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         words = (
-            sys.executable, "-m", "stormcast", "node", "--name", name, "--bind-addr", "127.0.0.1",
+            sys.executable,
+            "-m",
+            "stormcast",
+            "node",
+            "--name",
+            name,
+            "--bind-addr",
+            "127.0.0.1",
             # Nobody else's members on this machine are of this cluster.
-            "--cluster", self.folder.name, "--journal", "journal", "--control", f"unix:{CONTROL}",
-            *self.flags, *flags,
-        )  # fmt: skip
+            "--cluster",
+            self.folder.name,
+            "--journal",
+            "journal",
+            "--control",
+            f"unix:{CONTROL}",
+            *self.flags,
+            *flags,
+        )
         process = Process(words, folder, name, environment(env or {}))
         self.processes[name] = process
         return process

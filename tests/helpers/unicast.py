@@ -48,8 +48,12 @@ def recorded(state: Connections) -> list[str]:
     tracer = state.port.tracer
     tracer._sink = blocks.append  # noqa: SLF001 a port has the one tracer
     tracer.seal()
-    return [event.name for data in blocks for block in read_blocks_untrusted(data, hash64)
-            for event in block.events]  # fmt: skip
+    return [
+        event.name
+        for data in blocks
+        for block in read_blocks_untrusted(data, hash64)
+        for event in block.events
+    ]
 
 
 def data(state: Connections, lo: int, *payloads: bytes, conn: int = 7, **fields: int) -> Frame:
@@ -57,9 +61,16 @@ def data(state: Connections, lo: int, *payloads: bytes, conn: int = 7, **fields:
     body = pack_body(payloads, hash64)
     flags = fields.get("flags", FIRST if lo == 1 else 0)
     head = Codec(CLUSTER, PEER, hash64).pack_data(
-        state.generation.protocol, ME, conn, lo, body, flags, fields.get("transmission", 0),
-        fields.get("mark", 0), fields.get("stamp", 0),
-    )  # fmt: skip
+        state.generation.protocol,
+        ME,
+        conn,
+        lo,
+        body,
+        flags,
+        fields.get("transmission", 0),
+        fields.get("mark", 0),
+        fields.get("stamp", 0),
+    )
     return state.port.codec.unpack_untrusted(head + body.data)
 
 

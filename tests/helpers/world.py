@@ -428,30 +428,43 @@ class World:
     # -- Faults ----------------------------------------------------------------------------------
 
     def drop(
-        self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
+        self,
+        source: str | None = None,
+        kind: int | None = None,
+        seqno: int | None = None,
         **rest: Unpack[Which],
-    ) -> Rule:  # fmt: skip
+    ) -> Rule:
         """Lose the next such frame."""
         return self._rule("drop", source, kind, seqno, rest)
 
     def hold(
-        self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
+        self,
+        source: str | None = None,
+        kind: int | None = None,
+        seqno: int | None = None,
         **rest: Unpack[Which],
-    ) -> Rule:  # fmt: skip
+    ) -> Rule:
         """Keep such frames under way until `release`."""
         return self._rule("hold", source, kind, seqno, {"times": ALWAYS} | rest)
 
     def duplicate(
-        self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
+        self,
+        source: str | None = None,
+        kind: int | None = None,
+        seqno: int | None = None,
         **rest: Unpack[Which],
-    ) -> Rule:  # fmt: skip
+    ) -> Rule:
         """Have `copies` more of the next such frame arrive."""
         return self._rule("duplicate", source, kind, seqno, rest)
 
     def late(
-        self, seconds: float, source: str | None = None, kind: int | None = None,
-        seqno: int | None = None, **rest: Unpack[Which],
-    ) -> Rule:  # fmt: skip
+        self,
+        seconds: float,
+        source: str | None = None,
+        kind: int | None = None,
+        seqno: int | None = None,
+        **rest: Unpack[Which],
+    ) -> Rule:
         """Have the next such frame arrive so much later."""
         return self._rule("late", source, kind, seqno, {"delay": seconds} | rest)
 
@@ -500,17 +513,23 @@ class World:
     # -- The wire --------------------------------------------------------------------------------
 
     def sent(
-        self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
+        self,
+        source: str | None = None,
+        kind: int | None = None,
+        seqno: int | None = None,
         **rest: Unpack[Which],
-    ) -> list[Sent]:  # fmt: skip
+    ) -> list[Sent]:
         """The frames of this description so far."""
         probe = Rule(does="look", source=source, kind=kind, seqno=seqno, times=ALWAYS, **rest)
         return [sent for sent in self.wire if probe.takes(sent)]
 
     def count(
-        self, source: str | None = None, kind: int | None = None, seqno: int | None = None,
+        self,
+        source: str | None = None,
+        kind: int | None = None,
+        seqno: int | None = None,
         **rest: Unpack[Which],
-    ) -> int:  # fmt: skip
+    ) -> int:
         return len(self.sent(source, kind, seqno, **rest))
 
     def transmit(self, host: Host, dest: int, frame: bytes) -> None:
@@ -561,9 +580,13 @@ class World:
         """What a group's stack has to say besides frames; a world without groups has nothing."""
 
     def _rule(
-        self, does: str, source: str | None, kind: int | None, seqno: int | None,
+        self,
+        does: str,
+        source: str | None,
+        kind: int | None,
+        seqno: int | None,
         rest: Which,
-    ) -> Rule:  # fmt: skip
+    ) -> Rule:
         rule = Rule(does=does, source=source, kind=kind, seqno=seqno, **rest)
         self.rules.append(rule)
         return rule

@@ -26,11 +26,13 @@ LATE = 0.5
 def states(draw: random.Random, network: Network) -> NetworkState:
     """Something by which nothing passes from n0 to n1, and perhaps nothing the other way: it is
     dropped, or waits at the agent for longer than anybody would."""
-    there = draw.choice((
-        faults.Cut(sources=("n0",), dests=("n1",)),
-        faults.Partition(groups=(("n0",), ("n1",))),
-        faults.Loss(sources=NAMES, dests=NAMES, rate=1.0),
-    ))  # fmt: skip
+    there = draw.choice(
+        (
+            faults.Cut(sources=("n0",), dests=("n1",)),
+            faults.Partition(groups=(("n0",), ("n1",))),
+            faults.Loss(sources=NAMES, dests=NAMES, rate=1.0),
+        )
+    )
     more = faults.Loss(sources=NAMES, dests=NAMES, rate=draw.random())
     late = faults.Delay(sources=("n1",), dests=("n0",), delay=60.0)
     acting: dict[str, faults.NetworkFault] = {"f1": there, "f2": more}

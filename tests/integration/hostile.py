@@ -144,24 +144,49 @@ class Forgery:
         kind, protocol = dice.choice(list(wire.KINDS)), dice.choice(list(wire.PROTOCOLS))
         if kind == wire.DATA:
             # A message that lies about the lengths in it.
-            body = pack_body([dice.randbytes(dice.randrange(1, 99))] * dice.randrange(1, 9),
-                             xxh3_64_intdigest)  # fmt: skip
+            body = pack_body(
+                [dice.randbytes(dice.randrange(1, 99))] * dice.randrange(1, 9), xxh3_64_intdigest
+            )
             body = body._replace(
                 count=body.count + dice.randrange(1, 1000), width=dice.choice((0, 2, 4, 7))
             )
-            head = codec.pack_data(protocol, dest, dice.getrandbits(32), number, body,
-                                   dice.getrandbits(8), 0, dice.getrandbits(64), 0)  # fmt: skip
+            head = codec.pack_data(
+                protocol,
+                dest,
+                dice.getrandbits(32),
+                number,
+                body,
+                dice.getrandbits(8),
+                0,
+                dice.getrandbits(64),
+                0,
+            )
             return head + body.data
         body_bytes = self._body()
         if dice.random() < 0.2:
             lo = dice.randrange(1, 1 << 40)
             ranges = [(lo, lo + dice.randrange(1 << 20))]
-            return codec.pack_control(kind, protocol, dest, dice.getrandbits(32), number,
-                                      ranges=ranges, stamp=dice.getrandbits(32))  # fmt: skip
+            return codec.pack_control(
+                kind,
+                protocol,
+                dest,
+                dice.getrandbits(32),
+                number,
+                ranges=ranges,
+                stamp=dice.getrandbits(32),
+            )
         return codec.pack_control(
-            kind, protocol, dest, dice.getrandbits(32), number, dice.getrandbits(8),
-            dice.getrandbits(64), dice.getrandbits(32), flags=dice.getrandbits(8), body=body_bytes,
-        )  # fmt: skip
+            kind,
+            protocol,
+            dest,
+            dice.getrandbits(32),
+            number,
+            dice.getrandbits(8),
+            dice.getrandbits(64),
+            dice.getrandbits(32),
+            flags=dice.getrandbits(8),
+            body=body_bytes,
+        )
 
     def _body(self) -> bytes:
         """Nothing, noise, or what some member said, harmed or not."""
@@ -238,8 +263,11 @@ def streams(order: dict[str, Any]) -> dict[str, Any]:
         except OSError as error:
             result[type(error).__name__] += 1
         connection.close()
-    return {"streams": dict(result), "idle": len(idle),
-            "seconds": round(time.monotonic() - begun, 3)}  # fmt: skip
+    return {
+        "streams": dict(result),
+        "idle": len(idle),
+        "seconds": round(time.monotonic() - begun, 3),
+    }
 
 
 def greetings(order: dict[str, Any]) -> dict[str, int]:

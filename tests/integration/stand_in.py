@@ -46,8 +46,10 @@ def main(me: str, peers: list[str]) -> None:
     while True:
         for key, _events in selector.select(max(0.0, due - time.monotonic())):
             if key.fileobj is control:
-                answer(control, {"unicasts": unicasts, "multicasts": multicasts,
-                                 "largest": largest(me, peers)})  # fmt: skip
+                answer(
+                    control,
+                    {"unicasts": unicasts, "multicasts": multicasts, "largest": largest(me, peers)},
+                )
                 continue
             data, source = datagrams.recvfrom(65536)
             heard = multicasts if data == b"all" else unicasts

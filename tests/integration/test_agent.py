@@ -78,9 +78,15 @@ def test_an_agent_has_every_feature_that_acts_on_a_network(agent: AgentProcess) 
     found = agent.probe()
     assert {found[feature] for feature in found if feature not in OTHER_WAYS} == {None}
     assert set(FEATURES) - set(found) == {
-        "members", "pause", "rule-on-streams", "group", "no-group", "commands", "first-conn",
+        "members",
+        "pause",
+        "rule-on-streams",
+        "group",
+        "no-group",
+        "commands",
+        "first-conn",
         "frames-of-streams",
-    }  # fmt: skip
+    }
 
 
 def test_all_drivers_act_on_one_state_in_their_order(agent: AgentProcess, pair: Pair) -> None:
@@ -90,12 +96,14 @@ def test_all_drivers_act_on_one_state_in_their_order(agent: AgentProcess, pair: 
     kinds = {number: [frame for frame in sent if frame[4] == number] for number in range(256)}
     beats, acks = kinds[20], kinds[2]
     rest = [frame for frame in sent if frame[4] not in (20, 2)]
-    agent.apply(state(
-        f1=faults.Rule(match=Match(kinds=("HEARTBEAT",))),
-        f2=faults.Rule(does="hold", match=Match(kinds=("ACK",))),
-        f3=faults.Loss(sources=BOTH, dests=BOTH, rate=0.33),
-        f4=faults.Delay(sources=BOTH, dests=BOTH, delay=0.3),
-    ))  # fmt: skip
+    agent.apply(
+        state(
+            f1=faults.Rule(match=Match(kinds=("HEARTBEAT",))),
+            f2=faults.Rule(does="hold", match=Match(kinds=("ACK",))),
+            f3=faults.Loss(sources=BOTH, dests=BOTH, rate=0.33),
+            f4=faults.Delay(sources=BOTH, dests=BOTH, delay=0.3),
+        )
+    )
     begun = time.monotonic()
     came = pair.pass_on(sent)
     assert time.monotonic() - begun >= 0.3
@@ -144,9 +152,13 @@ def started(folder: Path, config: object, **env: str) -> Iterator[subprocess.Pop
     path.write_text(json.dumps(config))
     words = (sys.executable, "-m", "stormcast", "agent", "--config", str(path))
     with subprocess.Popen(  # noqa: S603 our own words
-        words, cwd=folder, env=environment(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        words,
+        cwd=folder,
+        env=environment(env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-    ) as process:  # fmt: skip
+    ) as process:
         try:
             yield process
         finally:

@@ -74,7 +74,11 @@ def test_an_example_runs_as_a_program(tmp_path: Path) -> None:
     script.write_text(EXAMPLES[2])
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-W", "error", str(script)],
-        cwd=PAGE.parents[1], env={"PYTHONPATH": str(PAGE.parents[1])},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        cwd=PAGE.parents[1],
+        env={"PYTHONPATH": str(PAGE.parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.stdout, done.stderr) == ("998001\n", "")

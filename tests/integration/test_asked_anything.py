@@ -46,9 +46,17 @@ CUT = faults.Cut(sources=("n0",), dests=("n1",))
 STATE = NetworkState(members=("n0", "n1"), places={"n0": ("198.18.0.2",)}, faults={"f1": CUT})
 
 MATCH = {
-    "protocol": "NAKACK2", "kind": ["DATA"], "flags": "OOB", "from": "n1", "to": ["n0", "group"],
-    "seqno": [3, 5], "transmission": 0, "direction": "up", "occurrence": [1, 2], "times": 2,
-}  # fmt: skip
+    "protocol": "NAKACK2",
+    "kind": ["DATA"],
+    "flags": "OOB",
+    "from": "n1",
+    "to": ["n0", "group"],
+    "seqno": [3, 5],
+    "transmission": 0,
+    "direction": "up",
+    "occurrence": [1, 2],
+    "times": 2,
+}
 MEMBER: Mapping[str, list[Any]] = {
     "/attributes": [{"xmit_interval": "1s"}, {"NAKACK2.xmit_interval": 0.5}, {"DISCARD.up": 0.1}],
     "/workload": [
@@ -105,7 +113,7 @@ ODD = st.sampled_from(
      "n1", "n9", "-1s", "1s", "999999999999999h", "999999999999999GiB", "0/s", "\x00", "a\nb",
      "x" * 300, "ü" * 200, [], {}, [[]], [{}], {"": None}, "f" * 32, "0" * 32, "group", "UDP",
      "NAKACK2", "DISCARD", float("nan"), float("inf"), "\ud800"]
-).map(copy.deepcopy)  # fmt: skip
+).map(copy.deepcopy)  # fmt: skip  # a list of odd values
 
 
 @st.composite
@@ -180,8 +188,14 @@ def run(story: Callable[[], Awaitable[None]]) -> None:
 
 
 def started(stack: str, *flags: str, say: Callable[[str], None] = lambda _line: None) -> Member:
-    words = {"--name": "n0", "--stack": stack, "--bind-addr": "127.0.0.1", "--port": "0",
-             "--cluster": f"asked-{os.getpid()}", "--set": list(flags)}  # fmt: skip
+    words = {
+        "--name": "n0",
+        "--stack": stack,
+        "--bind-addr": "127.0.0.1",
+        "--port": "0",
+        "--cluster": f"asked-{os.getpid()}",
+        "--set": list(flags),
+    }
     return Member(load_member(words, {}).settings, say)
 
 

@@ -24,9 +24,14 @@ def refused(folder: Path, *flags: str, within: Sequence[str] = ()) -> str:
     """Start a member that cannot start; returns the one line that it says."""
     argv = [*within, sys.executable, "-m", "stormcast", "node", *flags]
     done = subprocess.run(  # noqa: S603 our own words
-        argv, cwd=folder, env=environment({}), capture_output=True, text=True, timeout=TIMEOUT,
+        argv,
+        cwd=folder,
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 2, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -46,9 +51,16 @@ def test_a_port_in_use(stack: str, kind: socket.SocketKind, key: str, tmp_path: 
             taken.listen()
         port = str(taken.getsockname()[1])
         line = refused(
-            tmp_path, "--stack", stack, "--bind-addr", "127.0.0.1", "--port", port,
-            "--set", f"{key}.port_range=0",
-        )  # fmt: skip
+            tmp_path,
+            "--stack",
+            stack,
+            "--bind-addr",
+            "127.0.0.1",
+            "--port",
+            port,
+            "--set",
+            f"{key}.port_range=0",
+        )
     assert port in line
     assert "in use" in line
     assert "choose another" in line
@@ -67,9 +79,16 @@ def test_an_address_that_no_interface_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", ["nosuch.invalid[7800]", "198.18.99.99", "127.0.0.1[0]"])
 def test_a_seed_that_cannot_be_one(seed: str, tmp_path: Path) -> None:
     line = refused(
-        tmp_path, "--stack", "tcp", "--bind-addr", "127.0.0.1", "--port", "0",
-        "--initial-hosts", seed,
-    )  # fmt: skip
+        tmp_path,
+        "--stack",
+        "tcp",
+        "--bind-addr",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--initial-hosts",
+        seed,
+    )
     assert seed.split("[", maxsplit=1)[0] in line
 
 

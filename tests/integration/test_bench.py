@@ -74,10 +74,13 @@ def test_rounds_take_turns_and_the_first_of_each_is_thrown_away() -> None:
     said, talk = measured(Work(mode="unicast", members=2), OURS, "raw", rounds=2)
     turns = [line.split()[:-1] for line in talk if "journals" not in line]
     assert turns == [
-        ["warm-up", "ours"], ["warm-up", "raw"],
-        ["round", "1", "ours"], ["round", "1", "raw"],
-        ["round", "2", "ours"], ["round", "2", "raw"],
-    ]  # fmt: skip
+        ["warm-up", "ours"],
+        ["warm-up", "raw"],
+        ["round", "1", "ours"],
+        ["round", "1", "raw"],
+        ["round", "2", "ours"],
+        ["round", "2", "raw"],
+    ]
     assert said["ratio"]["raw"] == pytest.approx(said["ours"] / said["peers"]["raw"], abs=0.001)
     assert [len(rounds) for rounds in said["rounds"].values()] == [2, 2]
 

@@ -49,15 +49,24 @@ class Server:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603
                 [
-                    DNSMASQ, "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv",
-                    "--no-hosts", "--no-daemon", f"--port={self.port}",
-                    "--listen-address=127.0.0.1", "--bind-interfaces", "--local=/test/",
-                    "--user=root", "--pid-file=",
-                    f"--addn-hosts={self._hosts}", *more,
+                    DNSMASQ,
+                    "--keep-in-foreground",
+                    "--conf-file=/dev/null",
+                    "--no-resolv",
+                    "--no-hosts",
+                    "--no-daemon",
+                    f"--port={self.port}",
+                    "--listen-address=127.0.0.1",
+                    "--bind-interfaces",
+                    "--local=/test/",
+                    "--user=root",
+                    "--pid-file=",
+                    f"--addn-hosts={self._hosts}",
+                    *more,
                 ],
                 stdout=log,
                 stderr=log,
-            )  # fmt: skip
+            )
 
     def set(self, *addresses: str) -> None:
         """From now on the name has these."""
@@ -260,8 +269,9 @@ async def test_a_member_that_is_closed_does_not_wait_for_the_server() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
         mute.bind(("127.0.0.1", 0))
         dns: dict[str, object] = {
-            "dns_address": f"127.0.0.1[{mute.getsockname()[1]}]", "timeout": 20.0
-        }  # fmt: skip
+            "dns_address": f"127.0.0.1[{mute.getsockname()[1]}]",
+            "timeout": 20.0,
+        }
         channel = Channel(ChannelConfig(settings=made("tcp", "127.0.9.1", _free_port(), dns)))
         begun = asyncio.get_running_loop().time()
         with pytest.raises(TimeoutError):

@@ -156,8 +156,12 @@ def test_a_member_whose_monotonic_clock_jumps_comes_back(
 
 def faked(clock: Path, *more: str) -> Argv:
     """The words that start members, of whom n1 is told by a file what time it is."""
-    variables = (f"LD_PRELOAD={FAKETIME}", f"FAKETIME_TIMESTAMP_FILE={clock}",
-                 "FAKETIME_NO_CACHE=1", *more)  # fmt: skip
+    variables = (
+        f"LD_PRELOAD={FAKETIME}",
+        f"FAKETIME_TIMESTAMP_FILE={clock}",
+        "FAKETIME_NO_CACHE=1",
+        *more,
+    )
 
     def argv(python: str, spec: MemberSpec) -> tuple[str, ...]:
         words = member_argv(python, spec)

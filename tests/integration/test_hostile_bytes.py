@@ -48,9 +48,12 @@ def talking(cluster: Clusters, stack: str) -> tuple[LiveCluster, Stranger]:
     """Three members at work, and somebody in a namespace of his own on their bridge."""
     backend = netns()
     group = cluster(
-        (*NAMES, STRANGER), stack=stack, late=[STRANGER], backend=backend,
+        (*NAMES, STRANGER),
+        stack=stack,
+        late=[STRANGER],
+        backend=backend,
         protocols=AS_SHIPPED.get(stack, {}),
-    )  # fmt: skip
+    )
     group.multicast(ENDLESS, NAMES, rate="100/s", size="16B..2KiB")
     group.unicast(ENDLESS, NAMES, rate="50/s", size="16B..500B")
     group.wait_for_traffic(*NAMES)
@@ -75,9 +78,13 @@ class Stranger:
     def say(self, verb: str, **order: object) -> dict[str, Any]:
         """Say what nobody should."""
         words: dict[str, Any] = self._run(
-            STRANGER, verb, corpus=str(self.corpus), cluster=self.group.session.plan.run,
-            dest=short_of(self.group, "n0"), **order,
-        )  # fmt: skip
+            STRANGER,
+            verb,
+            corpus=str(self.corpus),
+            cluster=self.group.session.plan.run,
+            dest=short_of(self.group, "n0"),
+            **order,
+        )
         return words
 
     def _run(self, within: str, verb: str, **order: object) -> Any:  # noqa: ANN401 what it printed
@@ -86,9 +93,13 @@ class Stranger:
         words = (sys.executable, str(PROGRAM), verb, str(path))
         argv = bound_to_me(self.network.inside(within, words))
         done = subprocess.run(  # noqa: S603 our own words
-            argv, env=environment({}), capture_output=True, text=True, check=False,
+            argv,
+            env=environment({}),
+            capture_output=True,
+            text=True,
+            check=False,
             timeout=60 + FUZZ / 5000,
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -126,15 +137,27 @@ def test_a_member_survives_hostile_datagrams(cluster: Clusters) -> None:
     target = stranger.place("n0")
 
     # A round before memory is measured: pools and tables take what they need.
-    stranger.say("datagrams", kinds=["garbage", "mutated", "forged"], count=5000, seed=0,
-                 rate=RATE, places=[target])  # fmt: skip
+    stranger.say(
+        "datagrams",
+        kinds=["garbage", "mutated", "forged"],
+        count=5000,
+        seed=0,
+        rate=RATE,
+        places=[target],
+    )
     group.wait_for_traffic(*NAMES)
     rss = process(group, "n0").rss()
 
     # What is no frame at all: each is refused for its head, and counted once.
     before, drops = refusals(group, "n0"), stats(group, "n0")["transport.kernel_drops"]
-    said = stranger.say("datagrams", kinds=["garbage", "mutated"], count=FUZZ // 2, seed=1,
-                        rate=RATE, places=[target])  # fmt: skip
+    said = stranger.say(
+        "datagrams",
+        kinds=["garbage", "mutated"],
+        count=FUZZ // 2,
+        seed=1,
+        rate=RATE,
+        places=[target],
+    )
     group.state("n0")
     after = refusals(group, "n0")
     dropped = stats(group, "n0")["transport.kernel_drops"] - drops
@@ -144,8 +167,14 @@ def test_a_member_survives_hostile_datagrams(cluster: Clusters) -> None:
     print(f"no frames: {said}, refused {refused}, dropped by the kernel {dropped}")
 
     # Frames that are well made, from nobody; and those of members, again.
-    said = stranger.say("datagrams", kinds=["forged", "replayed", "mutated"],
-                        count=FUZZ - FUZZ // 2, seed=2, rate=RATE, places=[target])  # fmt: skip
+    said = stranger.say(
+        "datagrams",
+        kinds=["forged", "replayed", "mutated"],
+        count=FUZZ - FUZZ // 2,
+        seed=2,
+        rate=RATE,
+        places=[target],
+    )
     print(f"frames: {said}, refused {delta(after, refusals(group, 'n0'))}")
     group.wait_for_traffic(*NAMES)
 

@@ -31,9 +31,13 @@ def running(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A command in a session of its own, so that what it leaves is found."""
     with subprocess.Popen(  # noqa: S603 our own interpreter and module
         [sys.executable, "-m", "stormcast", *words],
-        cwd=folder, env=HERE, text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+        cwd=folder,
+        env=HERE,
+        text=True,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
         try:
             yield process
         finally:

@@ -284,8 +284,11 @@ def test_no_cluster_no_release_and_no_right_are_one_line_each(
     assert "CrashLoopBackOff" in text
     assert "no stack tpc" in text
     cluster.troubles.clear()
-    for resource, words in (("pods", "list pods"), ("secrets", "get secrets"),
-                            ("proxy", "create pods/proxy")):  # fmt: skip
+    for resource, words in (
+        ("pods", "list pods"),
+        ("secrets", "get secrets"),
+        ("proxy", "create pods/proxy"),
+    ):
         cluster.refused = {resource: 'User "eve" cannot'}
         text = refused(KubernetesBackend(door=cluster))
         assert f"you may not {words} in namespace default" in text

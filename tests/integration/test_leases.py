@@ -142,8 +142,11 @@ def check_healed(victim: Victim) -> None:
     if start_of(victim.agent) is not None:
         # It lives, so it takes away what is of no use any more.
         for name in ("n0", "n1"):
-            until(lambda name=name: victim.is_clean(name), 5.0,  # type: ignore[misc]
-                  lambda: f"seed {victim.seed}: something is left")  # fmt: skip
+            until(
+                lambda name=name: victim.is_clean(name),
+                5.0,  # type: ignore[misc]
+                lambda: f"seed {victim.seed}: something is left",
+            )
 
 
 def check_cleaned(victim: Victim) -> None:

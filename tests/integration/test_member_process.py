@@ -205,8 +205,10 @@ def test_settings_test_protocols_and_consumption_change_while_it_runs(members: M
 
 def test_a_workload_ends_when_told(members: Members) -> None:
     members.form("n0", "n1")
-    loads = [{"do": "unicast", "rate": "100/s", "duration": "1h"},
-             {"do": "multicast", "closed": True, "size": "1KB", "duration": "1h"}]  # fmt: skip
+    loads = [
+        {"do": "unicast", "rate": "100/s", "duration": "1h"},
+        {"do": "multicast", "closed": True, "size": "1KB", "duration": "1h"},
+    ]
     members.ask("n0", "POST", "/workload", loads)
     members.wait(lambda: members.state("n1")["workload"]["received"] > 1000, "traffic")
     assert members.ask("n0", "POST", "/workload/stop") == {"stopped": 2}
@@ -298,12 +300,18 @@ def test_hostile_http_harms_nobody(members: Members) -> None:
         os.urandom(4096),
         b"\x16\x03\x01\x02\x00\x01\x00" * 1000,
         b"GET / HTTP/1.1\r\nX: " + b"x" * (4 << 20),
-        b"POST /state HTTP/1.1\r\n" + host.encode() + b"\r\nContent-Length: 4000000\r\n\r\n"
+        b"POST /state HTTP/1.1\r\n"
+        + host.encode()
+        + b"\r\nContent-Length: 4000000\r\n\r\n"
         + b"y" * 4_000_000,
-        b"POST /workload HTTP/1.1\r\n" + host.encode() + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
-        + b"1000\r\n" + b"z" * 4096 + b"\r\n" * 3000,
+        b"POST /workload HTTP/1.1\r\n"
+        + host.encode()
+        + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + b"1000\r\n"
+        + b"z" * 4096
+        + b"\r\n" * 3000,
         b"GET /livez HTTP/1.1\r\n" * 100_000,
-    ):  # fmt: skip
+    ):
         answer = talk(port, data)
         assert not answer or answer.startswith(b"HTTP/1.1 4"), answer[:100]
 

@@ -47,9 +47,13 @@ class Member:
     """A member that can be watched, and what it is told of those it watches."""
 
     def __init__(
-        self, name: str, identity: int, config: FdSock2Config = QUICK, cluster: int = CLUSTER,
+        self,
+        name: str,
+        identity: int,
+        config: FdSock2Config = QUICK,
+        cluster: int = CLUSTER,
         host: str = "127.0.0.1",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.links: list[tuple[int, bool]] = []
         self.config = config
         # The transport's port: nobody else may take it meanwhile.

@@ -91,9 +91,12 @@ class Ground(Lab):
                 now = self.heard(*at)
                 return {key: now[key] - count for key, count in before.items()}
 
-            self.wait_until(lambda fresh=fresh: all(  # type: ignore[misc]
-                count >= FRESH for key, count in fresh().items() if key[1:] in expected
-            ), f"paths {expected}")  # fmt: skip
+            self.wait_until(
+                lambda fresh=fresh: all(  # type: ignore[misc]
+                    count >= FRESH for key, count in fresh().items() if key[1:] in expected
+                ),
+                f"paths {expected}",
+            )
         return {key[1:] for key, count in fresh().items() if count}
 
 

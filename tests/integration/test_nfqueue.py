@@ -76,9 +76,12 @@ class Drivers:
         self.pair = pair
 
         self.queue = NfqueueDriver(
-            network.sites(), network.run.table, run_command, asyncio.get_running_loop(),
+            network.sites(),
+            network.run.table,
+            run_command,
+            asyncio.get_running_loop(),
             open_queue=partial(open_queue, max_waiting=max_waiting),
-        )  # fmt: skip
+        )
         self.nft = NftDriver(network.sites(), network.run.table, run_command)
 
     async def apply(self, base: Link | None = None, **faults: NetworkFault) -> None:
@@ -430,8 +433,15 @@ def test_where_the_listener_was_killed_packets_pass_though_they_are_marked(pair:
         places=network.places(),
         faults={"f1": Rule(does="hold", match=Match(sources=("n0",)))},
     )
-    words = (sys.executable, "-c", LISTENER, str(site.netns), pair.addresses["n1"],
-             network.run.table, state.to_text())  # fmt: skip
+    words = (
+        sys.executable,
+        "-c",
+        LISTENER,
+        str(site.netns),
+        pair.addresses["n1"],
+        network.run.table,
+        state.to_text(),
+    )
     process = subprocess.Popen(  # noqa: S603 our own words
         bound_to_me(words), stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
     )

@@ -240,10 +240,13 @@ RULES = {
     "from zero": Match(seqno=(0, 4)),
     "flags": Match(flags=("OOB", "FIRST")),
     "everything at once": Match(
-        protocols=("UNICAST3", "MCAST"), kinds=("DATA",), seqno=(10, 30), transmission=(0, 1),
+        protocols=("UNICAST3", "MCAST"),
+        kinds=("DATA",),
+        seqno=(10, 30),
+        transmission=(0, 1),
         flags=("OOB",),
     ),
-}  # fmt: skip
+}
 
 
 def takes(rule: Rule, frame: bytes) -> bool:
@@ -278,15 +281,24 @@ def test_a_rule_drops_the_frames_that_the_simulator_would_drop(pair: Pair, match
 
 QUEUED: dict[str, tuple[NetworkFault, int, Match]] = {
     "a rule that does not drop": (
-        Rule(does="hold", match=Match(kinds=("ACK",))), DECIDE, Match(kinds=("ACK",))),
+        Rule(does="hold", match=Match(kinds=("ACK",))),
+        DECIDE,
+        Match(kinds=("ACK",)),
+    ),
     "a rule that counts": (
-        Rule(match=Match(kinds=("ACK",), occurrence=(2, 2))), DECIDE, Match(kinds=("ACK",))),
+        Rule(match=Match(kinds=("ACK",), occurrence=(2, 2))),
+        DECIDE,
+        Match(kinds=("ACK",)),
+    ),
     "a rule that ends": (Rule(match=Match(flags=("OOB",)), times=3), DECIDE, Match(flags=("OOB",))),
     "all data, where connections are told": (
-        Rule(match=Match(kinds=("DATA",), connection=2)), DECIDE, Match(kinds=("DATA",))),
+        Rule(match=Match(kinds=("DATA",), connection=2)),
+        DECIDE,
+        Match(kinds=("DATA",)),
+    ),
     "a delay": (faults.Delay(sources=BOTH, dests=BOTH, delay=0.1), CHANCES, Match()),
     "a loss with a memory": (faults.NthLoss(sources=BOTH, dests=BOTH, nth=3), CHANCES, Match()),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("fault", "mark", "match"), QUEUED.values(), ids=QUEUED)

@@ -52,8 +52,14 @@ class Served:
 
     def run(self, *flags: str) -> Process:
         words = (
-            sys.executable, "-m", "stormcast", "serve", "--scenarios", "scenarios", *flags,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "stormcast",
+            "serve",
+            "--scenarios",
+            "scenarios",
+            *flags,
+        )
         if "--backend" not in flags:
             words += ("--backend", "sim")
         self.process = Process(words, self.folder, "serve", environment({}))
@@ -150,8 +156,12 @@ def test_again_and_again_with_other_seeds_and_no_more_directories_than_allowed(
 def test_told_to_end_in_the_middle_of_a_run_it_ends(served: Served) -> None:
     served.write("long", LONG)
     process = served.run("--listen", "127.0.0.1:0")
-    until(lambda: 'active{scenario="long"} 1.0' in served.get("/metrics")[1], 30.0,
-          lambda: served.log, 0.1)  # fmt: skip
+    until(
+        lambda: 'active{scenario="long"} 1.0' in served.get("/metrics")[1],
+        30.0,
+        lambda: served.log,
+        0.1,
+    )
     os.kill(process.pid, signal.SIGTERM)
     process.wait(20.0)
     assert "holds" not in served.log

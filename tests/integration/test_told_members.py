@@ -105,8 +105,11 @@ def test_a_connection_is_forgotten_or_closed_when_a_rig_says_so(members: Members
     became = [(event.stream, event.conn) for event in events(members, "n0", CONN)]
     # What is closing is taken up again where it is wanted.
     assert became[:4] == [
-        (SENDER_OPEN, 1), (SENDER_REMOVED, 1), (SENDER_OPEN, 2), (SENDER_CLOSING, 2)
-    ]  # fmt: skip
+        (SENDER_OPEN, 1),
+        (SENDER_REMOVED, 1),
+        (SENDER_OPEN, 2),
+        (SENDER_CLOSING, 2),
+    ]
 
 
 def test_a_view_is_handed_in_and_gauges_are_written_on_request(members: Members) -> None:

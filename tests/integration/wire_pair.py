@@ -29,14 +29,27 @@ def frames(seed: int, count: int) -> list[bytes]:
     for number in range(count):
         kind = draw.choice((wire.DATA, wire.DATA, wire.ACK, wire.XMIT_REQ, wire.HEARTBEAT))
         head = wire.Head(
-            magic=wire.MAGIC, version=wire.VERSION,
+            magic=wire.MAGIC,
+            version=wire.VERSION,
             count=draw.choice((1, 1, 1, 7)) if kind == wire.DATA else 0,
-            kind=kind, protocol=draw.choice((wire.UNICAST3, wire.NAKACK2)),
-            transmission=draw.choice((0, 0, 1, 2)), flags=draw.choice((0, 0, 1, 0x21)),
-            cluster=draw.getrandbits(32), source=draw.getrandbits(32), dest=draw.getrandbits(32),
-            conn=draw.randint(0, 3), lo=draw.randint(0, 40), digest=0, mark=number, stamp=0,
-            size=0, headers=0, width=0, spare=0, check=0,
-        )  # fmt: skip
+            kind=kind,
+            protocol=draw.choice((wire.UNICAST3, wire.NAKACK2)),
+            transmission=draw.choice((0, 0, 1, 2)),
+            flags=draw.choice((0, 0, 1, 0x21)),
+            cluster=draw.getrandbits(32),
+            source=draw.getrandbits(32),
+            dest=draw.getrandbits(32),
+            conn=draw.randint(0, 3),
+            lo=draw.randint(0, 40),
+            digest=0,
+            mark=number,
+            stamp=0,
+            size=0,
+            headers=0,
+            width=0,
+            spare=0,
+            check=0,
+        )
         made.append(wire.HEAD_STRUCT.pack(*head))
     return made
 
@@ -55,13 +68,15 @@ class Pair:
         if self._is_ours:
             self.network.make()
         for site in self.network.sites():
-            self.sockets[site.name] = inside(Path(str(site.netns)), lambda: self._open(site.name))  # noqa: B023 it is called at once  # fmt: skip
+            self.sockets[site.name] = inside(Path(str(site.netns)), lambda: self._open(site.name))  # noqa: B023 it is called at once
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None,
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
         _trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         for end in self.sockets.values():
             end.close()
         if self._is_ours:

@@ -21,13 +21,21 @@ def left(cluster: Cluster) -> list[str]:
     apps, rbac = client.AppsV1Api(), client.RbacAuthorizationV1Api()
     core = cluster.core
     lists = (
-        core.list_namespaced_pod, core.list_namespaced_service, core.list_namespaced_config_map,
-        core.list_namespaced_secret, core.list_namespaced_service_account,
-        core.list_namespaced_persistent_volume_claim, apps.list_namespaced_stateful_set,
-        apps.list_namespaced_deployment, apps.list_namespaced_replica_set,
-        apps.list_namespaced_controller_revision, rbac.list_namespaced_role,
-        rbac.list_namespaced_role_binding, client.DiscoveryV1Api().list_namespaced_endpoint_slice,
-        client.BatchV1Api().list_namespaced_job, client.CoordinationV1Api().list_namespaced_lease,
-    )  # fmt: skip
+        core.list_namespaced_pod,
+        core.list_namespaced_service,
+        core.list_namespaced_config_map,
+        core.list_namespaced_secret,
+        core.list_namespaced_service_account,
+        core.list_namespaced_persistent_volume_claim,
+        apps.list_namespaced_stateful_set,
+        apps.list_namespaced_deployment,
+        apps.list_namespaced_replica_set,
+        apps.list_namespaced_controller_revision,
+        rbac.list_namespaced_role,
+        rbac.list_namespaced_role_binding,
+        client.DiscoveryV1Api().list_namespaced_endpoint_slice,
+        client.BatchV1Api().list_namespaced_job,
+        client.CoordinationV1Api().list_namespaced_lease,
+    )
     found = [one.metadata.name for each in lists for one in each(cluster.namespace).items]
     return [name for name in found if name not in ("kube-root-ca.crt", "default")]

@@ -53,7 +53,7 @@ def test_a_bug_ends_with_its_run() -> None:
 
     mutant = GroupMutant(
         name="x", about="x", source="x", stacks=(), kinds=(), plots=(), breaks=(), bug=bug
-    )  # fmt: skip
+    )
     with mutant.alive():
         assert Part().says() == "broken"
         assert Product().says() == "sound"

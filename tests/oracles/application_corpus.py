@@ -196,10 +196,12 @@ def a_delivery_is_passed_over(s: Story) -> None:
 
 @broken(
     "G1",
-    witness=("n0#2 t=1.000 cut message 1 to n1 into 3 pieces",
-             "n1#4 t=1.100 delivered from n0 conn 1 seqnos 3..3 (FRAGMENT)"),
+    witness=(
+        "n0#2 t=1.000 cut message 1 to n1 into 3 pieces",
+        "n1#4 t=1.100 delivered from n0 conn 1 seqnos 3..3 (FRAGMENT)",
+    ),
     both_ends=True,
-)  # fmt: skip
+)
 def a_message_in_pieces_is_thrown_away_after_it_was_acked(s: Story) -> None:
     a_large_exchange(s).acks(3).at(1.2).purges(1, 3)
 

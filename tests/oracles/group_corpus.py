@@ -1156,8 +1156,9 @@ def repair_is_switched_on_and_off_in_one_moment(s: Story) -> None:
     """What is missing is asked for at once, in the very moment between."""
     s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2").at(3.0)
     for number, value in enumerate(("500ms", 0)):
-        s.fault("set-attribute", member="n1", attribute="xmit_interval", value=value,
-                name=f"f{number}")  # fmt: skip
+        s.fault(
+            "set-attribute", member="n1", attribute="xmit_interval", value=value, name=f"f{number}"
+        )
         s.probe(1, f"f{number}")
     s.asks(6).at(3.1).takes(6)
 

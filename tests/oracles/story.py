@@ -113,9 +113,14 @@ class Story:
         return self._conn(trace.SENDER_CLOSING, who, to, conn, 0, why)
 
     def removes(
-        self, who: str = "n0", to: str = "n1", *, conn: int = 1, why: str = "closed",
+        self,
+        who: str = "n0",
+        to: str = "n1",
+        *,
+        conn: int = 1,
+        why: str = "closed",
         unacked: int = 0,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         return self._note(
             trace.CONN, who, to, stream=trace.SENDER_REMOVED, conn=conn, text=why, lo=unacked
         )
@@ -215,9 +220,15 @@ class Story:
         """The application is handed what was delivered."""
         hi = hi or lo
         return self._app(
-            trace.HANDED, who, of, protocol=wire.UNICAST3, conn=conn, count=hi - lo + 1, lo=lo,
+            trace.HANDED,
+            who,
+            of,
+            protocol=wire.UNICAST3,
+            conn=conn,
+            count=hi - lo + 1,
+            lo=lo,
             hi=hi,
-        )  # fmt: skip
+        )
 
     def is_given_unnumbered(self, who: str = "n1", of: str = "n0") -> Self:
         return self._app(trace.HANDED, who, of, count=1, lo=1, hi=1)
@@ -229,15 +240,32 @@ class Story:
         )
 
     def is_given_whole(
-        self, number: int, lo: int, hi: int, who: str = "n1", of: str = "n0", *, size: int = 100,
-        digest: int | None = None, conn: int = 1,
-    ) -> Self:  # fmt: skip
+        self,
+        number: int,
+        lo: int,
+        hi: int,
+        who: str = "n1",
+        of: str = "n0",
+        *,
+        size: int = 100,
+        digest: int | None = None,
+        conn: int = 1,
+    ) -> Self:
         """The application is handed a message that came in pieces."""
         digest = digest_of("large", of, number) if digest is None else digest
         return self._app(
-            trace.HANDED, who, of, protocol=wire.UNICAST3, stream=trace.JOINED, conn=conn, count=1,
-            lo=lo, hi=hi, size=size, digest=digest,
-        )  # fmt: skip
+            trace.HANDED,
+            who,
+            of,
+            protocol=wire.UNICAST3,
+            stream=trace.JOINED,
+            conn=conn,
+            count=1,
+            lo=lo,
+            hi=hi,
+            size=size,
+            digest=digest,
+        )
 
     def gives_up(
         self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", *, why: str = "forgot"
@@ -249,9 +277,14 @@ class Story:
         )
 
     def throws_away(
-        self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1",
-        *, why: str = "connection-closed",
-    ) -> Self:  # fmt: skip
+        self,
+        lo: int,
+        hi: int = 0,
+        who: str = "n0",
+        to: str = "n1",
+        *,
+        why: str = "connection-closed",
+    ) -> Self:
         """Tell the application that messages that waited were given up."""
         hi = hi or lo
         return self._app(trace.ABANDONED, who, to, count=hi - lo + 1, lo=lo, hi=hi, text=why)
@@ -280,14 +313,29 @@ class Story:
         )
 
     def wants(
-        self, sent: int, seqno: int, who: str = "n0", of: str = "n1", *,
-        conn: int = 1, unacked: int = 0, limit: int = 1000,
-    ) -> Self:  # fmt: skip
+        self,
+        sent: int,
+        seqno: int,
+        who: str = "n0",
+        of: str = "n1",
+        *,
+        conn: int = 1,
+        unacked: int = 0,
+        limit: int = 1000,
+    ) -> Self:
         """Ask for a limit."""
         return self._note(
-            trace.CREDIT, who, of, protocol=wire.UFC, stream=trace.ASKED, conn=conn,
-            count=unacked, lo=seqno, hi=limit, size=sent,
-        )  # fmt: skip
+            trace.CREDIT,
+            who,
+            of,
+            protocol=wire.UFC,
+            stream=trace.ASKED,
+            conn=conn,
+            count=unacked,
+            lo=seqno,
+            hi=limit,
+            size=sent,
+        )
 
     # -- Messages without a number, and to self ------------------------------------------------
 
@@ -297,7 +345,7 @@ class Story:
         self._of(who).records.append(
             (trace.SENT, 0, wire.NONE, 0, IDS[to], 0, 0, 0, 1, 0, 0, 0, digest_of(what), number,
              0, self.now)
-        )  # fmt: skip
+        )  # fmt: skip  # a record's columns
         return self
 
     def hears(self, what: str, who: str = "n1", of: str = "n0") -> Self:
@@ -313,20 +361,38 @@ class Story:
         shorts = ",".join(f"{IDS[member]:08x}" for member in members)
         for each in [who] if who else members:
             self._note(
-                trace.VIEW, each, by or members[0], protocol=0, stream=int(merge),
-                count=len(members), lo=number, text=shorts,
-            )  # fmt: skip
+                trace.VIEW,
+                each,
+                by or members[0],
+                protocol=0,
+                stream=int(merge),
+                count=len(members),
+                lo=number,
+                text=shorts,
+            )
         return self
 
     def watches(
-        self, who: str, of: str, *, after: int = 0, epoch: int = 1, why: str = "view",
+        self,
+        who: str,
+        of: str,
+        *,
+        after: int = 0,
+        epoch: int = 1,
+        why: str = "view",
         view: int = 0,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Open a window on somebody's multicasts."""
         return self._group_note(
-            trace.CONN, who, of, stream=trace.RECEIVER_OPEN, epoch=epoch, lo=after, text=why,
+            trace.CONN,
+            who,
+            of,
+            stream=trace.RECEIVER_OPEN,
+            epoch=epoch,
+            lo=after,
+            text=why,
             view=view,
-        )  # fmt: skip
+        )
 
     def unwatches(
         self, who: str, of: str, *, at: int = 0, epoch: int = 1, why: str = "view"
@@ -388,15 +454,28 @@ class Story:
         return self._group_note(trace.PURGED, who, None, lo=lo, hi=hi, count=hi - lo + 1, view=view)
 
     def asks(
-        self, lo: int, hi: int = 0, who: str = "n1", of: str = "n0", *, epoch: int = 1,
-        joining: bool = False, count: int = 0,
-    ) -> Self:  # fmt: skip
+        self,
+        lo: int,
+        hi: int = 0,
+        who: str = "n1",
+        of: str = "n0",
+        *,
+        epoch: int = 1,
+        joining: bool = False,
+        count: int = 0,
+    ) -> Self:
         """Request multicasts again."""
         hi = hi or lo
         return self._group_note(
-            trace.REQUESTED, who, of, epoch=epoch, lo=lo, hi=hi, count=count or hi - lo + 1,
+            trace.REQUESTED,
+            who,
+            of,
+            epoch=epoch,
+            lo=lo,
+            hi=hi,
+            count=count or hi - lo + 1,
             stream=trace.JOINING if joining else trace.REPAIR,
-        )  # fmt: skip
+        )
 
     def confirms(self, upto: int, who: str = "n1", of: str = "n0", *, epoch: int = 1) -> Self:
         """Ack multicasts."""
@@ -460,9 +539,16 @@ class Story:
         return self.at(at + 0.2).drops(lo, hi)
 
     def _cast(
-        self, kind: int, who: str, peer: str, lo: int, hi: int, *, epoch: int = 0,
+        self,
+        kind: int,
+        who: str,
+        peer: str,
+        lo: int,
+        hi: int,
+        *,
+        epoch: int = 0,
         **more: Unpack[Detail],
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         sender = peer if kind == trace.DELIVERED else who
         count = hi - lo + 1
         size, digest = more.get("size"), more.get("digest")
@@ -476,7 +562,7 @@ class Story:
             (kind, flags, self.multicast, more.get("stream", 0), IDS[peer] if peer else 0,
              more.get("conn", 0), epoch, more.get("view", 0), count, lo, hi, size, digest, trim,
              0, self.now)
-        )  # fmt: skip
+        )  # fmt: skip  # a record's columns
         return self
 
     def _group_note(self, kind: int, who: str, peer: str | None, **more: Unpack[Fields]) -> Self:
@@ -563,7 +649,7 @@ class Story:
         self._of(who).records.append(
             (kind, flags, wire.UNICAST3, stream, IDS[peer], conn, epoch, 0,
              count, lo, hi, size, digest, number or trim, 0, self.now)
-        )  # fmt: skip
+        )  # fmt: skip  # a record's columns
         return self
 
     def _conn(self, stream: int, who: str, peer: str, conn: int, epoch: int, why: str) -> Self:

@@ -87,14 +87,20 @@ UNKNOWN: Final[dict[str, tuple[Blocks, str]]] = {
 OTHERS: Final[dict[str, Blocks]] = {
     "clean": clean(),
     "torn-where-it-was-killed": torn_where_it_was_killed(),
-    "a-loss-and-no-bite": Story().a_clean_exchange().at(2.0).sends(6).at(5.0).fault("loss")
-    .probe(0).told(),
+    "a-loss-and-no-bite": Story()
+    .a_clean_exchange()
+    .at(2.0)
+    .sends(6)
+    .at(5.0)
+    .fault("loss")
+    .probe(0)
+    .told(),
     "cut-short": a_loss(),
     "on-a-host-that-is-up-for-an-hour": on_a_host_that_is_up_for_an_hour(),
     "found-when-it-ran": clean(),
     "asked-for-more": clean(),
     "few-bites": Story().a_clean_exchange().at(5.0).fault("loss").probe(2).told(),
-}  # fmt: skip
+}
 QUESTIONS: Final[dict[str, dict[str, Any]]] = {
     "cut-short": {"is_complete": False},
     "found-when-it-ran": {

@@ -50,11 +50,13 @@ def test_the_first_gap_is_the_one_that_the_oracles_find(spark: SparkSession) -> 
     drawn = {
         f"case {index}": (
             Part(lo := chance.randrange(1, 20), lo + chance.randrange(12)),
-            [Part(at := chance.randrange(1, 30), at + chance.randrange(8))
-             for _ in range(chance.randrange(8))],
+            [
+                Part(at := chance.randrange(1, 30), at + chance.randrange(8))
+                for _ in range(chance.randrange(8))
+            ],
         )
         for index in range(300)
-    }  # fmt: skip
+    }
     parts = _parts(spark, *((key, *part) for key, (_, some) in drawn.items() for part in some))
     wanted = _wanted(spark, *((key, *want) for key, (want, _) in drawn.items()))
 

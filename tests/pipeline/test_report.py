@@ -46,7 +46,7 @@ from stormcast.pipeline.report.writing import write, write_report
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\x00\u202e"
 SECTIONS = ("evidence", "guarantees", "faults", "throughput", "heard", "latency", "repairs",
-            "views", "sequences", "pairs", "run")  # fmt: skip
+            "views", "sequences", "pairs", "run")  # fmt: skip  # a list of words
 PHASE = Phase(seconds=10.0, sent=100, delivered=200, resent=10, requested=5, acks=20)
 
 
@@ -113,7 +113,7 @@ def some_metrics(name: str = "n") -> Metrics:
                 ),
             ),
         ),
-    )  # fmt: skip
+    )  # fmt: skip  # a list of words
 
 
 def a_verdict(verdict: str = "holds", **more: object) -> dict[str, Any]:
@@ -316,11 +316,12 @@ def test_nothing_that_a_trace_or_file_says_is_markup(tmp_path: Path) -> None:
         backend=HOSTILE,
         fate=HOSTILE,
         notes=[HOSTILE],
-        findings=[{"guarantee": HOSTILE, "verdict": HOSTILE, "detail": HOSTILE,
-                   "witness": [HOSTILE]}],
+        findings=[
+            {"guarantee": HOSTILE, "verdict": HOSTILE, "detail": HOSTILE, "witness": [HOSTILE]}
+        ],
         guarantees={HOSTILE: "violated"},
         faults={HOSTILE: 3},
-    )  # fmt: skip
+    )
     scenario = json.dumps({"about": HOSTILE, "cluster": {"stack": HOSTILE, "timing": HOSTILE}})
     run = a_run(tmp_path / "run", verdict, some_metrics(f"n{HOSTILE}"), scenario)
 
@@ -371,7 +372,7 @@ def test_a_run_of_nothing_or_one_event_has_a_page(tmp_path: Path, events: int) -
         sequence_grid=Grid(width=0.001, count=1), lives=(life,) * events, whole=Phase(seconds=0.0),
         faults=(), sent=(), heard=(), resent=(), requested=(), latency=(), latency_whole=None,
         untimed=0, views=(), view_spans=(), pairs=(), sequences=(),
-    )  # fmt: skip
+    )  # fmt: skip  # a list of words
 
     page = rendered(a_run(tmp_path / "run", metrics=empty))
 
@@ -390,8 +391,13 @@ def test_the_page_of_many_runs_links_each_report_worst_first(tmp_path: Path) -> 
     page = Page(index.read_text())
     links = [at["href"] for name, at in page.tags if name == "a"]
     # First what did not hold, then the whole table, in the same order.
-    assert links == ["b%20%231/report.html", "c/report.html",
-                     "b%20%231/report.html", "c/report.html", "a/report.html"]  # fmt: skip
+    assert links == [
+        "b%20%231/report.html",
+        "c/report.html",
+        "b%20%231/report.html",
+        "c/report.html",
+        "a/report.html",
+    ]
     assert "1 of 3 runs hold." in page.text
     assert "Violated" in page.text
 
@@ -427,8 +433,14 @@ def test_violations_are_marked_in_every_chart_over_time(tmp_path: Path) -> None:
     """Spark's own, and those that only the run has seen; in words, what each mark stands for."""
     lost = Breach(guarantee="G1", at=12.0, detail="seqno 5 was sent and never delivered")
     metrics = replace(some_metrics(), breaches=(lost, replace(lost, at=12.01)))
-    grew = {"guarantee": "G5", "verdict": "violated", "detail": "a buffer grew", "witness": [],
-            "by": "run", "at": 33.0}  # fmt: skip
+    grew = {
+        "guarantee": "G5",
+        "verdict": "violated",
+        "detail": "a buffer grew",
+        "witness": [],
+        "by": "run",
+        "at": 33.0,
+    }
     run = a_run(tmp_path, a_verdict("violated", findings=[grew]), metrics=metrics)
     page = rendered(run)
     charts = [drawing for drawing in drawings(page) if "data-chart" in drawing]
@@ -486,9 +498,14 @@ def test_ticks_are_round_numbers(high: float, wanted: int, ticks: list[float]) -
 
 @pytest.mark.parametrize(
     ("seconds", "last", "label"),
-    [(50.5, 50.0, "50\u202fs"), (283.0, 240.0, "240\u202fs"), (3600.0, 3600.0, "60\u202fmin"),
-     (86400.0, 86400.0, "24\u202fh"), (0.004, 0.004, "0.004\u202fs")],
-)  # fmt: skip
+    [
+        (50.5, 50.0, "50\u202fs"),
+        (283.0, 240.0, "240\u202fs"),
+        (3600.0, 3600.0, "60\u202fmin"),
+        (86400.0, 86400.0, "24\u202fh"),
+        (0.004, 0.004, "0.004\u202fs"),
+    ],
+)
 def test_time_has_ticks_that_clocks_have(seconds: float, last: float, label: str) -> None:
     ticks = scales.time_ticks(seconds, 8)
 
@@ -521,9 +538,16 @@ def test_a_number_has_three_digits_that_say_something(value: float, text: str) -
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0, "0 s"), (0.0021, "2.1 ms"), (16.047, "16 s"), (0.99999, "1 s"), (283.1, "4 min 43 s"),
-     (3600.0, "1 h"), (1e-9, "< 1 µs")],
-)  # fmt: skip
+    [
+        (0.0, "0 s"),
+        (0.0021, "2.1 ms"),
+        (16.047, "16 s"),
+        (0.99999, "1 s"),
+        (283.1, "4 min 43 s"),
+        (3600.0, "1 h"),
+        (1e-9, "< 1 µs"),
+    ],
+)
 def test_a_duration_has_a_unit_that_fits(seconds: float, text: str) -> None:
     assert quantities.duration(seconds).replace("\u202f", " ") == text
 
@@ -544,7 +568,7 @@ def test_a_browser_shows_the_page_without_an_error(tmp_path: Path) -> None:
          f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--v=0",
          "--virtual-time-budget=2000", "--dump-dom", page.resolve().as_uri()],
         capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+    )  # fmt: skip  # a list of words
 
     assert "CONSOLE" not in shown.stderr
     assert 'class="ready"' in shown.stdout

@@ -90,8 +90,12 @@ class Cluster:
         with self._log(name).open("wb") as log:
             process = subprocess.Popen(  # noqa: S603 our own words
                 [SPARK_CLASS, *words, "--host", "127.0.0.1", "--webui-port", "0"],
-                env=HERE, cwd=self._folder, stdout=log, stderr=log, process_group=0,
-            )  # fmt: skip
+                env=HERE,
+                cwd=self._folder,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
         self._processes.append(process)
         return process
 
@@ -107,9 +111,13 @@ class Cluster:
 def a_search(folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(  # noqa: S603 our own interpreter and module
         [sys.executable, "-m", "stormcast", "search", "--json", *words],
-        cwd=folder, env=HERE, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=folder,
+        env=HERE,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 def rows_in(out: Path) -> list[dict[str, Any]]:
@@ -127,8 +135,11 @@ def test_a_worker_that_dies_loses_no_seed_and_none_counts_twice(tmp_path: Path) 
     """Two parts of twenty seeds, one at each worker; the first worker dies in the middle."""
     words = ("--seeds", "40", "--from", "300")
     # Not before both are there: each is to have a part.
-    asked = ("spark.executor.memory=512m", "spark.cores.max=2",
-             "spark.scheduler.minRegisteredResourcesRatio=1.0")  # fmt: skip
+    asked = (
+        "spark.executor.memory=512m",
+        "spark.cores.max=2",
+        "spark.scheduler.minRegisteredResourcesRatio=1.0",
+    )
     settings = [word for one in asked for word in ("--conf", one)]
     with Cluster(tmp_path / "spark") as spark:
         first, _second = spark.add_worker(), spark.add_worker()
@@ -191,9 +202,14 @@ def test_ctrl_c_ends_it_and_it_goes_on_without_spark(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "given"),
-    [("local", "local[1,4]"), ("local[3]", "local[3,4]"), ("local[*]", "local[*,4]"),
-     ("local[2,7]", "local[2,7]"), ("spark://a:7077", "spark://a:7077")],
-)  # fmt: skip
+    [
+        ("local", "local[1,4]"),
+        ("local[3]", "local[3,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[2,7]", "local[2,7]"),
+        ("spark://a:7077", "spark://a:7077"),
+    ],
+)
 def test_one_machine_tries_a_task_as_often_as_many_do(asked: str, given: str) -> None:
     assert _patient(asked) == given
 

@@ -23,8 +23,10 @@ SHORT = st.binary(max_size=40)
 LONG = st.builds(bytes, st.sampled_from([1023, 1024, 1025, 65535, 65536]))
 EQUAL = st.builds(
     lambda size, fill, count: [bytes([fill + n & 255]) * size for n in range(count)],
-    st.sampled_from([0, 1, 7, 1023, 1024]), st.integers(0, 255), st.integers(1, 60),
-)  # fmt: skip
+    st.sampled_from([0, 1, 7, 1023, 1024]),
+    st.integers(0, 255),
+    st.integers(1, 60),
+)
 PAYLOADS = st.lists(SHORT | LONG, min_size=1, max_size=12) | EQUAL
 VIEWED = st.sampled_from([False, True])
 
@@ -32,12 +34,12 @@ VIEWED = st.sampled_from([False, True])
 @given(
     payloads=PAYLOADS, viewed=VIEWED, cluster=U32, source=U32, protocol=U8, dest=U32, conn=U32,
     lo=U64, flags=U8, transmission=U8, mark=U64, stamp=U32, before=SHORT, after=SHORT,
-)  # fmt: skip
+)  # fmt: skip  # a header's fields
 def test_any_batch_comes_out_as_it_went_in(
     *, payloads: list[bytes], viewed: bool, cluster: int, source: int, protocol: int, dest: int,
     conn: int, lo: int, flags: int, transmission: int, mark: int, stamp: int, before: bytes,
     after: bytes,
-) -> None:  # fmt: skip
+) -> None:  # fmt: skip  # a header's fields
     """Payloads, head and place in the datagram, for every shape of lengths."""
     codec = Codec(cluster, source, hash64)
     given_as: list[Payload] = [memoryview(p) for p in payloads] if viewed else list(payloads)
@@ -59,13 +61,27 @@ def test_any_batch_comes_out_as_it_went_in(
 
 
 @given(
-    kind=U8, protocol=U8, source=U32, dest=U32, conn=U32, lo=U64, transmission=U8, mark=U64,
+    kind=U8,
+    protocol=U8,
+    source=U32,
+    dest=U32,
+    conn=U32,
+    lo=U64,
+    transmission=U8,
+    mark=U64,
     stamp=U32,
-)  # fmt: skip
+)
 def test_any_control_frame_comes_out_as_it_went_in(
-    kind: int, protocol: int, source: int, dest: int, conn: int, lo: int, transmission: int,
-    mark: int, stamp: int,
-) -> None:  # fmt: skip
+    kind: int,
+    protocol: int,
+    source: int,
+    dest: int,
+    conn: int,
+    lo: int,
+    transmission: int,
+    mark: int,
+    stamp: int,
+) -> None:
     codec = Codec(1, source, hash64)
     frame = codec.pack_control(kind, protocol, dest, conn, lo, transmission, mark, stamp)
     head, body = codec.unpack_untrusted(frame)

@@ -94,9 +94,17 @@ def test_lost_pieces_cost_their_own_message_and_nothing_stays(seed: int, loss: f
 
 SMALL = st.integers(0, 6)
 PIECES = st.tuples(
-    st.integers(1, 3), st.booleans(), st.booleans(), SMALL, SMALL, SMALL, st.integers(0, 40),
-    st.integers(0, 20), SMALL, st.sampled_from([0.0, 0.1, 30.0, 61.0]),
-)  # fmt: skip
+    st.integers(1, 3),
+    st.booleans(),
+    st.booleans(),
+    SMALL,
+    SMALL,
+    SMALL,
+    st.integers(0, 40),
+    st.integers(0, 20),
+    SMALL,
+    st.sampled_from([0.0, 0.1, 30.0, 61.0]),
+)
 
 
 @given(pieces=st.lists(PIECES, max_size=60))

@@ -41,9 +41,13 @@ class Message:
 
 def messages(names: str, *flags: int) -> st.SearchStrategy[list[Message]]:
     one = st.builds(
-        Message, source=st.sampled_from(names), dest=st.sampled_from(["", *names]), size=sizes,
-        flags=st.sampled_from(flags), pause=st.sampled_from([0.0, 0.0, 0.002, 0.3]),
-    )  # fmt: skip
+        Message,
+        source=st.sampled_from(names),
+        dest=st.sampled_from(["", *names]),
+        size=sizes,
+        flags=st.sampled_from(flags),
+        pause=st.sampled_from([0.0, 0.0, 0.002, 0.3]),
+    )
     return st.lists(one, min_size=1, max_size=12)
 
 
@@ -129,11 +133,12 @@ class Traffic:
 
 @FEWER
 @given(
-    stack=stacks, timing=timings,
+    stack=stacks,
+    timing=timings,
     said=messages("ABC", 0, 0, OOB, DONT_LOOPBACK, NO_FC),
     lost=st.lists(st.tuples(st.sampled_from("ABC"), st.integers(0, 40)), max_size=8),
     deaf=st.sampled_from(["", "", "B", "BC"]),
-)  # fmt: skip
+)
 def test_every_message_of_every_size_arrives_whole_however_little_credit_there_is(
     stack: str, timing: str, said: list[Message], lost: list[tuple[str, int]], deaf: str
 ) -> None:
@@ -154,9 +159,10 @@ def test_every_message_of_every_size_arrives_whole_however_little_credit_there_i
 
 @FEWER
 @given(
-    stack=stacks, timing=timings,
+    stack=stacks,
+    timing=timings,
     said=messages("A", 0, OOB, DONT_LOOPBACK, OOB | DONT_LOOPBACK, NO_FC),
-)  # fmt: skip
+)
 def test_what_a_member_sends_to_itself_is_what_it_gets(
     stack: str, timing: str, said: list[Message]
 ) -> None:
@@ -171,10 +177,12 @@ def test_what_a_member_sends_to_itself_is_what_it_gets(
 
 @FEW
 @given(
-    stack=stacks, timing=timings, dead=st.sets(st.integers(0, 3), min_size=1, max_size=3),
+    stack=stacks,
+    timing=timings,
+    dead=st.sets(st.integers(0, 3), min_size=1, max_size=3),
     pauses=st.lists(st.sampled_from([0.0, 0.05, 0.4, 1.5]), min_size=3, max_size=3),
     backlog=st.integers(0, 40),
-)  # fmt: skip
+)
 def test_full_windows_and_spent_credits_hold_up_no_view(
     stack: str, timing: str, dead: set[int], pauses: list[float], backlog: int
 ) -> None:

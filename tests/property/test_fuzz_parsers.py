@@ -79,8 +79,9 @@ def noisy_frames() -> st.SearchStrategy[bytes]:
     begins = [b"", bytes([wire.MAGIC]), bytes([wire.MAGIC, wire.VERSION])]
     return st.builds(
         lambda begin, noise: begin + noise[len(begin) : 8] + CLUSTER.to_bytes(4, "big") + noise,
-        st.sampled_from(begins), st.binary(min_size=60, max_size=200),
-    )  # fmt: skip
+        st.sampled_from(begins),
+        st.binary(min_size=60, max_size=200),
+    )
 
 
 class Body(NamedTuple):
@@ -93,14 +94,14 @@ class Body(NamedTuple):
 
 EQUAL = st.builds(
     lambda length, count: Body(count, 0, struct.pack(">I", length) + bytes(length * count)),
-    st.integers(0, 1100), st.integers(1, 5),
-)  # fmt: skip
+    st.integers(0, 1100),
+    st.integers(1, 5),
+)
 UNEQUAL = st.builds(
-    lambda lengths, width: Body(
-        len(lengths), width, vector(lengths, width) + bytes(sum(lengths))
-    ),
-    st.lists(st.integers(0, 1100), min_size=1, max_size=5), st.sampled_from([2, 4]),
-)  # fmt: skip
+    lambda lengths, width: Body(len(lengths), width, vector(lengths, width) + bytes(sum(lengths))),
+    st.lists(st.integers(0, 1100), min_size=1, max_size=5),
+    st.sampled_from([2, 4]),
+)
 RANGES = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=4).map(
     lambda pairs: Body(len(pairs), 0, b"".join(a_range(*pair) for pair in pairs))
 )
@@ -131,10 +132,16 @@ def well_hashed_frame(draw: st.DrawFn) -> bytes:
     headers = draw(st.binary(max_size=3))
     data = headers + body.data
     right = {
-        "magic": wire.MAGIC, "version": wire.VERSION, "cluster": CLUSTER, "kind": wire.DATA,
-        "count": body.count, "width": body.width, "headers": len(headers), "size": len(data),
+        "magic": wire.MAGIC,
+        "version": wire.VERSION,
+        "cluster": CLUSTER,
+        "kind": wire.DATA,
+        "count": body.count,
+        "width": body.width,
+        "headers": len(headers),
+        "size": len(data),
         "digest": hash64(data) if data else 0,
-    }  # fmt: skip
+    }
     right |= draw(st.dictionaries(st.sampled_from(sorted(wire.FIELDS)), NUMBERS, max_size=2))
     head = b"".join(
         (right.get(name, 0) & (1 << bits) - 1).to_bytes(bits // 8, "big")
@@ -159,9 +166,17 @@ def well_hashed_block(draw: st.DrawFn) -> bytes:
     count = draw(st.just(len(named)) | st.integers(0, 5))
     size = len(heap) + (len(named) - count) * trace.RECORD.size
     front = trace.HEADER.pack(
-        trace.MAGIC, trace.VERSION, trace.HEADER.size, 1, count, draw(NUMBERS), draw(NUMBERS),
-        max(0, size), 0, 0,
-    )[:-8]  # fmt: skip
+        trace.MAGIC,
+        trace.VERSION,
+        trace.HEADER.size,
+        1,
+        count,
+        draw(NUMBERS),
+        draw(NUMBERS),
+        max(0, size),
+        0,
+        0,
+    )[:-8]
     return front + hash64(front + body + heap).to_bytes(8, "little") + body + heap
 
 

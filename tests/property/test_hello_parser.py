@@ -12,9 +12,14 @@ from stormcast.node.transports.places import parse_where
 
 CLUSTER = 0xC1
 REASONS = {
-    "hello-short", "hello-cookie", "hello-version", "hello-cluster", "body-short", "body-long",
+    "hello-short",
+    "hello-cookie",
+    "hello-version",
+    "hello-cluster",
+    "body-short",
+    "body-long",
     "address",
-}  # fmt: skip
+}
 
 TEXTS = st.text(max_size=60).filter(lambda text: len(text.encode(errors="replace")) < 256)
 ADDRESSES = st.builds(Address, st.integers(1, (1 << 128) - 1), TEXTS, TEXTS)

@@ -82,9 +82,12 @@ pauses = st.sampled_from([0.0, 0.0003, 0.01, 0.26, 0.9])
 
 def bursts(*flags: int) -> st.SearchStrategy[list[Burst]]:
     one = st.builds(
-        Burst, source=st.sampled_from("ABC"), count=st.integers(1, 6), pause=pauses,
+        Burst,
+        source=st.sampled_from("ABC"),
+        count=st.integers(1, 6),
+        pause=pauses,
         flags=st.sampled_from(flags),
-    )  # fmt: skip
+    )
     return st.lists(one, min_size=1, max_size=8)
 
 
@@ -300,9 +303,12 @@ def offset(world: GroupWorld, name: str, sender: str) -> int:
 
 @FEW
 @given(
-    stack=st.sampled_from(["udp", "mcast"]), timing=timings, plan=plans,
-    begin=st.integers(0, 8), said=st.lists(traffic, min_size=1, max_size=3),
-)  # fmt: skip
+    stack=st.sampled_from(["udp", "mcast"]),
+    timing=timings,
+    plan=plans,
+    begin=st.integers(0, 8),
+    said=st.lists(traffic, min_size=1, max_size=3),
+)
 def test_a_joiner_begins_at_its_digest_and_misses_nothing_afterwards(
     stack: str, timing: str, plan: list[Strike], begin: int, said: list[list[Burst]]
 ) -> None:
@@ -313,9 +319,11 @@ def test_a_joiner_begins_at_its_digest_and_misses_nothing_afterwards(
 
 @FEW
 @given(
-    timing=timings, plan=harmless, begin=st.integers(0, 8),
+    timing=timings,
+    plan=harmless,
+    begin=st.integers(0, 8),
     said=st.lists(traffic, min_size=1, max_size=3),
-)  # fmt: skip
+)
 def test_a_joiner_misses_nothing_although_nobody_retransmits(
     timing: str, plan: list[Strike], begin: int, said: list[list[Burst]]
 ) -> None:
@@ -354,10 +362,12 @@ def join_and_talk(
 
 @FEWER
 @given(
-    stack=stacks, timing=timings, capacity=st.sampled_from([2, 5]),
+    stack=stacks,
+    timing=timings,
+    capacity=st.sampled_from([2, 5]),
     silent=st.lists(st.sampled_from("BCD"), max_size=3, unique=True),
     counts=st.lists(st.integers(1, 12), min_size=1, max_size=4),
-)  # fmt: skip
+)
 def test_whoever_blocks_is_released_by_the_views_without_the_silent(
     stack: str, timing: str, capacity: int, silent: list[str], counts: list[int]
 ) -> None:

@@ -538,9 +538,13 @@ def test_nothing_stays_of_who_is_not_a_member(
     """P-10: A talks with B, then views (or none) without B; B may be dead; in the end A has no
     entry, no early frame, no timer."""
     talk = Talk(
-        generation, timing, plan,
-        conn_expiry_timeout=8.0, conn_close_timeout=8.0, max_retransmit_time=8.0,
-    )  # fmt: skip
+        generation,
+        timing,
+        plan,
+        conn_expiry_timeout=8.0,
+        conn_close_timeout=8.0,
+        max_retransmit_time=8.0,
+    )
     if view:
         talk.pair.a.see(*view)
     talk.say(bursts)
@@ -698,9 +702,12 @@ def test_no_assignment_of_views_stops_unicasts(
     size=st.sampled_from([1, 3, 1024]),
 )
 @example(
-    generation="UNICAST3", timing="compatible", size=1024,
-    plan=[Strike("drop", "A", 1, 0.0)], bursts=[Burst("A", 4, 0.0)],
-)  # fmt: skip
+    generation="UNICAST3",
+    timing="compatible",
+    size=1024,
+    plan=[Strike("drop", "A", 1, 0.0)],
+    bursts=[Burst("A", 4, 0.0)],
+)
 def test_only_what_is_missing_and_was_missing_before_is_asked_for(
     generation: str, timing: str, plan: list[Strike], bursts: list[Burst], size: int
 ) -> None:

@@ -188,8 +188,14 @@ def test_hostile_answers_are_counted_and_change_nothing() -> None:
 
 def test_an_answer_is_never_answered() -> None:
     world = searching("AB")
-    world.inject("A", "B", wire.DISCOVERY, wire.GET_MBRS_RSP,
-                 Writer().address(address("A")).u8(0).bytes(), lo=1)  # fmt: skip
+    world.inject(
+        "A",
+        "B",
+        wire.DISCOVERY,
+        wire.GET_MBRS_RSP,
+        Writer().address(address("A")).u8(0).bytes(),
+        lo=1,
+    )
     world.advance(5)
     assert world.wire == []
 
@@ -198,8 +204,12 @@ def test_static_hosts_are_the_listed_ones_and_the_ports_after_them() -> None:
     config = StaticConfig(initial_hosts="n0[7800], n1[7900],n0[7801]", port_range=1)
     world = Layers("A", (Static, config))
     assert world["A"].layer(Static).listed() == (
-        ("n0", 7800), ("n0", 7801), ("n1", 7900), ("n1", 7901), ("n0", 7802),
-    )  # fmt: skip
+        ("n0", 7800),
+        ("n0", 7801),
+        ("n1", 7900),
+        ("n1", 7901),
+        ("n0", 7802),
+    )
     assert Layers("A", (Ping, DiscoveryConfig()))["A"].layer(Ping).listed() == ()
 
 

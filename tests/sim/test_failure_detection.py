@@ -196,8 +196,9 @@ def test_no_suspicion_is_handed_on_before_its_timeout_or_after_twice_that() -> N
     world.advance(0.1)
     suspect(world, "C")
     world.advance(10)
-    moments = dict(zip(map(named, world["A"].events(Confirmed)),
-                       world["A"].moments(Confirmed), strict=True))  # fmt: skip
+    moments = dict(
+        zip(map(named, world["A"].events(Confirmed)), world["A"].moments(Confirmed), strict=True)
+    )
     assert 2.0 <= moments["B"] <= 4.0
     assert 2.1 <= moments["C"] <= 4.1
 

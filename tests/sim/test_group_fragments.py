@@ -165,8 +165,14 @@ def test_what_a_stranger_began_waits_for_an_application_that_is_stalled(
 
 # -- What may be unfinished ------------------------------------------------------------------------
 
-TIGHT = {"FRAG": {"frag_size": 1000, "max_message_size": 5000, "max_open_bytes": 5700,
-                  "max_open_messages": 2}}  # fmt: skip
+TIGHT = {
+    "FRAG": {
+        "frag_size": 1000,
+        "max_message_size": 5000,
+        "max_open_bytes": 5700,
+        "max_open_messages": 2,
+    }
+}
 """Two OOB messages may be unfinished, or one of the largest."""
 
 

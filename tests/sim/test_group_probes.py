@@ -162,11 +162,14 @@ def test_chosen_frames_are_lost_and_no_others(shelf: Shelf, stack: str, timing: 
     probe: Probe = {
         "DROP": {
             "match": {
-                "kind": ["DATA"], "from": ["A"], "seqno": [2, 3], "transmission": 0,
+                "kind": ["DATA"],
+                "from": ["A"],
+                "seqno": [2, 3],
+                "transmission": 0,
                 "direction": "down",
             }
         }
-    }  # fmt: skip
+    }
     world = GroupWorld("AB", shelf.with_probes(stack, probe), timing)
     for number in numbered(1, 5):
         world.multicast("A", number)

@@ -236,8 +236,11 @@ def test_the_end_of_a_process_is_heard_over_its_monitored_connections() -> None:
 
     def learned(*more: str) -> float:
         run = simulate(story(*more, "at: 4s, do: crash, member: n2", stack="tcp"), 1)
-        return next(view.time for view in run.views["n0-1"] if "n2-1" not in view.members[:3]
-                    and view.time > 4.0)  # fmt: skip
+        return next(
+            view.time
+            for view in run.views["n0-1"]
+            if "n2-1" not in view.members[:3] and view.time > 4.0
+        )
 
     assert learned() < 5.0
     cut = "at: 3900ms, do: partition, groups: [[n0, n1], [n2]], for: 1100ms"

@@ -278,7 +278,7 @@ GMS: dict[str, tuple[str, str, Lie]] = {
             MergeId(w.addresses("A")[0], 1), False, w.made("AB", 2), w.digest("X"))))),
     "a kind of another protocol": ("B", "kind", lambda w: Liar(w, "A").says(
         wire.GOSSIP, wire.GMS)),
-}  # fmt: skip
+}  # fmt: skip  # one lie after the other
 
 
 def told(world: Besieged, names: str, delivered: int = SENT, received: int = SENT) -> bytes:
@@ -316,7 +316,7 @@ STABLE: dict[str, tuple[str, str, Lie]] = {
         w, "A").says(wire.STABILITY, 7, 1, body=told(w, "ABC", FAR, FAR), conn=9)),
     "stability of strangers": ("B", "digest-members", lambda w: Liar(w, "A").says(
         wire.STABILITY, 7, 1, body=told(w, "X"), conn=9)),
-}  # fmt: skip
+}  # fmt: skip  # one lie after the other
 
 MULTICAST: dict[str, tuple[str, str, Lie]] = {
     "a request of a stranger": ("B", "request-stranger", lambda w: Liar(w).says(
@@ -363,16 +363,25 @@ MULTICAST: dict[str, tuple[str, str, Lie]] = {
         FAR, b"no", mark=FAR - 1)),
     "a kind of another protocol": ("B", "kind", lambda w: Liar(w, "C").says(
         wire.GOSSIP, multicast_of(w))),
-}  # fmt: skip
+}  # fmt: skip  # one lie after the other
 
 MCAST: dict[str, tuple[str, str, Lie]] = {
-    "an ack beyond sent": ("B", "ack-beyond-sent", lambda w: Liar(w, "C").says(
-        wire.ACK, wire.MCAST, SENT + 1)),
-    "an ack far ahead": ("B", "ack-beyond-sent", lambda w: Liar(w, "C").says(
-        wire.ACK, wire.MCAST, FAR)),
-    "an ack of a stranger": ("B", "ack-stranger", lambda w: Liar(w).says(
-        wire.ACK, wire.MCAST, SENT)),
-}  # fmt: skip
+    "an ack beyond sent": (
+        "B",
+        "ack-beyond-sent",
+        lambda w: Liar(w, "C").says(wire.ACK, wire.MCAST, SENT + 1),
+    ),
+    "an ack far ahead": (
+        "B",
+        "ack-beyond-sent",
+        lambda w: Liar(w, "C").says(wire.ACK, wire.MCAST, FAR),
+    ),
+    "an ack of a stranger": (
+        "B",
+        "ack-stranger",
+        lambda w: Liar(w).says(wire.ACK, wire.MCAST, SENT),
+    ),
+}
 
 
 def flow(protocol: int) -> dict[str, tuple[str, str, Lie]]:
@@ -391,7 +400,7 @@ def flow(protocol: int) -> dict[str, tuple[str, str, Lie]]:
             wire.CREDIT, protocol, 1, body=b"!")),
         "a kind of another protocol": ("B", "kind", lambda w: Liar(w, "C").says(
             wire.ACK, protocol, 1)),
-    }  # fmt: skip
+    }  # fmt: skip  # one lie after the other
 
 
 UFC = flow(wire.UFC)
@@ -429,7 +438,7 @@ DETECTION: dict[str, tuple[str, str, Lie]] = {
     "an answer to a search that never was": ("B", "unasked", lambda w: Liar(w).says(
         wire.GET_MBRS_RSP, wire.DISCOVERY, FAR, body=Writer().address(
             Liar(w).address).u8(1).bytes())),
-}  # fmt: skip
+}  # fmt: skip  # one lie after the other
 
 STACK: dict[str, tuple[str, str, Lie]] = {
     "a view of another cluster": ("B", "cluster", lambda w: Liar(w, "A", "other").says(
@@ -450,20 +459,26 @@ STACK: dict[str, tuple[str, str, Lie]] = {
         wire.ACK, wire.NONE)),
     "an unreliable multicast of a stranger": ("B", "unknown-sender", lambda w: Liar(w).sends(
         1, b"no", protocol=wire.NONE)),
-}  # fmt: skip
+}  # fmt: skip  # one lie after the other
 
 
 LIES: list[tuple[str, str, str]] = [
     (stack, group, what)
     for stack in STACKS
     for group, lies in (
-        ("GMS", GMS), ("STABLE", STABLE), ("MULTICAST", MULTICAST), ("MCAST", MCAST), ("UFC", UFC),
-        ("MFC", MFC), ("DETECTION", DETECTION), ("STACK", STACK),
+        ("GMS", GMS),
+        ("STABLE", STABLE),
+        ("MULTICAST", MULTICAST),
+        ("MCAST", MCAST),
+        ("UFC", UFC),
+        ("MFC", MFC),
+        ("DETECTION", DETECTION),
+        ("STACK", STACK),
     )
     for what in lies
     if not (stack == "mcast" and group in ("STABLE", "MFC"))
     and not (stack == "udp" and group == "MCAST")
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("stack", "group", "what"), LIES)
@@ -680,17 +695,23 @@ def test_messages_that_are_never_finished_are_bounded_and_freed(stack: str) -> N
     """C begins hundreds of messages of up to a terabyte and finishes none, in order and out of
     order: what is kept stays within the limits, and is freed when C is excluded."""
     limits = {
-        "frag_size": 1000, "max_message_size": 50_000, "max_open_bytes": 100_000,
+        "frag_size": 1000,
+        "max_message_size": 50_000,
+        "max_open_bytes": 100_000,
         "max_open_messages": 16,
-    }  # fmt: skip
+    }
     world = GroupWorld("ABC", stack, protocols={"FRAG": limits})
     liar = Liar(world, "C")
     for lo in range(1, 601):
         turn = lo // 6
         header = [
-            (lo, 0, 50, 50_000), (lo, 0, 2, 1 << 40), (lo, 3, 2, 2000), (lo, 0, 0, 0),
-            (1, lo % 40, 50 - turn // 2 % 2, 50_000), (lo, 0, 49_002, 50_000),
-        ][lo % 6]  # fmt: skip
+            (lo, 0, 50, 50_000),
+            (lo, 0, 2, 1 << 40),
+            (lo, 3, 2, 2000),
+            (lo, 0, 0, 0),
+            (1, lo % 40, 50 - turn // 2 % 2, 50_000),
+            (lo, 0, 49_002, 50_000),
+        ][lo % 6]
         world["B"].receive(piece(liar, lo, header, 1000, OOB if turn % 2 else 0))
         if lo % 100 == 0:
             # One regular message, and OOB ones.
@@ -739,17 +760,23 @@ def babble(world: GroupWorld, liar: Liar, dice: Random) -> bytes:
         Writer().address(liar.address).view_id(view.id).bytes(),
         Writer().view(mine).bytes(), Writer().addresses(mine.members).bytes(),
         Writer().address(liar.address).u8(3).address(liar.address).bytes(),
-    ))  # fmt: skip
+    ))  # fmt: skip  # one lie after the other
     # But a wish to be let in: whoever has that is no stranger for long.
     kind = dice.choice([kind for kind in wire.KINDS if kind != wire.JOIN_REQ])
     numbers = (0, 1, 2, 5, 6, 1000, 1 << 31, FAR, (1 << 64) - 1)
     protocol = dice.choice((*wire.PROTOCOLS, 99))
     to = dice.choice(("A", "B", "C", ""))
     return liar.says(
-        kind, protocol, dice.choice(numbers), body=body, to=to,
-        conn=dice.choice(numbers) & 0xFFFFFFFF, mark=dice.choice(numbers),
-        stamp=dice.choice(numbers) & 0xFFFFFFFF, flags=dice.randrange(256),
-    )  # fmt: skip
+        kind,
+        protocol,
+        dice.choice(numbers),
+        body=body,
+        to=to,
+        conn=dice.choice(numbers) & 0xFFFFFFFF,
+        mark=dice.choice(numbers),
+        stamp=dice.choice(numbers) & 0xFFFFFFFF,
+        flags=dice.randrange(256),
+    )
 
 
 @pytest.mark.slow

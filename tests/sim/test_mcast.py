@@ -18,9 +18,12 @@ both_timings = pytest.mark.parametrize("timing", TIMINGS)
 
 
 def mcast(
-    members: str = "ABC", timing: str = "compatible", *, max_batch: int | None = 1,
+    members: str = "ABC",
+    timing: str = "compatible",
+    *,
+    max_batch: int | None = 1,
     **settings: object,
-) -> GroupWorld:  # fmt: skip
+) -> GroupWorld:
     world = GroupWorld(members, "mcast", timing, protocols={"MCAST": settings}, max_batch=max_batch)
     world.deliver()
     return world

@@ -187,9 +187,11 @@ def test_an_unreliable_multicast_of_a_stranger_is_not_delivered(stack: str, timi
 def test_a_message_without_flow_control_waits_for_no_credit(timing: str) -> None:
     """A has no credits for C, who takes nothing; only what asks for no credit gets through."""
     world = GroupWorld(
-        "ABC", "udp", timing,
+        "ABC",
+        "udp",
+        timing,
         protocols={"MFC": {"max_credits": 4000}, "FRAG": {"frag_size": 500}},
-    )  # fmt: skip
+    )
     world["C"].consume(consuming=False)
     world.multicast("A", *[bytes(400)] * 30)
     world.advance(5.0)

@@ -411,9 +411,12 @@ def test_a_joiner_whose_queue_overflowed_before_retransmission_ended_is_complete
     """C keeps 10 of 70 messages while it retransmits, then nobody does, then the view is there: no
     later message shows what the queue refused, and C asks for it within seconds."""
     world = GroupWorld(
-        "ABC", STACK, timing, joined=False,
+        "ABC",
+        STACK,
+        timing,
+        joined=False,
         protocols={**QUIET, "NAKACK2": {"xmit_interval": 1.0, "become_server_queue_size": 10}},
-    )  # fmt: skip
+    )
     world.install("AB")
     world.multicast("B", *numbered(1, 5))
     world.deliver()
@@ -434,9 +437,12 @@ def test_the_bound_of_a_joiner_s_queue_follows_the_interval(timing: str) -> None
     """JGRP-2675: bounded while something asks for what was refused, and at 0 or below nothing may
     be refused; both from the moment at which the setting changes. What is queued stays."""
     world = GroupWorld(
-        "BC", STACK, timing, joined=False,
+        "BC",
+        STACK,
+        timing,
+        joined=False,
         protocols={**QUIET, "NAKACK2": {"xmit_interval": 1.0, "become_server_queue_size": 10}},
-    )  # fmt: skip
+    )
     joiner = world["C"]
     world.drop("B", BASELINE, times=ALWAYS)
     view = world.install("BC", at="B")
@@ -471,9 +477,12 @@ def test_the_bound_of_a_joiner_s_queue_follows_the_interval(timing: str) -> None
 def test_the_queue_of_a_joiner_has_no_bound(timing: str, bound: int) -> None:
     """JGRP-2675: 70 messages come before the view; with any bound some were lost for ever."""
     world = GroupWorld(
-        "ABC", STACK, timing, joined=False,
+        "ABC",
+        STACK,
+        timing,
+        joined=False,
         protocols={"NAKACK2": {"become_server_queue_size": bound}},
-    )  # fmt: skip
+    )
     view = world.install("ABC", at="AB")
     world.multicast("B", *numbered(1, 70))
     world.deliver()

@@ -72,8 +72,12 @@ def test_settings_of_a_probe_change_and_the_others_stay() -> None:
     pair.a.set("DISCARD.down", 1.0)
     (probe,) = pair.a.stack.probes()
     assert probe["settings"] == {
-        "up": 1.0, "down": 1.0, "next_unicasts": 0, "next_multicasts": 0, "ignored": (),
-    }  # fmt: skip
+        "up": 1.0,
+        "down": 1.0,
+        "next_unicasts": 0,
+        "next_multicasts": 0,
+        "ignored": (),
+    }
     pair.a.send(b"x")
     pair.settle()
     assert pair.b.take() == [b"x"], "the match is still of ACKs only"
@@ -140,8 +144,10 @@ def test_several_stand_in_the_order_of_the_stack() -> None:
     put(pair.a, "DELAY", {}, above="UNICAST3")
     put(pair.a, "DISCARD", {})
     assert [(probe["name"], probe["above"]) for probe in pair.a.stack.probes()] == [
-        ("DELAY", "UNICAST3"), ("DROP", "UDP"), ("DISCARD", "UDP"),
-    ]  # fmt: skip
+        ("DELAY", "UNICAST3"),
+        ("DROP", "UDP"),
+        ("DISCARD", "UDP"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -168,10 +168,23 @@ def test_every_shape_of_partition_and_every_model_of_loss_is_met() -> None:
     shapes = {one.shape for one in actions if isinstance(one, faults.Partition) and not one.groups}
     assert shapes == set(SHAPES)
     for kind in (
-        faults.Cut, faults.Loss, faults.GilbertElliott, faults.NthLoss, faults.Reorder,
-        faults.Duplicate, faults.Corrupt, faults.Bandwidth, faults.Rule, faults.Crash,
-        faults.Restart, faults.Pause, faults.Stall, faults.Leave, faults.Join, faults.Churn,
-    ):  # fmt: skip
+        faults.Cut,
+        faults.Loss,
+        faults.GilbertElliott,
+        faults.NthLoss,
+        faults.Reorder,
+        faults.Duplicate,
+        faults.Corrupt,
+        faults.Bandwidth,
+        faults.Rule,
+        faults.Crash,
+        faults.Restart,
+        faults.Pause,
+        faults.Stall,
+        faults.Leave,
+        faults.Join,
+        faults.Churn,
+    ):
         assert any(isinstance(action, kind) for action in actions), kind
     assert any(step.every for one in GROUPS.values() for step in one.timeline)
     sizes = {len(one.cluster.members) for one in GROUPS.values()}

@@ -71,9 +71,11 @@ def test_a_seed_is_led_by_the_fault_of_its_cell() -> None:
 
 def kinds_of(timeline: Iterable[Step]) -> set[str]:
     words = {
-        faults.Forget: "forget", faults.Close: "close", faults.InstallView: "install-view",
+        faults.Forget: "forget",
+        faults.Close: "close",
+        faults.InstallView: "install-view",
         faults.SetAttribute: "set-attribute",
-    }  # fmt: skip
+    }
     return {words.get(type(step.action), type(step.action).__name__.lower()) for step in timeline}
 
 
@@ -140,7 +142,7 @@ def test_draws_reach_every_corner_of_the_settings() -> None:
         "set max_xmit_req_size", "view of one", "view of a few", "stalled beyond the idle time",
         "alone", "members 2", "members 3", "members 4",
         *(f"batch {size}" for size in (None, 1, 3, 20)), *(f"timing {name}" for name in TIMINGS),
-    }  # fmt: skip
+    }  # fmt: skip  # a list of words
     assert {name for name, count in drawn.items() if count >= 10} >= expected
 
 
@@ -243,9 +245,11 @@ def test_a_total_counts_what_it_is_given() -> None:
         "unknown_seeds": [20],
     }
     assert total.cells == {
-        ("UNICAST", "loss"): 2, ("UNICAST", "pause"): 2,
-        ("mcast", "loss"): 1, ("mcast", "pause"): 1,
-    }  # fmt: skip
+        ("UNICAST", "loss"): 2,
+        ("UNICAST", "pause"): 2,
+        ("mcast", "loss"): 1,
+        ("mcast", "pause"): 1,
+    }
 
 
 def test_what_fails_in_the_same_way_is_one_group_with_its_first_and_its_smallest_seed() -> None:
@@ -267,7 +271,7 @@ def test_what_fails_in_the_same_way_is_one_group_with_its_first_and_its_smallest
          "seeds": 1, "first": 3, "smallest": 3},
         {"verdict": "unknown", "guarantee": "G1", "fingerprint": "G1: lost",
          "seeds": 2, "first": 1, "smallest": 1},
-    ]  # fmt: skip
+    ]  # fmt: skip  # a list of words
 
 
 def test_cells_that_nobody_met_are_named() -> None:

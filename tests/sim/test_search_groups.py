@@ -262,7 +262,7 @@ def test_draws_reach_every_corner() -> None:
         "unicast conn_expiry_timeout", "unicast conn_close_timeout", "unicast window_messages",
         "first conn",
         *(plot.__name__.strip("_").replace("_", " ") for plot in (*PLOTS, *STAGED, *SWITCHING)),
-    }  # fmt: skip
+    }  # fmt: skip  # a list of words
     assert {name for name, count in drawn.items() if count >= 3} >= expected
 
 

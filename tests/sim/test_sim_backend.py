@@ -21,11 +21,24 @@ from stormcast.node.core.match import Match
 
 LIBRARY = Path(str(files("stormcast.chaos").joinpath("scenarios")))
 STORIES = (
-    "churn", "connections-broken", "coordinator-killed-in-a-join", "crash-and-restart",
-    "delayed-acks", "everyone-leaves-in-turn", "first-messages-of-all-lost", "flapping-link",
-    "group-under-bursty-loss", "joins-on-both-sides", "large-messages-under-loss", "long-stall",
-    "member-paused-and-expelled", "narrow-link", "receiver-forgets-sender", "slow-member", "storm",
-)  # fmt: skip
+    "churn",
+    "connections-broken",
+    "coordinator-killed-in-a-join",
+    "crash-and-restart",
+    "delayed-acks",
+    "everyone-leaves-in-turn",
+    "first-messages-of-all-lost",
+    "flapping-link",
+    "group-under-bursty-loss",
+    "joins-on-both-sides",
+    "large-messages-under-loss",
+    "long-stall",
+    "member-paused-and-expelled",
+    "narrow-link",
+    "receiver-forgets-sender",
+    "slow-member",
+    "storm",
+)
 HELD_ON_STREAMS = ("joiner-queue-drops-oldest", "joiner-queue-refuses-newest")
 """Outside of the simulator's own network nothing holds frames of a connection."""
 

@@ -187,9 +187,12 @@ def test_another_process_gives_the_same_trace() -> None:
         environment = {**os.environ, "PYTHONHASHSEED": salt}
         done = subprocess.run(  # noqa: S603 our own interpreter and text
             [sys.executable, "-c", FINGERPRINT],
-            cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True,
+            cwd=Path(__file__).parents[2],
+            env=environment,
+            capture_output=True,
+            text=True,
             check=True,
-        )  # fmt: skip
+        )
         assert done.stdout.strip() == here
 
 
@@ -298,8 +301,15 @@ def test_corrupt_frames_arrive_and_are_refused() -> None:
     refused = told.dropped("n1-1")
     assert sum(refused.values()) - refused["duplicate"] == told.run.bites["f1"] > 15
     assert set(refused) <= {
-        "magic", "version", "cluster", "head-check", "digest", "size", "truncated", "duplicate",
-    }  # fmt: skip
+        "magic",
+        "version",
+        "cluster",
+        "head-check",
+        "digest",
+        "size",
+        "truncated",
+        "duplicate",
+    }
     assert "digest" in refused
     assert told.run.delivered == 300
     assert told.run.mismatches == []
@@ -730,8 +740,15 @@ def test_a_timeline_heals_by_name_by_duration_and_all_at_once() -> None:
             "at: 2800ms, do: heal",
         )
     )
-    expected = {(0.0, 0.5): 10, (0.5, 1): 20, (1, 1.5): 10, (1.5, 2): 30, (2, 2.5): 10,
-                (2.5, 2.8): 70, (2.8, 3.0): 10}  # fmt: skip
+    expected = {
+        (0.0, 0.5): 10,
+        (0.5, 1): 20,
+        (1, 1.5): 10,
+        (1.5, 2): 30,
+        (2, 2.5): 10,
+        (2.5, 2.8): 70,
+        (2.8, 3.0): 10,
+    }
     for (begin, end), took in expected.items():
         assert set(told.inside(begin, end - 1e-6)) == {float(took)}, (begin, end)
 
@@ -767,8 +784,10 @@ def test_the_rig_writes_what_it_did_and_what_came_of_it() -> None:
     ]
     probes = [json.loads(text) for _time, text in told.texts("rig", trace.PROBE)]
     assert [(probe["id"], probe["do"]) for probe in probes] == [
-        ("split", "cut"), ("f2", "pause"), ("f3", "restart"),
-    ]  # fmt: skip
+        ("split", "cut"),
+        ("f2", "pause"),
+        ("f3", "restart"),
+    ]
     assert {probe["id"]: probe["bit"] for probe in probes} == told.run.bites
     assert all(probe["bit"] for probe in probes)
     phases = told.texts("rig", trace.PHASE)
@@ -823,9 +842,13 @@ def test_a_run_directory_holds_everything_to_look_again(tmp_path: Path) -> None:
     outcome = run_scenario(scenario, 5, out=tmp_path / "run")
     names = sorted(str(path.relative_to(tmp_path / "run")) for path in tmp_path.rglob("*.*"))
     assert names == [
-        "scenario.yaml", "trace/n0-1.trace", "trace/n1-1.trace", "trace/rig.trace",
-        "verdict.json", "versions.json",
-    ]  # fmt: skip
+        "scenario.yaml",
+        "trace/n0-1.trace",
+        "trace/n1-1.trace",
+        "trace/rig.trace",
+        "verdict.json",
+        "versions.json",
+    ]
     assert (tmp_path / "run" / "seed").read_text() == "5\n"
     assert (tmp_path / "run" / "scenario.yaml").read_text() == scenario.text
     verdict = json.loads((tmp_path / "run" / "verdict.json").read_text())

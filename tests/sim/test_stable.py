@@ -25,9 +25,14 @@ class Group:
     """Members with a table instead of a multicast protocol: who has delivered what of whom."""
 
     def __init__(
-        self, names: str, *, timing: str = "compatible", seed: int = 0, loss: float = 0.0,
+        self,
+        names: str,
+        *,
+        timing: str = "compatible",
+        seed: int = 0,
+        loss: float = 0.0,
         **settings: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.delivered = {name: dict.fromkeys(names, 0) for name in names}
         self.members = names
         self.world = Layers(
@@ -244,8 +249,9 @@ def test_votes_of_another_view_do_not_count() -> None:
     group.install(2, "ABC")
     for old in (view(1, "AB"), view(2, "ABC", "B")):
         body = Writer().view_id(old.id).digest(group._source(group.world["B"])[0]()).bytes()  # noqa: SLF001
-        group.world.inject("B", "A", wire.STABLE_PROTOCOL, wire.GOSSIP, body,
-                           lo=old.id.number, conn=99)  # fmt: skip
+        group.world.inject(
+            "B", "A", wire.STABLE_PROTOCOL, wire.GOSSIP, body, lo=old.id.number, conn=99
+        )
     assert group.world["A"].refused == {"other-view": 2}
     group.hurry("A")
     group.world.advance(3)
@@ -331,15 +337,20 @@ def test_hostile_frames_are_counted_and_change_nothing() -> None:
     frame("A", "B", wire.GOSSIP, everyone | {"X": 5})
     frame("A", "B", wire.STABILITY, everyone)
     assert group.world["A"].refused == {
-        "stranger": 1, "view": 1, "digest-members": 2, "not-from-coordinator": 1,
-    }  # fmt: skip
+        "stranger": 1,
+        "view": 1,
+        "digest-members": 2,
+        "not-from-coordinator": 1,
+    }
     frame("B", "C", wire.GOSSIP, everyone)
     frame("B", "A", wire.STABILITY, {"X": 0})
     # B has not voted: nothing can be stable yet.
     frame("B", "A", wire.STABILITY, {"A": 1})
     assert group.world["B"].refused == {
-        "not-coordinator": 1, "digest-members": 1, "stability-beyond-vote": 1,
-    }  # fmt: skip
+        "not-coordinator": 1,
+        "digest-members": 1,
+        "stability-beyond-vote": 1,
+    }
     assert not any(member.happened for member in group.world.members.values())
 
 

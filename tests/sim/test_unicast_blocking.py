@@ -369,9 +369,12 @@ def test_a_window_with_untaken_messages_is_not_idle(generation: str, timing: str
     """A is silent for longer than an idle window lives, and B has yet to take what it has. Only
     then is the window idle."""
     pair = Pair(
-        generation, timing, conn_expiry_timeout=2.0, conn_close_timeout=2.0,
+        generation,
+        timing,
+        conn_expiry_timeout=2.0,
+        conn_close_timeout=2.0,
         **_threshold(generation),
-    )  # fmt: skip
+    )
     pair.b.consume(consuming=False)
     pair.a.send(*numbered(1, 3))
     pair.deliver()

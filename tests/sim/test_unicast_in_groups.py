@@ -22,13 +22,15 @@ def group(stack: str, timing: str, members: str = "AB", credits_: int = 10_000) 
     """A group whose view nobody changes, with connections that are closed soon when idle."""
     unicast = "UNICAST4" if stack == "mcast" else "UNICAST3"
     world = GroupWorld(
-        members, stack, timing,
+        members,
+        stack,
+        timing,
         protocols={
             unicast: dict(IDLE),
             "UFC": {"max_credits": credits_},
             "FRAG": {"frag_size": 1500},
         },
-    )  # fmt: skip
+    )
     # Until the members watch each other; what is not watched yet would be suspected when cut off.
     world.advance(0.1)
     return world

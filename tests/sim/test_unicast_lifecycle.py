@@ -348,8 +348,12 @@ def test_who_closes_tells_the_peer_whoever_of_them_is_a_member_of_whose_view(
 ) -> None:
     """A or B may be in the view of the other, or not: no window is left at B, where idleness ends
     nothing."""
-    pair = Pair(generation, timing, conn_close_timeout=2.0, conn_expiry_timeout=0.0 if
-                generation != "UNICAST4" else 6000.0)  # fmt: skip
+    pair = Pair(
+        generation,
+        timing,
+        conn_close_timeout=2.0,
+        conn_expiry_timeout=0.0 if generation != "UNICAST4" else 6000.0,
+    )
     if view in ("of A", "of both"):
         pair.a.see("A", "B") if view == "of both" else pair.a.see("A")
     if view in ("of B", "of both"):
@@ -439,9 +443,12 @@ def test_whoever_becomes_a_member_does_not_age(generation: str, timing: str) -> 
 def test_whoever_leaves_the_view_unheard_ages(generation: str, timing: str) -> None:
     """A member's silence is the failure detector's business; a former member's is ours."""
     pair = Pair(
-        generation, timing, max_retransmit_time=5.0, conn_expiry_timeout=600.0,
+        generation,
+        timing,
+        max_retransmit_time=5.0,
+        conn_expiry_timeout=600.0,
         conn_close_timeout=60.0,
-    )  # fmt: skip
+    )
     pair.a.see("A", "B")
     pair.cut("A", "B")
     pair.a.send(b"1")
@@ -457,9 +464,13 @@ def test_early_frames_of_a_stranger_who_never_opens_go_away(generation: str, tim
     """P-10: the first message of X never comes, and X is gone: its other frames do not stay for
     ever."""
     world = World(
-        generation, timing, members="B",
-        max_retransmit_time=5.0, conn_expiry_timeout=5.0, conn_close_timeout=5.0,
-    )  # fmt: skip
+        generation,
+        timing,
+        members="B",
+        max_retransmit_time=5.0,
+        conn_expiry_timeout=5.0,
+        conn_close_timeout=5.0,
+    )
     x = Forger(world, "X", "B")
     world["B"].receive(*(x.data(7, seqno, b"%d" % seqno) for seqno in range(2, 12)))
     assert world["B"].cached() == 10

@@ -330,9 +330,13 @@ def test_a_shorter_xmit_interval_of_the_receiver_acks_sooner(generation: str, ti
 def test_a_longer_xmit_interval_resends_more_seldom(generation: str, timing: str) -> None:
     """Nobody answers: ten intervals of 1 s, then 40 s of intervals of 10 s."""
     world = World(
-        generation, timing, members="A",
-        xmit_interval=1.0, max_retransmit_time=0.0, conn_expiry_timeout=6000.0,
-    )  # fmt: skip
+        generation,
+        timing,
+        members="A",
+        xmit_interval=1.0,
+        max_retransmit_time=0.0,
+        conn_expiry_timeout=6000.0,
+    )
     world["A"].send(b"1", to="X")
     world.advance(10.5)
     often = world.count("A", DATA)

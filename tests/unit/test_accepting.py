@@ -42,8 +42,10 @@ def test_messages_of_one_set_of_flags_share_a_run() -> None:
     for flags in (0, 0, OOB, OOB, 0):
         assert accept.try_send(PEER, b"x", flags)
     assert [(run.flags, len(run.payloads)) for run in outbox.lane(PEER).runs] == [
-        (0, 2), (OOB, 2), (0, 1),
-    ]  # fmt: skip
+        (0, 2),
+        (OOB, 2),
+        (0, 1),
+    ]
 
 
 def test_a_full_lane_refuses_and_another_does_not() -> None:

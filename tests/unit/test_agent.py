@@ -91,8 +91,13 @@ def test_a_state_is_taken_back_the_other_way_round() -> None:
         await agent.clear()
 
     assert play(story) == [
-        "other apply", "nft apply", "other renew", "nft renew", "nft clear", "other clear",
-    ]  # fmt: skip
+        "other apply",
+        "nft apply",
+        "other renew",
+        "nft renew",
+        "nft clear",
+        "other clear",
+    ]
 
 
 def test_a_lease_that_nobody_renews_is_cleared_once_and_cannot_be_renewed() -> None:
@@ -142,8 +147,11 @@ def test_a_state_that_cannot_be_applied_whole_is_taken_back() -> None:
         assert agent.left is None
 
     assert play(story, fails_at="apply") == [
-        "other apply", "nft apply", "nft clear", "other clear",
-    ]  # fmt: skip
+        "other apply",
+        "nft apply",
+        "nft clear",
+        "other clear",
+    ]
 
 
 def test_what_one_driver_cannot_take_back_does_not_keep_others_from_it() -> None:
@@ -162,9 +170,15 @@ def test_verbs_wait_in_line() -> None:
         )
 
     assert play(story) == [
-        "other apply", "nft apply", "other renew", "nft renew",
-        "other release f1", "nft release f1", "nft clear", "other clear",
-    ]  # fmt: skip
+        "other apply",
+        "nft apply",
+        "other renew",
+        "nft renew",
+        "other release f1",
+        "nft release f1",
+        "nft clear",
+        "other clear",
+    ]
 
 
 def test_a_fault_without_its_driver_is_refused_before_anything_is_done() -> None:
@@ -181,8 +195,9 @@ def test_counts_of_several_add_up_by_fault_and_pair() -> None:
     one: Bites = {"f1": {("n0", "n1"): 2, ("n1", "n0"): 1}}
     other: Bites = {"f1": {("n0", "n1"): 3}, "f2": {("n0", "n1"): 0}}
     assert merged([one, other]) == {
-        "f1": {("n0", "n1"): 5, ("n1", "n0"): 1}, "f2": {("n0", "n1"): 0},
-    }  # fmt: skip
+        "f1": {("n0", "n1"): 5, ("n1", "n0"): 1},
+        "f2": {("n0", "n1"): 0},
+    }
 
 
 # -- What it is asked ------------------------------------------------------------------------------
@@ -232,8 +247,12 @@ def test_what_a_client_asks_is_done_and_answered() -> None:
         await asyncio.to_thread(script)
 
     notes = play(story)
-    assert notes[4:8] == ["other release None", "nft release None", "other release f1",
-                          "nft release f1"]  # fmt: skip
+    assert notes[4:8] == [
+        "other release None",
+        "nft release None",
+        "other release f1",
+        "nft release f1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -309,11 +328,16 @@ def test_the_only_site_may_be_named_by_who_starts_the_agent(tmp_path: Path) -> N
 
 def test_an_agent_that_was_not_told_finds_the_addresses_of_its_site() -> None:
     """Those that others reach; not that of the link alone."""
-    answer = [{"ifname": "eth0", "addr_info": [
-        {"family": "inet", "local": "10.244.1.7", "scope": "global"},
-        {"family": "inet6", "local": "fd00:5c::7", "scope": "global"},
-        {"family": "inet6", "local": "fe80::1", "scope": "link"},
-    ]}]  # fmt: skip
+    answer = [
+        {
+            "ifname": "eth0",
+            "addr_info": [
+                {"family": "inet", "local": "10.244.1.7", "scope": "global"},
+                {"family": "inet6", "local": "fd00:5c::7", "scope": "global"},
+                {"family": "inet6", "local": "fe80::1", "scope": "link"},
+            ],
+        }
+    ]
 
     async def story() -> None:
         ran: list[Sequence[str]] = []

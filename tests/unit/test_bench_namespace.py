@@ -90,9 +90,14 @@ def test_a_leftover_is_known_by_an_owner_that_is_gone_or_another() -> None:
     one."""
     born = {10: 500, 12: 900}
     listing = "\n".join(
-        ["stormcast-bench-10-500 (id: 1)", "stormcast-bench-11-600", "stormcast-bench-12-700",
-         "stormcast-bench-x", "other"]
-    )  # fmt: skip
+        [
+            "stormcast-bench-10-500 (id: 1)",
+            "stormcast-bench-11-600",
+            "stormcast-bench-12-700",
+            "stormcast-bench-x",
+            "other",
+        ]
+    )
     assert leftovers(listing, born.get) == ["stormcast-bench-11-600", "stormcast-bench-12-700"]
 
 

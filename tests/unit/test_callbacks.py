@@ -48,9 +48,16 @@ def test_what_can_be_called_is_taken(call: object) -> None:
 
 @pytest.mark.parametrize(
     "call",
-    [coroutine, stream, generator, partial(coroutine, 1), Awaited(), Awaited().method,
-     partial(partial(generator, 1), 2)],
-)  # fmt: skip
+    [
+        coroutine,
+        stream,
+        generator,
+        partial(coroutine, 1),
+        Awaited(),
+        Awaited().method,
+        partial(partial(generator, 1), 2),
+    ],
+)
 def test_what_would_have_to_be_awaited_is_refused_with_what_to_write(call: object) -> None:
     with pytest.raises(ConfigError, match=r"on_view is .*awaited: write a plain function"):
         as_callback("on_view", call)  # type: ignore[type-var]

@@ -125,16 +125,22 @@ def test_the_largest_body_is_read_and_one_byte_more_is_refused() -> None:
 
 def test_every_field_of_a_control_frame_survives() -> None:
     frame = A.pack_control(
-        wire.STABLE, wire.UNICAST2, (1 << 32) - 1, (1 << 32) - 2, (1 << 64) - 1,
-        transmission=255, mark=(1 << 64) - 3, stamp=(1 << 32) - 4,
-    )  # fmt: skip
+        wire.STABLE,
+        wire.UNICAST2,
+        (1 << 32) - 1,
+        (1 << 32) - 2,
+        (1 << 64) - 1,
+        transmission=255,
+        mark=(1 << 64) - 3,
+        stamp=(1 << 32) - 4,
+    )
     head, body = B.unpack_untrusted(frame)
     assert head == wire.Head(
         magic=wire.MAGIC, version=wire.VERSION, count=0, kind=wire.STABLE, protocol=wire.UNICAST2,
         transmission=255, flags=0, cluster=CLUSTER, source=A.source, dest=(1 << 32) - 1,
         conn=(1 << 32) - 2, lo=(1 << 64) - 1, digest=0, mark=(1 << 64) - 3, stamp=(1 << 32) - 4,
         size=0, headers=0, width=0, spare=0, check=head.check,
-    )  # fmt: skip
+    )  # fmt: skip  # a header's fields
     assert body == b""
 
 

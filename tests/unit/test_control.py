@@ -267,9 +267,14 @@ def test_a_connection_that_says_nothing_or_half_of_something_is_closed() -> None
 
 @pytest.mark.parametrize(
     "header",
-    ["Origin: http://127.0.0.1:9000", "Origin: null", "Sec-Fetch-Site: cross-site",
-     "Sec-Fetch-Site: same-site", "oRIGIN: https://example.org"],
-)  # fmt: skip
+    [
+        "Origin: http://127.0.0.1:9000",
+        "Origin: null",
+        "Sec-Fetch-Site: cross-site",
+        "Sec-Fetch-Site: same-site",
+        "oRIGIN: https://example.org",
+    ],
+)
 def test_a_page_in_a_browser_may_not_ask(header: str) -> None:
     assert one("POST /echo", header, body=b"1").status == 403
     assert one("GET /livez", header).status == 403

@@ -505,8 +505,10 @@ def test_every_example_is_a_stack(
     copytree(ROOT / "node" / "timings", tmp_path / "timings")
     monkeypatch.setattr("stormcast.node.settings.files.files", lambda _package: tmp_path)
     settings = load_settings("mine", timing)
-    listed = [item if isinstance(item, str) else next(iter(item))
-              for item in yaml.safe_load(example)["protocols"]]  # fmt: skip
+    listed = [
+        item if isinstance(item, str) else next(iter(item))
+        for item in yaml.safe_load(example)["protocols"]
+    ]
     assert [name for name, _config in settings.layers] == listed
     for place, name, config in settings.probes:
         given = yaml.safe_load(example)["protocols"][place][name]
@@ -529,9 +531,18 @@ REFUSING = {
 }
 """Pages with a table of reasons, and where those stand in the code."""
 OF_ANY_PROTOCOL = frozenset(
-    {"kind", "body-short", "body-long", "count", "address", "view-members", "digest-entry", "flag",
-     "flags"}
-)  # fmt: skip
+    {
+        "kind",
+        "body-short",
+        "body-long",
+        "count",
+        "address",
+        "view-members",
+        "digest-entry",
+        "flag",
+        "flags",
+    }
+)
 """Reasons of malformed frames, which wire-format.md has."""
 ELSEWHERE = {"frag.md": {"fragment", "fragment-expired"}}
 """Reasons that the stack gives for a protocol."""

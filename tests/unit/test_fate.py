@@ -19,9 +19,16 @@ BODY = pack_body([b"payload"], hash64)
 
 
 def data(
-    lo: int, *, transmission: int = 0, conn: int = 1, flags: int = 0, source: int = 0xA,
-    dest: int = 0xB, stamp: int = 0, mark: int = 0,
-) -> bytes:  # fmt: skip
+    lo: int,
+    *,
+    transmission: int = 0,
+    conn: int = 1,
+    flags: int = 0,
+    source: int = 0xA,
+    dest: int = 0xB,
+    stamp: int = 0,
+    mark: int = 0,
+) -> bytes:
     """The identity of a frame."""
     codec = Codec(0xC1, source, hash64)
     head = codec.pack_data(wire.UNICAST3, dest, conn, lo, BODY, flags, transmission, mark, stamp)
@@ -49,13 +56,22 @@ def mixed(a: int, b: int, c: int, rounds: tuple[tuple[str, str, str, int], ...])
 
 
 MIX = (
-    ("a", "c", "b", 4), ("b", "a", "c", 6), ("c", "b", "a", 8),
-    ("a", "c", "b", 16), ("b", "a", "c", 19), ("c", "b", "a", 4),
-)  # fmt: skip
+    ("a", "c", "b", 4),
+    ("b", "a", "c", 6),
+    ("c", "b", "a", 8),
+    ("a", "c", "b", 16),
+    ("b", "a", "c", 19),
+    ("c", "b", "a", 4),
+)
 FINAL = (
-    ("c", "b", "", 14), ("a", "c", "", 11), ("b", "a", "", 25), ("c", "b", "", 16),
-    ("a", "c", "", 4), ("b", "a", "", 14), ("c", "b", "", 24),
-)  # fmt: skip
+    ("c", "b", "", 14),
+    ("a", "c", "", 11),
+    ("b", "a", "", 25),
+    ("c", "b", "", 16),
+    ("a", "c", "", 4),
+    ("b", "a", "", 14),
+    ("c", "b", "", 24),
+)
 
 
 def lookup3(key: bytes, seed: int) -> int:

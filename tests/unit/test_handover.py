@@ -49,10 +49,18 @@ class Handing(Parts):
             piece = bytes(cut.pieces[index])
             self.port.deliveries.append(
                 Delivery(
-                    PEER, 1, lo + index, lo + index, FRAGMENT, header + piece, len(header),
-                    len(piece), ME, len(header),
+                    PEER,
+                    1,
+                    lo + index,
+                    lo + index,
+                    FRAGMENT,
+                    header + piece,
+                    len(header),
+                    len(piece),
+                    ME,
+                    len(header),
                 )
-            )  # fmt: skip
+            )
         self.hand_over.run(0.0)
 
     def taken(self) -> list[bytes]:

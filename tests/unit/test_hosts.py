@@ -93,8 +93,11 @@ async def test_numbers_are_known_at_once_and_nobody_is_asked(system: System) -> 
     book = Book(static("10.0.0.1[7800],10.0.0.2[7801]", 1))
     await book.book.open()
     assert await book.at(0.0) == [
-        ("10.0.0.1", 7800), ("10.0.0.1", 7801), ("10.0.0.2", 7801), ("10.0.0.2", 7802),
-    ]  # fmt: skip
+        ("10.0.0.1", 7800),
+        ("10.0.0.1", 7801),
+        ("10.0.0.2", 7801),
+        ("10.0.0.2", 7802),
+    ]
     assert system.asked == []
 
 

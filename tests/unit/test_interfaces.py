@@ -21,9 +21,14 @@ def there(*entries: str) -> list[Interface]:
 
 
 HOST = there(
-    "lo 127.0.0.1", "lo ::1", "eth0 10.1.2.3", "eth0 fe80::1", "eth0 2a01:4f8::1", "eth1 fd00::7",
+    "lo 127.0.0.1",
+    "lo ::1",
+    "eth0 10.1.2.3",
+    "eth0 fe80::1",
+    "eth0 2a01:4f8::1",
+    "eth1 fd00::7",
     "eth2 8.8.4.4",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +165,7 @@ def test_a_place_is_what_a_socket_wants(where: str, place: object) -> None:
         "198.18.0.2[٣]", "name.example[7800]", "198.18.0[7800]", "198.18.0.2\x00[7800]",
         "\x00[7800]", "198.18.0.2[7800][7801]", "\ud7ff[1]", "1" * 255,
     ],
-)  # fmt: skip
+)  # fmt: skip  # a list of words
 def test_what_is_no_place_is_none_and_nothing_else(where: str) -> None:
     assert parse_where(where) is None
 

@@ -46,14 +46,18 @@ def test_every_setting_of_the_table_is_refused_with_what_to_set_instead(
 @pytest.mark.parametrize(
     ("stack", "unicast", "setting", "message"),
     [
-        ("unicast-only", "UNICAST4", ("UNICAST4", "capacity"),
-         "UNICAST4.capacity is called window_messages here"),
+        (
+            "unicast-only",
+            "UNICAST4",
+            ("UNICAST4", "capacity"),
+            "UNICAST4.capacity is called window_messages here",
+        ),
         ("mcast", None, ("MCAST", "capacity"), "MCAST.capacity is called window_messages here"),
         ("udp", None, ("MERGE3", "max_participants_in_merge"), "called max_participants here"),
         ("udp", None, ("UDP", "bundler_type"), "UDP.bundler_type is called bundler here"),
         ("udp", None, ("FRAG2", "frag_size"), "stack udp has no protocol FRAG2; it is FRAG here"),
     ],
-)  # fmt: skip
+)
 def test_what_is_set_by_its_name_in_jgroups_is_answered_with_the_one_here(
     stack: str, unicast: str | None, setting: tuple[str, str], message: str
 ) -> None:

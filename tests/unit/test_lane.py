@@ -121,8 +121,12 @@ def test_a_change_of_flags_closes_the_batch_and_keeps_the_order() -> None:
 def test_a_message_that_must_not_be_bundled_leaves_alone_and_in_its_place() -> None:
     lane = Lane(PEER, ROOM)
     for payload, flags in [
-        (b"1", 0), (b"2", DONT_BUNDLE), (b"3", DONT_BUNDLE), (b"4", 0), (b"5", 0),
-    ]:  # fmt: skip
+        (b"1", 0),
+        (b"2", DONT_BUNDLE),
+        (b"3", DONT_BUNDLE),
+        (b"4", 0),
+        (b"5", 0),
+    ]:
         put(lane, payload, flags)
     assert drain(lane) == [
         ([b"1"], 0),

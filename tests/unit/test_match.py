@@ -19,9 +19,16 @@ A, B = 0xA, 0xB
 
 
 def data(
-    lo: int, count: int = 1, *, conn: int = 1, flags: int = 0, transmission: int = 0,
-    source: int = A, dest: int = B, protocol: int = wire.UNICAST3,
-) -> bytes:  # fmt: skip
+    lo: int,
+    count: int = 1,
+    *,
+    conn: int = 1,
+    flags: int = 0,
+    transmission: int = 0,
+    source: int = A,
+    dest: int = B,
+    protocol: int = wire.UNICAST3,
+) -> bytes:
     body = pack_body([b"x"] * count, hash64)
     codec = Codec(0xC1, source, hash64)
     head = codec.pack_data(protocol, dest, conn, lo, body, flags, transmission, 0, 0)

@@ -77,9 +77,17 @@ def test_each_value_says_where_it_is_from() -> None:
     assert {
         key: where[key]
         for key in (
-            "name", "cluster", "run_for", "leave_timeout", "protocols.FD_ALL3.timeout",
-            "protocols.FD_ALL3.interval", "protocols.UNICAST3.sync", "protocols.GMS.join_timeout",
-            "protocols.UDP.bind_addr", "protocols.UDP.ip_ttl", "protocols.UDP.bind_port",
+            "name",
+            "cluster",
+            "run_for",
+            "leave_timeout",
+            "protocols.FD_ALL3.timeout",
+            "protocols.FD_ALL3.interval",
+            "protocols.UNICAST3.sync",
+            "protocols.GMS.join_timeout",
+            "protocols.UDP.bind_addr",
+            "protocols.UDP.ip_ttl",
+            "protocols.UDP.bind_port",
         )
     } == {
         "name": "flag --name",
@@ -93,7 +101,7 @@ def test_each_value_says_where_it_is_from() -> None:
         "protocols.UDP.bind_addr": "environment STORMCAST_SET_UDP__BIND_ADDR",
         "protocols.UDP.ip_ttl": "file x.yaml",
         "protocols.UDP.bind_port": "default",
-    }  # fmt: skip
+    }
     assert found.settings.stack.of("FD_ALL3").timeout == 3.0
 
 
@@ -157,12 +165,16 @@ def test_text_becomes_what_a_setting_is() -> None:
         {
             "--stack": "tcp",
             "--set": [
-                "TCP.bind_port=7800", "TCP.tcp_nodelay=false", "TCP.send_buffer=1MiB",
-                "TCP.linger=-1", "MFC.min_threshold=0.4", "FD_ALL3.timeout=2500ms",
+                "TCP.bind_port=7800",
+                "TCP.tcp_nodelay=false",
+                "TCP.send_buffer=1MiB",
+                "TCP.linger=-1",
+                "MFC.min_threshold=0.4",
+                "FD_ALL3.timeout=2500ms",
                 "STATIC.initial_hosts=a[1],b[2]",
             ],
         }
-    ).settings.stack  # fmt: skip
+    ).settings.stack
     tcp = stack.of("TCP")
     assert (tcp.bind_port, tcp.tcp_nodelay, tcp.send_buffer, tcp.linger) == (7800, False, 2**20, -1)
     assert (stack.of("MFC").min_threshold, stack.of("FD_ALL3").timeout) == (0.4, 2.5)
@@ -369,7 +381,7 @@ def test_an_address_that_is_none(text: str, remedy: str) -> None:
         ("max_frame: 1GiB\n", "max_frame"),
         ("[" * 5000, "not YAML"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_cannot_be_meant(file: str, remedy: str) -> None:
     text = refused(file=file)
     assert remedy in text

@@ -81,8 +81,9 @@ def test_what_a_sender_purged_is_lost_only_to_a_complete_window(
     parts.windows.skip_to(entry, 2, 1.0)
     assert parts.delivered() == [(3, 3)]
     assert [name for name in parts.recorded() if name in {"alarm", "skipped"}] == [
-        *names, "skipped",
-    ]  # fmt: skip
+        *names,
+        "skipped",
+    ]
 
 
 def test_a_window_moves_past_its_end_only_when_the_application_has_all_of_it() -> None:

@@ -160,9 +160,13 @@ class Rig:
         self.fails = ""
         sites = [Site(name=name, addresses=(ADDRESSES[name],)) for name in names or ("n1",)]
         self.driver = NfqueueDriver(
-            sites, "sc1_2_3", self._run, self.clock,
-            open_queue=self._open, open_injector=self._inject,
-        )  # fmt: skip
+            sites,
+            "sc1_2_3",
+            self._run,
+            self.clock,
+            open_queue=self._open,
+            open_injector=self._inject,
+        )
 
     async def _run(self, argv: Sequence[str], stdin: str = "") -> str:
         self.ran.append((tuple(argv), stdin))
@@ -183,8 +187,15 @@ class Rig:
     ) -> None:
         do(self.driver.apply(state(base, netem=netem, **faults), LEASE))
 
-    def come(self, data: bytes, *, source: str = "n0", dest: str = "n1", mark: int = CHANCES,
-             to: str = "") -> int:  # fmt: skip
+    def come(
+        self,
+        data: bytes,
+        *,
+        source: str = "n0",
+        dest: str = "n1",
+        mark: int = CHANCES,
+        to: str = "",
+    ) -> int:
         """A datagram reaches the queue of a site, and the driver wakes up."""
         queue = self.queues[dest]
         packet = queue.come(mark, datagram(data, source, to or ADDRESSES[dest]))
@@ -343,8 +354,12 @@ def test_where_all_links_are_narrow_multicasts_wait_where_they_go_out() -> None:
 
 def test_of_delays_only_those_with_dice_are_left() -> None:
     rig = Rig()
-    rig.apply(Link(delay=0.5), netem=True, f1=Delay(delay=0.1, **ENDS),
-              f2=Delay(delay=0.2, jitter=1e-9, **ENDS))  # fmt: skip
+    rig.apply(
+        Link(delay=0.5),
+        netem=True,
+        f1=Delay(delay=0.1, **ENDS),
+        f2=Delay(delay=0.2, jitter=1e-9, **ENDS),
+    )
     packet = rig.come(frame(1))
     rig.clock.advance(1.0)
     assert rig.said() == [(0.2, "accept", packet)]
@@ -366,8 +381,10 @@ def test_a_multicast_that_is_late_for_some_is_so_where_it_comes_in() -> None:
     unicast = rig.come(frame(3))
     rig.clock.advance(1.0)
     assert rig.said() == [
-        (0.0, "accept", unicast), (0.2, "accept", sent[0]), (0.3, "accept", sent[1]),
-    ]  # fmt: skip
+        (0.0, "accept", unicast),
+        (0.2, "accept", sent[0]),
+        (0.3, "accept", sent[1]),
+    ]
     assert rig.bites == {"f1": {("n0", "n1"): 2}, "f2": {("n0", "n1"): 2}}
 
 
@@ -433,10 +450,10 @@ def queued(frames: list[bytes], base: Link, faults: dict[str, NetworkFault]) -> 
 @pytest.mark.parametrize(
     "names",
     [*FAULTS, "f1 f2 f3", "f6 f8", "f7 r1 r3", "f1 f2 f3 f4 f5 f6 f7 f8", EVERYTHING],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("base", [Link(delay=0.0), Link(
     delay=0.02, jitter=0.01, loss=0.1, duplicate=0.1, reorder=0.1, reorder_by=0.03, corrupt=0.1,
-)], ids=["plain", "bad"])  # fmt: skip
+)], ids=["plain", "bad"])  # fmt: skip  # two links
 def test_equal_frames_meet_equal_fates_here_and_in_the_simulator(names: str, base: Link) -> None:
     faults = {name: FAULTS[name] for name in names.split()}
     frames = [frame(lo, conn=1 + lo % 2) for lo in range(1, 301)]
@@ -509,8 +526,11 @@ def test_the_first_rule_that_takes_a_frame_decides() -> None:
 
 def test_a_packet_that_nft_has_thrown_for_is_not_thrown_for_again() -> None:
     rig = Rig()
-    rig.apply(f1=Loss(rate=1.0, **ENDS), f2=Delay(delay=0.01, **ENDS),
-              f3=Rule(does="hold", match=Match(kinds=("ACK",))))  # fmt: skip
+    rig.apply(
+        f1=Loss(rate=1.0, **ENDS),
+        f2=Delay(delay=0.01, **ENDS),
+        f3=Rule(does="hold", match=Match(kinds=("ACK",))),
+    )
     packet = rig.come(frame(1), mark=CHANCES)
     rig.clock.advance(0.1)
     assert rig.said() == [(0.01, "accept", packet)]

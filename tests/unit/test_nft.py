@@ -72,8 +72,11 @@ def written(source: str = "n0", dest: str = "n1", **acting: NetworkFault) -> lis
 
 
 def test_the_queue_takes_both_of_its_marks_and_no_other() -> None:
-    taken = [mark for mark in (0, ALIVE, DECIDE, CHANCES, DONE, CLASS, CLASS + 1)
-             if mark & QUEUED_MASK == DECIDE]  # fmt: skip
+    taken = [
+        mark
+        for mark in (0, ALIVE, DECIDE, CHANCES, DONE, CLASS, CLASS + 1)
+        if mark & QUEUED_MASK == DECIDE
+    ]
     assert taken == [DECIDE, CHANCES]
 
 
@@ -88,8 +91,9 @@ def test_the_key_of_the_dice_is_made_of_the_fields_that_make_a_frame_that_frame(
 
 
 def test_nothing_is_read_beyond_the_preamble_of_a_datagram() -> None:
-    match = Match(protocols=("UNICAST3",), kinds=("DATA",), seqno=(5, 9), transmission=(0, 1),
-                  flags=("OOB",))  # fmt: skip
+    match = Match(
+        protocols=("UNICAST3",), kinds=("DATA",), seqno=(5, 9), transmission=(0, 1), flags=("OOB",)
+    )
     told = written(f1=Rule(match=match), f2=faults.Loss(sources=NAMES, dests=NAMES, rate=0.1))
     for condition, _verdict in told:
         for at, bits in re.findall(r"@th,(\d+),(\d+)", condition) if "udp" in condition else ():
@@ -185,14 +189,17 @@ def test_a_rule_acts_only_between_those_it_names() -> None:
     assert [len(written(source, "n1", f1=rule)) for source in ("n0", "n2")] == [0, 1]
 
 
-@pytest.mark.parametrize("fault", [
-    Rule(match=Match(occurrence=(1, 2))),
-    Rule(match=Match(connection=1)),
-    Rule(times=1),
-    Rule(does="delay", delay=1.0),
-    faults.NthLoss(sources=NAMES, dests=NAMES, nth=2),
-    faults.GilbertElliott(sources=NAMES, dests=NAMES, p_bad=0.1, p_good=0.1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Rule(match=Match(occurrence=(1, 2))),
+        Rule(match=Match(connection=1)),
+        Rule(times=1),
+        Rule(does="delay", delay=1.0),
+        faults.NthLoss(sources=NAMES, dests=NAMES, nth=2),
+        faults.GilbertElliott(sources=NAMES, dests=NAMES, p_bad=0.1, p_good=0.1),
+    ],
+)
 def test_what_has_a_memory_or_does_more_than_drop_is_not_for_nft(fault: NetworkFault) -> None:
     assert driver_of(fault) == "nfqueue"
 
@@ -229,8 +236,11 @@ def test_only_members_are_struck_and_only_while_the_lease_lasts() -> None:
 def test_a_renewal_touches_the_map_whose_turn_it_is_and_leaves_the_other_alone() -> None:
     text = renewal_file("sc1", plan(state(f1=CUT), site()), 1, 3.0)
     assert set(re.findall(r"inet sc1 (\w+)", text)) == {
-        "alive4_1", "alive6_1", "class4_1", "class6_1",
-    }  # fmt: skip
+        "alive4_1",
+        "alive6_1",
+        "class4_1",
+        "class6_1",
+    }
     assert not re.search(r"rule|delete|table", text)
 
 
@@ -247,8 +257,10 @@ def test_multicasts_are_narrow_where_every_link_is() -> None:
     narrower = faults.Bandwidth(sources=("n1",), dests=("n2",), rate=5e4)
     found = classes(state(f1=narrow, f2=narrower), "n1")
     assert [(link.dest, link.number, link.rate, link.narrowed_by) for link in found] == [
-        ("n0", 2, 1e5, "f1"), ("n2", 4, 5e4, "f2"), (MULTICAST, 1, 5e4, "f2"),
-    ]  # fmt: skip
+        ("n0", 2, 1e5, "f1"),
+        ("n2", 4, 5e4, "f2"),
+        (MULTICAST, 1, 5e4, "f2"),
+    ]
     assert plan(state(f1=narrow), site()).marks["224.0.0.0"] == CLASS + 1
     assert classes(state(f1=narrower), "n0") == ()
 
@@ -313,8 +325,13 @@ class Kernel:
 
 def test_each_site_is_told_in_its_own_namespace() -> None:
     assert inside(site("n2"), ("nft", "-f", "-")) == (
-        "nsenter", "--net=/proc/self/ns/net", "--", "nft", "-f", "-",
-    )  # fmt: skip
+        "nsenter",
+        "--net=/proc/self/ns/net",
+        "--",
+        "nft",
+        "-f",
+        "-",
+    )
     assert inside(Site(name="a", addresses=()), ("nft",)) == ("nft",)
 
 

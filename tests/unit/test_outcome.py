@@ -95,22 +95,31 @@ def test_what_a_loss_took_is_not_seen_by_losses_with_a_memory() -> None:
 
 def test_what_finds_no_room_is_late_but_not_thrown_for() -> None:
     """Each frame takes a second of the line."""
-    lab = Lab(f1=Bandwidth(rate=SIZE, **ENDS), f2=Duplicate(rate=1.0, **ENDS),
-              f3=Delay(delay=0.1, **ENDS))  # fmt: skip
+    lab = Lab(
+        f1=Bandwidth(rate=SIZE, **ENDS), f2=Duplicate(rate=1.0, **ENDS), f3=Delay(delay=0.1, **ENDS)
+    )
     first, second = lab.decide(1, 2)
     assert (first.at, len(first.copies), second.does) == (pytest.approx(1.1), 1, DROP)
     assert [lab.bit(fault) for fault in ("f1", "f2", "f3")] == [2, 1, 2]
 
 
-@pytest.mark.parametrize(("rates", "counts"), [
-    ((None, 500.0, 500.0), "f1"), ((500.0, 500.0, 500.0), "network"), ((None, 500.0, 400.0), "f2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rates", "counts"),
+    [
+        ((None, 500.0, 500.0), "f1"),
+        ((500.0, 500.0, 500.0), "network"),
+        ((None, 500.0, 400.0), "f2"),
+    ],
+)
 def test_the_lowest_limit_counts_and_of_equal_ones_the_first(
     rates: tuple[float | None, float, float], counts: str
 ) -> None:
     base, first, second = rates
-    lab = Lab(Link(delay=0.0, bandwidth=base), f1=Bandwidth(rate=first, **ENDS),
-              f2=Bandwidth(rate=second, **ENDS))  # fmt: skip
+    lab = Lab(
+        Link(delay=0.0, bandwidth=base),
+        f1=Bandwidth(rate=first, **ENDS),
+        f2=Bandwidth(rate=second, **ENDS),
+    )
     lab.decide(1)
     assert lab.decider.counted() == {counts: {("n0", "n1"): 1}}
 

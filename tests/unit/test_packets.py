@@ -39,9 +39,9 @@ FRAMES = golden_frames()
 
 def frame(lo: int = 1, payload: bytes = b"hello") -> bytes:
     body = pack_body([payload], hash64)
-    return Codec(0xC1, 0xA, hash64).pack_data(
-        wire.UNICAST3, 0xB, 1, lo, body, 0, 0, 0, 0
-    ) + body.data  # fmt: skip
+    return (
+        Codec(0xC1, 0xA, hash64).pack_data(wire.UNICAST3, 0xB, 1, lo, body, 0, 0, 0, 0) + body.data
+    )
 
 
 def datagram(version: int = 4, payload: bytes | None = None, *, dest: str = "") -> bytes:

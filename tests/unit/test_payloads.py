@@ -72,8 +72,20 @@ def test_payloads_too_short_to_prove_anything_are_taken_at_their_word() -> None:
     assert stream().strangers([b"x" * PROVABLE_BYTES]) == 1
 
 
-@pytest.mark.parametrize("size", [(1, 1), (8, 8), (15, 15), (16, 16), (100, 100), (1000, 1000),
-                                  (1003, 1003), (0, 40), (20, 2000)])  # fmt: skip
+@pytest.mark.parametrize(
+    "size",
+    [
+        (1, 1),
+        (8, 8),
+        (15, 15),
+        (16, 16),
+        (100, 100),
+        (1000, 1000),
+        (1003, 1003),
+        (0, 40),
+        (20, 2000),
+    ],
+)
 def test_a_batch_is_made_of_the_same_payloads(size: tuple[int, int]) -> None:
     one, other = stream(), stream()
     assert one.batch(5, 70, size) == [other.payload(number, size) for number in range(5, 75)]

@@ -21,9 +21,17 @@ NAMES = {A: "a", B: "b", C: "c"}
 
 
 def frame(
-    lo: int = 1, count: int = 1, *, kind: int = wire.DATA, source: int = A, dest: int = B,
-    peer: int | None = None, protocol: int = wire.UNICAST3, flags: int = 0, transmission: int = 0,
-) -> Item:  # fmt: skip
+    lo: int = 1,
+    count: int = 1,
+    *,
+    kind: int = wire.DATA,
+    source: int = A,
+    dest: int = B,
+    peer: int | None = None,
+    protocol: int = wire.UNICAST3,
+    flags: int = 0,
+    transmission: int = 0,
+) -> Item:
     """A frame on its way; its data is its first seqno."""
     codec = Codec(0xC1, source, hash64)
     if kind == wire.DATA:

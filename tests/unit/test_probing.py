@@ -80,9 +80,13 @@ def test_a_delivery_that_is_held_back_is_kept_for_the_end_of_the_turn() -> None:
 def test_a_probe_that_was_taken_out_stays_out_when_another_is_put_in() -> None:
     """Also one that the stack was listed with, and after the turn in which it went."""
     stack = Stack(
-        Address(ME, "a"), "test", settings("DISCARD"), hash64,
-        Tracer(ME, 0, hash64, lambda _block: None), 0.0,
-    )  # fmt: skip
+        Address(ME, "a"),
+        "test",
+        settings("DISCARD"),
+        hash64,
+        Tracer(ME, 0, hash64, lambda _block: None),
+        0.0,
+    )
     stack.set_probe("DISCARD", None, 0.0)
     stack.end_turn(0.0)
     stack.set_probe("SHUFFLE", {}, 0.0)

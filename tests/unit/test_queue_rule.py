@@ -59,8 +59,11 @@ def rule(machine: Machine, *addresses: str) -> QueueRule:
 
 
 def test_only_the_two_marks_that_ask_for_it_are_queued() -> None:
-    asked = [mark for mark in (0, ALIVE, DECIDE, CHANCES, DONE, CLASS, CLASS + 2)
-             if mark & QUEUED_MASK == DECIDE]  # fmt: skip
+    asked = [
+        mark
+        for mark in (0, ALIVE, DECIDE, CHANCES, DONE, CLASS, CLASS + 2)
+        if mark & QUEUED_MASK == DECIDE
+    ]
     assert asked == [DECIDE, CHANCES]
     assert f"--mark {DECIDE:#x}/{QUEUED_MASK:#x} -j NFQUEUE" in iptables_rule("c", is_called=True)
 
@@ -144,6 +147,8 @@ def test_what_one_program_did_is_taken_back_when_the_other_one_cannot() -> None:
     machine = Machine(f":{chain} - [0:0]\n", lacks=("ip6tables-restore", "ip6tables-save"))
     asyncio.run(rule(machine, "198.18.0.2", "fd00:5c::2").install())
     assert [program for program, _text in machine.told] == [
-        "iptables-restore", "iptables-restore", "nft"
-    ]  # fmt: skip
+        "iptables-restore",
+        "iptables-restore",
+        "nft",
+    ]
     assert f"-X {chain}" in machine.told[1][1]

@@ -21,9 +21,13 @@ class Asker:
         self.waits: list[float] = []
         self._calls: list[Callable[[], None]] = []
         self.reach = Reach(
-            cluster, me, secret, self.multicasts.append,
-            lambda to, data: self.unicasts.append((to, data)), self._later,
-        )  # fmt: skip
+            cluster,
+            me,
+            secret,
+            self.multicasts.append,
+            lambda to, data: self.unicasts.append((to, data)),
+            self._later,
+        )
 
     def _later(self, wait: float, call: Callable[[], None]) -> None:
         self.waits.append(wait)

@@ -53,9 +53,13 @@ class Reception(Parts):
 
 
 def ack(
-    lo: int, *, dest: int = ME, codec: Codec = PEER_CODEC, mark: int = 0,
+    lo: int,
+    *,
+    dest: int = ME,
+    codec: Codec = PEER_CODEC,
+    mark: int = 0,
     protocol: int = wire.UNICAST3,
-) -> bytes:  # fmt: skip
+) -> bytes:
     return codec.pack_control(wire.ACK, protocol, dest, 1, lo, mark=mark)
 
 

@@ -49,8 +49,11 @@ def test_what_was_refused_is_said_once_a_turn_and_counted_for_ever() -> None:
         kept.record.end_turn(turn)
     assert kept.record.refused == {"kind": 4, "protocol": 2}
     assert [(one.time, one.count) for one in kept.recorded(trace.DROPPED)] == [
-        (1.0, 2), (1.0, 1), (2.0, 2), (2.0, 1),
-    ]  # fmt: skip
+        (1.0, 2),
+        (1.0, 1),
+        (2.0, 2),
+        (2.0, 1),
+    ]
 
 
 def test_what_was_offered_and_handed_over_is_said_together_as_soon_as_one_is_due() -> None:

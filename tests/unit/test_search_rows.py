@@ -56,23 +56,43 @@ def write(directory: SearchDirectory, lines: Iterable[str], part: range = range(
 
 def test_a_row_says_what_was_asked_of_it_and_reads_back_as_it_was() -> None:
     row = a_row(
-        5, verdict=Verdict.VIOLATED, faults=("loss", "cut"), broken=("G1: “lost”",),
-        guarantee="G1", fingerprint="G1: lost", seconds=0.25,
-    )  # fmt: skip
+        5,
+        verdict=Verdict.VIOLATED,
+        faults=("loss", "cut"),
+        broken=("G1: “lost”",),
+        guarantee="G1",
+        fingerprint="G1: lost",
+        seconds=0.25,
+    )
     kept = json.loads(row.as_line())
     assert kept == {
-        "seed": 5, "cell": "UNICAST×delay", "verdict": "violated", "guarantee": "G1",
-        "fingerprint": "G1: lost", "events": 10, "messages": 5, "seconds": 0.25,
-        "faults": ["loss", "cut"], "broken": ["G1: “lost”"],
-    }  # fmt: skip
+        "seed": 5,
+        "cell": "UNICAST×delay",
+        "verdict": "violated",
+        "guarantee": "G1",
+        "fingerprint": "G1: lost",
+        "events": 10,
+        "messages": 5,
+        "seconds": 0.25,
+        "faults": ["loss", "cut"],
+        "broken": ["G1: “lost”"],
+    }
     assert read_line(row.as_line().encode()) == row
 
 
 @pytest.mark.parametrize(
     "line",
-    [b"", b"{}", b"null", b"[1]", b"\0\0\0", b'{"seed": 1, "verd', a_row(1).as_line()[:-1].encode(),
-     a_row(1).as_line().replace("holds", "fine").encode()],
-)  # fmt: skip
+    [
+        b"",
+        b"{}",
+        b"null",
+        b"[1]",
+        b"\0\0\0",
+        b'{"seed": 1, "verd',
+        a_row(1).as_line()[:-1].encode(),
+        a_row(1).as_line().replace("holds", "fine").encode(),
+    ],
+)
 def test_a_damaged_line_is_no_row(line: bytes) -> None:
     assert read_line(line) is None
 
@@ -118,9 +138,7 @@ def test_the_rows_of_a_part_are_those_of_all_who_ran_it(tmp_path: Path) -> None:
 
 def test_a_plan_is_cut_into_parts_within_its_ranges() -> None:
     plan = plan_of([100, 0], PART + 1)
-    assert plan.parts() == [
-        range(100, 120), range(120, 121), range(20), range(20, 21)
-    ]  # fmt: skip
+    assert plan.parts() == [range(100, 120), range(120, 121), range(20), range(20, 21)]
     assert len(plan) == 42
     assert plan.words() == "--seeds 21 --from 100 --from 0"
 

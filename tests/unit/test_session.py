@@ -432,8 +432,10 @@ def test_what_a_backend_has_not_is_refused_before_anything_starts(tmp_path: Path
 def test_what_no_member_can_do_to_its_own_stream_is_refused(
     step: str, why: str, tmp_path: Path
 ) -> None:
-    scenario = scenario_of(PAIR.replace("do: cut, from: n0, to: n1, for: 300ms", step),
-                           cluster="{members: 2, stack: tcp, timing: fast}")  # fmt: skip
+    scenario = scenario_of(
+        PAIR.replace("do: cut, from: n0, to: n1, for: 300ms", step),
+        cluster="{members: 2, stack: tcp, timing: fast}",
+    )
 
     with pytest.raises(Unsupported, match=why):
         cluster_plan(scenario, 1, "run", tmp_path, Noting(lacks=NO_FRAMES).probe())

@@ -29,7 +29,7 @@ from stormcast.node.trace.tracer import Tracer
 UDP = (
     "FRAG", "MFC", "UFC", "GMS", "STABLE", "UNICAST3", "NAKACK2", "VERIFY_SUSPECT2", "FD_ALL3",
     "FD_SOCK2", "MERGE3", "PING", "UDP",
-)  # fmt: skip
+)  # fmt: skip  # a list of words
 TCP = (*UDP[:-2], "STATIC", "TCP")
 MCAST = tuple({"NAKACK2": "MCAST"}.get(name, name) for name in UDP if name not in ("MFC", "STABLE"))
 NOTHING_LOST = "stack tcp-no-retransmit: NAKACK2.xmit_interval is 0, so nothing is retransmitted"
@@ -132,7 +132,7 @@ def test_a_stack_has_at_most_one_discovery() -> None:
     "name",
     ["MFC", "STABLE", "NAKACK2", "MCAST", "VERIFY_SUSPECT2", "FD_ALL3", "FD_SOCK2", "MERGE3",
      "STATIC", "PING"],
-)  # fmt: skip
+)  # fmt: skip  # a list of words
 def test_half_a_group_is_refused(name: str) -> None:
     """A setting that quietly does nothing is worse than one that is refused."""
     order = list(CONFIGS)
@@ -201,11 +201,16 @@ def test_ping_needs_a_network_that_multicasts(transport: str) -> None:
 @pytest.mark.parametrize(
     ("upper", "lower"),
     [
-        ("FRAG", "MFC"), ("UFC", "GMS"), ("GMS", "STABLE"), ("STABLE", "UNICAST3"),
-        ("NAKACK2", "VERIFY_SUSPECT2"), ("VERIFY_SUSPECT2", "FD_ALL3"), ("FD_SOCK2", "MERGE3"),
+        ("FRAG", "MFC"),
+        ("UFC", "GMS"),
+        ("GMS", "STABLE"),
+        ("STABLE", "UNICAST3"),
+        ("NAKACK2", "VERIFY_SUSPECT2"),
+        ("VERIFY_SUSPECT2", "FD_ALL3"),
+        ("FD_SOCK2", "MERGE3"),
         ("MERGE3", "PING"),
     ],
-)  # fmt: skip
+)
 def test_protocols_stand_in_their_order(upper: str, lower: str) -> None:
     assert refusal_of(swapped(upper, lower)) == (
         f"stack s: {lower} must stand below {upper}; stacks are listed top to bottom"

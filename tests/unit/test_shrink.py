@@ -60,11 +60,20 @@ def outcome(scenario: Scenario, *findings: Finding, seconds: float | None = None
     """What a run of a scenario might have come to."""
     sent = sum(load.count for load in scenario.workload)
     run = RunRecord(
-        traces={}, evidence=Evidence.from_blocks({}, xxh3_64_intdigest), events=sent,
+        traces={},
+        evidence=Evidence.from_blocks({}, xxh3_64_intdigest),
+        events=sent,
         seconds=scenario.limits.run if seconds is None else seconds,
-        sent=sent, delivered=sent, bites={}, kinds={}, mismatches=[], sent_by_pair={}, reached={},
-        complete=True, stalled_for=0.0,
-    )  # fmt: skip
+        sent=sent,
+        delivered=sent,
+        bites={},
+        kinds={},
+        mismatches=[],
+        sent_by_pair={},
+        reached={},
+        complete=True,
+        stalled_for=0.0,
+    )
     return Outcome(scenario, 1, Judgement(worst(one.verdict for one in findings), findings), run)
 
 
@@ -130,8 +139,10 @@ def test_only_what_the_failure_needs_is_left_with_names_that_need_no_list() -> N
     assert [type(step.action) for step in left.timeline] == [faults.Loss, faults.Crash]
     assert [step.at for step in left.timeline] == [0.0, 0.0]
     assert (left.cluster.timing, left.cluster.settings, left.cluster.max_batch) == (
-        "compatible", (), None,
-    )  # fmt: skip
+        "compatible",
+        (),
+        None,
+    )
     assert (left.network, left.expect, left.budget) == (faults.Link(), (), None)
     assert fails(left)
 

@@ -49,9 +49,13 @@ class Member:
     """A stack, its trace, and what its application got."""
 
     def __init__(
-        self, short: int, name: str, cluster: str = "test", generation: str = "UNICAST3",
+        self,
+        short: int,
+        name: str,
+        cluster: str = "test",
+        generation: str = "UNICAST3",
         **overrides: object,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.blocks: list[bytes] = []
         self.short = short
         self.stack = Stack(
@@ -103,12 +107,18 @@ class Member:
             },
             {
                 peer: (
-                    one.conn, one.state, one.epoch, one.window.delivered, one.window.deliverable,
-                    one.window.seen, one.window.bytes, len(one.window),
+                    one.conn,
+                    one.state,
+                    one.epoch,
+                    one.window.delivered,
+                    one.window.deliverable,
+                    one.window.seen,
+                    one.window.bytes,
+                    len(one.window),
                 )
                 for peer, one in unicast.receive_connections().items()
             },
-        )  # fmt: skip
+        )
 
 
 class Pair:
@@ -148,9 +158,16 @@ def speaking_for(source: int, dest: int = B, cluster: str = "test") -> Codec:
 
 
 def data(
-    *payloads: bytes, source: int = A, dest: int = B, conn: int = 1, lo: int = 1,
-    protocol: int = wire.UNICAST3, flags: int = FIRST, cluster: str = "test", mark: int = 0,
-) -> bytes:  # fmt: skip
+    *payloads: bytes,
+    source: int = A,
+    dest: int = B,
+    conn: int = 1,
+    lo: int = 1,
+    protocol: int = wire.UNICAST3,
+    flags: int = FIRST,
+    cluster: str = "test",
+    mark: int = 0,
+) -> bytes:
     body = pack_body(payloads, hash64)
     codec = speaking_for(source, cluster=cluster)
     return codec.pack_data(protocol, dest, conn, lo, body, flags, 0, mark, 0) + body.data

@@ -84,7 +84,7 @@ def test_a_stack_file_is_read_by_its_path(mine: Path) -> None:
         (GOOD, "[1]", ":1:1: write `protocols:` and a list"),
         (GOOD, "", ":1:1: write `protocols:` and a list"),
     ],
-)  # fmt: skip
+)
 def test_what_a_stack_file_has_wrong_is_refused_with_file_line_and_column(
     mine: Path, old: str, new: str, refusal: str | None
 ) -> None:

@@ -109,8 +109,10 @@ class Lab:
     def numbers(self) -> list[int]:
         """What arrived, in the order of arrival."""
         ordered = sorted(self.arrived, key=lambda one: one[0])
-        return [wire.HEAD_STRUCT.unpack_from(frame)[wire.Head._fields.index("lo")]
-                for _at, frame in ordered]  # fmt: skip
+        return [
+            wire.HEAD_STRUCT.unpack_from(frame)[wire.Head._fields.index("lo")]
+            for _at, frame in ordered
+        ]
 
     @property
     def times(self) -> list[float]:

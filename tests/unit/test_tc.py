@@ -206,8 +206,11 @@ def test_only_what_changed_is_made_anew() -> None:
         return machine.told
 
     machine = Machine()
-    assert [line.split(" classid ")[1].split()[0] for line in asyncio.run(twice())
-            if " classid " in line] == ["5c:4", "5c:1"]  # fmt: skip
+    assert [
+        line.split(" classid ")[1].split()[0]
+        for line in asyncio.run(twice())
+        if " classid " in line
+    ] == ["5c:4", "5c:1"]
 
 
 def test_without_netem_delays_are_not_its_business() -> None:

@@ -67,7 +67,7 @@ def test_every_field_of_an_event_is_read_back() -> None:
     journal.tracer.record(
         trace.SENT, 12.5, flags=1, protocol=2, stream=3, peer=4, conn=5, epoch=6, view=7, count=8,
         lo=9, hi=10, size=11, digest=12, text="why",
-    )  # fmt: skip
+    )  # fmt: skip  # a record's columns
     journal.tracer.seal()
     (block,) = journal.read()
     assert (block.member, block.first, block.wall_ns) == (MEMBER, 0, WALL_NS)
@@ -85,13 +85,22 @@ def test_events_of_messages_are_read_back_with_every_field_they_have() -> None:
         1.0, protocol=3, peer=4, conn=5, view=6, flags=7, body=body, number=1 << 33 | 8, lo=9, hi=10
     )
     tracer.retransmitted(
-        2.0, protocol=3, peer=4, conn=5, view=6, flags=7, transmission=8, lo=9, hi=10, size=11,
+        2.0,
+        protocol=3,
+        peer=4,
+        conn=5,
+        view=6,
+        flags=7,
+        transmission=8,
+        lo=9,
+        hi=10,
+        size=11,
         digest=12,
-    )  # fmt: skip
+    )
     tracer.delivered(
         3.0, protocol=3, peer=4, conn=5, epoch=6, view=7, flags=8, lo=9, hi=10, size=11,
         digest=12, stream=trace.PARTIAL, trim=13,
-    )  # fmt: skip
+    )  # fmt: skip  # a record's columns
     tracer.offered(4.0, peer=3, lo=4, hi=5)
     tracer.handed(5.0, protocol=3, peer=4, conn=5, lo=6, hi=7)
     tracer.requested(
@@ -271,7 +280,7 @@ def test_the_layout_is_pinned() -> None:
     assert Event._fields == (
         "kind", "flags", "protocol", "stream", "peer", "conn", "epoch", "view", "count", "lo",
         "hi", "bytes", "digest", "trim", "text", "time",
-    )  # fmt: skip
+    )  # fmt: skip  # a record's columns
 
 
 def test_kinds_of_events_are_pinned() -> None:
@@ -280,7 +289,7 @@ def test_kinds_of_events_are_pinned() -> None:
         "start", "sent", "delivered", "acked", "requested", "retransmitted", "purged", "blocked",
         "unblocked", "view", "conn", "suspect", "dropped", "gauge", "sync", "skipped", "fault",
         "probe", "phase", "stop",
-    ]  # fmt: skip
+    ]  # fmt: skip  # a record's columns
     assert list(trace.EVENT_NAMES.items())[: len(names)] == list(enumerate(names, start=1))
     assert len(set(trace.EVENT_NAMES.values())) == len(trace.EVENT_NAMES)
     assert {name: getattr(trace, name.upper()) for name in names} == {

@@ -402,11 +402,15 @@ def test_skipping_beyond_the_window_is_a_bug_of_the_caller() -> None:
 def test_batches_are_numbered_without_gaps_from_one() -> None:
     window: SendWindow[str] = SendWindow(100, PLENTY)
     assert [window.append(3, 10, "a"), window.append(1, 10, "b"), window.append(2, 5, "c")] == [
-        1, 4, 5,
-    ]  # fmt: skip
+        1,
+        4,
+        5,
+    ]
     assert [(s.lo, s.hi, s.size, s.item) for s in window] == [
-        (1, 3, 10, "a"), (4, 4, 10, "b"), (5, 6, 5, "c"),
-    ]  # fmt: skip
+        (1, 3, 10, "a"),
+        (4, 4, 10, "b"),
+        (5, 6, 5, "c"),
+    ]
     assert (window.low, window.high, len(window), window.bytes) == (0, 6, 6, 25)
 
 

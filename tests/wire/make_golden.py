@@ -90,9 +90,18 @@ def fragment() -> bytes:
 
 
 def group(
-    kind: int, protocol: int, body: bytes = b"", *, dest: int = DEST, lo: int = 0, conn: int = 0,
-    mark: int = 0, stamp: int = 0, flags: int = 0, transmission: int = 0,
-) -> bytes:  # fmt: skip
+    kind: int,
+    protocol: int,
+    body: bytes = b"",
+    *,
+    dest: int = DEST,
+    lo: int = 0,
+    conn: int = 0,
+    mark: int = 0,
+    stamp: int = 0,
+    flags: int = 0,
+    transmission: int = 0,
+) -> bytes:
     """A control frame of one of a group's protocols."""
     return CODEC.pack_control(
         kind, protocol, dest, conn, lo, transmission, mark, stamp, flags=flags, body=body
@@ -125,7 +134,7 @@ def multicast_frames() -> dict[str, bytes]:
         ),
         "credit": group(wire.CREDIT, wire.MFC, lo=1 << 33, mark=5000),
         "credit-request": group(wire.CREDIT_REQ, wire.UFC, lo=5000, conn=CONN, mark=9, stamp=3),
-    }  # fmt: skip
+    }  # fmt: skip  # one frame after the other
 
 
 def membership_frames() -> dict[str, bytes]:
@@ -184,7 +193,7 @@ def trace_blocks() -> bytes:
     tracer.record(
         trace.SENT, 0.25, flags=OOB, protocol=wire.UNICAST3, peer=DEST, conn=CONN, epoch=3, view=5,
         count=10, lo=1, hi=10, size=1234, digest=0x1122334455667788,
-    )  # fmt: skip
+    )  # fmt: skip  # one frame after the other
     tracer.seal()
     tracer.record(trace.STOP, 60.5)
     tracer.seal()

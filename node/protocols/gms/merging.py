@@ -115,9 +115,13 @@ class Merging:
         self._asked[member.short] = member
         self._waiting.add(member)
         self._state.repeats.say(
-            ("merge", member.short), member.short, kind, self._merge.number,
-            pack_merge_id(self._merge), now,
-        )  # fmt: skip
+            ("merge", member.short),
+            member.short,
+            kind,
+            self._merge.number,
+            pack_merge_id(self._merge),
+            now,
+        )
 
     def on_answer_untrusted(self, head: Head, body: bytes, now: float) -> None:
         """A MERGE_RSP or GET_DIGEST_RSP."""
@@ -206,9 +210,12 @@ class Merging:
         if answer is None:
             answer = MergeAnswer(merge, True, held, Digest())
         state.send(
-            head.source, _ANSWERS[head.kind], pack_merge_answer(answer), lo=head.lo,
+            head.source,
+            _ANSWERS[head.kind],
+            pack_merge_answer(answer),
+            lo=head.lo,
             again=head.transmission,
-        )  # fmt: skip
+        )
 
     def _is_busy(self) -> bool:
         """A view that is being cast looks like a disagreement and is none (JGRP-1009)."""

@@ -60,9 +60,15 @@ class Repeats:
         return len(self._questions)
 
     def say(
-        self, key: Hashable, dest: int, kind: int, lo: int, body: bytes, now: float,
+        self,
+        key: Hashable,
+        dest: int,
+        kind: int,
+        lo: int,
+        body: bytes,
+        now: float,
         until: float = inf,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Send a frame, and again until it is stopped or `until` has passed. Replaces the key."""
         question = _Question(dest, kind, lo, body, now, until, now)
         self._questions[key] = question
@@ -97,9 +103,13 @@ class Repeats:
 
     def _send(self, question: _Question, now: float) -> None:
         self._port.control(
-            question.dest, question.kind, wire.GMS, question.lo,
-            body=question.body, transmission=told_apart(question.tries),
-        )  # fmt: skip
+            question.dest,
+            question.kind,
+            wire.GMS,
+            question.lo,
+            body=question.body,
+            transmission=told_apart(question.tries),
+        )
         question.due = now + self._wait(question, now)
         question.tries += 1
 

@@ -35,10 +35,15 @@ class Alarms:
         state = self._state
         gaps = entry.window.missing(1 << 62)
         state.port.tracer.record(
-            trace.ALARM, now, protocol=state.generation.protocol, peer=entry.peer,
-            epoch=entry.epoch, count=sum(hi - lo + 1 for lo, hi in gaps), lo=gaps[0][0],
+            trace.ALARM,
+            now,
+            protocol=state.generation.protocol,
+            peer=entry.peer,
+            epoch=entry.epoch,
+            count=sum(hi - lo + 1 for lo, hi in gaps),
+            lo=gaps[0][0],
             hi=gaps[-1][1],
             text=f"a gap stands for {state.config.gap_alarm:g}s and nothing is retransmitted: "
             "something below drops messages; see xmit_interval",
-        )  # fmt: skip
+        )
         state.port.drop("gap-alarm")

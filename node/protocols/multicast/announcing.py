@@ -64,7 +64,11 @@ class Announcing:
         state, own, protocol = self._state, self._state.own, self._state.generation.protocol
         state.port.tracer.record(trace.SYNC, now, protocol=protocol, peer=wire.GROUP, lo=own.high)
         state.port.control(
-            wire.GROUP, wire.HIGHEST_SEQNO, protocol, own.high, mark=own.low,
+            wire.GROUP,
+            wire.HIGHEST_SEQNO,
+            protocol,
+            own.high,
+            mark=own.low,
             transmission=self._times,
-        )  # fmt: skip
+        )
         self._times += 1

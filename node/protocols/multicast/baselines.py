@@ -88,9 +88,13 @@ class Baselines:
         protocol, delivered = self._state.generation.protocol, entry.window.delivered
         self._port.tracer.record(trace.SYNC, now, protocol=protocol, peer=entry.peer, lo=delivered)
         self._port.control(
-            entry.peer, wire.BASELINE_REQ, protocol, delivered, stamp=entry.nonce,
+            entry.peer,
+            wire.BASELINE_REQ,
+            protocol,
+            delivered,
+            stamp=entry.nonce,
             transmission=entry.sync_tries,
-        )  # fmt: skip
+        )
         entry.sync_tries += 1
         entry.asked_at = now
 

@@ -90,9 +90,16 @@ class Outgoing:
 
     def _emit(self, lo: int, batch: Batch, dest: int) -> None:
         head = self._codec.pack_data(
-            self._protocol, dest, 0, lo, batch.body, batch.flags, batch.transmission,
-            self._own.low, self._state.view_tag,
-        )  # fmt: skip
+            self._protocol,
+            dest,
+            0,
+            lo,
+            batch.body,
+            batch.flags,
+            batch.transmission,
+            self._own.low,
+            self._state.view_tag,
+        )
         self._port.frames.append((dest, head, batch.body.data))
 
     def _hand(
@@ -102,9 +109,17 @@ class Outgoing:
         state = self._state
         if not flags & DONT_LOOPBACK:
             hand_to_self(
-                self._port, self._protocol, wire.GROUP, 0, state.view_number, lo, body, payloads,
-                flags, now,
-            )  # fmt: skip
+                self._port,
+                self._protocol,
+                wire.GROUP,
+                0,
+                state.view_number,
+                lo,
+                body,
+                payloads,
+                flags,
+                now,
+            )
         state.own_delivered = lo + body.count - 1
 
     def deliver_held(self, now: float) -> None:
@@ -144,9 +159,14 @@ class Outgoing:
             batch.resent_at = now
         view = self._state.view_number
         note_resent(
-            self._tracer, stored, now, protocol=self._protocol, peer=dest, view=view,
+            self._tracer,
+            stored,
+            now,
+            protocol=self._protocol,
+            peer=dest,
+            view=view,
             flags=batch.flags,
-        )  # fmt: skip
+        )
         self._emit(stored.lo, batch, dest)
 
     def send_baseline(self, peer: int, transmission: int = 0, question: int = 0) -> None:
@@ -154,10 +174,15 @@ class Outgoing:
         purged without it. Unasked, it says in which view that is so."""
         state, own = self._state, self._own
         self._port.control(
-            peer, wire.BASELINE, self._protocol, own.high, mark=own.low,
-            flags=FIRST if peer in state.members else 0, transmission=transmission,
+            peer,
+            wire.BASELINE,
+            self._protocol,
+            own.high,
+            mark=own.low,
+            flags=FIRST if peer in state.members else 0,
+            transmission=transmission,
             stamp=question or state.view_tag,
-        )  # fmt: skip
+        )
 
     def stop(self) -> None:
         """Forget what waits for the application."""

@@ -46,8 +46,11 @@ class SlowMembers:
         )
         for member in members:
             port.tracer.record(
-                trace.SUSPECT, now, protocol=state.generation.protocol, stream=trace.SUSPECTED,
+                trace.SUSPECT,
+                now,
+                protocol=state.generation.protocol,
+                stream=trace.SUSPECTED,
                 peer=member.short,
-            )  # fmt: skip
+            )
         if members:
             port.events.append(Suspected(members))

@@ -81,9 +81,16 @@ class Windows:
 
     def _record(self, entry: Inbound, stream: int, seqno: int, reason: str, now: float) -> None:
         self._port.tracer.record(
-            trace.CONN, now, protocol=self._protocol, stream=stream, peer=entry.peer,
-            epoch=entry.epoch, view=self._state.view_number, lo=seqno, text=reason,
-        )  # fmt: skip
+            trace.CONN,
+            now,
+            protocol=self._protocol,
+            stream=stream,
+            peer=entry.peer,
+            epoch=entry.epoch,
+            view=self._state.view_number,
+            lo=seqno,
+            text=reason,
+        )
 
     # -- What the sender no longer has --------------------------------------------------------
 
@@ -115,10 +122,23 @@ class Windows:
         if entry.is_synced:
             text = "messages lost from this sender: it no longer has them"
             tracer.record(
-                trace.ALARM, now, protocol=protocol, peer=entry.peer, epoch=entry.epoch,
-                count=count, lo=lo, hi=hi, text=text,
-            )  # fmt: skip
+                trace.ALARM,
+                now,
+                protocol=protocol,
+                peer=entry.peer,
+                epoch=entry.epoch,
+                count=count,
+                lo=lo,
+                hi=hi,
+                text=text,
+            )
         tracer.record(
-            trace.SKIPPED, now, protocol=protocol, peer=entry.peer, epoch=entry.epoch,
-            count=count, hi=hi, text=text,
-        )  # fmt: skip
+            trace.SKIPPED,
+            now,
+            protocol=protocol,
+            peer=entry.peer,
+            epoch=entry.epoch,
+            count=count,
+            hi=hi,
+            text=text,
+        )

@@ -62,9 +62,15 @@ class Acks:
             seqno=value,
         )
         frame = port.codec.pack_control(
-            kind, self._protocol, peer, entry.conn if self._names_conn else 0, value,
-            transmission=transmission, mark=entry.window.seen, stamp=self._state.next_stamp(),
-        )  # fmt: skip
+            kind,
+            self._protocol,
+            peer,
+            entry.conn if self._names_conn else 0,
+            value,
+            transmission=transmission,
+            mark=entry.window.seen,
+            stamp=self._state.next_stamp(),
+        )
         port.frames.append((peer, frame, b""))
 
     def flush(self, entry: ReceiverEntry, now: float) -> None:

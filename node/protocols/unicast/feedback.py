@@ -134,9 +134,13 @@ class Feedback:
         """Nothing can be sent for what is below the window: either the request is old, or it would
         be repeated for ever (R-5)."""
         frame = self._port.codec.pack_control(
-            wire.RESET_TO, self._protocol, entry.peer, entry.conn, entry.window.low,
+            wire.RESET_TO,
+            self._protocol,
+            entry.peer,
+            entry.conn,
+            entry.window.low,
             transmission=head.transmission,
-        )  # fmt: skip
+        )
         self._port.frames.append((entry.peer, frame, b""))
 
     def _disown(self, head: Head) -> None:

@@ -99,9 +99,16 @@ class Outgoing:
     def _emit(self, entry: SenderEntry, lo: int, batch: Batch, flags: int, stamp: int) -> None:
         conn = 0 if self._names_first_only and lo != 1 else entry.conn
         head = self._codec.pack_data(
-            self._protocol, entry.peer, conn, lo, batch.body, flags, batch.transmission,
-            entry.window.low, stamp,
-        )  # fmt: skip
+            self._protocol,
+            entry.peer,
+            conn,
+            lo,
+            batch.body,
+            flags,
+            batch.transmission,
+            entry.window.low,
+            stamp,
+        )
         self._port.frames.append((entry.peer, head, batch.body.data))
 
     def resend(
@@ -113,9 +120,14 @@ class Outgoing:
         if stored.lo == 1:
             flags |= FIRST
         note_resent(
-            self._tracer, stored, now, protocol=self._protocol, peer=entry.peer, conn=entry.conn,
+            self._tracer,
+            stored,
+            now,
+            protocol=self._protocol,
+            peer=entry.peer,
+            conn=entry.conn,
             flags=flags,
-        )  # fmt: skip
+        )
         self._emit(entry, stored.lo, batch, flags, stamp)
 
     # -- To self ------------------------------------------------------------------------------

@@ -200,7 +200,12 @@ class Resync:
             trace.SYNC, now, protocol=protocol, peer=sync.peer, conn=sync.conn, lo=sync.seqno
         )
         frame = port.codec.pack_control(
-            wire.SFS, protocol, sync.peer, sync.conn, sync.seqno,
-            transmission=sync.repeats, stamp=sync.stamp,
-        )  # fmt: skip
+            wire.SFS,
+            protocol,
+            sync.peer,
+            sync.conn,
+            sync.seqno,
+            transmission=sync.repeats,
+            stamp=sync.stamp,
+        )
         port.frames.append((sync.peer, frame, b""))

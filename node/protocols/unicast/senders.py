@@ -75,9 +75,16 @@ class Senders:
                 count += 1
             last = batch.number if batch.flags & FRAGMENT else batch.number + batch.body.count - 1
         self._port.tracer.record(
-            trace.ABANDONED, now, protocol=self._protocol, peer=entry.peer, conn=entry.conn,
-            count=count, lo=low + 1, hi=window.high, text=reason,
-        )  # fmt: skip
+            trace.ABANDONED,
+            now,
+            protocol=self._protocol,
+            peer=entry.peer,
+            conn=entry.conn,
+            count=count,
+            lo=low + 1,
+            hi=window.high,
+            text=reason,
+        )
         self._port.abandoned.append(Abandoned(entry.peer, count, reason, last))
 
     def on_view(self, members: frozenset[int], now: float) -> None:
