@@ -49,7 +49,7 @@ def check_java(who: str = VERIFY) -> None:
     remedy = f"install one (apt-get install openjdk-{JAVA}-jre-headless), or set JAVA_HOME"
     if java is None:
         raise CannotError(f"{who} needs a Java runtime, {JAVA} or newer: {remedy}")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 Java's own version
     version = re.search(r'version "(\d+)', said.stderr + said.stdout)
     if version is None or int(version[1]) < JAVA:
         is_now = f"{java} is {version[1]}" if version else f"{java} does not run"

@@ -95,7 +95,7 @@ def say(text: str) -> None:
 def say_leftovers() -> None:
     """What killed runs left behind is in nobody's way; but somebody should know of it."""
     from stormcast.chaos.backends.netns import what_is_missing  # noqa: PLC0415 only where there is netns
-    from stormcast.chaos.backends.netns.leftovers import leftovers  # noqa: PLC0415
+    from stormcast.chaos.backends.netns.leftovers import leftovers  # noqa: PLC0415 as above
 
     if what_is_missing() is None:
         spaces, folders = leftovers()

@@ -149,8 +149,8 @@ def _why_no_namespaces() -> str | None:
 
 
 def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgain | None) -> int:
-    from stormcast.chaos.backends.netns.backend import probe as probe_features  # noqa: PLC0415
-    from stormcast.chaos.campaigns.live import (  # noqa: PLC0415
+    from stormcast.chaos.backends.netns.backend import probe as probe_features  # noqa: PLC0415 as above
+    from stormcast.chaos.campaigns.live import (  # noqa: PLC0415 as above
         BUDGET_SECONDS,
         LANES,
         LIBRARY_RUN_SECONDS,

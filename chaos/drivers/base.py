@@ -99,13 +99,13 @@ class Loop(Protocol):
     def time(self) -> float:
         """Seconds of the monotonic clock."""
 
-    def add_reader(self, fd: int, callback: Callable[..., object], /, *args: Any) -> None:  # noqa: ANN401
+    def add_reader(self, fd: int, callback: Callable[..., object], /, *args: Any) -> None:  # noqa: ANN401 as asyncio has it
         """Call back whenever there is something to read."""
 
     def remove_reader(self, fd: int, /) -> bool:
         """Do so no more; before the file is closed."""
 
-    def call_at(self, when: float, callback: Callable[..., object], /, *args: Any) -> Handle:  # noqa: ANN401
+    def call_at(self, when: float, callback: Callable[..., object], /, *args: Any) -> Handle:  # noqa: ANN401 as asyncio has it
         """Call back once, at a time of `time()`."""
 
 

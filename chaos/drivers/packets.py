@@ -149,15 +149,15 @@ def layers() -> Layers:
     # It looks for routes and interfaces, and complains of those it does not like.
     logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
     from scapy.layers.inet import IP, UDP  # noqa: PLC0415 half a second
-    from scapy.layers.inet6 import IPv6  # noqa: PLC0415
-    from scapy.packet import Raw  # noqa: PLC0415
+    from scapy.layers.inet6 import IPv6  # noqa: PLC0415 scapy is slow to import
+    from scapy.packet import Raw  # noqa: PLC0415 scapy is slow to import
 
     return Layers(IP, IPv6, UDP, Raw, _frame_layer())
 
 
 def _frame_layer() -> type[Packet]:
-    from scapy import fields  # noqa: PLC0415
-    from scapy.packet import Packet, Raw  # noqa: PLC0415
+    from scapy import fields  # noqa: PLC0415 scapy is slow to import
+    from scapy.packet import Packet, Raw  # noqa: PLC0415 scapy is slow to import
 
     plain = {
         "B": fields.ByteField,
@@ -223,7 +223,7 @@ def corrupted(packet: bytes, place: Place, flips: tuple[int, ...]) -> bytes:
     if len(packet) == place.transport + UDP_HEADER:
         return packet
     changed = damaged(packet, flips, place.transport + UDP_HEADER)
-    parsed = (known.ipv4 if packet[0] >> 4 == 4 else known.ipv6)(changed)  # noqa: PLR2004
+    parsed = (known.ipv4 if packet[0] >> 4 == 4 else known.ipv6)(changed)  # noqa: PLR2004 IPv4
     datagram = parsed.getlayer(known.udp)
     if datagram is None:
         # The lengths of its headers contradict each other; the kernel will not take it either.

@@ -83,7 +83,7 @@ def node(argv: Sequence[str]) -> int:
     except NodeError as error:
         return _refuse(error)
     # Only now: whoever just looks at the settings does not wait for sockets to be imported.
-    from stormcast.node.member.member import run_member  # noqa: PLC0415
+    from stormcast.node.member.member import run_member  # noqa: PLC0415 a wrong flag is told at once
 
     try:
         return run_member(effective.settings)

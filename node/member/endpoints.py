@@ -119,7 +119,7 @@ def metrics_handler(subject: Measured) -> Handler:
     def answer(_body: object) -> Answer:
         if not made:
             # Only now: its library costs memory that a member which nobody scrapes can spare.
-            from stormcast.node.member.metrics import Metrics  # noqa: PLC0415
+            from stormcast.node.member.metrics import Metrics  # noqa: PLC0415 an extra
 
             made.append(Metrics(subject))
         return Answer(made[0].text(), content_type=made[0].content_type)

@@ -124,8 +124,8 @@ class Member:
         control = None
         if self.settings.control is not None:
             # Only now: who wants no endpoint pays no memory for it.
-            from stormcast.node.control.server import Control  # noqa: PLC0415
-            from stormcast.node.member.endpoints import endpoints  # noqa: PLC0415
+            from stormcast.node.control.server import Control  # noqa: PLC0415 not every member has it
+            from stormcast.node.member.endpoints import endpoints  # noqa: PLC0415 not every member has it
 
             control = Control(self.settings.control, endpoints(self), self._tell_failure)
             where = await control.open()

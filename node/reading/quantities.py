@@ -72,7 +72,7 @@ class Quantity:
     def write(self, value: float) -> str:
         """The text that `parse` turns into exactly this value; without a point if it can, short."""
         # Who only reads, such as the parent of a member, does without its memory.
-        from fractions import Fraction  # noqa: PLC0415
+        from fractions import Fraction  # noqa: PLC0415 rarely needed
 
         exact = Fraction(repr(value))
         texts = [

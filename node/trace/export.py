@@ -146,7 +146,7 @@ class _Writer:
     def __init__(
         self,
         arrow: Any,  # noqa: ANN401 pyarrow has no types, and may not be there
-        parquet: Any,  # noqa: ANN401
+        parquet: Any,  # noqa: ANN401 an extra's, see above
         source: Source,
         run: str,
         names: Mapping[int, str],
@@ -193,7 +193,7 @@ class _Writer:
         notes += own_notes
         return Exported(path, rows)
 
-    def _flush(self, writer: Any, schema: Any) -> None:  # noqa: ANN401
+    def _flush(self, writer: Any, schema: Any) -> None:  # noqa: ANN401 an extra's, see above
         table = self._arrow.Table.from_pydict(self._columns, schema=schema)
         if len(table):
             writer.write_table(table, row_group_size=len(table))
@@ -207,7 +207,7 @@ class _Writer:
         if events[0].kind == START:
             self._introduce(block.text(events[0]))
         (kinds, flags, protocols, streams, peers, conns, epochs, views, counts, los, his, sizes,
-         digests, trims, texts, times) = zip(*events, strict=True)  # fmt: skip  # a record's columns
+         digests, trims, texts, times) = zip(*events, strict=True)  # fmt: skip  # columns
         number = len(events)
         heap = [None, *block.texts]
         added: dict[str, Iterable[object]] = {

@@ -60,7 +60,7 @@ class DnsLookup:
 
     async def _ask(self, name: str, record_type: str, failures: list[str]) -> list[str]:
         import dns.exception  # noqa: PLC0415 only stacks with DNS_PING pay for it
-        import dns.resolver  # noqa: PLC0415
+        import dns.resolver  # noqa: PLC0415 an extra
 
         try:
             answer = await self._resolver.resolve(
@@ -91,7 +91,7 @@ def _record_types(wanted: str, family: socket.AddressFamily) -> tuple[str, ...]:
 def _resolver(config: DnsPingConfig) -> Resolver:
     """As /etc/resolv.conf says, or as the settings do."""
     import dns.asyncresolver  # noqa: PLC0415 only stacks with DNS_PING pay for it
-    import dns.resolver  # noqa: PLC0415
+    import dns.resolver  # noqa: PLC0415 an extra
 
     try:
         resolver = dns.asyncresolver.Resolver(configure=not config.dns_address)

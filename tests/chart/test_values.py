@@ -30,15 +30,15 @@ class Knob(NamedTuple):
     """Of what is seen; None: the value itself."""
 
 
-def _members(chart: Rendered) -> Any:  # noqa: ANN401 a part of an object
+def _members(chart: Rendered) -> Any:
     return chart.one("StatefulSet")["spec"]
 
 
-def _pod(chart: Rendered) -> Any:  # noqa: ANN401
+def _pod(chart: Rendered) -> Any:
     return _members(chart)["template"]
 
 
-def _volume(chart: Rendered, kind: str, component: str, name: str) -> Any:  # noqa: ANN401
+def _volume(chart: Rendered, kind: str, component: str, name: str) -> Any:
     volumes = chart.one(kind, component)["spec"]["template"]["spec"]["volumes"]
     (found,) = (one for one in volumes if one["name"] == name)
     return found["emptyDir"]["sizeLimit"]
@@ -163,7 +163,7 @@ KNOBS = (
 )
 
 
-def nested(key: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 any value
+def nested(key: str, value: Any) -> dict[str, Any]:
     """`a.b` as {a: {b: value}}."""
     for part in reversed(key.split(".")):
         value = {part: value}
@@ -203,7 +203,7 @@ def test_every_key_of_the_values_is_told_of_and_tested() -> None:
     assert [knob.key for knob in KNOBS] == list(_leaves(yaml.safe_load("\n".join(lines)), ""))
 
 
-def _leaves(value: Any, key: str) -> Iterator[str]:  # noqa: ANN401 any value
+def _leaves(value: Any, key: str) -> Iterator[str]:
     if isinstance(value, dict) and value and not key.endswith("resources"):
         for name, inner in value.items():
             yield from _leaves(inner, f"{key}.{name}" if key else name)
@@ -284,7 +284,7 @@ def test_the_schema_leaves_no_mapping_open_but_those_of_kubernetes() -> None:
     ]
 
 
-def _open(node: Any, path: str) -> Iterator[str]:  # noqa: ANN401 JSON
+def _open(node: Any, path: str) -> Iterator[str]:
     if not isinstance(node, dict):
         return
     if node.get("type") == "object" and node.get("additionalProperties") is not False:

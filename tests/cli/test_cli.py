@@ -663,7 +663,7 @@ HERE = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def a_process(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603 our own interpreter and module
+    return subprocess.run(
         [sys.executable, "-m", "stormcast", *words],
         cwd=folder,
         env=HERE,
@@ -686,7 +686,7 @@ def test_a_process_exits_with_the_verdict(shell: Shell) -> None:
 def test_a_reader_that_goes_away_is_no_error_of_ours(kept: Path) -> None:
     """`stormcast trace cat RUN | head -1`: no traceback, and no exit code of a verdict."""
     words = [sys.executable, "-m", "stormcast", "trace", "cat", str(kept), "--json"]
-    with subprocess.Popen(  # noqa: S603 our own interpreter and module
+    with subprocess.Popen(
         words, env=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None

@@ -30,9 +30,9 @@ timeline:
 class Deaf(Unicast):
     """A mutant that never repairs: whatever is lost last is lost for good."""
 
-    def __init__(self, *parts: Any) -> None:  # noqa: ANN401 handed on
+    def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        self._repairs._repair = lambda _entry, _now: None  # noqa: SLF001 the bug
+        self._repairs._repair = lambda _entry, _now: None
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     def generate(seed: int, _attempt: int = 0) -> Scenario:
         return parse_scenario(LOSSY.replace("count: 5", f"count: {5 + seed % 10}"))
 
-    def with_a_flaw(scenario: Scenario, seed: int, **more: Any) -> RunRecord:  # noqa: ANN401
+    def with_a_flaw(scenario: Scenario, seed: int, **more: Any) -> RunRecord:
         return simulate(scenario, seed, **(more | {"make_unicast": Deaf}))
 
     monkeypatch.setattr("stormcast.chaos.campaigns.search.generate", generate)
@@ -103,7 +103,7 @@ def test_nothing_is_shrunk_where_nobody_wants_it(shell: Shell) -> None:
 def test_ctrl_c_while_it_shrinks_keeps_the_smallest_so_far(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged, runs = Trials._judged, []  # noqa: SLF001 there is no other way to be in the middle
+    judged, runs = Trials._judged, []
 
     def impatient(trials: Trials, candidate: Scenario) -> object:
         runs.append(candidate)

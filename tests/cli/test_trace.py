@@ -265,7 +265,7 @@ def test_an_event_is_a_row(shell: Shell, run: Path) -> None:
 
 def test_streams_are_words_and_peers_are_names(shell: Shell) -> None:
     member = Member(shell.folder / "run")
-    tracer = member._tracer  # noqa: SLF001
+    tracer = member._tracer
     for kind, stream in (
         (trace.CONN, trace.RECEIVER_OPEN),
         (trace.VIEW, trace.MERGE),
@@ -316,8 +316,8 @@ def test_all_64_bits_of_a_number_survive(shell: Shell) -> None:
     member = Member(shell.folder / "run")
     digests = [0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
     for digest in digests:
-        member._tracer.record(trace.DELIVERED, 1.0, size=1, digest=digest)  # noqa: SLF001
-    member._tracer.turn()  # noqa: SLF001
+        member._tracer.record(trace.DELIVERED, 1.0, size=1, digest=digest)
+    member._tracer.turn()
     shell("trace", "export", "run", "out")
     rows, _ = exported(Path("out/n1-5c0ffee5.parquet"))
     assert [row["digest"] % (1 << 64) for row in rows[1:]] == digests

@@ -113,7 +113,7 @@ class Project:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        return subprocess.run(  # noqa: S603 our own words
+        return subprocess.run(
             [self._python, *words],
             cwd=self.folder,
             env=env,
@@ -134,7 +134,7 @@ class Project:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     words = ("-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet", "-w", folder)
-    subprocess.run([sys.executable, *words, ROOT], check=True, timeout=300)  # noqa: S603 our own
+    subprocess.run([sys.executable, *words, ROOT], check=True, timeout=300)
     (made,) = folder.glob("*.whl")
     return made
 

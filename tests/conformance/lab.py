@@ -40,12 +40,12 @@ class Kind:
 
 def _neglect_sim(backend: Backend, seconds: float) -> None:
     assert isinstance(backend, SimBackend)
-    engine = backend._world.engine  # noqa: SLF001 the world's time is nobody else's business
+    engine = backend._world.engine
     engine.run(engine.now + seconds)
 
 
 def _neglect_pods(backend: Backend, seconds: float) -> None:
-    leases = backend._leases  # type: ignore[attr-defined]  # noqa: SLF001 its thread is to fall silent
+    leases = backend._leases  # type: ignore[attr-defined]
     leases.stop()
     time.sleep(seconds)
 
@@ -121,7 +121,7 @@ class Lab:
 
     # -- Members -------------------------------------------------------------------------------
 
-    def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
+    def ask(self, name: str, method: str, target: str, body: object = None) -> Any:
         return self.backend.ask(name, method, target, body)
 
     def state(self, name: str) -> Mapping[str, Any]:

@@ -24,7 +24,7 @@ class HelmError(Exception):
 def helm(*words: object, text: str = "") -> str:
     """What Helm prints, given a text to read."""
     argv = [str(word) for word in (HELM, *words)]
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)  # noqa: S603 our own words
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
         raise HelmError(done.stderr)
     return done.stdout
@@ -65,7 +65,7 @@ class Rendered(NamedTuple):
         """Of all containers."""
         return {one["name"] for one, _pod in self.containers()}
 
-    def told(self, name: str) -> Any:  # noqa: ANN401 whatever stands in it
+    def told(self, name: str) -> Any:
         """A file of what members and agents are told."""
         return yaml.safe_load(self.one("ConfigMap")["data"][name])
 

@@ -61,7 +61,7 @@ class GroupWorld(World):
         *,
         joined: bool = True,
         protocols: Mapping[str, Mapping[str, object]] | None = None,
-        **rest: Any,  # noqa: ANN401 what World takes
+        **rest: Any,
     ) -> None:
         self._watched: set[tuple[int, int]] = set()
         self.seen: dict[str, list[View]] = {}
@@ -126,7 +126,7 @@ class GroupWorld(World):
             return
         self._tell_link(host, peer, target.host.is_alive)
 
-    def _tell_link(self, host: Host, peer: int, is_up: bool) -> None:  # noqa: FBT001 the two ends of a link
+    def _tell_link(self, host: Host, peer: int, is_up: bool) -> None:
         if host.is_alive and (host.short, peer) in self._watched:
             host.stack.on_link(peer, is_up, self.now)
             self.engine.end_turn(host)
@@ -299,13 +299,13 @@ def formed(
     timing: str = "compatible",
     *,
     protocols: Mapping[str, Mapping[str, object]] | None = None,
-    **rest: Any,  # noqa: ANN401 what World takes
+    **rest: Any,
 ) -> GroupWorld:
     """A group that its members formed themselves, one joining after the other."""
     world = GroupWorld(members, stack, timing, joined=False, protocols=protocols, **rest)
     for count, name in enumerate(members, 1):
         world.join(name)
-        world.advance_until(lambda: world.views_agree(members[:count]), 60.0)  # noqa: B023
+        world.advance_until(lambda: world.views_agree(members[:count]), 60.0)  # noqa: B023 called at once
     world.advance(1.0)
     return world
 

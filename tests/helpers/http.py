@@ -34,7 +34,7 @@ class Wire(asyncio.Transport):
         self.is_aborted = False
         self.has_ended = False
 
-    def write(self, data: Any) -> None:  # noqa: ANN401 bytes or alike
+    def write(self, data: Any) -> None:
         self.data += bytes(data)
 
     def can_write_eof(self) -> bool:

@@ -111,7 +111,7 @@ class Cluster:
     def helm(self, *words: object, text: str = "") -> str:
         """What Helm prints on both streams."""
         argv = [str(word) for word in (HELM, *words, "--namespace", self.namespace)]
-        done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)  # noqa: S603 our own words
+        done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
         if done.returncode:
             raise Failed(f"{done.stdout}\n{done.stderr}\n{self.troubles()}")
         return done.stdout + done.stderr
@@ -133,7 +133,7 @@ class Cluster:
             "--namespace", self.namespace, "--release", RELEASE, "--out", out,
         ]  # fmt: skip  # one command
         pipe = subprocess.PIPE
-        return subprocess.Popen(list(map(str, argv)), stdout=pipe, stderr=pipe, text=True)  # noqa: S603 our own words
+        return subprocess.Popen(list(map(str, argv)), stdout=pipe, stderr=pipe, text=True)
 
     # -- Pods --------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Cluster:
             self._token = base64.b64decode(secret.data["token"]).decode()
         return self._token
 
-    def ask(self, pod: str, port: int, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 whatever it says
+    def ask(self, pod: str, port: int, method: str, path: str, body: object = None) -> Any:
         """One question to a keeper or an agent, through the API server."""
         reply = self._api.ask(pod, port, method, path, body, self.token)
         assert reply.is_ok, f"{pod}: {method} {path}: {reply.status} {reply.value()}"
@@ -233,7 +233,7 @@ class Cluster:
 
     # -- Harm --------------------------------------------------------------------------------------
 
-    def kill(self, pod: Any, word: str) -> None:  # noqa: ANN401 a pod of the client
+    def kill(self, pod: Any, word: str) -> None:
         """SIGKILL the process of a pod that has a word on its command line."""
         name = f"killer-{token_hex(3)}"
         image = next(one.image for one in self.pods()[0].spec.containers)

@@ -18,7 +18,7 @@ from stormcast.node.trace.tracer import Tracer
 ME, PEER = 1, 2
 
 
-def bare_settings(*upper: tuple[str, Any], **values: Any) -> StackSettings:  # noqa: ANN401 settings
+def bare_settings(*upper: tuple[str, Any], **values: Any) -> StackSettings:
     """UNICAST3 over UDP, with what stands above and between."""
     layers = (*upper, ("UNICAST3", Unicast3Config()), ("UDP", UdpConfig()))
     return StackSettings(layers=layers, timing=Timing(), **values)

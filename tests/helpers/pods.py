@@ -116,7 +116,7 @@ class FakeCluster:
     def logs(self) -> str:
         return "\n".join(keeper.tail(30) for keeper in self.keepers)
 
-    def keeper(self, number: int, target: str = "/state") -> Any:  # noqa: ANN401 as answered
+    def keeper(self, number: int, target: str = "/state") -> Any:
         """What a keeper says of itself."""
         return self._to_keeper(number, "GET", target, None, TOKEN, 5.0).value()
 

@@ -71,7 +71,7 @@ class Members:
         """Where a member's control socket is."""
         return self.folder / name / CONTROL
 
-    def ask(self, name: str, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
+    def ask(self, name: str, method: str, path: str, body: object = None) -> Any:
         """One question to a member."""
         return ask(self.control(name), method, path, body)
 
@@ -106,7 +106,7 @@ class Members:
 
         self.wait(answers, f"{name} listens")
 
-    def wait(self, is_done: Any, what: str, timeout: float = 20.0) -> None:  # noqa: ANN401 a function
+    def wait(self, is_done: Any, what: str, timeout: float = 20.0) -> None:
         """Wait until something is so, and say what members said if it is not."""
         until(is_done, timeout, lambda: f"{what}\n{self.tails()}", poll=0.05)
 

@@ -19,7 +19,7 @@ class Said(NamedTuple):
     err: str
 
     @property
-    def json(self) -> Any:  # noqa: ANN401 whatever it printed
+    def json(self) -> Any:
         """The one JSON value on stdout."""
         return json.loads(self.out)
 

@@ -192,9 +192,9 @@ async def stations(
         await asyncio.sleep(0)
 
 
-def udp(**settings: Any) -> UdpConfig:  # noqa: ANN401
+def udp(**settings: Any) -> UdpConfig:
     return UdpConfig(**{"bind_addr": "127.0.0.1", "mcast_port": 17600, **settings})
 
 
-def tcp(kind: type[TcpConfig] = TcpConfig, **settings: Any) -> TcpConfig:  # noqa: ANN401
+def tcp(kind: type[TcpConfig] = TcpConfig, **settings: Any) -> TcpConfig:
     return kind(**{"bind_addr": "127.0.0.1", "bind_port": 0, **settings})

@@ -46,7 +46,7 @@ def recorded(state: Connections) -> list[str]:
     """The names of the events that were recorded since the last time."""
     blocks: list[bytes] = []
     tracer = state.port.tracer
-    tracer._sink = blocks.append  # noqa: SLF001 a port has the one tracer
+    tracer._sink = blocks.append
     tracer.seal()
     return [
         event.name

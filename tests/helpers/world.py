@@ -617,7 +617,7 @@ class Pair(World):
         self,
         generation: str = "UNICAST3-SYNC",
         timing: str = "compatible",
-        **rest: Any,  # noqa: ANN401 what World takes
+        **rest: Any,
     ) -> None:
         super().__init__(generation, timing, **rest)
         self.a = self["A"]

@@ -151,7 +151,7 @@ def started(folder: Path, config: object, **env: str) -> Iterator[subprocess.Pop
     path = folder / "agent.json"
     path.write_text(json.dumps(config))
     words = (sys.executable, "-m", "stormcast", "agent", "--config", str(path))
-    with subprocess.Popen(  # noqa: S603 our own words
+    with subprocess.Popen(
         words,
         cwd=folder,
         env=environment(env),

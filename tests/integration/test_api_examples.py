@@ -25,18 +25,18 @@ def program(number: int, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """An example as a module; its group is its own, so that examples may run side by side."""
     load = stormcast.load_settings
 
-    def apart(stack: str, timing: str, protocols: dict[str, dict[str, object]]) -> Any:  # noqa: ANN401
+    def apart(stack: str, timing: str, protocols: dict[str, dict[str, object]]) -> Any:
         return load(
             stack, timing, protocols={"UDP": {**protocols["UDP"], "mcast_port": next(PORTS)}}
         )
 
     monkeypatch.setattr(stormcast, "load_settings", apart)
     module = ModuleType("example")
-    exec(compile(EXAMPLES[number], f"{PAGE}:{number}", "exec"), module.__dict__)  # noqa: S102
+    exec(compile(EXAMPLES[number], f"{PAGE}:{number}", "exec"), module.__dict__)  # noqa: S102 our own page
     return module
 
 
-def run(number: int, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401
+def run(number: int, monkeypatch: pytest.MonkeyPatch) -> Any:
     main = program(number, monkeypatch).main
     return asyncio.run(asyncio.wait_for(main(), 30))
 
@@ -72,7 +72,7 @@ def test_an_example_runs_as_a_program(tmp_path: Path) -> None:
     """The last one, for it needs no group that other members of this host might be in."""
     script = tmp_path / "example.py"
     script.write_text(EXAMPLES[2])
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
         cwd=PAGE.parents[1],
         env={"PYTHONPATH": str(PAGE.parents[1])},

@@ -117,7 +117,7 @@ ODD = st.sampled_from(
 
 
 @st.composite
-def altered(draw: st.DrawFn, value: Any) -> Any:  # noqa: ANN401 any JSON
+def altered(draw: st.DrawFn, value: Any) -> Any:
     """The same, with something of it missing, added or replaced."""
     value = copy.deepcopy(value)
     for _ in range(draw(st.integers(0, 2))):
@@ -125,7 +125,7 @@ def altered(draw: st.DrawFn, value: Any) -> Any:  # noqa: ANN401 any JSON
     return value
 
 
-def _altered(draw: st.DrawFn, value: Any) -> Any:  # noqa: ANN401 any JSON
+def _altered(draw: st.DrawFn, value: Any) -> Any:
     if not isinstance(value, dict | list) or not value or draw(st.integers(0, 5)) == 0:
         return draw(ODD)
     keys: list[Any] = list(value) if isinstance(value, dict) else list(range(len(value)))
@@ -156,7 +156,7 @@ async def answer(table: Table, line: str, body: bytes = b"") -> Reply:
     return reply
 
 
-def written(body: Any, me: Mapping[str, str]) -> bytes:  # noqa: ANN401 any JSON
+def written(body: Any, me: Mapping[str, str]) -> bytes:
     return json.dumps(body).replace(json.dumps(ME), json.dumps(me)).encode()
 
 

@@ -23,7 +23,7 @@ TIMEOUT = 20.0
 def refused(folder: Path, *flags: str, within: Sequence[str] = ()) -> str:
     """Start a member that cannot start; returns the one line that it says."""
     argv = [*within, sys.executable, "-m", "stormcast", "node", *flags]
-    done = subprocess.run(  # noqa: S603 our own words
+    done = subprocess.run(
         argv,
         cwd=folder,
         env=environment({}),

@@ -42,7 +42,7 @@ def measured(work: Work, *teams: str, rounds: int = 1) -> tuple[dict[str, Any], 
 
 def namespaces() -> str:
     words = ["ip", "netns", "list"]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("transport", ["udp", "tcp", "tcp-nio2"])
@@ -123,7 +123,7 @@ def test_a_peer_that_cannot_take_part_is_noted_and_ours_is_measured() -> None:
 
 
 def bench(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(  # noqa: S603 our own interpreter and module
+    return subprocess.Popen(
         [sys.executable, "-m", "stormcast", "bench", *words],
         cwd=ROOT,
         stdout=subprocess.PIPE,
@@ -167,7 +167,7 @@ def test_what_a_killed_run_leaves_is_removed_by_the_next() -> None:
         process.communicate(timeout=30)
     deadline = time.monotonic() + 20
     words = ["ip", "netns", "pids", name]
-    while subprocess.run(words, capture_output=True, text=True, check=True).stdout:  # noqa: S603
+    while subprocess.run(words, capture_output=True, text=True, check=True).stdout:
         assert time.monotonic() < deadline, "a member outlived its bench"
         time.sleep(0.1)
     assert name in namespaces()

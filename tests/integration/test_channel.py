@@ -79,7 +79,7 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 @asynccontextmanager
-async def group(settings: StackSettings, *names: str, **more: Any) -> AsyncIterator[list[Channel]]:  # noqa: ANN401
+async def group(settings: StackSettings, *names: str, **more: Any) -> AsyncIterator[list[Channel]]:
     """Members that have all joined; gone at the end, however it ends."""
     cluster = f"c{next(PORTS)}"
     channels: list[Channel] = []
@@ -494,7 +494,7 @@ async def test_iterating_gives_batches_and_ends_with_the_channel() -> None:
                 break
         assert got == payloads
         await a.send(None, b"one more")
-        await until(lambda: len(b._inbox))  # noqa: SLF001
+        await until(lambda: len(b._inbox))
         await b.close()
         # What was delivered before the end is still there.
         assert [bytes(one) for batch in [batch async for batch in b] for one in batch] == [
@@ -512,18 +512,18 @@ async def test_an_application_that_iterates_slowly_makes_senders_wait(dest: str)
         to = None if dest == "group" else b.address
         total, payload = 2400, bytes(20_000)
         sending = asyncio.ensure_future(a.send_many(to, [payload] * total))
-        await until(lambda: b._inbox.is_stalled)  # noqa: SLF001
+        await until(lambda: b._inbox.is_stalled)
         await asyncio.sleep(0.3)
         assert not sending.done()
         # One burst more than the bound may have been on its way up.
-        assert b._inbox.held_bytes < 2 * HELD_BYTES  # noqa: SLF001
+        assert b._inbox.held_bytes < 2 * HELD_BYTES
         got = 0
         async for batch in b:
             got += len(batch)
             if got == total:
                 break
         await sending
-        assert not len(b._inbox)  # noqa: SLF001
+        assert not len(b._inbox)
 
 
 @on_a_loop
@@ -531,7 +531,7 @@ async def test_empty_messages_that_wait_are_bounded_too() -> None:
     async with group(udp(), "a", "b") as (a, b):
         gather(a)
         sending = asyncio.ensure_future(a.send_many(b.address, [b""] * 400_000))
-        await until(lambda: b._inbox.is_stalled, "a stall", 20)  # noqa: SLF001
+        await until(lambda: b._inbox.is_stalled, "a stall", 20)
         sending.cancel()
 
 
@@ -540,7 +540,7 @@ async def test_a_callback_that_comes_late_gets_what_waited() -> None:
     async with group(udp(), "a", "b") as (a, b):
         gather(a)
         sending = asyncio.ensure_future(a.send_many(b.address, [bytes(20_000)] * 1500))
-        await until(lambda: b._inbox.is_stalled)  # noqa: SLF001
+        await until(lambda: b._inbox.is_stalled)
         got = 0
 
         def take(delivery: Delivery) -> None:
@@ -562,7 +562,7 @@ async def test_callbacks_that_raise_cost_nobody_else_a_message() -> None:
     async with group(udp(), "a", "b") as (a, b):
         got: list[bytes] = []
 
-        def pick(payload: Any, sender: Address) -> None:  # noqa: ANN401, ARG001
+        def pick(payload: Any, sender: Address) -> None:  # noqa: ARG001 as an application has it
             if bytes(payload) == b"bad":
                 raise RuntimeError("no")
             got.append(bytes(payload))
@@ -637,7 +637,7 @@ async def test_a_callback_that_is_cancelled_costs_nobody_else_a_message() -> Non
     async with group(udp(), "a", "b") as (a, b):
         got: list[bytes] = []
 
-        def take(payload: Any, _sender: Address) -> None:  # noqa: ANN401
+        def take(payload: Any, _sender: Address) -> None:
             got.append(bytes(payload))
             cancelled.result()
 
@@ -690,10 +690,10 @@ async def test_a_reply_from_a_callback_is_sent_at_once() -> None:
         rounds = 0
         done = asyncio.Event()
 
-        def pong(payload: Any, sender: Address) -> None:  # noqa: ANN401
+        def pong(payload: Any, sender: Address) -> None:
             b.try_send(sender, bytes(payload))
 
-        def ping(payload: Any, sender: Address) -> None:  # noqa: ANN401
+        def ping(payload: Any, sender: Address) -> None:
             nonlocal rounds
             rounds += 1
             if rounds == 200:

@@ -47,7 +47,7 @@ class Server:
         assert DNSMASQ
         self.stop()
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603
+            self._process = subprocess.Popen(
                 [
                     DNSMASQ,
                     "--keep-in-foreground",
@@ -232,11 +232,11 @@ async def test_a_server_that_goes_away_costs_nothing_that_was_known(server: Serv
     async with members(*settings) as (channels, said):
         await until(lambda: sizes(channels) == [2, 2], "a view of both", 15)
         server.stop()
-        book = channels[0].runtime._hosts  # noqa: SLF001
+        book = channels[0].runtime._hosts
         for turn in range(1, 4):
             book.hosts(1e6 * turn, asyncio.get_running_loop())
-            assert book._task is not None  # noqa: SLF001
-            await book._task  # noqa: SLF001
+            assert book._task is not None
+            await book._task
         assert len(said) == 1
         assert list(book.hosts(0.0, asyncio.get_running_loop())) == [(host, port) for host in hosts]
 
@@ -254,11 +254,11 @@ async def test_a_server_that_does_not_answer_delays_the_start_by_its_timeout_and
         async with members(made("tcp", "127.0.9.1", _free_port(), dns)) as (channels, said):
             assert 0.25 < loop.time() - begun < 3.0
             assert said == [f"discovery: {NAME} A: no answer within 0.3 s"]
-            book = channels[0].runtime._hosts  # noqa: SLF001
+            book = channels[0].runtime._hosts
             for turn in range(1, 4):
                 book.hosts(1e6 * turn, loop)
                 with contextlib.suppress(TypeError):
-                    await book._task  # type: ignore[misc]  # noqa: SLF001
+                    await book._task  # type: ignore[misc]
             assert len(said) == 1
             begun = loop.time()
         assert loop.time() - begun < 3.0

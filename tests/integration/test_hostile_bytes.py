@@ -87,12 +87,12 @@ class Stranger:
         )
         return words
 
-    def _run(self, within: str, verb: str, **order: object) -> Any:  # noqa: ANN401 what it printed
+    def _run(self, within: str, verb: str, **order: object) -> Any:
         path = self.corpus.with_name(f"{verb}.json")
         path.write_text(json.dumps(order))
         words = (sys.executable, str(PROGRAM), verb, str(path))
         argv = bound_to_me(self.network.inside(within, words))
-        done = subprocess.run(  # noqa: S603 our own words
+        done = subprocess.run(
             argv,
             env=environment({}),
             capture_output=True,

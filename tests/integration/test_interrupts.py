@@ -29,7 +29,7 @@ CHAOS_TEST = ("chaos-test", "--backend", "sim", "--workers", "2", "--out", "kept
 @contextmanager
 def running(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A command in a session of its own, so that what it leaves is found."""
-    with subprocess.Popen(  # noqa: S603 our own interpreter and module
+    with subprocess.Popen(
         [sys.executable, "-m", "stormcast", *words],
         cwd=folder,
         env=HERE,

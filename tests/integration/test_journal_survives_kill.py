@@ -50,7 +50,7 @@ def writer(folder: Path, seed: int) -> Iterator[Path]:
     reports = folder.with_suffix(".reports")
     with reports.open("wb") as file:
         words = [sys.executable, "-c", WRITER, folder, str(seed)]
-        process = subprocess.Popen(words, stdout=file, cwd=ROOT)  # noqa: S603
+        process = subprocess.Popen(words, stdout=file, cwd=ROOT)
     try:
         until(lambda: reports.stat().st_size, "a first report")
         yield reports
@@ -89,7 +89,7 @@ def test_a_journal_is_followed_while_it_is_written(tmp_path: Path) -> None:
     with writer(tmp_path / "run", seed=1) as reports:
         with printed.open("wb") as out:
             words = ["-m", "stormcast", "trace", "tail", "-f", "--lines", "0", tmp_path / "run"]
-            tail = subprocess.Popen(  # noqa: S603
+            tail = subprocess.Popen(
                 [sys.executable, *words], stdout=out, stderr=subprocess.PIPE, cwd=ROOT
             )
         try:
@@ -110,12 +110,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "stormcast-test", place]
-    subprocess.run(mount, check=True, timeout=PATIENCE)  # noqa: S603
+    subprocess.run(mount, check=True, timeout=PATIENCE)
     try:
         yield place
     finally:
         unmount = ["umount", "--lazy", place]
-        subprocess.run(unmount, check=True, timeout=PATIENCE)  # noqa: S603
+        subprocess.run(unmount, check=True, timeout=PATIENCE)
 
 
 @pytest.mark.root

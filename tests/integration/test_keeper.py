@@ -65,7 +65,7 @@ class Kept:
 
         until(answers, 15.0, lambda: self.log, 0.05)
 
-    def ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
+    def ask(self, method: str, path: str, body: object = None) -> Any:
         return ask(self.socket, method, path, body, timeout=10.0)
 
     def start(self) -> int:
@@ -316,9 +316,9 @@ def test_over_tcp_it_wants_its_token_and_is_small(kept: Kept) -> None:
     url = kept.log.partition("listens on ")[2].split()[0]
 
     def get(path: str, token: str = "") -> int:
-        request = urllib.request.Request(url + path, headers={"X-Stormcast-Token": token})  # noqa: S310
+        request = urllib.request.Request(url + path, headers={"X-Stormcast-Token": token})  # noqa: S310 http, of this test
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 http, of this test
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code

@@ -42,7 +42,7 @@ def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
         yield made
 
 
-def plan(folder: Path, names: tuple[str, ...] = NAMES, **config: Any) -> ClusterPlan:  # noqa: ANN401
+def plan(folder: Path, names: tuple[str, ...] = NAMES, **config: Any) -> ClusterPlan:
     told = {"cluster": f"run-{folder.name}", "stack": "udp", "timing": "fast", **config}
     members = tuple(MemberPlan(name=name, config=told) for name in names)
     return ClusterPlan(run=f"run-{folder.name}", members=members, folder=folder / "run")
@@ -193,7 +193,7 @@ def test_members_that_are_frozen_in_the_middle_of_a_renewal_stay_so(
     backend.pause("n0")
     in_the_middle, keep = threading.Event(), MemberPod.keep
 
-    def slow(pod: MemberPod, method: str, target: str, *rest: Any) -> Any:  # noqa: ANN401
+    def slow(pod: MemberPod, method: str, target: str, *rest: Any) -> Any:
         if target == "/renew":
             in_the_middle.set()
             time.sleep(0.5)

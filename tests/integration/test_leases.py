@@ -86,7 +86,7 @@ def begin(stack: ExitStack, folder: Path, seed: int, bound: str) -> Begun:
     words = (sys.executable, str(PROGRAM), str(folder), str(run), str(seed), str(LEASE), bound)
     # One that loses its agent has something to say, which nobody wants to know.
     with (folder / "controller.log").open("w") as log:
-        controller = subprocess.Popen(  # noqa: S603 our own words
+        controller = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=log, text=True, env=environment({})
         )
     stack.callback(controller.kill)

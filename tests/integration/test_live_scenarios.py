@@ -184,7 +184,7 @@ def test_ctrl_c_heals_keeps_the_traces_and_leaves_nothing(tmp_path: Path) -> Non
     path, out = tmp_path / "long.yaml", tmp_path / "run"
     path.write_text(PAIR.replace("count: 100", "count: 400").replace("for: 500ms", "for: 7s"))
     argv = [sys.executable, "-m", "stormcast", "run", str(path), "--backend", "netns", "--json"]
-    process = subprocess.Popen(  # noqa: S603 our own words
+    process = subprocess.Popen(
         [*argv, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     mine = process.pid, start_of(process.pid)
@@ -207,7 +207,7 @@ def test_ctrl_c_heals_keeps_the_traces_and_leaves_nothing(tmp_path: Path) -> Non
     assert leftovers(is_left=was_its) == ([], [])
 
 
-def wait_for(is_done: Any, timeout: float = 30.0) -> None:  # noqa: ANN401
+def wait_for(is_done: Any, timeout: float = 30.0) -> None:
     deadline = time.monotonic() + timeout
     while not is_done():
         assert time.monotonic() < deadline, "it never came"

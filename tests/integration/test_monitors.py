@@ -108,7 +108,7 @@ async def test_who_is_not_wanted_any_more_is_not_told_of() -> None:
         a.watch(b.address)
         await until(lambda: len(a.links) == 1)
         a.watch(b.address, is_wanted=False)
-        await until(lambda: not b.monitors._watchers)  # noqa: SLF001
+        await until(lambda: not b.monitors._watchers)
         await b.close()
         await asyncio.sleep(0.02)
         assert len(a.links) == 1
@@ -121,7 +121,7 @@ async def test_a_wish_that_is_repeated_makes_a_new_connection() -> None:
             a.watch(b.address)
             await until(lambda number=number: len(a.links) == number)
         assert a.links == [(b.address.short, True)] * 3
-        await until(lambda: len(b.monitors._watchers) == 1)  # noqa: SLF001
+        await until(lambda: len(b.monitors._watchers) == 1)
 
 
 @on_a_loop
@@ -167,7 +167,7 @@ async def test_no_free_port_in_the_range_is_refused_with_what_to_do() -> None:
 @on_a_loop
 async def test_a_transport_port_that_leaves_none_above_it_is_refused(
     port: int,
-    fits: bool,  # noqa: FBT001
+    fits: bool,
 ) -> None:
     b = Member("b", 2)
     if fits:
@@ -223,7 +223,7 @@ async def test_watchers_say_nothing_that_counts_and_are_bounded(
             reader, writer = await asyncio.open_connection("127.0.0.1", b.monitors.port)
             writer.write(bytes(100_000))
             opened.append((reader, writer))
-        await until(lambda: len(b.monitors._watchers) == 3)  # noqa: SLF001
+        await until(lambda: len(b.monitors._watchers) == 3)
         served = 0
         for reader, writer in opened:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -232,7 +232,7 @@ async def test_watchers_say_nothing_that_counts_and_are_bounded(
                 served += 1
             writer.transport.abort()
         assert served == 3
-        await until(lambda: not b.monitors._watchers)  # noqa: SLF001
+        await until(lambda: not b.monitors._watchers)
 
 
 @on_a_loop

@@ -286,7 +286,7 @@ def doomed(tmp_path: Path, rest: str) -> tuple[subprocess.Popen[str], RunId, lis
     """Another process with a backend, one member of which is paused."""
     root = str(Path(__file__).parents[2])
     script = _DIES.format(paths=[root], folder=str(tmp_path / "theirs"), rest=rest)
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)  # noqa: S603
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     run, *pids = process.stdout.readline().split()
     parsed = RunId.parse(run)

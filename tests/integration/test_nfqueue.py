@@ -154,9 +154,7 @@ def live(
 
 
 def do(site: Site, *words: str) -> str:
-    done = subprocess.run(  # noqa: S603 our own words
-        inside(site, words), check=True, capture_output=True, text=True
-    )
+    done = subprocess.run(inside(site, words), check=True, capture_output=True, text=True)
     return done.stdout
 
 
@@ -442,7 +440,7 @@ def test_where_the_listener_was_killed_packets_pass_though_they_are_marked(pair:
         network.run.table,
         state.to_text(),
     )
-    process = subprocess.Popen(  # noqa: S603 our own words
+    process = subprocess.Popen(
         bound_to_me(words), stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
     )
     try:

@@ -362,7 +362,7 @@ def test_a_swap_under_load_lets_nothing_through_that_both_states_forbid(pair: Pa
     do(nft.apply(state(pair, f1=cut), LEASE))
     assert not pair.arrives("n0", patience=0.1)
     words = pair.network.inside("n0", (sys.executable, "-c", _FLOOD, pair.addresses["n1"]))
-    flood = subprocess.Popen(bound_to_me(words))  # noqa: S603 our own words
+    flood = subprocess.Popen(bound_to_me(words))
     try:
         for _turn in range(50):
             do(nft.apply(state(pair, f2=apart), LEASE))

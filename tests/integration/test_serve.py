@@ -75,7 +75,7 @@ class Served:
         url = re.search(r"listens on (\S+)", self.log)
         assert url is not None
         try:
-            with urllib.request.urlopen(url[1] + path, timeout=10) as answer:  # noqa: S310
+            with urllib.request.urlopen(url[1] + path, timeout=10) as answer:  # noqa: S310 http, of this test
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

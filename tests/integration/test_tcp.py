@@ -89,7 +89,7 @@ class Peer:
     async def join(self, station: Station[Any]) -> Peer:
         """Dial, say hello, and wait until that was understood."""
         await self.dial(station, self.hello)
-        await until(lambda: self.address.short in station.transport._table.open)  # noqa: SLF001
+        await until(lambda: self.address.short in station.transport._table.open)
         return self
 
     async def say(self, *parts: bytes) -> None:
@@ -168,12 +168,12 @@ async def test_members_that_dial_each_other_at_once_keep_one_connection_and_lose
                 await asyncio.sleep(0)
         a.send(b.short, b"last")
         b.send(a.short, b"last")
-        sent = [a._number, b._number]  # noqa: SLF001
+        sent = [a._number, b._number]
         await until(lambda: [len(b.got), len(a.got)] == sent, f"{sent} frames")
         assert sorted(b.numbers(a)) == list(range(1, sent[0] + 1))
         assert sorted(a.numbers(b)) == list(range(1, sent[1] + 1))
         await until(lambda: connections(a) == connections(b) == 1)
-        await until(lambda: not a.transport._table.leaving and not b.transport._table.leaving)  # noqa: SLF001
+        await until(lambda: not a.transport._table.leaving and not b.transport._table.leaving)
         assert a.lost == b.lost == []
         # It is the same connection at both ends: what either sends now opens no other.
         opened = a.counters["opened"]
@@ -233,14 +233,14 @@ async def test_replacing_a_connection_that_is_broken_leaves_nothing_behind() -> 
     """The old one ends while it is retired; closing does not wait for it."""
     async with stations(tcp(), "a") as (a,):
         await Peer(serial=1).join(a)
-        old = a.transport._table.open[7]  # noqa: SLF001
+        old = a.transport._table.open[7]
         # Broken, as it is after a reset, but not yet seen to be.
-        old._socket.shutdown(socket.SHUT_RDWR)  # noqa: SLF001
-        a.loop.remove_reader(old._fileno)  # noqa: SLF001
+        old._socket.shutdown(socket.SHUT_RDWR)
+        a.loop.remove_reader(old._fileno)
         again = await Peer(serial=2).dial(a)
         await again.say(again.hello)
         await until(lambda: a.counters.get("replaced") == 1)
-        assert not a.transport._table.leaving  # noqa: SLF001
+        assert not a.transport._table.leaving
 
 
 @both
@@ -448,7 +448,7 @@ async def test_a_claimed_length_takes_no_more_memory_than_the_limit() -> None:
         await until(lambda: connections(a) == 1)
         await peer.say(bytes(10))
         await asyncio.sleep(0.02)
-        assert len(a.transport._table.open[7]._in.view) <= 256 << 10  # noqa: SLF001
+        assert len(a.transport._table.open[7]._in.view) <= 256 << 10
         meet(a, b)
         size = (1 << 16) - 64 - 4
         b.send(a.short, bytes(size))
@@ -483,13 +483,13 @@ class Exhausted:
         self.tries = 0
         self.is_over = False
 
-    def accept(self) -> Any:  # noqa: ANN401
+    def accept(self) -> Any:
         self.tries += 1
         if self.is_over:
             return self._real.accept()
         raise OSError(errno.EMFILE, "Too many open files")
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
 
@@ -497,15 +497,15 @@ class Exhausted:
 async def test_without_a_descriptor_left_accepting_pauses_and_goes_on() -> None:
     """Who waits is still there later; looking again and again would be all that the member does."""
     async with stations(tcp(), "a") as (a,):
-        exhausted = Exhausted(a.transport._listener.socket)  # noqa: SLF001
-        a.transport._listener.socket = exhausted  # noqa: SLF001
+        exhausted = Exhausted(a.transport._listener.socket)
+        a.transport._listener.socket = exhausted
         peer = await Peer().dial(a, Peer().hello)
         await asyncio.sleep(0.25)
         assert 1 <= exhausted.tries <= 4
         assert a.counters == {"accept_errors": exhausted.tries}
         exhausted.is_over = True
         await until(lambda: connections(a) == 1)
-        assert peer.address.short in a.transport._table.open  # noqa: SLF001
+        assert peer.address.short in a.transport._table.open
 
 
 @on_a_loop
@@ -664,12 +664,12 @@ async def test_an_idle_connection_expires_and_one_in_use_does_not() -> None:
         while connections(a) == 2:
             a.send(b.short, b"again")
             await asyncio.sleep(0.02)
-        assert set(a.transport._table.open) == {b.short}  # noqa: SLF001
+        assert set(a.transport._table.open) == {b.short}
         assert a.counters.get("expired", 0) + c.counters.get("expired", 0) >= 1
         assert "expired" not in b.counters
         assert a.lost == c.lost == []
         a.send(c.short, b"2")
-        await until(lambda: c.numbers(a)[-1] == a._number)  # noqa: SLF001
+        await until(lambda: c.numbers(a)[-1] == a._number)
 
 
 @on_a_loop
@@ -807,7 +807,7 @@ async def test_of_two_that_bind_one_port_at_once_the_second_takes_the_next() -> 
         bind = socket.socket.bind
 
         class Rival(socket.socket):
-            def bind(self, address: Any, /) -> None:  # noqa: ANN401
+            def bind(self, address: Any, /) -> None:
                 bind(self, address)
                 if address[1] == port:
                     first.listen()

@@ -28,14 +28,14 @@ PORTS = count(18_000)
 MTU = 1500
 
 
-def config(**settings: Any) -> Any:  # noqa: ANN401
+def config(**settings: Any) -> Any:
     """With a group of its own."""
     number = next(PORTS)
     group = f"239.77.{number % 250}.{Random(number).randrange(250)}"
     return udp(mcast_addr=group, mcast_port=number, **settings)
 
 
-def plain(**settings: Any) -> Any:  # noqa: ANN401
+def plain(**settings: Any) -> Any:
     """Without a group, and so without its probes."""
     return udp(ip_mcast="never", **settings)
 
@@ -68,7 +68,7 @@ class Wire:
         self.segments: list[int] = []
         """Of each write: what the kernel was told to cut at, 0 for nothing."""
 
-    def sendmsg(self, parts: Any, ancillary: Any, flags: int, to: Any) -> int:  # noqa: ANN401
+    def sendmsg(self, parts: Any, ancillary: Any, flags: int, to: Any) -> int:
         number = self.failures.pop(0) if self.failures else 0
         if number == errno.EAGAIN:
             raise BlockingIOError(number, "full")
@@ -77,14 +77,14 @@ class Wire:
         self.segments.append(int.from_bytes(ancillary[0][2], "little") if ancillary else 0)
         return self.real.sendmsg(parts, ancillary, flags, to)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
 
 
 def wired(station: Station[UdpTransport]) -> Wire:
     transport: Any = station.transport
-    transport._writer.socket = Wire(transport._writer.socket)  # noqa: SLF001
-    made: Wire = transport._writer.socket  # noqa: SLF001
+    transport._writer.socket = Wire(transport._writer.socket)
+    made: Wire = transport._writer.socket
     return made
 
 
@@ -279,11 +279,11 @@ async def test_addresses_that_strangers_name_are_bounded() -> None:
     async with stations(config(), "a") as (a,):
         for number in range(1, 6000):
             a.transport.locate(Address(number, "x", "127.0.0.1[9]"))
-        assert len(a.transport._places.places.at) <= 4096  # noqa: SLF001
+        assert len(a.transport._places.places.at) <= 4096
         assert a.counters["located_full"] > 0
         b = Address(9999, "b", "127.0.0.1[9]")
         a.transport.on_view([a.address, b])
-        assert a.transport._places.places.at.keys() == {b.short}  # noqa: SLF001
+        assert a.transport._places.places.at.keys() == {b.short}
 
 
 # -- Datagrams -------------------------------------------------------------------------------------
@@ -474,7 +474,7 @@ async def test_garbage_is_counted_and_what_stood_before_it_counts() -> None:
 @pytest.mark.parametrize("drops", [True, False], ids=["drop", "wait"])
 @on_a_loop
 async def test_what_a_full_socket_does_not_take_is_dropped_and_counted_or_waits(
-    drops: bool,  # noqa: FBT001 drawn by its name
+    drops: bool,
 ) -> None:
     setting = plain(queue_frames=100, drop_when_full=drops, bundler="no-bundler")
     async with stations(setting, "a", "b") as (a, b):
@@ -574,7 +574,7 @@ async def test_ipv6_with_fan_out_or_multicast() -> None:
 async def test_what_is_bound_is_said() -> None:
     async with stations(config(), "a") as (a,):
         lines = a.transport.describe()
-        group = a.transport._group.at  # noqa: SLF001
+        group = a.transport._group.at
         where = f"127.0.0.1[{a.transport.port}]"
         assert lines[0] == f"udp {where} on lo (rule 127.0.0.1), told to others as {where}"
         assert lines[1] == (
@@ -606,7 +606,7 @@ async def test_who_polls_on_has_the_answer_before_the_loop_turns(patience: str, 
     b = Station[UdpTransport]("b").open(plain(), start=False)
     for one, cluster in ((a, a.cluster), (b, b.cluster)):
         one.transport.start(one.address, cluster)
-        a.loop.remove_reader(one.transport._socket.fileno())  # noqa: SLF001 only by hand, below
+        a.loop.remove_reader(one.transport._socket.fileno())
     meet(a, b)
     answers = iter([b.frame(a.short)])
 

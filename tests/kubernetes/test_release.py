@@ -55,13 +55,13 @@ def test_members_have_no_rights_and_agents_two(cluster: Cluster) -> None:
 
 def test_whoever_has_no_token_is_refused(cluster: Cluster) -> None:
     good = cluster.token
-    cluster._token = "0123456789abcdef"  # noqa: S105, SLF001 a wrong one
+    cluster._token = "0123456789abcdef"  # noqa: S105 a wrong one
     try:
         for port, path in ((MEMBER_PORT, "/state"), (AGENT_PORT, "/bites")):
             with pytest.raises(AssertionError, match="the token is missing or wrong"):
                 cluster.ask(MEMBERS[0], port, "GET", path)
     finally:
-        cluster._token = good  # noqa: SLF001
+        cluster._token = good
 
 
 def test_an_upgrade_keeps_the_token_and_restarts_members_one_by_one(cluster: Cluster) -> None:

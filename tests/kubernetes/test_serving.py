@@ -15,7 +15,7 @@ LEASE = 3.0
 SLACK = 2.0
 
 
-def _controller(cluster: Cluster) -> Any:  # noqa: ANN401 a pod of the client
+def _controller(cluster: Cluster) -> Any:
     (pod,) = cluster.pods("controller")
     return pod
 

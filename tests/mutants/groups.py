@@ -724,7 +724,7 @@ def unasked_baselines_complete(patches: Patches) -> None:
     """Without retransmission a window counts as complete by what its sender said before a loss."""
 
     @patches.method(Baselines)
-    def _on_final(self: Any, entry: Any, head: Any, is_answer: bool, now: float) -> None:  # noqa: FBT001 as there
+    def _on_final(self: Any, entry: Any, head: Any, is_answer: bool, now: float) -> None:
         if not entry.is_synced:
             entry.sync_target = max(entry.sync_target, head.lo)
 

@@ -85,7 +85,7 @@ def test_a_sender_that_was_heard_by_multicast_must_have_left_a_trace() -> None:
 
 def test_a_view_of_nonsense_is_no_evidence() -> None:
     story = Story().a_group()
-    story._note(trace.VIEW, "n0", "n0", protocol=0, lo=9, text="a0,frog")  # noqa: SLF001 no verb
+    story._note(trace.VIEW, "n0", "n0", protocol=0, lo=9, text="a0,frog")
 
     (defect,) = read(story).defects
     assert defect == "n0: 'a0' is no member of a view"
@@ -148,8 +148,8 @@ def test_a_repeat_of_a_multicast_is_of_its_first_sender() -> None:
 def test_group_events_in_words() -> None:
     story = Story().at(1.0).installs(4, "n0", "n1", merge=True).alarms(3, 5).asks(3, joining=True)
     story.misses(5).unwatches("n1", "n0", at=5).blocks("n1").announces(9, "n1")
-    story._note(trace.SUSPECT, "n1", "n0", stream=trace.CONFIRMED)  # noqa: SLF001 no verb
-    story._note(trace.SYNC, "n1", "n0", protocol=wire.NAKACK2)  # noqa: SLF001 no verb
+    story._note(trace.SUSPECT, "n1", "n0", stream=trace.CONFIRMED)
+    story._note(trace.SYNC, "n1", "n0", protocol=wire.NAKACK2)
     evidence = read(story)
     n1 = member(evidence, "n1")
 

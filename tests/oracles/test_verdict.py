@@ -21,7 +21,7 @@ def evidence_of(story: Story) -> Evidence:
     return Evidence.from_blocks(story.told(), xxh3_64_intdigest)
 
 
-def judged(story: Story, guarantees: Iterable[str] = tuple(CHECKS), **more: Any) -> Judgement:  # noqa: ANN401 as judge
+def judged(story: Story, guarantees: Iterable[str] = tuple(CHECKS), **more: Any) -> Judgement:
     return judge(evidence_of(story), guarantees, **more)
 
 

@@ -563,7 +563,7 @@ def test_a_browser_shows_the_page_without_an_error(tmp_path: Path) -> None:
     if browser is None:
         pytest.skip("there is no chromium: apt-get install chromium")
     page = write_report(a_run(tmp_path / "run", metrics=some_metrics(HOSTILE)))
-    shown = subprocess.run(  # noqa: S603 a browser of this machine, and a page of our own
+    shown = subprocess.run(
         [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
          f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--v=0",
          "--virtual-time-budget=2000", "--dump-dom", page.resolve().as_uri()],

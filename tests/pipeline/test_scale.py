@@ -42,7 +42,7 @@ def test_no_plan_multiplies_rows(tables: Tables, monkeypatch: pytest.MonkeyPatch
     compute = kind.localCheckpoint
 
     def watched(table: DataFrame, **options: StorageLevel) -> DataFrame:
-        plan = table._jdf.queryExecution().executedPlan()  # noqa: SLF001 no public way
+        plan = table._jdf.queryExecution().executedPlan()
         plans[f"{len(plans)}"] = plan.toString()
         return compute(table, **options)
 

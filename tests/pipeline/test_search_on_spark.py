@@ -45,7 +45,7 @@ def java() -> None:
         pytest.skip(str(why))
 
 
-def wait_for(is_so: Callable[[], Any], what: Callable[[], str]) -> Any:  # noqa: ANN401 what it is
+def wait_for(is_so: Callable[[], Any], what: Callable[[], str]) -> Any:
     deadline = time.monotonic() + SECONDS
     while not (found := is_so()):
         assert time.monotonic() < deadline, what()
@@ -88,7 +88,7 @@ class Cluster:
 
     def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
         with self._log(name).open("wb") as log:
-            process = subprocess.Popen(  # noqa: S603 our own words
+            process = subprocess.Popen(
                 [SPARK_CLASS, *words, "--host", "127.0.0.1", "--webui-port", "0"],
                 env=HERE,
                 cwd=self._folder,
@@ -109,7 +109,7 @@ class Cluster:
 
 
 def a_search(folder: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(  # noqa: S603 our own interpreter and module
+    return subprocess.Popen(
         [sys.executable, "-m", "stormcast", "search", "--json", *words],
         cwd=folder,
         env=HERE,

@@ -36,7 +36,7 @@ limits: {run: LIMIT, settle: 5s}
 
 def _verify(*words: str | Path) -> CompletedProcess[str]:
     command = [sys.executable, "-m", "stormcast", "verify", *map(str, words)]
-    return run(command, capture_output=True, text=True, check=False)  # noqa: S603 our own
+    return run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_without_pyspark_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) ->
 def test_two_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     paths = [write_run(Story().told(), tmp_path / way / "run") for way in ("udp", "tcp")]
 
-    runs = glue._named(paths)  # noqa: SLF001 there is no other way to see it without Spark
+    runs = glue._named(paths)
     assert [each.name for each in runs] == [str(path) for path in paths]
 
 
@@ -122,27 +122,27 @@ def test_a_run_that_was_too_short_for_its_load_is_known_for_it(
     scenario = parse_scenario(SLOW.replace("LIMIT", limit))
     run_scenario(scenario, 1, out=tmp_path / "run")
 
-    (run_,) = glue._named([tmp_path / "run"])  # noqa: SLF001 as above
-    assert glue._question(run_).is_complete is is_complete  # noqa: SLF001
+    (run_,) = glue._named([tmp_path / "run"])
+    assert glue._question(run_).is_complete is is_complete
 
 
 def test_parquet_is_made_anew_of_other_traces_however_old_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_run(Story().a_clean_exchange().told(), tmp_path / "run")
-    (run_,) = glue._named([path])  # noqa: SLF001 as above
+    (run_,) = glue._named([path])
 
-    exported = glue._question(run_).traces  # noqa: SLF001
+    exported = glue._question(run_).traces
     assert parquet.read_table(exported / "n0.parquet")["run"][0].as_py() == "run"
     capsys.readouterr()
     os.utime(path / "trace/n0.trace")
-    glue._question(run_)  # noqa: SLF001
+    glue._question(run_)
     assert capsys.readouterr().err == ""
 
     other = write_run(Story().a_clean_exchange().at(2.0).sends(6).told(), tmp_path / "other")
     (other / "trace/n0.trace").replace(path / "trace/n0.trace")
     os.utime(path / "trace/n0.trace", (1.0, 1.0))
-    glue._question(run_)  # noqa: SLF001
+    glue._question(run_)
     assert "exporting" in capsys.readouterr().err
 
 
@@ -155,7 +155,7 @@ def ran(tmp_path: Path) -> Path:
 
 def test_the_rig_the_pipeline_and_a_shell_name_one_digest(ran: Path) -> None:
     words = "LC_ALL=C; sha256sum scenario.yaml seed trace/*.trace | sha256sum"
-    (by_hand, _dash) = run(  # noqa: S603 our own words
+    (by_hand, _dash) = run(
         ["/bin/sh", "-c", words], cwd=ran, capture_output=True, text=True, check=True
     ).stdout.split()
     said = json.loads((ran / "verdict.json").read_text())["evidence_digest"]
@@ -167,8 +167,8 @@ def test_a_verdict_is_not_believed_beside_what_it_was_not_made_from(
     name: str, ran: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Neither by Spark, which then says so itself, nor by a report."""
-    (run_,) = glue._named([ran])  # noqa: SLF001 as above
-    question = glue._question(run_)  # noqa: SLF001
+    (run_,) = glue._named([ran])
+    question = glue._question(run_)
     assert question.about["evidence_digest"] == digest_of(ran)
     assert {str(told.verdict) for told in question.own} == {"holds"}
     assert read_run(ran).verdict.verdict == "holds"
@@ -176,7 +176,7 @@ def test_a_verdict_is_not_believed_beside_what_it_was_not_made_from(
     with (ran / name).open("ab") as file:
         file.write(b"\n")
     capsys.readouterr()
-    question = glue._question(run_)  # noqa: SLF001
+    question = glue._question(run_)
     (told,) = question.own
     assert (told.guarantee, str(told.verdict)) == ("run", "unknown")
     assert "was made from other traces" in told.detail

@@ -45,7 +45,7 @@ def test_what_was_said_is_what_is_heard(hello: Hello) -> None:
 
 
 @given(st.binary(max_size=300), st.booleans())
-def test_noise_is_refused_for_a_reason(noise: bytes, begins: bool) -> None:  # noqa: FBT001
+def test_noise_is_refused_for_a_reason(noise: bytes, begins: bool) -> None:
     front = pack_hello(Hello(CLUSTER, 1, Address(1, "n")))[LENGTH.size :][:18]
     heard = read(front + noise if begins else noise)
     if heard is not None:

@@ -426,14 +426,14 @@ def test_a_reset_connection_to_a_live_member_is_cleared_and_stands_again() -> No
 def test_a_member_that_always_refuses_is_tried_once_per_interval() -> None:
     """C answers every question, but its port is closed to B: no storm of suspicions."""
     world = Layers("ABC", SOCK, VERIFY)
-    link = world._answer_link  # noqa: SLF001 the fault is below what scripts can say
+    link = world._answer_link
 
     def refuse(member: object, peer: int, *, is_up: bool) -> None:
         if member is world["B"] and peer == address("C").short:
             is_up = False
         link(member, peer, is_up=is_up)  # type: ignore[arg-type]
 
-    world._answer_link = refuse  # type: ignore[method-assign]  # noqa: SLF001
+    world._answer_link = refuse  # type: ignore[method-assign]
     world.install(view(1, "ABC"))
     world.advance(60)
     assert 10 <= len(world.sent(wire.SUSPECT)) <= 13

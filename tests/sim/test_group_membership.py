@@ -174,7 +174,7 @@ def test_in_the_view_callback_a_member_is_in_that_view(stack: str, timing: str) 
     world.on_view = check
     for count, name in enumerate("ABCD", 1):
         world.join(name)
-        world.advance_until(lambda: world.views_agree("ABCD"[:count]), 30.0)  # noqa: B023
+        world.advance_until(lambda: world.views_agree("ABCD"[:count]), 30.0)  # noqa: B023 called at once
     assert "".join(sorted(told)) == "AAAABBBCCD"
     assert {world.view(name) for name in "ABCD"} == {"ABCD"}
 
@@ -230,7 +230,7 @@ def test_five_coordinators_leave_one_after_the_other(stack: str, timing: str) ->
     for count, leaver in enumerate("ABCDE"):
         world.multicast("J", *numbered(10 * count + 1, 10 * count + 10))
         world.depart(leaver)
-        world.advance_until(lambda: world.views_agree(TEN[count + 1 :]), 20.0)  # noqa: B023
+        world.advance_until(lambda: world.views_agree(TEN[count + 1 :]), 20.0)  # noqa: B023 called at once
     world.settle()
     assert {world.view(name) for name in "FGHIJ"} == {"FGHIJ"}
     assert world.everyone_got("J", numbered(1, 50), "FGHIJ")

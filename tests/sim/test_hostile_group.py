@@ -64,7 +64,7 @@ def pictured(member: Member) -> dict[str, str]:
     return dict(_walk(member.stack, "stack", set()))
 
 
-def _walk(thing: Any, at: str, seen: set[int]) -> Iterator[tuple[str, str]]:  # noqa: ANN401 anything
+def _walk(thing: Any, at: str, seen: set[int]) -> Iterator[tuple[str, str]]:
     if isinstance(thing, LEAVES):
         yield at, repr(thing)
     elif isinstance(thing, set | frozenset):
@@ -78,7 +78,7 @@ def _walk(thing: Any, at: str, seen: set[int]) -> Iterator[tuple[str, str]]:  # 
         for key, value in thing.items():
             yield from _walk(value, f"{at}[{key!r}]", seen)
     elif isinstance(thing, Timers):
-        yield at, repr(sorted(thing._when.items(), key=repr))  # noqa: SLF001 its heap holds the past
+        yield at, repr(sorted(thing._when.items(), key=repr))
     elif isinstance(thing, Random):
         yield at, str(hash(thing.getstate()))
     elif type(thing).__module__.startswith("stormcast.node.") and id(thing) not in seen:
@@ -123,7 +123,7 @@ class Liar:
         *,
         body: bytes = b"",
         to: str = "B",
-        **rest: Any,  # noqa: ANN401 what a control frame has
+        **rest: Any,
     ) -> bytes:
         dest = self.world.short(to) if to else wire.GROUP
         conn = rest.pop("conn", 0)
@@ -154,7 +154,7 @@ def multicast_of(world: GroupWorld) -> int:
 class Besieged(GroupWorld):
     """A coordinates A, B and C. All have spoken, and all was delivered; nothing moves."""
 
-    def __init__(self, stack: str, timing: str = "compatible", **rest: Any) -> None:  # noqa: ANN401 what GroupWorld takes
+    def __init__(self, stack: str, timing: str = "compatible", **rest: Any) -> None:
         super().__init__("ABC", stack, timing, **rest)
         self.view_id = self["A"].stack.view.id  # type: ignore[union-attr]
         self.spoken = 0

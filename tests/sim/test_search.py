@@ -197,9 +197,9 @@ def but_seconds(result: SearchResult) -> dict[str, Any]:
 class Deaf(Unicast):
     """A mutant that never repairs: whatever is lost last is lost for good."""
 
-    def __init__(self, *parts: Any) -> None:  # noqa: ANN401 handed on
+    def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        self._repairs._repair = lambda _entry, _now: None  # noqa: SLF001 the bug
+        self._repairs._repair = lambda _entry, _now: None
 
 
 @pytest.mark.slow
@@ -225,7 +225,7 @@ def test_what_holds_is_not_kept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def a_result(seed: int, verdict: Verdict = Verdict.HOLDS, **more: Any) -> SeedResult:  # noqa: ANN401
+def a_result(seed: int, verdict: Verdict = Verdict.HOLDS, **more: Any) -> SeedResult:
     given = {"events": 100, "messages": 1000, "faults": ("loss", "pause"), "broken": ("G1: x",)}
     return SeedResult(seed=seed, verdict=verdict, **(given | more))
 

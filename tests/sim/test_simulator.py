@@ -185,7 +185,7 @@ def test_another_process_gives_the_same_trace() -> None:
     here = sha256(b"".join(run.traces[name] for name in sorted(run.traces))).hexdigest()
     for salt in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": salt}
-        done = subprocess.run(  # noqa: S603 our own interpreter and text
+        done = subprocess.run(
             [sys.executable, "-c", FINGERPRINT],
             cwd=Path(__file__).parents[2],
             env=environment,

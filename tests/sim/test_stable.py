@@ -248,7 +248,7 @@ def test_votes_of_another_view_do_not_count() -> None:
     group.deliver("A", 10, at="AB")
     group.install(2, "ABC")
     for old in (view(1, "AB"), view(2, "ABC", "B")):
-        body = Writer().view_id(old.id).digest(group._source(group.world["B"])[0]()).bytes()  # noqa: SLF001
+        body = Writer().view_id(old.id).digest(group._source(group.world["B"])[0]()).bytes()
         group.world.inject(
             "B", "A", wire.STABLE_PROTOCOL, wire.GOSSIP, body, lo=old.id.number, conn=99
         )

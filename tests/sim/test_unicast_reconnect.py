@@ -687,7 +687,7 @@ def test_a_tombstone_stands_for_the_close_timeout_as_it_is_set_by_then(
     generation: str,
     timing: str,
     seconds: float,
-    opens: bool,  # noqa: FBT001 a case
+    opens: bool,
 ) -> None:
     """The boundary: no frame may be under way for longer than conn_close_timeout. What it brings
     was delivered, and is not again (G2)."""

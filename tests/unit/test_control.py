@@ -64,7 +64,7 @@ def converse(
     return replies(wire.data), wire
 
 
-def one(*args: Any, **rest: Any) -> Reply:  # noqa: ANN401
+def one(*args: Any, **rest: Any) -> Reply:
     """The one answer to one request."""
     options = {key: rest.pop(key) for key in ("token", "hosts", "on_failure") if key in rest}
     found, _wire = converse(request(*args, **rest), **options)

@@ -20,7 +20,7 @@ GROUP = ("239.1.1.1", 9)
 class Kernel:
     """A socket, its loop and its station: takes writes until it is told to fail."""
 
-    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 as TransportConfig takes them
+    def __init__(self, **settings: Any) -> None:
         self.failures: list[int] = []
         """Errors of the next writes; 0 is none."""
         self.written: list[tuple[bytes, int]] = []
@@ -32,7 +32,7 @@ class Kernel:
         self.writer = DatagramWriter(this, this, self.room, self.counters, offloads=True)
         self.writer.group = GROUP
 
-    def sendmsg(self, parts: list[bytes], ancillary: Any, _flags: int, _to: object) -> int:  # noqa: ANN401
+    def sendmsg(self, parts: list[bytes], ancillary: Any, _flags: int, _to: object) -> int:
         number = self.failures.pop(0) if self.failures else 0
         if number == errno.EAGAIN:
             raise BlockingIOError(number, "full")

@@ -47,7 +47,7 @@ class Caller:
     def now(self) -> float:
         return self.at
 
-    def dial(self, at: SocketAddress = AT) -> Any:  # noqa: ANN401 a Dialled, or None
+    def dial(self, at: SocketAddress = AT) -> Any:
         return self.dialler.dial(at)
 
     def fail(self) -> None:

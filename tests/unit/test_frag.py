@@ -63,7 +63,7 @@ class Receiver:
                 count = HEADER.unpack(header)[2]
                 assert (joined.lo, joined.hi) == (first, first + count - 1)
 
-    def refuses(self, reason: str, source: int, piece: tuple[bytes, Payload], **how: Any) -> None:  # noqa: ANN401 what `take` takes
+    def refuses(self, reason: str, source: int, piece: tuple[bytes, Payload], **how: Any) -> None:
         with pytest.raises(BadFrame, match=f"^{reason}$"):
             self.take(source, piece, **how)
 

@@ -65,7 +65,7 @@ def static(hosts: str, port_range: int = 0) -> Discovery:
     return _with(Static, StaticConfig(initial_hosts=hosts, port_range=port_range))
 
 
-def _with(kind: type[Discovery], config: Any) -> Discovery:  # noqa: ANN401
+def _with(kind: type[Discovery], config: Any) -> Discovery:
     """A discovery of which only its settings matter."""
     made = kind.__new__(kind)
     made.config = config
@@ -82,7 +82,7 @@ class Book:
     async def at(self, now: float) -> list[Any]:
         """What is known at a time, when a look-up that began then is over."""
         self.book.hosts(now, asyncio.get_running_loop())
-        task = self.book._task  # noqa: SLF001
+        task = self.book._task
         if task is not None:
             await task
         return list(self.book.hosts(-1e9, asyncio.get_running_loop()))
@@ -229,7 +229,7 @@ def _zone(monkeypatch: pytest.MonkeyPatch) -> Zone:
     return Zone(monkeypatch)
 
 
-def dns(**settings: Any) -> Discovery:  # noqa: ANN401
+def dns(**settings: Any) -> Discovery:
     config = DnsPingConfig(**{"dns_query": "svc.example", "dns_address": "127.0.0.1", **settings})
     return _with(DnsPing, config)
 
@@ -305,5 +305,5 @@ def test_a_name_server_is_a_number(address: str) -> None:
 )
 def test_a_name_server_may_have_a_port(address: str, server: str, port: int) -> None:
     lookup = DnsLookup(DnsPingConfig(dns_query="x", dns_address=address), INET, 1)
-    assert lookup._resolver.nameservers == [server]  # noqa: SLF001
-    assert lookup._resolver.port == port  # noqa: SLF001
+    assert lookup._resolver.nameservers == [server]
+    assert lookup._resolver.port == port

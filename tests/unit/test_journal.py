@@ -118,8 +118,8 @@ def test_the_magic_of_a_block_is_written_last(tmp_path: Path) -> None:
     """A window that fails halfway, as a kill would: what is there is no block, and ends nothing."""
     member = Member(tmp_path)
     member.turn()
-    window = HalfWritten(member.journal._map, writes=1)  # noqa: SLF001
-    member.journal._map = window  # type: ignore[assignment]  # noqa: SLF001
+    window = HalfWritten(member.journal._map, writes=1)
+    member.journal._map = window  # type: ignore[assignment]
     with pytest.raises(KilledError):
         member.turn()
     found = find(member.folder)

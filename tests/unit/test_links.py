@@ -24,7 +24,7 @@ class Listener:
         self.settings = SimpleNamespace(has_group=False)
         self.told = told
 
-    def on_link(self, peer: int, is_up: bool, now: float) -> None:  # noqa: FBT001 as the stack has it
+    def on_link(self, peer: int, is_up: bool, now: float) -> None:
         self.told.append((round(now, 6), peer, is_up))
 
     def end_turn(self, _now: float) -> list[Any]:

@@ -40,7 +40,7 @@ def origins(effective: Effective) -> dict[str, str]:
     return found
 
 
-def refused(*args: Any, **rest: str) -> str:  # noqa: ANN401
+def refused(*args: Any, **rest: str) -> str:
     with pytest.raises(NodeError) as caught:
         told(*args, **rest)
     text = str(caught.value)

@@ -71,7 +71,7 @@ def test_a_removed_window_leaves_no_timer() -> None:
 
 @pytest.mark.parametrize(("is_synced", "names"), [(False, []), (True, ["alarm"])])
 def test_what_a_sender_purged_is_lost_only_to_a_complete_window(
-    is_synced: bool,  # noqa: FBT001 a parameter of the test
+    is_synced: bool,
     names: list[str],
 ) -> None:
     parts = Receiver()

@@ -17,7 +17,7 @@ class Turns:
         self.number += 1
 
 
-def full_room(station: Any) -> Room:  # noqa: ANN401 as much of a station as a room needs
+def full_room(station: Any) -> Room:
     room = Room(TransportConfig(queue_frames=10, queue_bytes=1000), station)
     room.is_full = True
     return room

@@ -35,7 +35,7 @@ workload:
 """
 
 
-def a_row(seed: int, **more: Any) -> SeedResult:  # noqa: ANN401
+def a_row(seed: int, **more: Any) -> SeedResult:
     given: dict[str, Any] = {"verdict": Verdict.HOLDS, "events": 10, "messages": 5, "faults": ()}
     return SeedResult(seed=seed, **(given | more))
 

@@ -77,7 +77,7 @@ class Bare:
         self.below.bare += 1
 
 
-def sender(below: Below, frag: FragConfig | None = None, **values: Any) -> Sender:  # noqa: ANN401 settings
+def sender(below: Below, frag: FragConfig | None = None, **values: Any) -> Sender:
     settings = bare_settings(**values)
     if frag is not None:
         object.__setattr__(settings, "layers", (("FRAG", frag), *settings.layers))

@@ -75,7 +75,7 @@ class Noting(SimBackend):
         self.states.append((self.now(), state))
         super().apply(state)
 
-    def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401
+    def ask(self, name: str, method: str, target: str, body: object = None) -> Any:
         if method == "POST":
             self.asked.append((name, target, body))
         return super().ask(name, method, target, body)
@@ -579,7 +579,7 @@ def test_a_member_that_ends_before_it_is_ready_ends_the_run(tmp_path: Path) -> N
 
 def test_a_member_that_does_not_answer_a_command_ends_the_run(tmp_path: Path) -> None:
     class Deaf(Noting):
-        def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401
+        def ask(self, name: str, method: str, target: str, body: object = None) -> Any:
             if target == "/forget":
                 raise MemberError("n1 does not answer")
             return super().ask(name, method, target, body)

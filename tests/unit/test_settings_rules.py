@@ -325,7 +325,7 @@ def test_ping_needs_a_transport_that_may_multicast() -> None:
     assert load_settings("unicast-only", protocols={"UDP": {"ip_mcast": "never"}})
 
 
-def by_dns(stack: str, bind_port: int, **values: Any) -> StackSettings:  # noqa: ANN401
+def by_dns(stack: str, bind_port: int, **values: Any) -> StackSettings:
     """A shipped stack that looks for others by DNS."""
     settings = shipped(stack, "compatible")
     transport, config = settings.layers[-1]

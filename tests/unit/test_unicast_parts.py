@@ -280,7 +280,7 @@ def test_a_view_without_the_peer_closes_or_ends_its_sender(generation: Generatio
 
 
 @pytest.mark.parametrize(("is_member", "is_aged"), [(False, True), (True, False)])
-def test_a_silent_peer_ages_unless_a_view_has_it(is_member: bool, is_aged: bool) -> None:  # noqa: FBT001 a row
+def test_a_silent_peer_ages_unless_a_view_has_it(is_member: bool, is_aged: bool) -> None:
     part = Sending(max_retransmit_time=10.0)
     part.send(b"1", now=1.0)
     part.state.members = frozenset({PEER}) if is_member else frozenset()

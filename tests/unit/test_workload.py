@@ -29,7 +29,7 @@ from tests.helpers.channel import FakeChannel, address, delivery
 SEED = 7
 
 
-def load(**keys: Any) -> Load:  # noqa: ANN401
+def load(**keys: Any) -> Load:
     return read_load({"do": "multicast", **keys})
 
 
@@ -168,7 +168,7 @@ def test_a_full_lane_does_not_hold_up_another() -> None:
     n1 = address("n1").short
     accept = channel.try_send
 
-    def try_send(dest: Any, payload: bytes, flags: int = 0) -> bool:  # noqa: ANN401
+    def try_send(dest: Any, payload: bytes, flags: int = 0) -> bool:
         return dest != n1 and accept(dest, payload, flags)
 
     channel.try_send = try_send  # type: ignore[method-assign]
@@ -507,7 +507,7 @@ def test_a_load_means_what_it_means_in_a_scenario(entry: str) -> None:
     oob_every=st.integers(0, 50),
     flags=st.sets(st.sampled_from(sorted(FLAGS))).map(sorted).map(tuple),
 )
-def test_what_is_written_reads_back_equal_and_a_scenario_takes_it(**keys: Any) -> None:  # noqa: ANN401
+def test_what_is_written_reads_back_equal_and_a_scenario_takes_it(**keys: Any) -> None:
     one = Load(do="multicast", excludes_self=False, **{**keys, "size": tuple(keys["size"])})
     written = write_load(one)
     assert read_load(written) == one

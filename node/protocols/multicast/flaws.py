@@ -18,6 +18,6 @@ class Interruption:
         place = lo % 5
         if place == 2:  # noqa: PLR2004 the number in the story: 1, 3, 4, 2, 5
             self._late = frames.pop()
-        elif place == 4 and self._late is not None:  # noqa: PLR2004
+        elif place == 4 and self._late is not None:  # noqa: PLR2004 see the order above
             frames.append(self._late)
             self._late = None
