@@ -27,7 +27,7 @@ limits: {{run: {run}s, settle: 1s, trace: 2000MiB}}
 """
 
 
-class Load(NamedTuple):
+class GroupLoad(NamedTuple):
     """What each member sends."""
 
     name: str
@@ -44,8 +44,8 @@ class Load(NamedTuple):
 
 
 LOADS: Final = (
-    Load("bursts of 1 each 2 ms", 10, 1, 0.002),
-    Load("bursts of 20 each 20 ms", 60, 20, 0.02),
+    GroupLoad("bursts of 1 each 2 ms", 10, 1, 0.002),
+    GroupLoad("bursts of 20 each 20 ms", 60, 20, 0.02),
 )
 
 
@@ -61,7 +61,7 @@ class GroupSimFigure(Rounds):
     delivered: int
 
 
-def measure(load: Load, *, rounds: int = 3) -> GroupSimFigure:
+def measure(load: GroupLoad, *, rounds: int = 3) -> GroupSimFigure:
     """Run the same scenario several times, after one round to warm up."""
     scenario = parse_scenario(load.scenario())
     rates = []

@@ -186,7 +186,7 @@ INSIDE: Final = {
 
 def features() -> str:
     """What runs may make use of, and what does it on each backend."""
-    simulated = SimBackend().probe()
+    simulated = SimBackend().features()
     rows = []
     for feature, about in FEATURES.items():
         if feature in STRIKING:

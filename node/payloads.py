@@ -15,12 +15,12 @@ PROVABLE_BYTES: Final = 16
 """From this size on a payload carries its number and enough of its fingerprint to be checked."""
 
 
-def stream_of(seed: int, name: str, short: int, dest: int) -> Stream:
+def stream_of(seed: int, name: str, short: int, dest: int) -> PayloadStream:
     """What an incarnation of a member sends to a destination (a short id; 0 is the group)."""
-    return Stream(seed, f"{name}:{short:x}", f"{dest:x}")
+    return PayloadStream(seed, f"{name}:{short:x}", f"{dest:x}")
 
 
-class Stream:
+class PayloadStream:
     """The messages of one member incarnation to another: the n-th is a function of n and size."""
 
     __slots__ = ("_key", "sent")

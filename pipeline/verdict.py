@@ -57,7 +57,7 @@ MARKED: Final = 40
 Progress = Callable[[str], None]
 
 
-class Probe(NamedTuple):
+class Bites(NamedTuple):
     """What became of a fault."""
 
     kind: str
@@ -74,7 +74,7 @@ class Figures:
     begin: float = 0.0
     """On the clock of its traces."""
     seconds: float = 0.0
-    probes: Mapping[str, Probe]
+    bites: Mapping[str, Bites]
     """How often each fault had an effect, by its id."""
 
 
@@ -120,7 +120,7 @@ class Judgement:
             "delivered": figures.delivered,
             "events": figures.events,
             "seconds": round(figures.seconds, 6),
-            "faults": {fault: probe.bites for fault, probe in figures.probes.items()},
+            "faults": {fault: one.bites for fault, one in figures.bites.items()},
         }
 
 
@@ -290,10 +290,10 @@ class Verifier:
             F.coalesce(F.min(begin), F.min("time")).alias("begin"),
             F.coalesce(F.max(end), F.max("time")).alias("end"),
         )
-        probes: dict[str, dict[str, Probe]] = {}
-        for row in tables.rig.probes.where(F.col("id").isNotNull()).collect():
-            probes.setdefault(row.run, {})[row.id] = Probe(row.do, row.bit or 0)
-        return {row.run: _figures_of(row, probes.get(row.run, {})) for row in counted.collect()}
+        bites: dict[str, dict[str, Bites]] = {}
+        for row in tables.rig.bites.where(F.col("id").isNotNull()).collect():
+            bites.setdefault(row.run, {})[row.id] = Bites(row.do, row.bit or 0)
+        return {row.run: _figures_of(row, bites.get(row.run, {})) for row in counted.collect()}
 
     # -- One run -----------------------------------------------------------------------------
 
@@ -304,7 +304,7 @@ class Verifier:
         firsts: Mapping[tuple[str, str], _First],
         figures: Mapping[str, Figures],
     ) -> Judgement:
-        known = figures.get(question.run, Figures(probes={}))
+        known = figures.get(question.run, Figures(bites={}))
         asked = _asked(question)
         judged = [name for name in asked if name in CHECKS]
         if defects:
@@ -367,14 +367,14 @@ def _listed(defects: Sequence[str]) -> str:
     return f"{shown}; and {more} more" if more > 0 else shown
 
 
-def _figures_of(row: Row, probes: Mapping[str, Probe]) -> Figures:
+def _figures_of(row: Row, bites: Mapping[str, Bites]) -> Figures:
     return Figures(
         messages=row.messages,
         delivered=row.delivered,
         events=row.events,
         begin=row.begin or 0.0,
         seconds=(row.end or 0.0) - (row.begin or 0.0),
-        probes=probes,
+        bites=bites,
     )
 
 
@@ -383,9 +383,9 @@ def _doubts(question: Question, figures: Figures) -> list[Finding]:
     found = []
     if not figures.messages:
         found.append(Finding(RUN, Verdict.UNKNOWN, "nothing was sent"))
-    for fault, probe in figures.probes.items():
-        if probe.bites < question.min_bites:
-            detail = f"fault {fault} ({probe.kind}) did not bite: {probe.bites} times"
+    for fault, one in figures.bites.items():
+        if one.bites < question.min_bites:
+            detail = f"fault {fault} ({one.kind}) did not bite: {one.bites} times"
             found.append(Finding(RUN, Verdict.UNKNOWN, detail))
     return found
 

@@ -43,12 +43,12 @@ class Agent:
         """Seconds left of the lease; None: nothing acts."""
         return None if self._until is None else max(0.0, self._until - self._loop.time())
 
-    async def probe(self) -> dict[str, str | None]:
+    async def features(self) -> dict[str, str | None]:
         """What there is here, by feature, and why not where there is not."""
         async with self._lock:
             found: dict[str, str | None] = {}
             for driver in self.drivers:
-                found |= await driver.probe()
+                found |= await driver.features()
             return found
 
     async def apply(self, state: NetworkState, lease: float) -> None:

@@ -38,9 +38,9 @@ class AgentClient:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    def probe(self) -> dict[str, str | None]:
+    def features(self) -> dict[str, str | None]:
         """Features of `stormcast.chaos.language.features.FEATURES`: None, or why not."""
-        found: dict[str, str | None] = self._ask("GET", "/probe", None)
+        found: dict[str, str | None] = self._ask("GET", "/features", None)
         return found
 
     def apply(self, state: NetworkState, lease: float) -> None:

@@ -20,8 +20,8 @@ _DONE: Final[dict[str, object]] = {}
 def endpoints(agent: Agent) -> Table:
     """Endpoints by path, then by method."""
 
-    async def probe(_body: object) -> Answer:
-        return as_json(await agent.probe())
+    async def features(_body: object) -> Answer:
+        return as_json(await agent.features())
 
     async def apply(body: object) -> Answer:
         asked = _mapping(body, "state", "lease")
@@ -49,7 +49,7 @@ def endpoints(agent: Agent) -> Table:
     return {
         "/livez": {"GET": lambda _body: as_json({"alive": True})},
         "/state": {"GET": lambda _body: as_json(_state(agent))},
-        "/probe": {"GET": probe},
+        "/features": {"GET": features},
         "/apply": {"POST": apply},
         "/renew": {"POST": renew},
         "/clear": {"POST": clear},

@@ -97,7 +97,7 @@ class Backend(Protocol):
     is_virtual: bool
     """Whether its time is virtual: waiting costs only what happens meanwhile."""
 
-    def probe(self) -> Mapping[str, str | None]:
+    def features(self) -> Mapping[str, str | None]:
         """Every feature of `stormcast.chaos.language.features.FEATURES`: None where this backend
         has it here, else why not and what to do, in one line. Found by trying, and leaves nothing
         behind."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.shipped import find_shipped
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
 
 SEED: Final = 1
@@ -254,8 +254,8 @@ class Shown:
     """An exhibit after both its runs."""
 
     exhibit: Exhibit
-    flawed: Outcome
-    fixed: Outcome
+    flawed: RunOutcome
+    fixed: RunOutcome
 
     @property
     def is_as_described(self) -> bool:

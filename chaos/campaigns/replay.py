@@ -19,7 +19,7 @@ from xxhash import xxh3_64_intdigest
 from stormcast.chaos.faults.fate import FATES
 from stormcast.chaos.language.scenario import Scenario, load_scenario
 from stormcast.chaos.records.digest import EVIDENCE, digest_of
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.session.versions import versions
 from stormcast.node.core.errors import BadTrace, NodeError
@@ -62,7 +62,7 @@ class KeptRun:
         """The scenario, as this version reads it."""
         return load_scenario(self.directory / "scenario.yaml")
 
-    def run_again(self, scenario: Scenario) -> Outcome:
+    def run_again(self, scenario: Scenario) -> RunOutcome:
         """Run a scenario as this run was run; nothing is written."""
         return run_scenario(scenario, self.seed, fate=self.fate, min_bites=self.min_bites)
 
@@ -119,7 +119,7 @@ class Replay:
     """A run and its repetition, compared."""
 
     kept: KeptRun
-    outcome: Outcome
+    outcome: RunOutcome
     traces: dict[str, str]
     """Each trace: `identical`, `different`, `missing` now, or `new`."""
     first: Difference | None
@@ -274,7 +274,9 @@ def _state(recorded: bytes | None, now: bytes | None) -> str:
     return "identical" if recorded == now else "different"
 
 
-def _verdict_differences(recorded: dict[str, Any], outcome: Outcome) -> dict[str, tuple[Any, Any]]:
+def _verdict_differences(
+    recorded: dict[str, Any], outcome: RunOutcome
+) -> dict[str, tuple[Any, Any]]:
     """What both verdicts speak of, and say otherwise."""
     now = json.loads(json.dumps(outcome.as_json()))
     return {

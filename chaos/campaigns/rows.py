@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from stormcast.chaos.campaigns.generate import Cell, cell_of
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.session.outcome import Outcome, write_run
+from stormcast.chaos.session.outcome import RunOutcome, write_run
 from stormcast.chaos.session.versions import versions
 from stormcast.node.core.errors import ConfigError, NodeError
 
@@ -227,7 +227,7 @@ class Reader:
                 yield row
 
 
-def keep_run(outcome: Outcome, directory: Path) -> None:
+def keep_run(outcome: RunOutcome, directory: Path) -> None:
     """Write a run directory that is there whole or not at all. If it is there it stays: the same
     seed and the same versions left the same."""
     part = directory.parent / f"{UNFINISHED}{directory.name}-{uuid4().hex[:12]}"

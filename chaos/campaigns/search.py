@@ -37,7 +37,7 @@ from stormcast.chaos.campaigns.rows import (
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.timeline import CURES, WORDS
 from stormcast.chaos.oracles.verdict import Verdict, worst
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.session.versions import versions
 from stormcast.node.core.errors import ConfigError, NodeError
@@ -171,7 +171,7 @@ def outcome_of(
     seed: int,
     make_unicast: Callable[..., Any] | None = None,
     make_multicast: Callable[..., Any] | None = None,
-) -> tuple[Outcome, bool]:
+) -> tuple[RunOutcome, bool]:
     """The first run of a seed that is worth judging, or proves a violation; and whether it is."""
     least = least_of(seed)
     for attempt in range(ATTEMPTS):
@@ -189,7 +189,7 @@ def outcome_of(
     return outcome, enough
 
 
-def _summary(seed: int, outcome: Outcome, *, enough: bool) -> SeedResult:
+def _summary(seed: int, outcome: RunOutcome, *, enough: bool) -> SeedResult:
     findings = [one for one in outcome.judgement.findings if one.verdict is not Verdict.HOLDS]
     broken = tuple(
         f"{finding.guarantee}: {finding.detail}"

@@ -13,7 +13,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.node.control.server import Answer, Control, Table, as_json
 from stormcast.node.control.settings import ControlSettings
 
@@ -94,7 +94,7 @@ class ControllerStatus:
         """It runs now."""
         self._running.labels(scenario).set(1)
 
-    def end(self, scenario: str, verdict: str, outcome: Outcome | None) -> None:
+    def end(self, scenario: str, verdict: str, outcome: RunOutcome | None) -> None:
         """It has come to an end."""
         self._running.labels(scenario).set(0)
         self._runs.labels(scenario, verdict).inc()

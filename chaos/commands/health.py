@@ -117,7 +117,7 @@ def examine(
 
 def _answers(make: Callable[[str], Backend], name: str) -> Answers:
     try:
-        found = make(name).probe()
+        found = make(name).features()
     except (NodeError, Unsupported, OSError) as error:
         return dict.fromkeys(FEATURES, " ".join(str(error).split()))
     return {feature: found.get(feature, "this version does not have it") for feature in FEATURES}

@@ -74,7 +74,7 @@ def _queue(site: Site) -> None:
     async def ask() -> str | None:
         loop = asyncio.get_running_loop()
         driver = NfqueueDriver([site], "doctor", run_beside, loop)
-        return (await driver.probe())["delay"]
+        return (await driver.features())["delay"]
 
     _raise(asyncio.run(ask()))
 
@@ -92,7 +92,7 @@ def _scapy(_site: Site) -> None:
 
 def _tc(feature: str) -> Trial:
     def attempt(site: Site) -> None:
-        _raise(asyncio.run(TcDriver([site], "doctor", run_beside).probe())[feature])
+        _raise(asyncio.run(TcDriver([site], "doctor", run_beside).features())[feature])
 
     return attempt
 

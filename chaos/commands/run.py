@@ -35,7 +35,7 @@ from stormcast.chaos.language.schedule import format_plan
 from stormcast.chaos.language.shipped import open_scenario
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.records.directory import make_fresh
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.record import Resync
 from stormcast.chaos.session.runner import run_on, run_scenario
@@ -95,7 +95,7 @@ def run(argv: list[str]) -> int:
     return EXIT[outcome.verdict]
 
 
-def _run(scenario: Scenario, args: argparse.Namespace) -> Outcome:
+def _run(scenario: Scenario, args: argparse.Namespace) -> RunOutcome:
     """On the backend that was asked for."""
     chosen = {name: getattr(args, name) for name in ("namespace", "release")}
     given = {name: value for name, value in chosen.items() if value is not None}
@@ -143,7 +143,7 @@ def plan(argv: list[str]) -> int:
     return 0
 
 
-def report(outcome: Outcome) -> str:
+def report(outcome: RunOutcome) -> str:
     """What `stormcast run` prints."""
     rows = [
         (finding.guarantee, str(finding.verdict), finding.detail)

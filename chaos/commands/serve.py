@@ -24,7 +24,7 @@ from stormcast.chaos.commands.controller_status import ERROR, ControllerStatus
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import make_fresh
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.runner import run_on, run_scenario
 from stormcast.exits import Exit
@@ -163,7 +163,7 @@ class Controller:
         self._count(verdict)
         self._tell(name, seed, verdict, outcome, why, time.monotonic() - began)
 
-    def _outcome(self, file: Path, seed: int) -> Outcome:
+    def _outcome(self, file: Path, seed: int) -> RunOutcome:
         scenario = load_scenario(file)
         name, settings = f"{file.stem}-{seed}", self.settings
         if settings.backend == SIM:
@@ -173,7 +173,7 @@ class Controller:
         while True:
             backend = make_backend(settings.backend, **settings.options)
             try:
-                backend.probe()
+                backend.features()
                 self.status.is_ready = True
                 outcome = run_on(backend, scenario, seed, out=self._directory(name))
             except BackendError as error:
@@ -217,7 +217,7 @@ class Controller:
             self.worst = code
 
     def _tell(
-        self, name: str, seed: int, verdict: str, outcome: Outcome | None, why: str, took: float
+        self, name: str, seed: int, verdict: str, outcome: RunOutcome | None, why: str, took: float
     ) -> None:
         """One line of what came of a run."""
         if self.settings.is_json:

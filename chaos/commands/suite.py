@@ -143,13 +143,13 @@ def _why_no_real_packets(args: argparse.Namespace) -> str | None:
 
 def _why_no_namespaces() -> str | None:
     """Why nothing can be run on real packets here; None: it can."""
-    from stormcast.chaos.backends.netns import probe as probe_netns  # noqa: PLC0415 only where it is wanted
+    from stormcast.chaos.backends.netns import why_not  # noqa: PLC0415 only where it is wanted
 
-    return probe_netns()
+    return why_not()
 
 
 def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgain | None) -> int:
-    from stormcast.chaos.backends.netns.backend import probe as probe_features  # noqa: PLC0415 as above
+    from stormcast.chaos.backends.netns.backend import features_here  # noqa: PLC0415 as above
     from stormcast.chaos.campaigns.live import (  # noqa: PLC0415 as above
         BUDGET_SECONDS,
         LANES,
@@ -163,7 +163,7 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
 
     say_leftovers()
     began = time.monotonic()
-    features = probe_features()
+    features = features_here()
     known = library_runs() if args.library else live_runs()
     runs = [run for run in known if all(word in run.directory for word in args.only)]
     if not runs:

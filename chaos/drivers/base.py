@@ -116,7 +116,7 @@ class Driver(Protocol):
 
     name: str
 
-    async def probe(self) -> Mapping[str, str | None]:
+    async def features(self) -> Mapping[str, str | None]:
         """Features of `stormcast.chaos.language.features.FEATURES` that this driver gives its
         sites: None, or why not and what to do, in one line. Found by trying, and leaves nothing
         behind."""

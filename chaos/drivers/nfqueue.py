@@ -31,7 +31,7 @@ from stormcast.chaos.drivers.packets import Place
 from stormcast.chaos.drivers.paths import Ways
 from stormcast.chaos.drivers.queue_rule import QUEUE, QueueRule
 from stormcast.chaos.faults.fate import jhash_fate
-from stormcast.chaos.faults.outcome import DROP, HOLD, PASS, Decider, Outcome
+from stormcast.chaos.faults.outcome import DROP, HOLD, PASS, Decider, FrameOutcome
 from stormcast.chaos.faults.paths import PathMaker
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
@@ -40,7 +40,7 @@ BURST: Final = 128
 """Packets of one site that are taken before another one has its turn."""
 EARLY: Final = 0.0002
 """Seconds by which a packet may go before its time, so as not to wake up twice for two."""
-AT_ONCE: Final = Outcome(PASS)
+AT_ONCE: Final = FrameOutcome(PASS)
 FEATURES: Final = ("loss-model", "delay", "duplicate", "reorder", "corrupt", "rule")
 """Of stormcast.chaos.language.features, those that take a queue."""
 
@@ -135,7 +135,7 @@ class Port:
         else:
             self._pass_on(packet, outcome, view, place)
 
-    def _pass_on(self, packet: int, outcome: Outcome, view: memoryview, place: Place) -> None:
+    def _pass_on(self, packet: int, outcome: FrameOutcome, view: memoryview, place: Place) -> None:
         driver = self._driver
         payload = b""
         if outcome.flips:
@@ -219,7 +219,7 @@ class NfqueueDriver:
         """When the packets came that are being looked at."""
         self._lease_timer: Handle | None = None
 
-    async def probe(self) -> Mapping[str, str | None]:
+    async def features(self) -> Mapping[str, str | None]:
         """Serve a queue of the first site for a moment, and see whether copies may be made."""
         port = self._ports[0]
         why: str | None = None
@@ -300,7 +300,7 @@ class NfqueueDriver:
 
     # -- Packets -----------------------------------------------------------------------------------
 
-    def decide(self, ways: Ways, mark: int, view: memoryview, place: Place) -> Outcome:
+    def decide(self, ways: Ways, mark: int, view: memoryview, place: Place) -> FrameOutcome:
         """What becomes of a packet."""
         path, size = ways.path(place), len(view)
         if mark == DECIDE and place.frame:
@@ -309,7 +309,7 @@ class NfqueueDriver:
         known = packets.identity(view, place)
         return self._decider.after_losses(path, known, size, self._now)
 
-    def let_go(self, ways: Ways | None, place: Place) -> Outcome:
+    def let_go(self, ways: Ways | None, place: Place) -> FrameOutcome:
         """What becomes of a packet that was held."""
         return AT_ONCE if ways is None else self._decider.let_go(ways.path(place), self._now)
 

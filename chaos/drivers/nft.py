@@ -259,7 +259,7 @@ class NftDriver:
         self._run = run
         self._tables = [_Table(site) for site in sites]
 
-    async def probe(self) -> Mapping[str, str | None]:
+    async def features(self) -> Mapping[str, str | None]:
         """Try each feature in the first site, in a table that is gone at once."""
         if not self._tables:
             return {}

@@ -203,7 +203,7 @@ class TcDriver:
         self._shaped: dict[str, Shaped] = {}
         self._counts: defaultdict[str, dict[tuple[str, str], int]] = defaultdict(dict)
 
-    async def probe(self) -> Mapping[str, str | None]:
+    async def features(self) -> Mapping[str, str | None]:
         """Whether there is htb and a filter by mark, and netem."""
         site = self._sites[0]
         narrow = SlowLink(dest="", number=1, rate=1e6, delay=0.001)

@@ -27,7 +27,7 @@ DROP: Final = "drop"
 HOLD: Final = "hold"
 
 
-class Outcome(NamedTuple):
+class FrameOutcome(NamedTuple):
     """What becomes of one frame."""
 
     does: str
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
     """The rule."""
 
 
-LOST: Final = Outcome(DROP)
+LOST: Final = FrameOutcome(DROP)
 
 
 class Decider:
@@ -59,14 +59,14 @@ class Decider:
         """A copy of the bites."""
         return {fault: dict(counts) for fault, counts in self.bites.items()}
 
-    def decide(self, path: Path, frame: bytes, size: int, now: float) -> Outcome:
+    def decide(self, path: Path, frame: bytes, size: int, now: float) -> FrameOutcome:
         """What becomes of a frame of so many bytes; its preamble is enough."""
         rule = self.rule_for(path, frame) if path.is_watched else None
         if rule is not None:
             return outcome_of(rule, now + path.delay)
         return self.after_rules(path, frame, size, now)
 
-    def after_rules(self, path: Path, frame: bytes, size: int, now: float) -> Outcome:
+    def after_rules(self, path: Path, frame: bytes, size: int, now: float) -> FrameOutcome:
         """What becomes of a frame that no rule took."""
         if path.blocked_by and self.is_blocked(path):
             return LOST
@@ -120,7 +120,7 @@ class Decider:
                 return True
         return bool(path.models) and self.is_lost_by_model(path)
 
-    def after_losses(self, path: Path, known: bytes | None, size: int, now: float) -> Outcome:
+    def after_losses(self, path: Path, known: bytes | None, size: int, now: float) -> FrameOutcome:
         """What becomes of a frame that no cut, rule or plain loss took. Without an identity, as
         what is no frame, it may only be late."""
         if known is not None and path.models and self.is_lost_by_model(path):
@@ -137,8 +137,8 @@ class Decider:
         if known is not None and path.has_chances:
             at = self.late(path, known, at)
             flips, copies = self._flips(path, known), self.copies(path, known, at)
-        # A third of the cost of `Outcome(…)`, which is a function written in Python.
-        return tuple.__new__(Outcome, (PASS, at, flips, copies, ""))
+        # A third of the cost of `FrameOutcome(…)`, which is a function written in Python.
+        return tuple.__new__(FrameOutcome, (PASS, at, flips, copies, ""))
 
     def late(self, path: Path, known: bytes, at: float) -> float:
         """When a frame arrives, after jitter and reordering."""
@@ -161,9 +161,9 @@ class Decider:
                 self.bites[fault][path.ends] += 1
         return found
 
-    def let_go(self, path: Path, now: float) -> Outcome:
+    def let_go(self, path: Path, now: float) -> FrameOutcome:
         """What becomes of a frame that was held, on what its path is by now."""
-        return LOST if self.is_blocked(path) else Outcome(PASS, now + path.delay)
+        return LOST if self.is_blocked(path) else FrameOutcome(PASS, now + path.delay)
 
     def note_delay(self, path: Path) -> None:
         """A frame is late by the delay of its path."""
@@ -199,20 +199,20 @@ def _counts() -> defaultdict[Ends, int]:
     return defaultdict(int)
 
 
-def outcome_of(acting: ActingRule, at: float) -> Outcome:
+def outcome_of(acting: ActingRule, at: float) -> FrameOutcome:
     """What a rule makes of a frame that would arrive at a time."""
     rule = acting.rule
     match rule.does:
         case "hold":
-            return Outcome(HOLD, at, held_by=acting.fault)
+            return FrameOutcome(HOLD, at, held_by=acting.fault)
         case "delay":
-            return Outcome(PASS, at + rule.delay)
+            return FrameOutcome(PASS, at + rule.delay)
         case "duplicate":
-            return Outcome(
+            return FrameOutcome(
                 PASS, at, copies=tuple(at + copy * COPY_GAP for copy in range(1, rule.copies + 1))
             )
         case "corrupt":
-            return Outcome(PASS, at, flips=(acting.matcher.taken * GOLDEN,))
+            return FrameOutcome(PASS, at, flips=(acting.matcher.taken * GOLDEN,))
     return LOST
 
 

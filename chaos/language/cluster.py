@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from stormcast.chaos.faults import RANDOM, ROLES, Names
-from stormcast.chaos.language.shapes import SETTINGS, Codec, Key, Plain, Shape, one_of, whole, word
+from stormcast.chaos.language.shapes import (
+    SETTINGS,
+    Key,
+    Notation,
+    Plain,
+    Shape,
+    one_of,
+    whole,
+    word,
+)
 from stormcast.node.core.errors import suggestion
 from stormcast.node.reading.yaml_nodes import Item
 
@@ -114,7 +123,7 @@ def _check_late(item: Item, cluster: Cluster) -> None:
 CLUSTER: Final = Shape(
     Cluster,
     {
-        "members": Key("members", Codec(_read_members, _write_members)),
+        "members": Key("members", Notation(_read_members, _write_members)),
         "stack": Key(
             "stack",
             word(_STACK, "write the name of a stack, such as unicast-only, or a path to a .yaml"),
@@ -127,8 +136,8 @@ CLUSTER: Final = Shape(
         "max_batch": Key("max_batch", whole(1, 65535), None),
         "unicast_first_conn": Key("unicast_first_conn", whole(1, (1 << 32) - 1), None),
         "multicast_settings": Key("multicast_settings", SETTINGS, ()),
-        "protocols": Key("protocols", Codec(_read_protocols, _write_protocols), ()),
-        "late": Key("late", Codec(_read_late, _write_late), ()),
+        "protocols": Key("protocols", Notation(_read_protocols, _write_protocols), ()),
+        "late": Key("late", Notation(_read_late, _write_late), ()),
         "joins": Key("joins", one_of(JOINS, "way to join"), "together"),
     },
     _check_late,

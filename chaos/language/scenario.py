@@ -17,8 +17,8 @@ from stormcast.chaos.faults import Link, Names
 from stormcast.chaos.language.cluster import CLUSTER, GENERATIONS, Cluster
 from stormcast.chaos.language.shapes import (
     TEXT,
-    Codec,
     Key,
+    Notation,
     Plain,
     Shape,
     flow,
@@ -37,15 +37,15 @@ from stormcast.chaos.language.timeline import (
     write_step,
 )
 from stormcast.chaos.language.workload import (
-    LOADS,
     Expect,
     ExpectView,
-    Load,
+    ScenarioLoad,
     check_expectations,
     check_workload,
-    expect_codec,
-    load_codec,
+    expect_notation,
+    load_notation,
 )
+from stormcast.node.member.loads import LOADS
 from stormcast.node.reading.parsing import MAX_BYTES, decode
 from stormcast.node.reading.quantities import BANDWIDTH, DURATION, RATIO, SHARE, SIZE
 from stormcast.node.reading.yaml_nodes import Item, compose
@@ -61,8 +61,8 @@ __all__ = [
     "ExpectView",
     "Limits",
     "Link",
-    "Load",
     "Scenario",
+    "ScenarioLoad",
     "Step",
     "dump",
     "load_scenario",
@@ -119,7 +119,7 @@ class Scenario:
     cluster: Cluster
     network: Link = field(default_factory=Link)
     """Every directed link at the start."""
-    workload: tuple[Load, ...] = ()
+    workload: tuple[ScenarioLoad, ...] = ()
     timeline: tuple[Step, ...] = ()
     expect: tuple[Expect | ExpectView, ...] = ()
     budget: Budget | None = None
@@ -233,7 +233,7 @@ LIMITS: Final = Shape(
 def _scenario(members: Names, run: float) -> Shape:
     """The whole file, once its members and its length are known."""
     shapes = actions(members)
-    step = Codec(
+    step = Notation(
         lambda item: read_step(item, shapes),
         lambda step: write_step(step, shapes),
     )
@@ -254,13 +254,13 @@ def _scenario(members: Names, run: float) -> Shape:
             "about": Key("about", TEXT, ""),
             "guarantees": Key("guarantees", some_of(GUARANTEES, "guarantee", at_least=1)),
             "needs": Key("needs", some_of(NEEDS, "need"), ()),
-            "cluster": Key("cluster", CLUSTER.codec()),
-            "network": Key("network", NETWORK.codec(), Link()),
-            "workload": Key("workload", list_of(load_codec(members)), ()),
+            "cluster": Key("cluster", CLUSTER.notation()),
+            "network": Key("network", NETWORK.notation(), Link()),
+            "workload": Key("workload", list_of(load_notation(members)), ()),
             "timeline": Key("timeline", list_of(step), ()),
-            "expect": Key("expect", list_of(expect_codec(members)), ()),
-            "budget": Key("budget", BUDGET.codec(), None),
-            "limits": Key("limits", LIMITS.codec(), Limits()),
+            "expect": Key("expect", list_of(expect_notation(members)), ()),
+            "budget": Key("budget", BUDGET.notation(), None),
+            "limits": Key("limits", LIMITS.notation(), Limits()),
         },
         check,
     )

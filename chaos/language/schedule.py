@@ -18,7 +18,7 @@ from stormcast.chaos.faults import RANDOM, Action, Names
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.shapes import Plain, Shape, flow
 from stormcast.chaos.language.timeline import CURES, WORDS, Step, actions
-from stormcast.chaos.language.workload import Load
+from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.node.reading.quantities import DURATION, RATE, SIZE
 
 _UNDO: Final = 0
@@ -323,7 +323,7 @@ def _words(action: Action | End, shapes: dict[str, Shape]) -> str:
     return ", ".join(f"{key}: {flow(value)}" for key, value in words.items())
 
 
-def _load_words(load: Load) -> str:
+def _load_words(load: ScenarioLoad) -> str:
     low, high = map(SIZE.write, load.size)
     size = low if low == high else f"{low}..{high}"
     others = (

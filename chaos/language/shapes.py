@@ -1,7 +1,7 @@
 """Records of a scenario file, declared once for both directions: how a value is read and written.
 
-A `Codec` is one value, a `Shape` one mapping: its keys, their codecs and defaults. Reading refuses
-with the place; writing leaves out what is default, and what it writes reads back equal.
+A `Notation` is one value, a `Shape` one mapping: its keys, their notations and defaults. Reading
+refuses with the place; writing leaves out what is default, and what it writes reads back equal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BYTES: Final = ("bytes",)
 _resolve: Final[Callable[..., object]] = yaml.resolver.Resolver().resolve
 
 
-class Codec(NamedTuple):
+class Notation(NamedTuple):
     """One value: from the file, and back."""
 
     read: Callable[[Item], Any]
@@ -41,11 +41,11 @@ class Codec(NamedTuple):
 
 
 class Key(NamedTuple):
-    """One key of a mapping: what it sets, its codec, and what its absence means."""
+    """One key of a mapping: what it sets, its notation, and what its absence means."""
 
     attribute: str | Names
-    """One attribute, or several that the codec reads and writes as a tuple."""
-    codec: Codec
+    """One attribute, or several that the notation reads and writes as a tuple."""
+    notation: Notation
     default: Any = REQUIRED
 
 
@@ -65,7 +65,7 @@ class Shape:
         found = item.entries(required, [*optional, *besides])
         values: dict[str, Any] = {}
         for name, key in self.keys.items():
-            value = key.codec.read(found[name]) if name in found else key.default
+            value = key.notation.read(found[name]) if name in found else key.default
             if isinstance(key.attribute, str):
                 values[key.attribute] = value
             else:
@@ -78,11 +78,13 @@ class Shape:
     def write(self, record: object) -> dict[str, Plain]:
         """The mapping that `read` turns into an equal record."""
         values = ((name, key, _value(record, key.attribute)) for name, key in self.keys.items())
-        return {name: key.codec.write(value) for name, key, value in values if value != key.default}
+        return {
+            name: key.notation.write(value) for name, key, value in values if value != key.default
+        }
 
-    def codec(self) -> Codec:
+    def notation(self) -> Notation:
         """The shape as a value of another one."""
-        return Codec(self.read, self.write)
+        return Notation(self.read, self.write)
 
 
 def _value(record: object, attribute: str | Names) -> object:
@@ -91,7 +93,7 @@ def _value(record: object, attribute: str | Names) -> object:
     return tuple(getattr(record, name) for name in attribute)
 
 
-def quantity(kind: Quantity, *, above_zero: bool = False) -> Codec:
+def quantity(kind: Quantity, *, above_zero: bool = False) -> Notation:
     """A number with its unit."""
 
     def read(item: Item) -> float:
@@ -100,10 +102,10 @@ def quantity(kind: Quantity, *, above_zero: bool = False) -> Codec:
             raise item.refuse("it would do nothing; it must be above 0")
         return int(value) if kind.is_whole else value
 
-    return Codec(read, kind.write)
+    return Notation(read, kind.write)
 
 
-def size_range(most: int) -> Codec:
+def size_range(most: int) -> Notation:
     """A size such as 1KiB, or the ends of a range such as 10B..2KiB."""
     one = quantity(SIZE)
 
@@ -115,22 +117,22 @@ def size_range(most: int) -> Codec:
         low, high = map(SIZE.write, value)
         return low if low == high else f"{low}..{high}"
 
-    return Codec(read, write)
+    return Notation(read, write)
 
 
-def whole(low: int, high: int = MOST) -> Codec:
+def whole(low: int, high: int = MOST) -> Notation:
     """A whole number within bounds."""
-    return Codec(lambda item: item.whole(low, high), lambda value: value)
+    return Notation(lambda item: item.whole(low, high), lambda value: value)
 
 
-def whole_range(low: int, high: int = (1 << 63) - 1) -> Codec:
+def whole_range(low: int, high: int = (1 << 63) - 1) -> Notation:
     """A whole number such as 5, or a range such as 5..9, both ends in."""
 
     def read(item: Item) -> tuple[int, int]:
         ends = [part.whole(low, high) for part in item.ends()]
         return _ordered(item, ends[0], ends[-1], low, high)
 
-    return Codec(
+    return Notation(
         read, lambda value: value[0] if value[0] == value[1] else f"{value[0]}..{value[1]}"
     )
 
@@ -143,20 +145,20 @@ def _ordered(item: Item, first: int, last: int, low: int, high: int) -> tuple[in
     return first, last
 
 
-TEXT: Final = Codec(Item.text, lambda value: value)
+TEXT: Final = Notation(Item.text, lambda value: value)
 
 
-def word(pattern: re.Pattern[str], remedy: str) -> Codec:
+def word(pattern: re.Pattern[str], remedy: str) -> Notation:
     """Text of a given form."""
-    return Codec(lambda item: item.word(pattern, remedy), lambda value: value)
+    return Notation(lambda item: item.word(pattern, remedy), lambda value: value)
 
 
-def one_of(known: Collection[str], kind: str) -> Codec:
+def one_of(known: Collection[str], kind: str) -> Notation:
     """One of the words there are."""
-    return Codec(lambda item: item.one_of(known, kind), lambda value: value)
+    return Notation(lambda item: item.one_of(known, kind), lambda value: value)
 
 
-def some_of(known: Collection[str], kind: str, *, at_least: int = 0) -> Codec:
+def some_of(known: Collection[str], kind: str, *, at_least: int = 0) -> Notation:
     """A list of words, none twice; a single one needs no brackets."""
 
     def read(item: Item) -> Names:
@@ -170,10 +172,10 @@ def some_of(known: Collection[str], kind: str, *, at_least: int = 0) -> Codec:
             raise item.refuse(f"it must name {at_least} or more of {', '.join(known)}")
         return tuple(found)
 
-    return Codec(read, lambda value: value[0] if len(value) == 1 else list(value))
+    return Notation(read, lambda value: value[0] if len(value) == 1 else list(value))
 
 
-def members_of(members: Names, *, everyone: Names | None = None) -> Codec:
+def members_of(members: Names, *, everyone: Names | None = None) -> Notation:
     """`all`, a member, or a list of members; `everyone` is what `all` stands for."""
     everyone = members if everyone is None else everyone
     some = some_of(members, "member", at_least=1)
@@ -184,22 +186,22 @@ def members_of(members: Names, *, everyone: Names | None = None) -> Codec:
         names: Names = some.read(item)
         return names
 
-    return Codec(read, lambda value: "all" if value == everyone else some.write(value))
+    return Notation(read, lambda value: "all" if value == everyone else some.write(value))
 
 
-def list_of(codec: Codec, *, at_least: int = 0) -> Codec:
+def list_of(notation: Notation, *, at_least: int = 0) -> Notation:
     """A list of values of one kind."""
 
     def read(item: Item) -> tuple[Any, ...]:
         parts = item.items()
         if len(parts) < at_least:
             raise item.refuse(f"it must have {at_least} or more entries")
-        return tuple(codec.read(part) for part in parts)
+        return tuple(notation.read(part) for part in parts)
 
-    return Codec(read, lambda value: [codec.write(part) for part in value])
+    return Notation(read, lambda value: [notation.write(part) for part in value])
 
 
-def setting_value(name: str) -> Codec:
+def setting_value(name: str) -> Notation:
     """The value of a setting: a duration, a size, a whole number, true or false, or a word."""
     last = name.rsplit("_", 1)[-1]
 
@@ -220,7 +222,7 @@ def setting_value(name: str) -> Codec:
             return DURATION.write(float(value))
         return SIZE.write(value) if last in _BYTES else value
 
-    return Codec(read, write)
+    return Notation(read, write)
 
 
 def _read_unnamed(item: Item) -> object:
@@ -249,7 +251,7 @@ def _read_settings(item: Item) -> tuple[tuple[str, object], ...]:
     return tuple(pairs)
 
 
-SETTINGS: Final = Codec(
+SETTINGS: Final = Notation(
     _read_settings, lambda value: {name: setting_value(name).write(part) for name, part in value}
 )
 

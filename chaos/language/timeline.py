@@ -11,8 +11,8 @@ from typing import Any, Final
 from stormcast.chaos import faults
 from stormcast.chaos.faults import RANDOM, ROLES, SHAPES, Action, Names
 from stormcast.chaos.language.shapes import (
-    Codec,
     Key,
+    Notation,
     Plain,
     Shape,
     list_of,
@@ -90,7 +90,7 @@ FLAPS: Final = {
 }
 
 
-def _groups(members: Names) -> Codec:
+def _groups(members: Names) -> Notation:
     listed = list_of(list_of(one_of(members, "member"), at_least=1), at_least=1)
 
     def read(item: Item) -> tuple[tuple[Names, ...], str]:
@@ -108,7 +108,7 @@ def _groups(members: Names) -> Codec:
         groups, shape = value
         return listed.write(groups) if groups else shape
 
-    return Codec(read, write)
+    return Notation(read, write)
 
 
 def _match(members: Names) -> Shape:
@@ -176,7 +176,7 @@ def actions(members: Names) -> dict[str, Shape]:
             faults.Rule,
             {
                 "does": Key("does", one_of(RULES, "deed")),
-                "match": Key("match", _match(members).codec(), Match()),
+                "match": Key("match", _match(members).notation(), Match()),
                 "delay": Key("delay", _POSITIVE_TIME, 0.0),
                 "copies": Key("copies", whole(1, 100), 1),
                 "times": Key("times", whole(1), None),

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from stormcast.chaos.faults import Names
 from stormcast.chaos.language.shapes import (
-    Codec,
     Key,
+    Notation,
     Plain,
     Shape,
     members_of,
@@ -21,34 +21,17 @@ from stormcast.chaos.language.shapes import (
     whole,
 )
 from stormcast.node.core import wire
-from stormcast.node.core.model import FLAG_NAMES, MESSAGE_FLAGS
+from stormcast.node.member.loads import FLAGS, LOADS, Load
 from stormcast.node.reading.quantities import DURATION, RATE
 from stormcast.node.reading.yaml_nodes import Item
 
-LOADS: Final = ("unicast", "multicast")
-FLAGS: Final = {name: bit for bit, name in FLAG_NAMES.items() if bit & MESSAGE_FLAGS}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """Messages offered, whether or not they are taken: `count` from each source to each dest."""
+class ScenarioLoad(Load):
+    """A load whose members are all named, and which ends."""
 
     do: str = "unicast"
-    sources: Names
-    dests: Names
-    excludes_self: bool = True
-    """True (`to: others`): nobody sends to itself, though it is among the dests."""
     count: int = 1000
-    rate: float = 200.0
-    """Messages per second of one source to one dest."""
-    size: tuple[int, int] = (100, 100)
-    """Bytes: smallest and largest."""
-    start: float = 0.0
-    burst: int = 1
-    """Messages offered at once; the rate stays what it is."""
-    flags: Names = ()
-    oob_every: int = 0
-    """Each n-th message is OOB; 0 none."""
 
     def __post_init__(self) -> None:
         # One way to say one thing: where no source is a dest, there is nothing to leave out.
@@ -100,7 +83,7 @@ class ExpectView:
     view: Names
 
 
-def _dests(members: Names) -> Codec:
+def _dests(members: Names) -> Notation:
     """`others`, or those named, `all` of them or some: a source that is named sends to itself."""
     named = members_of(members)
 
@@ -115,7 +98,7 @@ def _dests(members: Names) -> Codec:
         dests, excludes_self = value
         return "others" if dests == members and excludes_self else named.write(dests)
 
-    return Codec(read, write)
+    return Notation(read, write)
 
 
 def load_shapes(members: Names) -> dict[str, Shape]:
@@ -131,34 +114,36 @@ def load_shapes(members: Names) -> dict[str, Shape]:
         "oob_every": Key("oob_every", whole(1), 0),
     }
     to = {"to": Key(("dests", "excludes_self"), _dests(members), (members, True))}
-    everyone = partial(Load, do="multicast", dests=members, excludes_self=False)
+    everyone = partial(ScenarioLoad, do="multicast", dests=members, excludes_self=False)
     return {
-        "unicast": Shape(partial(Load, do="unicast"), keys | to, _check_load),
+        "unicast": Shape(partial(ScenarioLoad, do="unicast"), keys | to, _check_load),
         "multicast": Shape(everyone, keys),
     }
 
 
-def _check_load(item: Item, load: Load) -> None:
+def _check_load(item: Item, load: ScenarioLoad) -> None:
     if not any(load.pairs()):
         raise item.peek("do").refuse("it sends to nobody; name a dest other than the source")
 
 
-def load_codec(members: Names) -> Codec:
+def load_notation(members: Names) -> Notation:
     """One entry of a workload."""
     shapes = load_shapes(members)
 
-    def read(item: Item) -> Load:
-        load: Load = shapes[item.peek("do").one_of(LOADS, "load")].read(item, besides=["do"])
+    def read(item: Item) -> ScenarioLoad:
+        load: ScenarioLoad = shapes[item.peek("do").one_of(LOADS, "load")].read(
+            item, besides=["do"]
+        )
         return load
 
-    def write(load: Load) -> Plain:
+    def write(load: ScenarioLoad) -> Plain:
         overlap = set(load.sources) & set(load.dests)
         assert load.dests == members or not (load.excludes_self and overlap), (
             "a file can leave out the sender only with `to: others`"
         )
         return {"do": load.do, **shapes[load.do].write(load)}
 
-    return Codec(read, write)
+    return Notation(read, write)
 
 
 class _Delivered(NamedTuple):
@@ -195,7 +180,7 @@ def expect_shape(members: Names) -> Shape:
         Expect,
         {
             "by": Key("by", quantity(DURATION)),
-            "delivered": Key(("sources", "dests", "count"), Codec(read, write)),
+            "delivered": Key(("sources", "dests", "count"), Notation(read, write)),
         },
     )
 
@@ -220,7 +205,7 @@ def _check_view(item: Item, expect: ExpectView) -> None:
             raise item.peek("view").refuse(f"{name} is to see this view but is not in it (V2)")
 
 
-def expect_codec(members: Names) -> Codec:
+def expect_notation(members: Names) -> Notation:
     """One entry of the expectations, of either kind."""
     delivered, viewed = expect_shape(members), expect_view_shape(members)
 
@@ -232,10 +217,10 @@ def expect_codec(members: Names) -> Codec:
     def write(expect: Expect | ExpectView) -> Plain:
         return (viewed if isinstance(expect, ExpectView) else delivered).write(expect)
 
-    return Codec(read, write)
+    return Notation(read, write)
 
 
-def check_workload(parsed: Iterable[tuple[Item, Load]], run: float) -> None:
+def check_workload(parsed: Iterable[tuple[Item, ScenarioLoad]], run: float) -> None:
     """Refuse loads that cannot end within the run."""
     for item, load in parsed:
         if load.end > run:
@@ -246,7 +231,7 @@ def check_workload(parsed: Iterable[tuple[Item, Load]], run: float) -> None:
 
 
 def check_expectations(
-    parsed: Iterable[tuple[Item, Expect | ExpectView]], workload: Iterable[Load], run: float
+    parsed: Iterable[tuple[Item, Expect | ExpectView]], workload: Iterable[ScenarioLoad], run: float
 ) -> None:
     """Refuse expectations that come too late to fail, and those that no load can meet."""
     offered: Counter[tuple[str, str]] = Counter()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stormcast.chaos.oracles.groups import Installed
 
 RIG: Final = 0
-"""The short id under which the rig writes faults, probes and phases."""
+"""The short id under which the rig writes faults, their bites and phases."""
 EPSILON: Final = 1e-6
 """Seconds by which two times may differ and still be one: sums of floats are not exact."""
 

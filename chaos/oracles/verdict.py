@@ -170,10 +170,10 @@ def _doubts(evidence: Evidence, min_bites: int) -> Iterator[Finding]:
     """Why a run without violations would still prove nothing."""
     if not evidence.messages_sent:
         yield Finding(RUN, Verdict.UNKNOWN, "nothing was sent")
-    for probe in evidence.rig.probes:
-        if probe.bites < min_bites:
+    for one in evidence.rig.bites:
+        if one.bites < min_bites:
             yield Finding(
                 RUN,
                 Verdict.UNKNOWN,
-                f"fault {probe.fault} ({probe.kind}) did not bite: {probe.bites} times",
+                f"fault {one.fault} ({one.kind}) did not bite: {one.bites} times",
             )

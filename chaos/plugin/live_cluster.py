@@ -24,7 +24,7 @@ from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.plugin.stepwise import OF_A_GROUP, OF_CONNECTIONS, Begun, StepwiseSession
 from stormcast.chaos.records.directory import make_fresh
 from stormcast.chaos.session.judging import judge_run
-from stormcast.chaos.session.outcome import TRACE, Outcome, write_run
+from stormcast.chaos.session.outcome import TRACE, RunOutcome, write_run
 from stormcast.chaos.session.runner import KERNEL_DICE, LOGS, run_on, run_scenario
 from stormcast.chaos.session.settling import has_all
 from stormcast.node.reading.yaml_nodes import compose
@@ -45,7 +45,7 @@ class LiveCluster:
     def __init__(self, session: StepwiseSession, clusters: Clusters, folder: Path) -> None:
         self.members = session.scenario.cluster.members
         self.session = session
-        self.outcome: Outcome | None = None
+        self.outcome: RunOutcome | None = None
         """Verdict and record, once it is finished."""
         self.folder = folder
         self._clusters = clusters
@@ -165,7 +165,7 @@ class LiveCluster:
 
     # -- The verdict -----------------------------------------------------------------------------
 
-    def finish(self, within: float = PATIENCE) -> Outcome:
+    def finish(self, within: float = PATIENCE) -> RunOutcome:
         """Heal everything, wait until all has arrived and it has been quiet, end all members, and
         judge. VerdictError unless every guarantee holds."""
         __tracebackhide__ = True
@@ -173,7 +173,7 @@ class LiveCluster:
             session = self.session
             record = session.settle(within)
             session.backend.close()
-            self.outcome = Outcome(
+            self.outcome = RunOutcome(
                 scenario=session.scenario,
                 seed=session.seed,
                 judgement=judge_run(session.scenario, record),
@@ -202,7 +202,7 @@ def fate_on(backend: str) -> str:
     return "xxh3" if backend == SIM else KERNEL_DICE
 
 
-def explained(outcome: Outcome, directions: Iterable[str]) -> str:
+def explained(outcome: RunOutcome, directions: Iterable[str]) -> str:
     """What does not hold, what proves it, and how to have it again."""
     lines = [f"{outcome.scenario.name}, seed {outcome.seed}: {outcome.verdict}"]
     for finding in outcome.judgement.findings:
@@ -380,7 +380,7 @@ class Clusters:
         self._made.append(made)
         return made
 
-    def play(self, path: str | Path) -> Outcome:
+    def play(self, path: str | Path) -> RunOutcome:
         """Run a scenario as it stands, by its file, or by the name of one that ships.
         VerdictError unless every guarantee holds."""
         __tracebackhide__ = True
@@ -397,7 +397,7 @@ class Clusters:
         self.conclude(outcome)
         return outcome
 
-    def conclude(self, outcome: Outcome) -> None:
+    def conclude(self, outcome: RunOutcome) -> None:
         """Keep what is to be kept of a run that is over; VerdictError unless it holds."""
         __tracebackhide__ = True
         holds, folder = outcome.verdict is Verdict.HOLDS, outcome.directory
@@ -455,7 +455,7 @@ class Clusters:
 
     def _make_backend(self, chosen: str | Backend = "") -> Backend:
         backend = make_backend(chosen or self._backend) if isinstance(chosen, str) else chosen
-        why = backend.probe()["members"]
+        why = backend.features()["members"]
         if why is not None:
             # Somebody asked for it by name: to skip everything would look as if all were well.
             pytest.fail(f"there is no {backend.name} here: {why}", pytrace=False)

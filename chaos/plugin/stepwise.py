@@ -18,7 +18,7 @@ from stormcast.chaos.language.schedule import TimedStep, schedule
 from stormcast.chaos.language.shapes import Plain, flow
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.language.timeline import LASTING, Step, actions
-from stormcast.chaos.language.workload import load_codec
+from stormcast.chaos.language.workload import load_notation
 from stormcast.chaos.session.plans import FRAME_BY_FRAME, cluster_plan
 from stormcast.chaos.session.record import Pair, RunRecord
 from stormcast.chaos.session.session import POLL_SECONDS, Session
@@ -60,7 +60,7 @@ class StepwiseSession(Session):
         super().__init__(_frame_by_frame(scenario), seed, backend, folder, run=scenario.name)
         self.seed = seed
         # Nobody knows yet what will be done, so all is prepared for that can be done here.
-        can = {word for word, why in backend.probe().items() if why is None}
+        can = {word for word, why in backend.features().items() if why is None}
         self.plan = replace(self.plan, needs=self.plan.needs | _by_stack(can, scenario))
         self._number = 0
         self._folder = folder
@@ -98,12 +98,12 @@ class StepwiseSession(Session):
 
     def load(self, do: str, words: Mapping[str, Plain]) -> None:
         """Have members send what a workload would say with these words, from now on."""
-        codec = load_codec(self.scenario.cluster.members)
+        codec = load_notation(self.scenario.cluster.members)
         load = codec.read(compose(flow({"do": do, **words}), do, "scenario"))
         self.traffic.begin(replace(load, start=self.now() + load.start))
 
     def _check(self, scripted: Scenario) -> None:
-        there = self.backend.probe()
+        there = self.backend.features()
         needs = cluster_plan(scripted, self.seed, self.plan.run, self._folder, there).needs
         for need in sorted(needs - self.plan.needs):
             raise Unsupported(f"{self.backend.name} has no {need}: {there.get(need)}")

@@ -10,7 +10,7 @@ from typing import Final
 from stormcast.chaos import faults
 from stormcast.chaos.faults import Names
 from stormcast.chaos.language.schedule import TimedStep
-from stormcast.chaos.language.workload import Load
+from stormcast.chaos.language.workload import ScenarioLoad
 
 EPSILON: Final = 1e-6
 """Seconds by which two times may differ and still be one."""
@@ -19,8 +19,10 @@ EPSILON: Final = 1e-6
 class Agenda:
     """What has not begun yet; of a step and a load at one time the step is first."""
 
-    def __init__(self, steps: Sequence[TimedStep], loads: Iterable[Load], members: Names) -> None:
-        items: list[tuple[float, TimedStep | Load]] = [(step.at, step) for step in steps]
+    def __init__(
+        self, steps: Sequence[TimedStep], loads: Iterable[ScenarioLoad], members: Names
+    ) -> None:
+        items: list[tuple[float, TimedStep | ScenarioLoad]] = [(step.at, step) for step in steps]
         items += [(load.start, load) for load in loads]
         self._items = deque(sorted(items, key=itemgetter(0)))
         self._starts = _last_starts(steps, members)
@@ -40,10 +42,10 @@ class Agenda:
             self._items.popleft()
         return due
 
-    def take_load(self) -> Load:
+    def take_load(self) -> ScenarioLoad:
         """The load that comes first."""
         _at, load = self._items.popleft()
-        assert isinstance(load, Load)
+        assert isinstance(load, ScenarioLoad)
         return load
 
     def still_to_come(self, now: float) -> Iterator[str]:

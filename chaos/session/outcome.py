@@ -22,7 +22,7 @@ STACKS: Final = "stacks"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """What a run came to."""
 
     scenario: Scenario
@@ -99,7 +99,7 @@ def _as_json(finding: Finding) -> dict[str, Any]:
     return told | ({"at": round(at, 6)} if at is not None and isfinite(at) else {})
 
 
-def write_run(outcome: Outcome, directory: Path) -> None:
+def write_run(outcome: RunOutcome, directory: Path) -> None:
     """A run directory: scenario, seed, versions, trace, verdict. TakenError where a run is."""
     traces = directory / TRACE
     try:

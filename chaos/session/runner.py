@@ -12,7 +12,7 @@ from stormcast.chaos.backends.base import Backend
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.records.directory import taken
 from stormcast.chaos.session.judging import judge_run
-from stormcast.chaos.session.outcome import Outcome, write_run
+from stormcast.chaos.session.outcome import RunOutcome, write_run
 from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.session import Tell, play
 from stormcast.chaos.session.simulation import simulate
@@ -32,7 +32,7 @@ def run_scenario(
     make_multicast: Callable[..., Any] | None = None,
     min_bites: int | None = None,
     fate: str = "xxh3",
-) -> Outcome:
+) -> RunOutcome:
     """Run in the simulator and judge; with `out`, leave everything needed to look again."""
     check_supported(scenario)
     with taken(out) if out is not None else nullcontext():
@@ -40,7 +40,7 @@ def run_scenario(
             scenario, seed, make_unicast=make_unicast, make_multicast=make_multicast, fate=fate
         )
         judgement = judge_run(scenario, run, min_bites)
-        outcome = Outcome(scenario, seed, judgement, run, out, fate, min_bites)
+        outcome = RunOutcome(scenario, seed, judgement, run, out, fate, min_bites)
         if out is not None:
             write_run(outcome, out)
     return outcome
@@ -55,7 +55,7 @@ def run_on(
     min_bites: int | None = None,
     run: str = "",
     tell: Tell | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run on a backend and judge; everything needed to look again is left in `out`."""
     check_supported(scenario, backend.name)
     with taken(out):
@@ -66,7 +66,7 @@ def run_on(
         finally:
             _tidy(logs)
     judgement = judge_run(scenario, record, min_bites)
-    outcome = Outcome(scenario, seed, judgement, record, out, KERNEL_DICE, min_bites)
+    outcome = RunOutcome(scenario, seed, judgement, record, out, KERNEL_DICE, min_bites)
     write_run(outcome, out)
     return outcome
 

@@ -84,7 +84,7 @@ class Session:
     ) -> None:
         self.scenario = scenario
         self.backend = backend
-        there = backend.probe()
+        there = backend.features()
         name = run or f"{scenario.name}-{seed}"
         self.plan = cluster_plan(scenario, seed, name, folder, there)
         self.rig = RigTrace()
@@ -251,7 +251,7 @@ class Session:
         self._note_standstills()
         bites = self.nemesis.bites()
         for fault in self.rig.kinds:
-            self.rig.probe(ending.at, fault, bites[fault])
+            self.rig.bites(ending.at, fault, bites[fault])
         traces = dict(self.backend.collect())
         traces["rig"] = self.rig.blocks(self._wall_ns)
         return record_of(self.backend, self.nemesis, bites, ending, traces, mismatches)

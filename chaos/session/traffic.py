@@ -12,15 +12,14 @@ from typing import Any, Final
 from stormcast.chaos.backends.base import MemberError
 from stormcast.chaos.faults import Names
 from stormcast.chaos.language.scenario import Scenario
-from stormcast.chaos.language.shapes import Plain
-from stormcast.chaos.language.workload import Load
+from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.chaos.session.roster import Roster
-from stormcast.node.reading.quantities import RATE, SIZE
+from stormcast.node.member.loads import Load, write_load
 
 ON_TIME_SECONDS: Final = 0.25
 """So late a load may begin without having to make up for it."""
 
-Lane = tuple[str, str | None]
+Ends = tuple[str, str | None]
 """Who sends to whom; None is the group."""
 
 
@@ -32,10 +31,10 @@ class Traffic:
         self._late = frozenset(scenario.cluster.late)
         self._roster = roster
         self._now = now
-        self._begun: list[Load] = []
+        self._begun: list[ScenarioLoad] = []
         self._told: set[tuple[int, str]] = set()
         """Which of the begun loads the present incarnation of a source was told of."""
-        self._taken: dict[Lane, int] = {}
+        self._taken: dict[Ends, int] = {}
         """What incarnations that are gone had sent, over all loads."""
         self._coming: frozenset[str] = frozenset()
         self._sending_on: set[str] = set()
@@ -45,7 +44,7 @@ class Traffic:
         """Members that steps will still start."""
         self._coming = frozenset(names)
 
-    def begin(self, load: Load) -> None:
+    def begin(self, load: ScenarioLoad) -> None:
         """A load begins: everyone who is there sends."""
         self._begun.append(load)
         self.catch_up()
@@ -142,7 +141,7 @@ class Traffic:
 
     # -- What members are told -------------------------------------------------------------------
 
-    def _dests(self, load: Load, source: str) -> tuple[str | None, ...]:
+    def _dests(self, load: ScenarioLoad, source: str) -> tuple[str | None, ...]:
         """Whom a source sends to: nobody waits for those that never come."""
         if load.do == "multicast":
             return (None,)
@@ -160,7 +159,7 @@ class Traffic:
         self._told.add((number, name))
         # A tick late is on time.
         due = int((self._now() - load.start - ON_TIME_SECONDS) * load.rate)
-        loads: list[dict[str, Plain]] = []
+        loads: list[dict[str, object]] = []
         for count in sorted(set(left.values())):
             dests = tuple(dest for dest, wanted in left.items() if wanted == count and dest)
             late = min(count, max(0, due - (load.count - count)))
@@ -185,22 +184,20 @@ class Traffic:
                 self._taken[name, dest] = self._taken.get((name, dest), 0) + int(number)
 
 
-def load_words(load: Load, source: str, dests: Names, count: int, burst: int) -> dict[str, Plain]:
-    """What `POST /workload` is told of one source; no dests: the group."""
-    low, high = map(SIZE.write, load.size)
-    words: dict[str, Plain] = {
-        "do": load.do,
-        "from": [source],
-        "count": count,
-        "rate": RATE.write(load.rate),
-        "size": low if low == high else f"{low}..{high}",
-    }
-    if load.do == "unicast":
-        words["to"] = list(dests)
-    if burst > 1:
-        words["burst"] = burst
-    if load.flags:
-        words["flags"] = list(load.flags)
-    if load.oob_every:
-        words["oob_every"] = load.oob_every
-    return words
+def load_words(
+    load: ScenarioLoad, source: str, dests: Names, count: int, burst: int
+) -> dict[str, object]:
+    """What `POST /workload` is told of one source; no dests: the group. It begins at once."""
+    return write_load(
+        Load(
+            do=load.do,
+            sources=(source,),
+            dests=dests,
+            count=count,
+            rate=load.rate,
+            size=load.size,
+            burst=burst,
+            flags=load.flags,
+            oob_every=load.oob_every,
+        )
+    )

@@ -67,10 +67,10 @@ def _make_room(path: str) -> None:
         ) from None
     what = f"control.address unix:{path}"
     require(stat.S_ISSOCK(mode), f"{what}: there is a file that is no socket; choose another path")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.setblocking(False)
         try:
-            probe.connect(path)
+            caller.connect(path)
         except ConnectionRefusedError:
             # Nobody listens: whoever did is dead.
             with suppress(FileNotFoundError):

@@ -138,7 +138,7 @@ _KUBERNETES: Final = re.compile(r".*_SERVICE_(HOST|PORT(_\w+)?)|.*_PORT_\d+_(TCP
 """What Kubernetes adds to the environment for a Service called stormcast-something."""
 
 
-class Told(NamedTuple):
+class Setting(NamedTuple):
     """A value, and who said so."""
 
     value: Any
@@ -155,15 +155,15 @@ class Given:
     """Everything that was said, the later over the earlier."""
 
     def __init__(self) -> None:
-        self.values: dict[str, Told] = {}
+        self.values: dict[str, Setting] = {}
         """By key of an option, and `workload`."""
-        self.protocols: dict[tuple[str, str], Told] = {}
+        self.protocols: dict[tuple[str, str], Setting] = {}
         """By protocol and key."""
-        self.historical: dict[str, Told] = {}
-        self.shortcuts: dict[str, Told] = {}
+        self.historical: dict[str, Setting] = {}
+        self.shortcuts: dict[str, Setting] = {}
         """By key of the protocol that has it."""
 
-    def without(self, told: Told | None) -> Given:
+    def without(self, told: Setting | None) -> Given:
         """All of it but one value."""
         rest = Given()
         rest.values = {key: one for key, one in self.values.items() if one is not told}
@@ -172,7 +172,7 @@ class Given:
         rest.shortcuts = {key: one for key, one in self.shortcuts.items() if one is not told}
         return rest
 
-    def everything(self) -> list[Told]:
+    def everything(self) -> list[Setting]:
         """Each value, the one with the most say last."""
         parts = (self.values, self.historical, self.protocols, self.shortcuts)
         return sorted((told for part in parts for told in part.values()), key=_rank)
@@ -194,11 +194,11 @@ class Given:
                 if key in _SECTIONS:
                     self._add_section(str(key), value, origin, where)
                 elif key in BY_KEY:
-                    self._add_value(str(key), value, Told(None, origin, where(key)))
+                    self._add_value(str(key), value, Setting(None, origin, where(key)))
                 else:
                     self._add_group(str(key), value, origin, where)
 
-    def _add_value(self, key: str, value: object, told: Told, what: str = "") -> None:
+    def _add_value(self, key: str, value: object, told: Setting, what: str = "") -> None:
         self.values[key] = told._replace(value=BY_KEY[key].read(value, what or key))
 
     def _add_group(self, group: str, values: object, origin: str, where: Where) -> None:
@@ -211,14 +211,14 @@ class Given:
             known = [one.split(".")[1] for one in BY_KEY if one.startswith(f"{group}.")]
             with placed(where(group, name)):
                 require(key in BY_KEY, f"{group}: unknown key {name}{suggestion(name, known)}")
-                self._add_value(key, value, Told(None, origin, where(group, name)))
+                self._add_value(key, value, Setting(None, origin, where(group, name)))
 
     def _add_section(self, key: str, value: object, origin: str, where: Where) -> None:
         if key == "workload":
-            self.values[key] = Told(read_loads(value, partial(where, key)), origin, where(key))
+            self.values[key] = Setting(read_loads(value, partial(where, key)), origin, where(key))
         elif key == "historical":
             self.historical |= {
-                name: Told(one, origin, where(key, name))
+                name: Setting(one, origin, where(key, name))
                 for name, one in _mapping(value, key).items()
             }
         else:
@@ -226,7 +226,9 @@ class Given:
                 with placed(where(key, protocol)):
                     pairs = _mapping(settings or {}, f"{key}.{protocol}")
                 for name, one in pairs.items():
-                    self.protocols[protocol, name] = Told(one, origin, where(key, protocol, name))
+                    self.protocols[protocol, name] = Setting(
+                        one, origin, where(key, protocol, name)
+                    )
 
     # -- The environment -----------------------------------------------------------------------
 
@@ -242,7 +244,7 @@ class Given:
                 continue
             origin = f"environment {name}"
             if name in options:
-                self._add_value(options[name].key, text, Told(None, origin), name)
+                self._add_value(options[name].key, text, Setting(None, origin), name)
             elif name in shortcuts:
                 self._add_shortcut(shortcuts[name], text, origin)
             elif name.startswith(SET_PREFIX):
@@ -268,7 +270,7 @@ class Given:
                 for one in text:
                     self._add_set(one, origin)
             elif flag in options:
-                self._add_value(options[flag].key, text, Told(None, origin), flag)
+                self._add_value(options[flag].key, text, Setting(None, origin), flag)
             elif flag in SHORTCUTS:
                 self._add_shortcut(SHORTCUTS[flag][0], text, origin)
             else:
@@ -290,7 +292,7 @@ class Given:
 
     def add_setting(self, protocol: str, key: str, text: str, origin: str) -> None:
         """A setting of a protocol, as text."""
-        self.protocols[protocol, key] = Told(_typed(protocol, key, text, origin), origin)
+        self.protocols[protocol, key] = Setting(_typed(protocol, key, text, origin), origin)
 
     def add_workload(self, path: str, origin: str) -> None:
         """The loads of a file: a list, or a mapping with one under `workload`."""
@@ -298,10 +300,10 @@ class Given:
         loads, where = document.content, document.place
         if isinstance(loads, dict) and "workload" in loads:
             loads, where = loads["workload"], partial(where, "workload")
-        self.values["workload"] = Told(read_loads(loads, where), origin)
+        self.values["workload"] = Setting(read_loads(loads, where), origin)
 
     def _add_shortcut(self, key: str, text: str, origin: str) -> None:
-        self.shortcuts[key] = Told(text, origin)
+        self.shortcuts[key] = Setting(text, origin)
 
     def resolve(self, key: str, protocol: str) -> None:
         """A shortcut becomes the setting of a protocol, where nobody with more say set that."""
@@ -309,7 +311,7 @@ class Given:
         other = self.protocols.get((protocol, key))
         if other is None or _rank(other) < _rank(told):
             value = _typed(protocol, key, told.value, told.origin)
-            self.protocols[protocol, key] = Told(value, told.origin)
+            self.protocols[protocol, key] = Setting(value, told.origin)
         else:
             require(
                 _rank(other) > _rank(told),
@@ -317,7 +319,7 @@ class Given:
             )
 
 
-def _rank(told: Told) -> int:
+def _rank(told: Setting) -> int:
     return ("file", "environment", "flag").index(told.origin.split()[0])
 
 

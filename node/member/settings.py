@@ -28,7 +28,7 @@ from stormcast.node.member.options import (
     OPTIONS,
     Given,
     Option,
-    Told,
+    Setting,
 )
 from stormcast.node.protocols.probes import PROBES
 from stormcast.node.reading.places import placed, to_blame
@@ -169,14 +169,14 @@ def _blamed(given: Given, make: Callable[[Given], Effective]) -> Effective:
         raise ConfigError(error.message, told.place or Place(told.origin)) from None
 
 
-def _told(given: Given, option: Option) -> Told:
-    return given.values.get(option.key, Told(option.default, DEFAULT))
+def _told(given: Given, option: Option) -> Setting:
+    return given.values.get(option.key, Setting(option.default, DEFAULT))
 
 
 # -- The stack -----------------------------------------------------------------------------------
 
 
-def _stack(given: Given, values: Mapping[str, Told]) -> StackSettings:
+def _stack(given: Given, values: Mapping[str, Setting]) -> StackSettings:
     name, timing = values["stack"].value, values["timing"].value
     unicast, discovery = values["unicast"].value or None, values["discovery"].value or None
     # Before what was said of protocols: to know which there are.
@@ -233,11 +233,11 @@ def _stack_notes(stack: StackSettings) -> Iterator[str]:
         yield f"stack {stack.name} has test protocols, set by its file: {', '.join(probes)}"
 
 
-def _entries(given: Given, values: Mapping[str, Told], stack: StackSettings) -> Iterator[Entry]:
+def _entries(given: Given, values: Mapping[str, Setting], stack: StackSettings) -> Iterator[Entry]:
     for option in OPTIONS:
         told = values[option.key]
         yield Entry(tuple(option.key.split(".")), option.write(told.value), told.origin)
-    workload = given.values.get("workload", Told((), DEFAULT))
+    workload = given.values.get("workload", Setting((), DEFAULT))
     yield Entry(("workload",), [write_load(load) for load in workload.value], workload.origin)
     for key, told in given.historical.items():
         yield Entry(("historical", key), told.value, told.origin)
@@ -253,7 +253,7 @@ def _entries(given: Given, values: Mapping[str, Told], stack: StackSettings) -> 
 
 
 def _origins(
-    given: Given, values: Mapping[str, Told], stack: StackSettings
+    given: Given, values: Mapping[str, Setting], stack: StackSettings
 ) -> dict[tuple[str, str], str]:
     """Who set what of the protocols; the stack wins over the timing, and what was given wins."""
     found: dict[tuple[str, str], str] = {}
@@ -276,7 +276,7 @@ def _origins(
 
 
 def _settings(
-    given: Given, values: Mapping[str, Told], stack: StackSettings, token: str
+    given: Given, values: Mapping[str, Setting], stack: StackSettings, token: str
 ) -> MemberSettings:
     value = {key: told.value for key, told in values.items()}
     for key in ("name", "cluster"):
@@ -296,7 +296,7 @@ def _settings(
     control = None
     if value["control.address"]:
         control = read_control(value["control.address"], token)
-    workload: tuple[Load, ...] = given.values.get("workload", Told((), DEFAULT)).value
+    workload: tuple[Load, ...] = given.values.get("workload", Setting((), DEFAULT)).value
     return MemberSettings(
         name=value["name"],
         cluster=value["cluster"],

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from stormcast.node.core.errors import ClosedError, NodeError, require
 from stormcast.node.core.model import OOB, Address, Delivery, View
 from stormcast.node.member.loads import MAX_LOADS, MOST, Load, write_load
-from stormcast.node.payloads import PROVABLE_BYTES, Stream, stream_of
+from stormcast.node.payloads import PROVABLE_BYTES, PayloadStream, stream_of
 
 TICK: Final = 0.001
 """Seconds between two bursts at least: a timer per message would cost more than the message."""
@@ -109,7 +109,7 @@ class Driver:
         self._view: View | None = None
         self._peers: tuple[Address, ...] | None = None
         """Who there is, where no group says so."""
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, PayloadStream] = {}
         self._task: asyncio.Task[None] | None = None
         self.accepted = 0
         """Messages that the outbox took."""
@@ -309,7 +309,7 @@ class Driver:
                 sending.short = there.get(sending.dest, -1)
                 sending.was_there |= sending.short >= 0
 
-    def _stream(self, dest: int) -> Stream:
+    def _stream(self, dest: int) -> PayloadStream:
         stream = self._streams.get(dest)
         if stream is None:
             me = self._channel.address
@@ -375,7 +375,7 @@ class Receiver:
         self._seed = seed
         self._verify = verify
         self._names: dict[int, str] = {}
-        self._streams: dict[tuple[int, int], Stream] = {}
+        self._streams: dict[tuple[int, int], PayloadStream] = {}
 
     def on_view(self, view: View) -> None:
         """Learn who the members are."""
@@ -409,7 +409,7 @@ class Receiver:
         self.mismatches += stream.strangers(checked)
         self.verified += sum(len(one) >= PROVABLE_BYTES for one in checked)
 
-    def _stream(self, source: int, dest: int) -> Stream | None:
+    def _stream(self, source: int, dest: int) -> PayloadStream | None:
         stream = self._streams.get((source, dest))
         if stream is None and source in self._names:
             if len(self._streams) >= MAX_STREAMS:

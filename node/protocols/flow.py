@@ -115,7 +115,7 @@ class FlowConfig:
         return int(self.max_credits * self.min_threshold)
 
 
-class Stream(Interface):
+class WindowsBelow(Interface):
     """What flow control asks of the windows below; the stack hands it in."""
 
     def sent(self, peer: int) -> Place:
@@ -139,7 +139,7 @@ class FlowControl(Layer):
         context: MemberContext,
     ) -> None:
         super().__init__(config, context)
-        self.stream: Stream | None = None
+        self.stream: WindowsBelow | None = None
         """Set by the stack before it starts."""
         self.max_message = config.max_credits
         """Bytes of the largest message that can be sent whole."""

@@ -18,7 +18,7 @@ from stormcast.node.protocols import events as said
 from stormcast.node.protocols.events import Event, Install, Role
 from stormcast.node.protocols.fd_all3 import FdAll3
 from stormcast.node.protocols.fd_sock2 import FdSock2
-from stormcast.node.protocols.flow import Mfc, Stream, Ufc
+from stormcast.node.protocols.flow import Mfc, Ufc, WindowsBelow
 from stormcast.node.protocols.gms import Gms
 from stormcast.node.protocols.layer import Layer, MemberContext
 from stormcast.node.protocols.merge3 import Merge3
@@ -47,7 +47,7 @@ class Group:
         port: Port,
         dice: Random,
         adopt: Adopt,
-        places: Stream,
+        places: WindowsBelow,
         make_multicast: Callable[..., Multicast] | None = None,
     ) -> None:
         self.role = role

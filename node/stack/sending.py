@@ -14,7 +14,7 @@ from stormcast.node.protocols.unicast import UNLIMITED
 from stormcast.node.stack.lane import LENGTH_COST, Lane, OpenEarly, Taken
 
 if TYPE_CHECKING:
-    from stormcast.node.protocols.flow import Mfc, Stream, Ufc
+    from stormcast.node.protocols.flow import Mfc, Ufc, WindowsBelow
     from stormcast.node.protocols.multicast import Multicast
     from stormcast.node.protocols.port import Port
     from stormcast.node.protocols.unicast import Unicast
@@ -31,7 +31,7 @@ class Sender:
         settings: StackSettings,
         port: Port,
         protocol: Unicast | Multicast,
-        stream: Stream,
+        stream: WindowsBelow,
         flow: Ufc | Mfc | None,
         unreliable: Unreliable,
         group: Group | None = None,

@@ -16,7 +16,7 @@ from stormcast.exits import Exit
 from stormcast.node.trace.export import ExportError, export
 from stormcast.node.trace.files import Source, find_sources, member_names
 from stormcast.node.trace.tail import Tail
-from stormcast.node.trace.words import Figures, Told, tell
+from stormcast.node.trace.words import Figures, NamedEvent, tell
 
 TAIL_LINES: Final = 10
 LOOK_INTERVAL: Final = 0.2
@@ -102,7 +102,7 @@ def _cat(sources: list[Source], names: dict[int, str], notes: list[str], *, as_j
         print(told.as_json() if as_json else told.line(names))
 
 
-def _told(source: Source, notes: list[str]) -> Iterator[Told]:
+def _told(source: Source, notes: list[str]) -> Iterator[NamedEvent]:
     return (told for block in source.blocks(notes) for told in tell(source.label, block))
 
 
@@ -123,7 +123,7 @@ def _stats(sources: list[Source], notes: list[str], *, as_json: bool) -> None:
 def _tail(args: argparse.Namespace, notes: list[str]) -> None:
     tail = Tail(args.run, args.member)
 
-    def show(found: list[Told]) -> None:
+    def show(found: list[NamedEvent]) -> None:
         for told in found:
             print(told.as_json() if args.json else told.line(tail.names))
         sys.stdout.flush()

@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 from stormcast.node.core.errors import BadTrace
 from stormcast.node.trace import NO_MAGIC, START, Block, read_block_untrusted
 from stormcast.node.trace.files import Order, Source, find_sources, member_names
-from stormcast.node.trace.words import Told, tell
+from stormcast.node.trace.words import NamedEvent, tell
 
 PATIENCE: Final = 25
 """Looks at a block that is not whole before it is said to be torn."""
@@ -30,7 +30,7 @@ class Tail:
         self._member = member
         self._followers: dict[str, _Follower] = {}
 
-    def last(self, events: int, notes: list[str]) -> list[Told]:
+    def last(self, events: int, notes: list[str]) -> list[NamedEvent]:
         """The last events; `more` goes on after them."""
         self.names = member_names(self._look())
         told = sorted(
@@ -41,10 +41,10 @@ class Tail:
         )
         return told[-events:] if events else []
 
-    def more(self, notes: list[str]) -> list[Told]:
+    def more(self, notes: list[str]) -> list[NamedEvent]:
         """The events that were written since; those of members that are new, too."""
         self._look()
-        told: list[Told] = []
+        told: list[NamedEvent] = []
         for label, follower in self._followers.items():
             for block in follower.more(notes):
                 if block.events and block.events[0].kind == START:

@@ -24,7 +24,7 @@ from stormcast.node.trace import (
 )
 
 
-class Told(NamedTuple):
+class NamedEvent(NamedTuple):
     """An event with all that is needed to show it; in the order of time, then of members."""
 
     time: float
@@ -53,10 +53,10 @@ class Told(NamedTuple):
         )
 
 
-def tell(label: str, block: Block) -> Iterator[Told]:
+def tell(label: str, block: Block) -> Iterator[NamedEvent]:
     """The events of a block."""
     for number, event in enumerate(block.events, block.first):
-        yield Told(event.time, label, number, event, block.text(event))
+        yield NamedEvent(event.time, label, number, event, block.text(event))
 
 
 def describe(event: Event, text: str, names: Mapping[int, str]) -> str:

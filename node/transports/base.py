@@ -10,20 +10,20 @@ from stormcast.node.core.model import Address
 from stormcast.node.protocols.port import Frame
 from stormcast.node.settings.transports import TransportConfig
 from stormcast.node.transports.interfaces import Interface
+from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.room import Room
-from stormcast.node.transports.station import Station
 
 
 class Transport(ABC):
     """Carries frames; may lose, repeat and reorder them, and never makes any up."""
 
-    def __init__(self, config: TransportConfig, station: Station) -> None:
-        self.station = station
+    def __init__(self, config: TransportConfig, owner: TransportOwner) -> None:
+        self.owner = owner
         self.where = ""
         """What others are told."""
         self.port = 0
         """What is bound."""
-        self.room = Room(config, station)
+        self.room = Room(config, owner)
         self.counters: Counter[str] = Counter()
         """Rare things, by name: how often each happened."""
         self._base = config

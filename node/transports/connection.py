@@ -26,7 +26,7 @@ from stormcast.node.transports.handshake import (
     whole_hello_untrusted,
 )
 from stormcast.node.transports.interfaces import SocketAddress
-from stormcast.node.transports.station import Station
+from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.stream_buffers import InBuffer, OutQueue
 
 READS: Final = 4
@@ -50,7 +50,7 @@ class State(Enum):
 class Table(Protocol):
     """Who keeps the connections."""
 
-    station: Station
+    owner: TransportOwner
     max_length: int
     gather: int
     is_closing: bool
@@ -96,7 +96,7 @@ class Connection:
         self.peer_serial = 0
         self.out = OutQueue()
         """Frames that are put here leave with the next flush, each with its length in front."""
-        self.last_used = table.station.now()
+        self.last_used = table.owner.now()
         self._in = InBuffer()
         self._table = table
         self._socket = sock
@@ -113,12 +113,12 @@ class Connection:
     def connect(self, timeout: float) -> None:
         """Dial."""
         self._socket.connect_ex(self.remote)
-        loop = self._table.station.loop
+        loop = self._table.owner.loop
         loop.add_writer(self._fileno, self._on_connected)
         self._timer = loop.call_later(timeout, self.drop, "connect-timeout")
 
     def _on_connected(self) -> None:
-        loop = self._table.station.loop
+        loop = self._table.owner.loop
         loop.remove_writer(self._fileno)
         if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.drop("refused")
@@ -130,7 +130,7 @@ class Connection:
 
     def accept(self, timeout: float) -> None:
         """Wait for the other end to say who it is."""
-        loop = self._table.station.loop
+        loop = self._table.owner.loop
         self._timer = loop.call_later(timeout, self.drop, "hello-timeout")
         loop.add_reader(self._fileno, self._on_readable)
 
@@ -158,17 +158,17 @@ class Connection:
                 self.drop("write-error")
                 return
             out.take(sent)
-            self.last_used = self._table.station.now()
+            self.last_used = self._table.owner.now()
         if self._is_writing:
             self._is_writing = False
-            self._table.station.loop.remove_writer(self._fileno)
+            self._table.owner.loop.remove_writer(self._fileno)
         if self.state is State.RETIRING:
             self._end_writing()
 
     def _wait_for_room(self) -> None:
         if not self._is_writing:
             self._is_writing = True
-            self._table.station.loop.add_writer(self._fileno, self._on_writable)
+            self._table.owner.loop.add_writer(self._fileno, self._on_writable)
 
     def _on_writable(self) -> None:
         self._flush()
@@ -201,7 +201,7 @@ class Connection:
             if not take() or not has_more:
                 break
         if got:
-            self._table.station.turn(has_more=has_more)
+            self._table.owner.turn(has_more=has_more)
 
     def _take_hello(self) -> bool:
         """Hear who is at the other end, and what it says next; whether to go on reading."""
@@ -228,8 +228,8 @@ class Connection:
 
     def _take_frames(self) -> bool:
         """Hand on what is whole; whether to go on reading."""
-        station, buffer = self._table.station, self._in
-        self.last_used = now = station.now()
+        owner, buffer = self._table.owner, self._in
+        self.last_used = now = owner.now()
         view, start, end = buffer.view, buffer.start, buffer.end
         most = self._table.max_length
         while end - start >= LENGTH.size:
@@ -247,7 +247,7 @@ class Connection:
                 buffer.need(LENGTH.size + size)
                 return True
             start = body + size
-            if not station.receive(view[body:start], now) and not self._table.is_closing:
+            if not owner.receive(view[body:start], now) and not self._table.is_closing:
                 # Nothing corrupts a stream on its way: this is no member of ours.
                 self.drop("bad-frame")
                 return False
@@ -268,18 +268,18 @@ class Connection:
             return
         self.state = State.RETIRING
         self.out.put((LENGTH.pack(CLOSING),))
-        self.last_used = self._table.station.now()
+        self.last_used = self._table.owner.now()
         self._wait_for_progress()
         if not self._is_writing:
             self._flush()
 
     def _wait_for_progress(self) -> None:
         """A slow end may take as long as it takes; one at which nothing happens is given up."""
-        idle = self._table.station.now() - self.last_used
+        idle = self._table.owner.now() - self.last_used
         if idle >= RETIRE_SECONDS:
             self.drop("retire-timeout")
         else:
-            loop = self._table.station.loop
+            loop = self._table.owner.loop
             self._timer = loop.call_later(RETIRE_SECONDS - idle, self._wait_for_progress)
 
     def _end_writing(self) -> None:
@@ -313,7 +313,7 @@ class Connection:
             return
         self.state = State.CLOSED
         self._cancel_timer()
-        loop = self._table.station.loop
+        loop = self._table.owner.loop
         loop.remove_reader(self._fileno)
         loop.remove_writer(self._fileno)
         self._socket.close()

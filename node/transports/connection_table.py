@@ -22,9 +22,9 @@ from stormcast.node.transports.connection import Connection, State
 from stormcast.node.transports.dialler import Dialler
 from stormcast.node.transports.handshake import Hello
 from stormcast.node.transports.interfaces import Interface, SocketAddress
+from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.places import MAX_LEARNED, Places
 from stormcast.node.transports.room import Room
-from stormcast.node.transports.station import Station
 from stormcast.node.transports.stream_sockets import tune
 
 MAX_STRANGERS: Final = 256
@@ -42,12 +42,12 @@ class ConnectionTable:
     def __init__(
         self,
         config: TcpConfig,
-        station: Station,
+        owner: TransportOwner,
         interface: Interface,
         room: Room,
         counters: Counter[str],
     ) -> None:
-        self.station = station
+        self.owner = owner
         self.counters = counters
         self.max_length = config.max_length
         # One frame is two parts: its head, and its body. TCP writes frame by frame.
@@ -57,7 +57,7 @@ class ConnectionTable:
         """By who is at the other end."""
         self.places: Places
         self.dialler = Dialler(
-            config, station, interface, counters, partial(self._make, is_initiated=True)
+            config, owner, interface, counters, partial(self._make, is_initiated=True)
         )
         self.strangers: set[Connection] = set()
         self.leaving: set[Connection] = set()
@@ -115,7 +115,7 @@ class ConnectionTable:
         host = connection.remote[0]
         if host not in self._foreign and len(self._foreign) < MAX_LEARNED:
             self._foreign.add(host)
-            self.station.say(
+            self.owner.say(
                 f"{host} has members of another cluster: give all the same cluster name, or take "
                 "it out of the list of hosts"
             )
@@ -147,12 +147,12 @@ class ConnectionTable:
             self._retire(connection)
         if peer.short in self.missed:
             self.missed.discard(peer.short)
-            self.station.on_connection_lost(peer.short)
+            self.owner.on_connection_lost(peer.short)
         return True
 
     def _has_too_many(self) -> bool:
         """Whether no more connections are kept of who is in no view with this member."""
-        return len(self.open) >= MAX_STRANGERS + len(self.station.destinations())
+        return len(self.open) >= MAX_STRANGERS + len(self.owner.destinations())
 
     def _choose(self, old: Connection, new: Connection, peer: Address) -> None:
         """Two connections with one member: keep one, the same at both ends."""
@@ -166,7 +166,7 @@ class ConnectionTable:
         self.leaving.add(rest)
         rest.retire()
         if is_replaced:
-            self.station.on_connection_lost(peer.short)
+            self.owner.on_connection_lost(peer.short)
 
     # -- The end -------------------------------------------------------------------------------
 
@@ -213,18 +213,18 @@ class ConnectionTable:
         if unsent and cause not in CLEAN:
             self.counters["dropped_unsent"] += unsent
         for short in lost:
-            self.station.on_connection_lost(short)
+            self.owner.on_connection_lost(short)
         self.on_room()
 
     def _reap(self) -> None:
         """Close what was not used for too long."""
         patience = self._config.conn_expire_time
-        now = self.station.now()
+        now = self.owner.now()
         for connection in list(self.open.values()):
             if now - connection.last_used > patience:
                 self.counters["expired"] += 1
                 self._retire(connection)
-        self._reaper = self.station.loop.call_later(patience / REAPS_PER_LIFE, self._reap)
+        self._reaper = self.owner.loop.call_later(patience / REAPS_PER_LIFE, self._reap)
 
     # -- All of them ---------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ from collections import Counter
 from typing import Final
 
 from stormcast.node.core import wire
+from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.places import HeardPlaces
 from stormcast.node.transports.reach import Reach
-from stormcast.node.transports.station import Station
 
 BURST: Final = 32
 """Datagrams that are taken before a turn ends and others have theirs."""
@@ -22,7 +22,7 @@ class DatagramReader:
 
     def __init__(
         self,
-        station: Station,
+        owner: TransportOwner,
         own: socket.socket,
         group: socket.socket | None,
         reach: Reach | None,
@@ -32,7 +32,7 @@ class DatagramReader:
     ) -> None:
         self.received = 0
         self.received_bytes = 0
-        self._station = station
+        self._owner = owner
         self._own = own
         self._group = group
         self._reach = reach
@@ -45,7 +45,7 @@ class DatagramReader:
     def poll(self) -> None:
         """Take what came, the group's first: what a member says of its multicasts by unicast must
         not overtake them, or they are taken for lost."""
-        self._station.turn(has_more=self._take_all())
+        self._owner.turn(has_more=self._take_all())
         if self._busy_poll:
             self._poll_on()
 
@@ -59,22 +59,22 @@ class DatagramReader:
     def _poll_on(self) -> None:
         """Look again and again for a moment: what answers this turn is here sooner than the system
         would wake a process that sleeps."""
-        station, patience = self._station, self._busy_poll
-        now = station.now()
+        owner, patience = self._owner, self._busy_poll
+        now = owner.now()
         until, longest = now + patience, now + LONGEST_POLL
         while now < until and now < longest:
             before = self.received
             has_more = self._take_all()
-            now = station.now()
+            now = owner.now()
             if self.received != before:
-                station.turn(has_more=has_more)
+                owner.turn(has_more=has_more)
                 until = now + patience
 
     def _take(self, sock: socket.socket, *, by_multicast: bool) -> bool:
         """A burst of one socket; whether there may be more."""
-        station, view, known = self._station, self._view, self._places.known
+        owner, view, known = self._owner, self._view, self._places.known
         buffer = self._buffer
-        receive, take, clock = station.receive, sock.recvfrom_into, station.now
+        receive, take, clock = owner.receive, sock.recvfrom_into, owner.now
         got = total = 0
         while got < BURST:
             try:
@@ -87,7 +87,7 @@ class DatagramReader:
                 break
             got += 1
             total += size
-            if size < wire.HEAD_SIZE and self._is_probe(view[:size], by_multicast=by_multicast):
+            if size < wire.HEAD_SIZE and self._is_of_reach(view[:size], by_multicast=by_multicast):
                 continue
             # The clock is read after each: nothing may seem to arrive before it was sent.
             short = receive(view[:size], clock())
@@ -97,6 +97,6 @@ class DatagramReader:
         self.received_bytes += total
         return got == BURST
 
-    def _is_probe(self, datagram: memoryview, *, by_multicast: bool) -> bool:
+    def _is_of_reach(self, datagram: memoryview, *, by_multicast: bool) -> bool:
         reach = self._reach
         return reach is not None and reach.receive_untrusted(datagram, by_multicast=by_multicast)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stormcast.node.settings.transports import TcpConfig
     from stormcast.node.transports.connection import Connection
     from stormcast.node.transports.interfaces import Interface, SocketAddress
-    from stormcast.node.transports.station import Station
+    from stormcast.node.transports.owner import TransportOwner
 
 
 class Dialler:
@@ -23,7 +23,7 @@ class Dialler:
     def __init__(
         self,
         config: TcpConfig,
-        station: Station,
+        owner: TransportOwner,
         interface: Interface,
         counters: Counter[str],
         make: Callable[[socket.socket, SocketAddress], Connection],
@@ -34,7 +34,7 @@ class Dialler:
         """Where this member finds itself."""
         self.is_stopped = False
         self._config = config
-        self._station = station
+        self._owner = owner
         self._interface = interface
         self._counters = counters
         self._make = make
@@ -47,7 +47,7 @@ class Dialler:
         if known is not None:
             return known
         not_before, _wait = self._pauses.get(at, (0.0, 0.0))
-        if at in self.own or self.is_stopped or self._station.now() < not_before:
+        if at in self.own or self.is_stopped or self._owner.now() < not_before:
             return None
         sock = self._socket(at)
         if sock is None:
@@ -88,5 +88,5 @@ class Dialler:
             self._pauses.clear()
         _not_before, wait = self._pauses.get(at, (0.0, self._config.reconnect_interval))
         most = self._config.reconnect_max_interval
-        self._pauses[at] = (self._station.now() + wait, min(2 * wait, most))
+        self._pauses[at] = (self._owner.now() + wait, min(2 * wait, most))
         return True

@@ -11,7 +11,7 @@ from typing import Final
 from stormcast.node.settings.transports import TcpConfig
 from stormcast.node.transports.binding import bind_in_range, set_receive_buffer, set_send_buffer
 from stormcast.node.transports.interfaces import Interface, SocketAddress
-from stormcast.node.transports.station import Station
+from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.stream_sockets import listening_socket
 
 BACKLOG: Final = 128
@@ -23,7 +23,7 @@ class Listener:
     """Accepts connections, a backlog at once."""
 
     def __init__(
-        self, config: TcpConfig, station: Station, interface: Interface, counters: Counter[str]
+        self, config: TcpConfig, owner: TransportOwner, interface: Interface, counters: Counter[str]
     ) -> None:
         self.socket = bind_in_range(
             partial(listening_socket, interface), interface.host, config, "TCP port", BACKLOG
@@ -31,7 +31,7 @@ class Listener:
         set_send_buffer(self.socket, config.send_buffer)
         set_receive_buffer(self.socket, config.receive_buffer)
         self.at: SocketAddress = self.socket.getsockname()
-        self._station = station
+        self._owner = owner
         self._counters = counters
         self._is_stopped = False
         self._on_accepted: Callable[[socket.socket, SocketAddress], None]
@@ -43,7 +43,7 @@ class Listener:
 
     def _listen(self) -> None:
         if not self._is_stopped:
-            self._station.loop.add_reader(self.socket.fileno(), self._on_acceptable)
+            self._owner.loop.add_reader(self.socket.fileno(), self._on_acceptable)
 
     def _on_acceptable(self) -> None:
         for _ in range(BACKLOG):
@@ -54,7 +54,7 @@ class Listener:
             except OSError:
                 # Out of descriptors, mostly: whoever waits is still there after a pause.
                 self._counters["accept_errors"] += 1
-                loop = self._station.loop
+                loop = self._owner.loop
                 loop.remove_reader(self.socket.fileno())
                 loop.call_later(ACCEPT_PAUSE, self._listen)
                 return
@@ -63,7 +63,7 @@ class Listener:
     def stop(self) -> None:
         """Accept no more."""
         self._is_stopped = True
-        self._station.loop.remove_reader(self.socket.fileno())
+        self._owner.loop.remove_reader(self.socket.fileno())
 
     def close(self) -> None:
         """Give the port back."""

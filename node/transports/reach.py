@@ -1,6 +1,6 @@
 """Whom a multicast reaches: asked of each member, because no member can see it by itself.
 
-A probe goes out by multicast; who hears it there says so by unicast. Until a member has said so,
+A question goes out by multicast; who hears it there says so by unicast. Until a member has said so,
 what is for the group is also sent to it alone.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 MAGIC: Final = b"SCmp"
-PROBE: Final = 1
+QUESTION: Final = 1
 HEARD: Final = 2
 _FORM: Final = struct.Struct(">4sBIIQ")
 """magic, kind, cluster, short id of who says it, the asker's secret."""
@@ -48,7 +48,7 @@ class Reach:
         self._others = others
         self.reached &= others
         self._wait = FIRST_WAIT
-        self._probe()
+        self._ask()
 
     def close(self) -> None:
         """Ask no more."""
@@ -58,17 +58,17 @@ class Reach:
     def is_complete(self) -> bool:
         return self.reached >= self._others
 
-    def _probe(self) -> None:
+    def _ask(self) -> None:
         if self._is_closed or self._is_waiting or self.is_complete:
             return
-        self._multicast(_FORM.pack(MAGIC, PROBE, self._cluster, self._me, self._secret))
+        self._multicast(_FORM.pack(MAGIC, QUESTION, self._cluster, self._me, self._secret))
         self._is_waiting = True
         self._call_later(self._wait, self._again)
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
     def _again(self) -> None:
         self._is_waiting = False
-        self._probe()
+        self._ask()
 
     def receive_untrusted(self, datagram: memoryview, *, by_multicast: bool) -> bool:
         """Take a datagram if it is one of these."""
@@ -77,7 +77,7 @@ class Reach:
         _magic, kind, cluster, short, secret = _FORM.unpack(datagram)
         if cluster != self._cluster or short == self._me:
             return True
-        if kind == PROBE and by_multicast:
+        if kind == QUESTION and by_multicast:
             self._unicast(short, _FORM.pack(MAGIC, HEARD, cluster, self._me, secret))
         elif kind == HEARD and secret == self._secret and short in self._others:
             self.reached.add(short)

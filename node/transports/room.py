@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stormcast.node.settings.transports import TransportConfig
-from stormcast.node.transports.station import Station
+from stormcast.node.transports.owner import TransportOwner
 
 
 class Room:
     """Closes a member's outbox while more waits than may, until half of that has left."""
 
-    __slots__ = ("_station", "drops", "frames", "is_full", "size")
+    __slots__ = ("_owner", "drops", "frames", "is_full", "size")
 
-    def __init__(self, config: TransportConfig, station: Station) -> None:
+    def __init__(self, config: TransportConfig, owner: TransportOwner) -> None:
         self.frames = config.queue_frames
         self.size = config.queue_bytes
         self.drops = config.drop_when_full
         """Whether what is beyond these is dropped."""
         self.is_full = False
-        self._station = station
+        self._owner = owner
 
     def reopen(self, queues: Iterable[tuple[int, int]]) -> None:
         """Have the outbox go on if each queue, in frames and bytes, is half empty."""
         frames, size = self.frames // 2, self.size // 2
         if self.is_full and all(waiting <= frames and left <= size for waiting, left in queues):
             self.is_full = False
-            self._station.turn()
+            self._owner.turn()

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from stormcast.node.transports.interfaces import SocketAddress
+from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.places import Places
 from stormcast.node.transports.reach import Reach
-from stormcast.node.transports.station import Station
 
 
 class Routes:
@@ -16,13 +16,13 @@ class Routes:
 
     def __init__(
         self,
-        station: Station,
+        owner: TransportOwner,
         places: Places,
         group: SocketAddress | None,
         reach: Reach | None,
         counters: Counter[str],
     ) -> None:
-        self._station = station
+        self._owner = owner
         self._places = places
         self._group = group
         self._reach = reach
@@ -34,7 +34,7 @@ class Routes:
         group, reach = self._group, self._reach
         if group is not None and reach is None:
             return [group]
-        dests = self._station.destinations()
+        dests = self._owner.destinations()
         if group is None or reach is None or not reach.reached:
             return self._to_each(dests)
         return [group, *self._to_each([one for one in dests if one not in reach.reached])]
@@ -51,11 +51,11 @@ class Routes:
 
     def to_everyone(self, where: str) -> list[SocketAddress]:
         """Of a frame that must reach other groups, too; not to this member, which is at `where`."""
-        told = self._places.of_everyone(self._station.hosts())
+        told = self._places.of_everyone(self._owner.hosts())
         told.pop(self._places.resolve(where) or ("", 0), None)
         return [self._group, *told] if self._group is not None else list(told)
 
     def miss(self, dest: int) -> None:
         """Nobody has said where a member is: ask."""
         self._counters["unknown_address"] += 1
-        self._station.want_address(dest)
+        self._owner.want_address(dest)

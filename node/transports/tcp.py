@@ -14,8 +14,8 @@ from stormcast.node.transports.connection_table import ConnectionTable
 from stormcast.node.transports.handshake import LENGTH
 from stormcast.node.transports.interfaces import Interface
 from stormcast.node.transports.listener import Listener
+from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.places import MAX_LEARNED
-from stormcast.node.transports.station import Station
 
 BATCH: Final = 128 << 10
 """Bytes of a frame at most, where one message alone is not larger: what is paid per batch is spread
@@ -25,8 +25,8 @@ over so much, and what stands behind it waits no longer than that."""
 class TcpTransport(Transport):
     """Connections."""
 
-    def __init__(self, config: TcpConfig, station: Station) -> None:
-        super().__init__(config, station)
+    def __init__(self, config: TcpConfig, owner: TransportOwner) -> None:
+        super().__init__(config, owner)
         self._config = config
         self._most_waiting = config.max_send_buffers if isinstance(config, Nio2Config) else 0
         """Frames that may wait in one connection; 0: no bound but the room."""
@@ -38,10 +38,8 @@ class TcpTransport(Transport):
 
     def open(self, interface: Interface) -> None:
         self._interface = interface
-        self._listener = Listener(self._config, self.station, interface, self.counters)
-        self._table = ConnectionTable(
-            self._config, self.station, interface, self.room, self.counters
-        )
+        self._listener = Listener(self._config, self.owner, interface, self.counters)
+        self._table = ConnectionTable(self._config, self.owner, interface, self.room, self.counters)
         self._announce(interface.address, self._listener.at[1])
 
     def start(self, address: Address, cluster: int) -> None:
@@ -90,7 +88,7 @@ class TcpTransport(Transport):
     # -- Frames ------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        self.station.turn()
+        self.owner.turn()
 
     def send(self, frames: list[Frame]) -> None:
         touched: dict[Connection, None] = {}
@@ -105,7 +103,7 @@ class TcpTransport(Transport):
                     self._queue(connection, parts, touched)
             else:
                 if group is None:
-                    group = [self._to(peer) for peer in self.station.destinations()]
+                    group = [self._to(peer) for peer in self.owner.destinations()]
                 for member in group:
                     self._queue(member, parts, touched)
         for connection in touched:
@@ -145,7 +143,7 @@ class TcpTransport(Transport):
             return connection
         at = table.places.at.get(peer)
         if at is None:
-            self.station.want_address(peer)
+            self.owner.want_address(peer)
         dialled = table.dialler.dial(at) if at is not None else None
         if dialled is None and len(table.missed) < MAX_LEARNED:
             table.missed.add(peer)
@@ -157,7 +155,7 @@ class TcpTransport(Transport):
         standing = {one.remote for one in table.open.values()}
         standing.update(places.at[short] for short in table.open if short in places.at)
         chosen = dict.fromkeys(table.open.values())
-        for at in places.of_everyone(self.station.hosts()):
+        for at in places.of_everyone(self.owner.hosts()):
             dialled = table.dialler.dial(at) if at not in standing else None
             if dialled is not None:
                 chosen[dialled] = None

@@ -30,10 +30,10 @@ from stormcast.node.transports.datagram_sockets import datagram_socket, join_pac
 from stormcast.node.transports.datagram_writer import DatagramWriter
 from stormcast.node.transports.group_socket import GroupSocket, group_name
 from stormcast.node.transports.interfaces import Interface, SocketAddress
+from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.places import HeardPlaces
 from stormcast.node.transports.reach import Reach
 from stormcast.node.transports.routes import Routes
-from stormcast.node.transports.station import Station
 
 FRAGMENTED: Final = 60_000
 """Bytes of a large datagram; an interface that carries it whole needs no smaller ones."""
@@ -42,8 +42,8 @@ FRAGMENTED: Final = 60_000
 class UdpTransport(Transport):
     """Datagrams."""
 
-    def __init__(self, config: UdpConfig, station: Station) -> None:
-        super().__init__(config, station)
+    def __init__(self, config: UdpConfig, owner: TransportOwner) -> None:
+        super().__init__(config, owner)
         self._config = config
         self._bundles = config.bundler != NO_BUNDLER
         self._limit = MAX_DATAGRAM
@@ -76,7 +76,7 @@ class UdpTransport(Transport):
         self._limit = MAX_DATAGRAM if is_large else mtu - (48 if interface.is_ipv6 else 28)
         offloads = not is_large and config.offload == "auto" and join_packets(self._socket)
         self._writer = DatagramWriter(
-            self._socket, self.station.loop, self.room, self.counters, offloads=offloads
+            self._socket, self.owner.loop, self.room, self.counters, offloads=offloads
         )
         if config.ip_mcast != "never":
             self._join_group()
@@ -87,7 +87,7 @@ class UdpTransport(Transport):
             group = GroupSocket(self._config, self._interface, self._socket)
         except OSError as error:
             name = group_name(self._config, self._interface)
-            self.station.say(
+            self.owner.say(
                 f"multicast {name}[{self._config.mcast_port}] on {self._interface.name}: "
                 f"{reason(error)}; each frame for the group goes to every member by itself"
             )
@@ -98,7 +98,7 @@ class UdpTransport(Transport):
         self._writer.group = group.at
 
     def start(self, address: Address, cluster: int) -> None:
-        station, group, config = self.station, self._group, self._config
+        owner, group, config = self.owner, self._group, self._config
         self._places = HeardPlaces(self._interface, address)
         if group is not None:
             group.filter_own(address.short)
@@ -106,20 +106,20 @@ class UdpTransport(Transport):
                 cluster,
                 address.short,
                 randbits(64),
-                self._probe,
+                self._ask,
                 self._answer,
-                station.loop.call_later,
+                owner.loop.call_later,
             )
         needs_proof = config.ip_mcast != "always"
         self._routes = Routes(
-            station,
+            owner,
             self._places.places,
             group.at if group is not None else None,
             self._reach if needs_proof else None,
             self.counters,
         )
         self._reader = DatagramReader(
-            station,
+            owner,
             self._socket,
             group.socket if group is not None else None,
             self._reach,
@@ -128,13 +128,13 @@ class UdpTransport(Transport):
             config.busy_poll,
         )
         for sock in self._sockets():
-            station.loop.add_reader(sock.fileno(), self._reader.poll)
+            owner.loop.add_reader(sock.fileno(), self._reader.poll)
 
     async def drain(self) -> None:
         """What waits leaves as it closes, or is lost like any datagram."""
 
     def close(self) -> None:
-        loop = self.station.loop
+        loop = self.owner.loop
         if self._reach is not None:
             self._reach.close()
         self._writer.close()
@@ -249,11 +249,11 @@ class UdpTransport(Transport):
                 for parts in join_frames(ordered, self._limit):
                     writer.write(at, parts)
 
-    # -- Probes of the multicast ---------------------------------------------------------------
+    # -- Questions by multicast -----------------------------------------------------------------
 
-    def _probe(self, datagram: bytes) -> None:
+    def _ask(self, datagram: bytes) -> None:
         assert self._group is not None
-        # A copy of the address: the filter lets own probes pass, so they do not count as filtered.
+        # A copy of the address: the filter lets own questions pass: they do not count as filtered.
         self._writer.write((*self._group.at,), [datagram])
 
     def _answer(self, short: int, datagram: bytes) -> None:

@@ -16,11 +16,11 @@ from stormcast.pipeline.tables.records import is_kind
 _FAULT: Final = """
     id STRING, do STRING, phase STRING, member BIGINT, copies BIGINT, attribute STRING, value STRING
 """
-_PROBE: Final = "id STRING, do STRING, bit BIGINT"
+_BITES: Final = "id STRING, do STRING, bit BIGINT"
 
 
 class RigTables:
-    """Faults, probes and phases, and the runs that they are of."""
+    """Faults, bites and phases, and the runs that they are of."""
 
     def __init__(self, events: DataFrame) -> None:
         self._events = events
@@ -44,16 +44,16 @@ class RigTables:
         return keep(
             self.fault_events.withColumn("end", F.last(ended, True).over(before_this(of_fault)))
             .where(F.col("phase") == "on")
-            .join(self.probes.select("run", "id", "bit"), ["run", "id"], how="left")
+            .join(self.bites.select("run", "id", "bit"), ["run", "id"], how="left")
             .select("run", "id", "do", "member", F.col("time").alias("start"), "end", "bit")
         )
 
     @cached_property
-    def probes(self) -> DataFrame:
+    def bites(self) -> DataFrame:
         """How often each fault had an effect: run, id, do, bit."""
         return keep(
             self._of_rig("probe")
-            .withColumn("told", F.from_json("text", _PROBE))
+            .withColumn("told", F.from_json("text", _BITES))
             .select("run", "text", "told.*")
         )
 

@@ -598,7 +598,7 @@ def test_the_chaos_test_needs_root_for_real_packets_and_says_what_it_does_withou
     from stormcast.chaos.language.scenario import parse_scenario  # noqa: PLC0415 only here
 
     monkeypatch.setattr(
-        "stormcast.chaos.backends.netns.probe", lambda: "network namespaces need root"
+        "stormcast.chaos.backends.netns.why_not", lambda: "network namespaces need root"
     )
     monkeypatch.setattr("stormcast.chaos.commands.suite.library", lambda: [parse_scenario(HEALTHY)])
     monkeypatch.setattr("stormcast.chaos.commands.suite.tour", list)

@@ -31,7 +31,7 @@ class Played:
     def __init__(self, answers: Mapping[str, str | None]) -> None:
         self._answers = answers
 
-    def probe(self) -> Mapping[str, str | None]:
+    def features(self) -> Mapping[str, str | None]:
         return self._answers
 
 

@@ -234,8 +234,8 @@ def test_what_a_backend_cannot_do_here_is_skipped_with_the_reason(project: Proje
 from stormcast.chaos.backends.sim.backend import SimBackend
 
 def test_it(cluster, chaos, monkeypatch):
-    can = SimBackend().probe()
-    monkeypatch.setattr(SimBackend, "probe", lambda _self: {**can, "corrupt": "no dice; get some"})
+    can = SimBackend().features()
+    monkeypatch.setattr(SimBackend, "features", lambda _: {**can, "corrupt": "no dice; get some"})
     group = cluster(members=2)
     chaos.corrupt("10%")
 """,
@@ -250,7 +250,7 @@ def test_a_backend_that_is_not_there_at_all_is_no_reason_to_skip(project: Projec
 from stormcast.chaos.backends.sim.backend import SimBackend
 
 def test_it(cluster, monkeypatch):
-    monkeypatch.setattr(SimBackend, "probe", lambda _self: {"members": "no room; make some"})
+    monkeypatch.setattr(SimBackend, "features", lambda _self: {"members": "no room; make some"})
     cluster(members=2)
 """)
     result.assert_outcomes(failed=1)

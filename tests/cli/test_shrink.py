@@ -11,7 +11,7 @@ import pytest
 from stormcast.chaos.campaigns.museum import EXHIBITS, exhibit_scenario
 from stormcast.chaos.campaigns.replay import KeptRun
 from stormcast.chaos.language.scenario import Scenario, load_scenario, parse_scenario
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.cli import Exit
 from stormcast.node.core.errors import NodeError
@@ -142,7 +142,7 @@ def test_an_interrupted_search_keeps_the_smallest_so_far(
     """Ctrl-C in the tenth run."""
     run_again, runs = KeptRun.run_again, []
 
-    def impatient(kept: KeptRun, scenario: Scenario) -> Outcome:
+    def impatient(kept: KeptRun, scenario: Scenario) -> RunOutcome:
         runs.append(scenario)
         if len(runs) == 10:
             raise KeyboardInterrupt
@@ -161,7 +161,7 @@ def test_an_interrupted_search_keeps_the_smallest_so_far(
 def test_runs_that_break_off_are_said_to(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     run_again, runs = KeptRun.run_again, []
 
-    def fragile(kept: KeptRun, scenario: Scenario) -> Outcome:
+    def fragile(kept: KeptRun, scenario: Scenario) -> RunOutcome:
         runs.append(scenario)
         if len(runs) == 2:
             raise NodeError("timers that are always due")

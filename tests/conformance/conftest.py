@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stormcast.chaos.backends.netns import probe
+from stormcast.chaos.backends.netns import why_not
 from tests.conformance.lab import KINDS, Lab
 from tests.helpers.leaving_nothing import nothing_is_left
 
@@ -19,10 +19,10 @@ MARKS = {
 
 
 @cache
-def why_not(kind: str) -> str | None:
+def missing_of(kind: str) -> str | None:
     """Why a kind of backend cannot be had here; None: it can."""
     if kind == "netns":
-        return probe()
+        return why_not()
     if kind == "kubernetes":
         from tests.helpers.kube import missing  # noqa: PLC0415 its library takes a second
 
@@ -48,7 +48,7 @@ def release() -> Iterator[None]:
 
 @pytest.fixture(params=[pytest.param(kind, marks=MARKS.get(kind, ())) for kind in KINDS])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    why = why_not(request.param)
+    why = missing_of(request.param)
     if why is not None:
         pytest.skip(why)
     if request.param == "kubernetes":

@@ -85,7 +85,7 @@ class Lab:
     ) -> None:
         """A place for each member; nobody runs. What cannot be had here is not asked for."""
         self.names = names
-        can = {word for word, why in self.backend.probe().items() if why is None}
+        can = {word for word, why in self.backend.features().items() if why is None}
         config = {"stack": stack, "timing": "fast", "cluster": "conformance"}
         self.backend.open(
             ClusterPlan(
@@ -115,7 +115,7 @@ class Lab:
 
     def need(self, feature: str) -> None:
         """Skip what this backend cannot do here; it says why."""
-        why = self.backend.probe()[feature]
+        why = self.backend.features()[feature]
         if why is not None:
             pytest.skip(f"{self.backend.name} has no {feature}: {why}")
 
@@ -194,7 +194,7 @@ class Lab:
 
     def apply(self, **faults: NetworkFault) -> None:
         """These faults, and no others, by id."""
-        netem = self.backend.probe()["netem"] is None
+        netem = self.backend.features()["netem"] is None
         self.backend.apply(NetworkState(members=self.names, faults=faults, seed=7, netem=netem))
 
     def bites(self, fault: str) -> Mapping[tuple[str, str], int]:

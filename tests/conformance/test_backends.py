@@ -41,15 +41,15 @@ DATA_TO_N1 = Match(kinds=("DATA",), protocols=("UNICAST3",), sources=("n0",), de
 
 
 def test_a_probe_speaks_of_every_feature_and_of_nothing_else(lab: Lab) -> None:
-    probed = lab.backend.probe()
+    probed = lab.backend.features()
     assert list(probed) == list(FEATURES)
     assert all(why is None or (why and "\n" not in why) for why in probed.values())
 
 
 def test_a_probe_leaves_the_backend_as_it_was(lab: Lab) -> None:
-    first = dict(lab.backend.probe())
+    first = dict(lab.backend.features())
     lab.open()
-    assert dict(lab.backend.probe()) == first
+    assert dict(lab.backend.features()) == first
 
 
 def test_nobody_runs_before_it_is_started(lab: Lab) -> None:

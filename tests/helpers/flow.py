@@ -26,7 +26,7 @@ CLUSTER = 0xC1
 NAMES = "ABCDEFGH"
 
 
-class Stream:
+class OneWay:
     """What one member sends to another: under way, then in the receiver's window, then taken."""
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class Flow:
         self.now = 0.0
         self.loss = 0.0
         self.copies = 0.0
-        self.streams: dict[tuple[int, int], Stream] = {}
+        self.streams: dict[tuple[int, int], OneWay] = {}
         self.wire: list[tuple[str, str, int, Head]] = []
         """Every frame sent: from, to, kind, head."""
         self.flying: list[tuple[int, bytes]] = []
@@ -160,8 +160,8 @@ class Flow:
     def at(self, short: int) -> Member:
         return self.members[NAMES[short - 1]]
 
-    def stream(self, source: int, dest: int) -> Stream:
-        return self.streams.setdefault((source, dest), Stream())
+    def stream(self, source: int, dest: int) -> OneWay:
+        return self.streams.setdefault((source, dest), OneWay())
 
     def view(self, number: int, names: Iterable[str], *, at: str = "") -> None:
         for name in at or names:

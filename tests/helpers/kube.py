@@ -19,7 +19,7 @@ from kubernetes.config.config_exception import ConfigException
 from kubernetes.stream import stream
 from urllib3.exceptions import HTTPError
 
-from stormcast.chaos.backends.kubernetes.api import Api, open_door
+from stormcast.chaos.backends.kubernetes.api import Api, open_api
 from stormcast.node.core.errors import NodeError
 from tests.helpers.chart import CHART, HELM
 
@@ -73,7 +73,7 @@ class Cluster:
     def __init__(self) -> None:
         self.namespace = f"stormcast-test-{token_hex(3)}"
         self.core = client.CoreV1Api()
-        door, _namespace = open_door()
+        door, _namespace = open_api()
         self._api = Api(door, self.namespace)
         self._token = ""
         self._values: dict[str, Any] = {"pod": {"spread": {"whenUnsatisfiable": "DoNotSchedule"}}}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from stormcast.chaos.backends.netns.backend import NetnsBackend, probe
+from stormcast.chaos.backends.netns.backend import NetnsBackend, features_here
 from stormcast.chaos.backends.netns.commands import member_argv
 from stormcast.chaos.backends.netns.members import Argv
 from stormcast.chaos.backends.netns.process import Process
@@ -26,7 +26,7 @@ fault strikes single frames, unless a test says otherwise."""
 @cache
 def _features() -> Mapping[str, str | None]:
     """Found out once: it takes a second."""
-    return probe()
+    return features_here()
 
 
 def netns(argv: Argv = member_argv) -> NetnsBackend:

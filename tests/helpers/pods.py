@@ -38,7 +38,7 @@ class FakeAgent:
         self.bites: dict[str, dict[str, int]] = {}
 
     def answer(self, target: str, asked: Mapping[str, Any]) -> tuple[int, object]:
-        if target == "/probe":
+        if target == "/features":
             return 200, dict.fromkeys(FEATURES)
         if target == "/state":
             left = self.until - time.monotonic()

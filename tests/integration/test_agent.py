@@ -75,7 +75,7 @@ def test_an_agent_is_started_when_something_is_to_act_and_ends_with_its_backend(
 
 
 def test_an_agent_has_every_feature_that_acts_on_a_network(agent: AgentProcess) -> None:
-    found = agent.probe()
+    found = agent.features()
     assert {found[feature] for feature in found if feature not in OTHER_WAYS} == {None}
     assert set(FEATURES) - set(found) == {
         "members",

@@ -282,7 +282,7 @@ class Idle:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    async def probe(self) -> Mapping[str, str | None]:
+    async def features(self) -> Mapping[str, str | None]:
         return {self.name: None}
 
     async def apply(self, state: NetworkState, lease: float) -> None:

@@ -50,7 +50,7 @@ def plan(folder: Path, names: tuple[str, ...] = NAMES, **config: Any) -> Cluster
 
 @pytest.fixture
 def backend(cluster: FakeCluster) -> Iterator[KubernetesBackend]:
-    made = KubernetesBackend(door=cluster)
+    made = KubernetesBackend(server=cluster)
     yield made
     made.close()
 
@@ -223,7 +223,7 @@ def test_two_runs_at_once_do_not_disturb_each_other(
 ) -> None:
     backend.open(plan(tmp_path))
     backend.start("n0")
-    other = KubernetesBackend(door=cluster)
+    other = KubernetesBackend(server=cluster)
     with pytest.raises(BackendError, match="has this member; wait for its end"):
         other.open(plan(tmp_path))
     other.close()
@@ -262,17 +262,17 @@ def test_no_cluster_no_release_and_no_right_are_one_line_each(
         assert "\n" not in text
         return text
 
-    assert "KUBECONFIG" in refused(KubernetesBackend(door=ShutDoor()))
-    missing = KubernetesBackend(door=cluster, release="prod")
+    assert "KUBECONFIG" in refused(KubernetesBackend(server=ShutDoor()))
+    missing = KubernetesBackend(server=cluster, release="prod")
     assert "there is demo" in refused(missing)
     five = ("n0", "n1", "n2", "n3", "n4")
-    assert "--set replicas=5" in refused(KubernetesBackend(door=cluster), five)
+    assert "--set replicas=5" in refused(KubernetesBackend(server=cluster), five)
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
     cluster.troubles[1] = {
         "phase": "Pending",
         "containerStatuses": [{"name": "member", "image": "x:1", "state": waiting}],
     }
-    text = refused(KubernetesBackend(door=cluster))
+    text = refused(KubernetesBackend(server=cluster))
     assert "demo-stormcast-1" in text
     assert "ImagePullBackOff, image x:1, no such image" in text
     crashed = {
@@ -280,7 +280,7 @@ def test_no_cluster_no_release_and_no_right_are_one_line_each(
     }
     before = {"terminated": {"exitCode": 2, "reason": "Error", "message": "no stack tpc"}}
     cluster.troubles[1]["containerStatuses"][0] |= {"state": crashed, "lastState": before}
-    text = refused(KubernetesBackend(door=cluster))
+    text = refused(KubernetesBackend(server=cluster))
     assert "CrashLoopBackOff" in text
     assert "no stack tpc" in text
     cluster.troubles.clear()
@@ -290,6 +290,6 @@ def test_no_cluster_no_release_and_no_right_are_one_line_each(
         ("proxy", "create pods/proxy"),
     ):
         cluster.refused = {resource: 'User "eve" cannot'}
-        text = refused(KubernetesBackend(door=cluster))
+        text = refused(KubernetesBackend(server=cluster))
         assert f"you may not {words} in namespace default" in text
         assert "eve" in text

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stormcast.chaos.backends.base import Unsupported
-from stormcast.chaos.backends.netns.backend import NetnsBackend, probe
+from stormcast.chaos.backends.netns.backend import NetnsBackend, features_here
 from stormcast.chaos.backends.netns.leftovers import leftovers
 from stormcast.chaos.backends.netns.names import RunId, start_of
 from stormcast.chaos.campaigns.live import KINDS, LiveResult, live_runs, run_one
@@ -42,7 +42,7 @@ limits: {run: 10s, settle: 2s}
 @pytest.fixture(scope="module")
 def features() -> Mapping[str, str | None]:
     """What this machine can do: asked once."""
-    return probe()
+    return features_here()
 
 
 def live(act: str, kind: str, folder: Path, features: Mapping[str, str | None]) -> LiveResult:

@@ -40,7 +40,7 @@ SLACK = 0.35
 def pair() -> Iterator[Pair]:
     with Pair() as pair:
         tc = TcDriver(pair.network.sites(), pair.network.run.table, run_command)
-        found = asyncio.run(tc.probe())
+        found = asyncio.run(tc.features())
         if found["netem"] is not None:
             pytest.skip(str(found["netem"]))
         yield pair
@@ -169,7 +169,7 @@ def test_what_is_late_still_arrives_when_all_is_cleared(pair: Pair, tc: TcDriver
 
 def test_a_lease_of_marks_ends_a_delay(pair: Pair, tc: TcDriver) -> None:
     nft = NftDriver(pair.network.sites(), pair.network.run.table, run_command)
-    if why := asyncio.run(nft.probe())["partition"]:
+    if why := asyncio.run(nft.features())["partition"]:
         pytest.skip(why)
 
     async def script() -> None:

@@ -517,7 +517,7 @@ def test_a_queue_that_another_program_serves_is_named(pair: Pair) -> None:
 
 def test_the_driver_finds_that_this_machine_can_do_all_of_it(pair: Pair) -> None:
     async def script(drivers: Drivers) -> None:
-        found = await drivers.queue.probe()
+        found = await drivers.queue.features()
         assert set(found) == {"loss-model", "delay", "duplicate", "reorder", "corrupt", "rule"}
         assert set(found.values()) == {None}
 

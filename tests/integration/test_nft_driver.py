@@ -396,7 +396,7 @@ def test_rules_of_others_stay_as_they_are(pair: Pair) -> None:
     before = ruleset(pair, "n1")
     nft = driver(pair)
     try:
-        assert set(do(nft.probe()).values()) == {None}
+        assert set(do(nft.features()).values()) == {None}
         assert ruleset(pair, "n1") == before
         do(nft.apply(state(pair, f1=loss(1.0)), LEASE))
         assert before.strip() in ruleset(pair, "n1")

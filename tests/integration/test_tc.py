@@ -90,7 +90,7 @@ def test_a_link_is_narrow_one_way_for_unicasts_and_multicasts_until_nobody_renew
 
 def test_the_driver_finds_that_this_machine_has_what_it_takes(pair: Pair) -> None:
     tc = TcDriver(pair.network.sites(), pair.network.run.table, run_command)
-    assert asyncio.run(tc.probe())["bandwidth"] is None
+    assert asyncio.run(tc.features())["bandwidth"] is None
     assert qdiscs(pair) == ["noqueue", "noqueue"]
 
 

@@ -169,7 +169,7 @@ def test_the_network_heals_when_the_agent_is_killed_and_nobody_renews(talking: C
 
 
 def _can_part(cluster: Cluster, pod: str) -> bool:
-    why_not: str | None = cluster.ask(pod, AGENT_PORT, "GET", "/probe")["partition"]
+    why_not: str | None = cluster.ask(pod, AGENT_PORT, "GET", "/features")["partition"]
     return why_not is None
 
 

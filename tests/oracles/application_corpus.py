@@ -81,13 +81,13 @@ def a_message_between_unnumbered_ones_keeps_its_place(s: Story) -> None:
 
 @sound(both_ends=True)
 def what_waited_for_a_member_that_crashed_owes_nothing(s: Story) -> None:
-    a_told_exchange(s).at(2.0).offers(6, 9).fault("crash", member="n1").probe(1, do="crash")
+    a_told_exchange(s).at(2.0).offers(6, 9).fault("crash", member="n1").bites(1, do="crash")
 
 
 @sound(both_ends=True)
 def what_a_member_that_crashed_had_delivered_owes_nothing(s: Story) -> None:
     a_told_exchange(s).at(2.0).offers(6, 7).sends(6, 7, number=6).at(2.1).delivers(6, 7)
-    s.at(2.2).fault("crash", member="n1").probe(1, do="crash")
+    s.at(2.2).fault("crash", member="n1").bites(1, do="crash")
 
 
 @sound(both_ends=True)

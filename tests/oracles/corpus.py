@@ -168,12 +168,12 @@ def a_forgotten_peer_ends_the_connection(s: Story) -> None:
 
 @sound()
 def what_is_sent_to_a_crashed_member_may_be_lost(s: Story) -> None:
-    s.a_clean_exchange().at(2.0).sends(6, 10).at(2.05).fault("crash", member="n1").probe(1)
+    s.a_clean_exchange().at(2.0).sends(6, 10).at(2.05).fault("crash", member="n1").bites(1)
 
 
 @sound()
 def what_a_crashed_member_sent_may_be_lost(s: Story) -> None:
-    s.a_clean_exchange().at(2.0).sends(6, 10).at(2.05).fault("crash", member="n0").probe(1)
+    s.a_clean_exchange().at(2.0).sends(6, 10).at(2.05).fault("crash", member="n0").bites(1)
 
 
 @sound()
@@ -351,7 +351,7 @@ def a_window_that_was_closing_is_used_again(s: Story) -> None:
 )
 def a_batch_is_delivered_after_it_was_given_up(s: Story) -> None:
     """The skip was said aloud; the step back is what is wrong."""
-    s.fault("loss").probe(1).a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
+    s.fault("loss").bites(1).a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
     s.at(2.05).skips(10).at(2.1).delivers(11, 15).at(2.2).delivers(6, 10)
 
 
@@ -393,7 +393,7 @@ def the_last_message_is_delivered_again(s: Story) -> None:
 
 @sound()
 def a_hole_was_given_up_aloud(s: Story) -> None:
-    s.fault("loss").probe(1).a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
+    s.fault("loss").bites(1).a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
     s.at(2.1).skips(10).delivers(11, 15).at(3.0).removes(why="forgot")
 
 
@@ -405,7 +405,7 @@ def a_hole_was_given_up_aloud(s: Story) -> None:
     ),
 )
 def a_hole_is_larger_than_what_was_given_up(s: Story) -> None:
-    s.fault("loss").probe(1).a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
+    s.fault("loss").bites(1).a_clean_exchange().at(2.0).sends(6, 10).sends(11, 15)
     s.at(2.1).skips(9).delivers(11, 15).at(3.0).removes(why="forgot")
 
 
@@ -629,7 +629,7 @@ def a_window_waits_for_nothing_in_the_middle_of_a_run(s: Story) -> None:
 @sound()
 def a_window_waits_for_a_sender_that_is_gone(s: Story) -> None:
     """Its own expiry will remove it."""
-    s.a_clean_exchange().at(2.0).sends(6).sends(7, 10).at(3.0).fault("crash", member="n0").probe(1)
+    s.a_clean_exchange().at(2.0).sends(6).sends(7, 10).at(3.0).fault("crash", member="n0").bites(1)
     s.quiet(10.0).ends(20.0).gauges(trace.RECEIVE_MESSAGES, 4, 100)
 
 
@@ -682,7 +682,7 @@ def the_end_of_a_batch_is_purged_too_early(s: Story) -> None:
 def a_batch_is_purged_that_a_crashed_member_never_had(s: Story) -> None:
     """It crashed later: when it was alive and consuming, it delivered before it acked."""
     s.a_clean_exchange().at(2.0).sends(6, 10).at(2.2).purges(6, 10)
-    s.at(3.0).fault("crash", member="n1").probe(1)
+    s.at(3.0).fault("crash", member="n1").bites(1)
 
 
 @broken(
@@ -702,13 +702,13 @@ def a_gap_is_purged_with_what_follows_it(s: Story) -> None:
 def a_stalled_member_acks_what_it_delivers_later(s: Story) -> None:
     s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2").at(2.0).sends(6, 10)
     s.at(2.1).acks(10).at(2.2).purges(6, 10)
-    s.at(3.0).fault("consume", "off", member="n1", name="f2").delivers(6, 10).probe(1)
+    s.at(3.0).fault("consume", "off", member="n1", name="f2").delivers(6, 10).bites(1)
 
 
 @sound()
 def a_stalled_member_crashes_with_what_it_acked(s: Story) -> None:
     s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2").at(2.0).sends(6, 10)
-    s.at(2.1).acks(10).at(2.15).fault("crash", member="n1").at(2.2).purges(6, 10).probe(1)
+    s.at(2.1).acks(10).at(2.15).fault("crash", member="n1").at(2.2).purges(6, 10).bites(1)
 
 
 @broken(
@@ -722,7 +722,7 @@ def a_stalled_member_crashes_with_what_it_acked(s: Story) -> None:
 def a_stalled_member_never_delivers_what_it_acked(s: Story) -> None:
     s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2").at(2.0).sends(6, 10)
     s.at(2.1).acks(10).at(2.2).purges(6, 10)
-    s.at(3.0).fault("consume", "off", member="n1", name="f2").probe(1)
+    s.at(3.0).fault("consume", "off", member="n1", name="f2").bites(1)
 
 
 @broken(
@@ -736,7 +736,7 @@ def a_stalled_member_never_delivers_what_it_acked(s: Story) -> None:
 def a_stalled_member_had_not_the_first_that_it_acked(s: Story) -> None:
     s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2").at(2.0)
     s.sends(6).sends(7, 10, oob=True).at(2.1).acks(10).at(2.2).purges(6, 10)
-    s.at(3.0).fault("consume", "off", member="n1", name="f2").delivers(7, 10, oob=True).probe(1)
+    s.at(3.0).fault("consume", "off", member="n1", name="f2").delivers(7, 10, oob=True).bites(1)
 
 
 @broken(
@@ -749,7 +749,7 @@ def a_stalled_member_had_not_the_first_that_it_acked(s: Story) -> None:
 )
 def a_stall_that_is_over_excuses_nothing(s: Story) -> None:
     s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2")
-    s.at(1.8).fault("consume", "off", member="n1", name="f2").probe(1)
+    s.at(1.8).fault("consume", "off", member="n1", name="f2").bites(1)
     s.at(2.0).sends(6, 10).at(2.2).purges(6, 10).at(2.5).delivers(6, 10)
 
 
@@ -935,7 +935,7 @@ def syncs_follow_each_other_too_fast(s: Story) -> None:
 def a_sync_that_a_pause_held_up_is_late_and_the_next_is_not(s: Story) -> None:
     s.a_clean_exchange().at(2.0).fault("pause", member="n1").at(3.7).fault(
         "resume", "off", member="n1"
-    ).probe(1)
+    ).bites(1)
     s.at(3.7).syncs().at(4.0).syncs()
 
 
@@ -1180,7 +1180,7 @@ def traffic_does_not_end_in_time(s: Story) -> None:
 
 @sound(quiet_within=3.0)
 def a_crashed_peer_is_called_for_longer(s: Story) -> None:
-    s.a_clean_exchange().at(2.0).fault("crash", member="n1").probe(1).sends(6, 10)
+    s.a_clean_exchange().at(2.0).fault("crash", member="n1").bites(1).sends(6, 10)
     s.quiet(5.0).at(15.0).resends(6, 10).ends(20.0)
 
 
@@ -1285,7 +1285,7 @@ def a_removed_window_acks_no_more(s: Story) -> None:
 def a_paused_member_acks_later(s: Story) -> None:
     s.at(1.0).opens().sends(1, 5).at(1.1).listens().delivers(1, 5)
     s.at(1.2).fault("pause", member="n1").at(5.0).fault("resume", "off", member="n1", name="heal")
-    s.acks(5).probe(1)
+    s.acks(5).bites(1)
 
 
 @broken(
@@ -1297,7 +1297,7 @@ def a_paused_member_acks_later(s: Story) -> None:
     ),
 )
 def a_pause_that_is_over_excuses_nothing_later(s: Story) -> None:
-    s.at(1.0).fault("pause", member="n1").at(2.0).fault("pause", "off", member="n1").probe(1)
+    s.at(1.0).fault("pause", member="n1").at(2.0).fault("pause", "off", member="n1").bites(1)
     s.at(3.0).opens().sends(1, 5).at(3.1).listens().delivers(1, 5).at(5.0).acks(5)
 
 
@@ -1360,7 +1360,7 @@ def a_sender_gives_up_in_time(s: Story) -> None:
 @sound(resend_within=1.0)
 def a_paused_sender_is_excused_for_its_pause(s: Story) -> None:
     s.at(1.0).opens().sends(1, 5).at(1.4).fault("pause", member="n0")
-    s.at(5.0).fault("resume", member="n0", name="f2").probe(1).at(5.6).resends(1, 5)
+    s.at(5.0).fault("resume", member="n0", name="f2").bites(1).at(5.6).resends(1, 5)
     s.at(5.7).listens().delivers(1, 5).at(6.0).purges(1, 5)
 
 
@@ -1374,5 +1374,5 @@ def a_paused_sender_is_excused_for_its_pause(s: Story) -> None:
 )
 def a_paused_sender_is_excused_for_no_more(s: Story) -> None:
     s.at(1.0).opens().sends(1, 5).at(1.4).fault("pause", member="n0")
-    s.at(5.0).fault("resume", member="n0", name="f2").probe(1).at(5.61).resends(1, 5)
+    s.at(5.0).fault("resume", member="n0", name="f2").bites(1).at(5.61).resends(1, 5)
     s.at(5.7).listens().delivers(1, 5).at(6.0).purges(1, 5)

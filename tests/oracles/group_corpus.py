@@ -209,7 +209,7 @@ def a_window_begins_above_what_was_sent_since(s: Story) -> None:
 
 @sound()
 def multicasts_to_a_crashed_member_may_be_lost(s: Story) -> None:
-    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).fault("crash", member="n1").probe(1)
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).fault("crash", member="n1").bites(1)
     s.at(3.0).installs(2, "n0").unwatches("n0", "n1")
 
 
@@ -217,7 +217,7 @@ def multicasts_to_a_crashed_member_may_be_lost(s: Story) -> None:
 def multicasts_of_a_crashed_member_may_be_lost(s: Story) -> None:
     """Each has a prefix, and they differ."""
     s.a_group().a_clean_cast().at(2.0).casts(6, 10).at(2.1).takes(6, 10, "n2")
-    s.fault("crash", member="n0").probe(1).at(3.0).installs(2, "n1", "n2")
+    s.fault("crash", member="n0").bites(1).at(3.0).installs(2, "n1", "n2")
 
 
 @sound(protocols=SILENT)
@@ -225,23 +225,23 @@ def without_repair_a_lost_multicast_raises_the_alarm(s: Story) -> None:
     """What waits behind the gap waits on, where it can be seen."""
     s.a_group().at(0.9).fault("rule").at(1.0).casts(1, 5).casts(6, 10).casts(11)
     s.at(1.1).takes(1, 5).takes(1, 5, "n2").takes(6, 10, "n2").takes(11, who="n2")
-    s.at(30.0).alarms(6, 10).probe(1).quiet(40.0).ends(50.0).fills(trace.RECEIVE_MESSAGES, 1, 100)
+    s.at(30.0).alarms(6, 10).bites(1).quiet(40.0).ends(50.0).fills(trace.RECEIVE_MESSAGES, 1, 100)
 
 
 @broken("G1", protocols=SILENT, witness=("n0#3 t=1.000 sent to the group multicasts 1..5",))
 def without_repair_an_alarm_is_about_another_gap(s: Story) -> None:
     s.a_group("n0", "n1").at(0.9).fault("rule").at(1.0).casts(1, 5).casts(6, 10)
-    s.at(30.0).alarms(6, 10).probe(1).quiet(40.0).ends(50.0)
+    s.at(30.0).alarms(6, 10).bites(1).quiet(40.0).ends(50.0)
 
 
 @broken("G1", protocols=SILENT, witness=("n0#3 t=1.000 sent to the group multicasts 1..5",))
 def without_repair_an_alarm_was_about_an_earlier_loss(s: Story) -> None:
-    s.a_group("n0", "n1").at(0.9).fault("rule").alarms(1).at(1.0).casts(1, 5).probe(1)
+    s.a_group("n0", "n1").at(0.9).fault("rule").alarms(1).at(1.0).casts(1, 5).bites(1)
 
 
 @broken("G1", protocols=SILENT, witness=("n0#5 t=1.000 sent to the group multicasts 6..10",))
 def without_repair_a_multicast_is_lost_in_silence(s: Story) -> None:
-    s.a_group("n0", "n1").at(0.9).fault("rule").probe(1).at(1.0).casts(1, 5).casts(6, 10)
+    s.a_group("n0", "n1").at(0.9).fault("rule").bites(1).at(1.0).casts(1, 5).casts(6, 10)
     s.at(1.1).takes(1, 5)
 
 
@@ -253,7 +253,7 @@ def without_repair_and_without_a_fault_nothing_may_be_lost(s: Story) -> None:
 
 @broken("G1", protocols=nakack2(), witness=("n0#5 t=1.000 sent to the group multicasts 6..10",))
 def where_there_is_repair_an_alarm_excuses_nothing(s: Story) -> None:
-    s.a_group("n0", "n1").at(0.9).fault("rule").probe(1).at(1.0).casts(1, 5).casts(6, 10)
+    s.a_group("n0", "n1").at(0.9).fault("rule").bites(1).at(1.0).casts(1, 5).casts(6, 10)
     s.at(1.1).takes(1, 5).at(5.0).alarms(6, 10)
 
 
@@ -281,7 +281,7 @@ def an_alarm_has_no_cause_where_nothing_is_repaired(s: Story) -> None:
 
 @broken("G1", protocols=nakack2(), witness=LATE)
 def an_alarm_is_older_than_the_first_fault(s: Story) -> None:
-    a_late_delivery(s).at(6.0).fault("loss").probe(1)
+    a_late_delivery(s).at(6.0).fault("loss").bites(1)
 
 
 @broken("G1", protocols=nakack2(), witness=LATE)
@@ -301,7 +301,7 @@ def the_end_of_a_fault_is_none(s: Story) -> None:
 
 @sound(protocols=nakack2())
 def an_alarm_after_a_fault_has_a_cause(s: Story) -> None:
-    s.at(0.9).fault("loss").fault("loss", "off").probe(1)
+    s.at(0.9).fault("loss").fault("loss", "off").bites(1)
     a_late_delivery(s)
 
 
@@ -412,7 +412,7 @@ def an_unnumbered_multicast_is_lost_without_a_cause(s: Story) -> None:
 
 @broken("G1", protocols=TCP, witness=("n0#4 t=1.000 sent to n1 conn 0 unnumbered",))
 def an_unnumbered_message_is_lost_without_a_cause(s: Story) -> None:
-    s.at(0.9).fault("delay").probe(1)
+    s.at(0.9).fault("delay").bites(1)
     s.a_group().at(1.0).shouts("lost").shouts("hello", to="n2").at(1.1).hears("hello", "n2")
 
 
@@ -427,26 +427,26 @@ def unnumbered_messages_arrive_over_connections(s: Story) -> None:
 @sound(protocols=TCP)
 def an_unnumbered_message_is_lost_with_a_cause(s: Story) -> None:
     """A connection that is cut takes with it what is under way."""
-    s.a_group().at(1.0).shouts_to_all("lost").at(1.001).fault("cut").probe(1)
+    s.a_group().at(1.0).shouts_to_all("lost").at(1.001).fault("cut").bites(1)
 
 
 @broken("G1", protocols=TCP, witness=("n0#3 t=1.000 sent to  conn 0 unnumbered",))
 def an_unnumbered_message_was_lost_before_the_first_fault(s: Story) -> None:
     """What was sent after it had come before anything was done."""
     s.a_group("n0", "n1").at(1.0).shouts_to_all("lost").at(1.1).shouts("next")
-    s.at(1.2).hears("next").at(2.0).fault("cut").probe(1)
+    s.at(1.2).hears("next").at(2.0).fault("cut").bites(1)
 
 
 @sound(protocols=TCP)
 def an_unnumbered_message_was_under_way_at_the_first_fault(s: Story) -> None:
     """What was sent after it came later."""
     s.a_group("n0", "n1").at(1.0).shouts_to_all("lost").at(1.1).shouts("next")
-    s.at(1.15).fault("cut").probe(1).at(1.2).hears("next")
+    s.at(1.15).fault("cut").bites(1).at(1.2).hears("next")
 
 
 @sound(protocols=TCP)
 def an_unnumbered_message_finds_nobody_who_takes_it(s: Story) -> None:
-    s.a_group("n0", "n1").at(0.9).fault("stall", member="n1").probe(1)
+    s.a_group("n0", "n1").at(0.9).fault("stall", member="n1").bites(1)
     s.at(1.0).shouts_to_all("lost").at(1.5).fault("stall", "off", member="n1")
 
 
@@ -574,7 +574,7 @@ def an_oob_multicast_comes_from_below_where_a_window_begins(s: Story) -> None:
 def what_a_crashed_member_left_has_a_gap(s: Story) -> None:
     s.a_group().at(1.0).casts(1).casts(2).casts(3).at(1.1).takes(1).takes(2).takes(3)
     s.takes(1, who="n2").takes(3, who="n2")
-    s.fault("crash", member="n0").probe(1).at(3.0).installs(2, "n1", "n2")
+    s.fault("crash", member="n0").bites(1).at(3.0).installs(2, "n1", "n2")
 
 
 @broken(
@@ -709,7 +709,7 @@ def a_multicast_window_waits_behind_a_gap_for_ever(s: Story) -> None:
 @sound(protocols=nakack2())
 def a_multicast_window_waits_for_a_sender_that_is_gone(s: Story) -> None:
     s.a_group().a_clean_cast().at(2.0).casts(6).casts(7, 10).at(2.1).takes(6, who="n2")
-    s.at(3.0).fault("crash", member="n0").probe(1).at(4.0).installs(2, "n1", "n2")
+    s.at(3.0).fault("crash", member="n0").bites(1).at(4.0).installs(2, "n1", "n2")
     s.quiet(10.0).ends(20.0).fills(trace.RECEIVE_MESSAGES, 4, 100)
 
 
@@ -720,7 +720,7 @@ def the_queue_of_a_joiner_may_be_unbounded(s: Story) -> None:
 
 @sound(protocols=nakack2())
 def a_multicast_window_waits_for_a_sender_that_is_apart(s: Story) -> None:
-    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).fault("partition").probe(1)
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).fault("partition").bites(1)
     s.at(4.0).installs(2, "n0", who="n0").quiet(10.0).ends(20.0)
     s.fills(trace.RECEIVE_MESSAGES, 4, 100)
 
@@ -751,13 +751,13 @@ def a_multicast_is_dropped_before_the_last_member_has_it(s: Story) -> None:
 def a_multicast_is_dropped_that_a_dead_member_never_had(s: Story) -> None:
     """It is still in the sender's view, and may live."""
     s.a_group().at(1.0).casts(1, 5).at(1.1).takes(1, 5).at(1.15).fault("crash", member="n2")
-    s.at(1.2).drops(1, 5, view=1).probe(1).at(3.0).installs(2, "n0", "n1")
+    s.at(1.2).drops(1, 5, view=1).bites(1).at(3.0).installs(2, "n0", "n1")
 
 
 @sound()
 def a_dead_member_is_not_waited_for_any_more(s: Story) -> None:
     s.a_group().at(1.0).casts(1, 5).at(1.1).takes(1, 5).at(1.15).fault("crash", member="n2")
-    s.probe(1).at(3.0).drops(1, 5, view=2).installs(2, "n0", "n1")
+    s.bites(1).at(3.0).drops(1, 5, view=2).installs(2, "n0", "n1")
 
 
 @broken(
@@ -840,7 +840,7 @@ def a_multicast_of_a_stranger_is_delivered(s: Story) -> None:
 @sound()
 def a_window_that_goes_hands_up_its_rest(s: Story) -> None:
     s.a_group().a_clean_cast().at(2.0).casts(6).at(2.1).takes(6, who="n2")
-    s.fault("crash", member="n0").probe(1).at(3.0).installs(2, "n1", "n2").takes(6)
+    s.fault("crash", member="n0").bites(1).at(3.0).installs(2, "n1", "n2").takes(6)
     s.unwatches("n1", "n0", at=6)
 
 
@@ -862,7 +862,7 @@ def a_connection_and_a_window_are_no_rivals(s: Story) -> None:
 )
 def two_members_differ_about_one_that_did_not_have_them(s: Story) -> None:
     """n0 is alone in its view, so owes nobody anything; n1 and n2 have it, and must agree."""
-    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1).installs(2, "n0", who="n0")
+    s.a_group().a_clean_cast().at(2.0).fault("partition").bites(1).installs(2, "n0", who="n0")
     s.at(2.1).casts(6).at(2.2).takes(6, who="n2").quiet(10.0).ends(20.0)
 
 
@@ -895,7 +895,7 @@ def a_joiner_differs_above_where_it_began(s: Story) -> None:
 @sound()
 def members_of_different_views_need_not_agree(s: Story) -> None:
     """n1 left n0's company on its own, and came back later: it saw other views."""
-    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1).installs(2, "n0", who="n0")
+    s.a_group().a_clean_cast().at(2.0).fault("partition").bites(1).installs(2, "n0", who="n0")
     s.at(2.1).casts(6).at(2.2).takes(6, who="n2").installs(3, "n1", who="n1")
     s.unwatches("n1", "n0", at=5).quiet(10.0).ends(20.0)
 
@@ -910,7 +910,7 @@ def members_agree_above_where_both_begin(s: Story) -> None:
 @sound()
 def members_of_other_views_need_not_agree(s: Story) -> None:
     """The same, but n1 kept its window: what it saw in between is a view that n2 never had."""
-    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1).installs(2, "n0", who="n0")
+    s.a_group().a_clean_cast().at(2.0).fault("partition").bites(1).installs(2, "n0", who="n0")
     s.at(2.1).casts(6).at(2.2).takes(6, who="n2")
     s.installs(2, "n0", "n1", "n2", who="n1", by="n1").quiet(10.0).ends(20.0)
 
@@ -918,7 +918,7 @@ def members_of_other_views_need_not_agree(s: Story) -> None:
 @sound()
 def what_an_expelled_member_left_may_differ(s: Story) -> None:
     """n0 lives on alone; each of the others has a prefix."""
-    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1).installs(2, "n0", who="n0")
+    s.a_group().a_clean_cast().at(2.0).fault("partition").bites(1).installs(2, "n0", who="n0")
     s.at(2.1).casts(6).at(2.2).takes(6, who="n2").at(3.0).installs(3, "n1", "n2")
     s.quiet(10.0).ends(20.0)
 
@@ -1052,7 +1052,7 @@ def another_creator_uses_the_same_number(s: Story) -> None:
 
 @sound()
 def a_new_incarnation_starts_again(s: Story) -> None:
-    s.a_group(number=5).a_clean_cast().at(2.0).fault("restart", member="n1").probe(1)
+    s.a_group(number=5).a_clean_cast().at(2.0).fault("restart", member="n1").bites(1)
     s.at(2.5).installs(1, "n1-2").at(3.0).installs(6, "n0", "n2").at(4.0)
     s.installs(7, "n0", "n2", "n1-2", merge=True)
 
@@ -1067,7 +1067,7 @@ def a_dead_member_stays_in_the_view(s: Story) -> None:
     """What it sent, and what was sent to it, may be lost all the same."""
     s.a_group().at(1.0).casts(1).at(1.1).takes(1).at(1.2).casts(1, who="n2")
     s.at(1.3).takes(1, who="n0", of="n2", epoch=3)
-    s.at(2.0).fault("crash", member="n2").probe(1)
+    s.at(2.0).fault("crash", member="n2").bites(1)
 
 
 @broken(
@@ -1084,7 +1084,7 @@ def two_views_of_the_same_members_remain(s: Story) -> None:
 
 @sound()
 def a_member_that_stays_paused_is_not_waited_for(s: Story) -> None:
-    s.a_group().a_clean_cast().at(2.0).fault("pause", member="n2").probe(1)
+    s.a_group().a_clean_cast().at(2.0).fault("pause", member="n2").bites(1)
     s.at(4.0).installs(2, "n0", "n1").quiet(10.0).ends(20.0)
 
 
@@ -1096,13 +1096,13 @@ def a_member_never_gets_in(s: Story) -> None:
 
 @sound()
 def two_groups_that_cannot_meet_stay_apart(s: Story) -> None:
-    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1)
+    s.a_group().a_clean_cast().at(2.0).fault("partition").bites(1)
     s.at(4.0).installs(2, "n0", "n2").installs(2, "n1").quiet(10.0).ends(20.0)
 
 
 @broken("V4", witness=("n0#7 t=4.000 installed view 2 of n0: n0, n2",))
 def two_groups_that_can_meet_again_stay_apart(s: Story) -> None:
-    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1)
+    s.a_group().a_clean_cast().at(2.0).fault("partition").bites(1)
     s.at(4.0).installs(2, "n0", "n2").installs(2, "n1").at(5.0).fault("partition", "off")
 
 
@@ -1148,7 +1148,7 @@ def the_last_multicast_is_announced_where_nothing_is_repaired(s: Story) -> None:
 def repair_is_switched_off_and_goes_on(s: Story) -> None:
     s.a_group().a_clean_cast().at(2.0)
     s.fault("set-attribute", member="n1", attribute="NAKACK2.xmit_interval", value=0)
-    s.probe(1).at(3.0).casts(6).at(3.1).takes(6, who="n2").asks(6).at(3.2).takes(6)
+    s.bites(1).at(3.0).casts(6).at(3.1).takes(6, who="n2").asks(6).at(3.2).takes(6)
 
 
 @sound(protocols=SILENT)
@@ -1159,7 +1159,7 @@ def repair_is_switched_on_and_off_in_one_moment(s: Story) -> None:
         s.fault(
             "set-attribute", member="n1", attribute="xmit_interval", value=value, name=f"f{number}"
         )
-        s.probe(1, f"f{number}")
+        s.bites(1, f"f{number}")
     s.asks(6).at(3.1).takes(6)
 
 
@@ -1167,7 +1167,7 @@ def repair_is_switched_on_and_off_in_one_moment(s: Story) -> None:
 def repair_is_switched_on(s: Story) -> None:
     s.a_group().a_clean_cast().at(2.0)
     s.fault("set-attribute", member="n1", attribute="xmit_interval", value="500ms")
-    s.probe(1).at(3.0).casts(6).at(3.1).takes(6, who="n2").asks(6).at(3.2).takes(6)
+    s.bites(1).at(3.0).casts(6).at(3.1).takes(6, who="n2").asks(6).at(3.2).takes(6)
 
 
 @broken(
@@ -1276,7 +1276,7 @@ def a_new_window_is_completed_by_an_alarm(s: Story) -> None:
 def a_window_that_was_completed_may_raise_an_alarm(s: Story) -> None:
     """7 was sent to n2, and lost."""
     _a_late_joiner(s).at(2.2).asks(6, who="n2", joining=True).at(2.3).takes(6, who="n2")
-    s.fault("loss").at(2.5).casts(7).at(2.6).takes(7).at(5.5).alarms(7, who="n2", epoch=1).probe(1)
+    s.fault("loss").at(2.5).casts(7).at(2.6).takes(7).at(5.5).alarms(7, who="n2", epoch=1).bites(1)
     s.at(5.6).asks(7, who="n2", joining=True).at(5.7).takes(7, who="n2")
 
 
@@ -1284,7 +1284,7 @@ def a_window_that_was_completed_may_raise_an_alarm(s: Story) -> None:
 def a_window_that_was_there_before_may_raise_an_alarm(s: Story) -> None:
     """n0 was alone for a while, which n1 never noticed: to n1 its messages are lost."""
     s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).at(2.0).installs(2, "n0")
-    s.unwatches("n0", "n1", epoch=2).at(2.5).casts(6).drops(6).fault("cut").probe(1)
+    s.unwatches("n0", "n1", epoch=2).at(2.5).casts(6).drops(6).fault("cut").bites(1)
     s.at(3.0).installs(3, "n0", "n1", merge=True).watches("n0", "n1", epoch=9, why="merge")
     s.at(3.5).alarms(6, epoch=1).misses(6)
 
@@ -1295,7 +1295,7 @@ def _a_view_comes_late(s: Story, view: int) -> Story:
     s.at(2.0).installs(2, "n0", "n1", "n2", who="n0").installs(2, "n0", "n1", "n2", who="n1")
     s.at(2.2).installs(3, "n0", "n1", who="n0").installs(3, "n0", "n1", who="n1")
     s.at(2.3).casts(6).takes(6).drops(6).at(2.5).installs(2, "n0", "n1", "n2", who="n2")
-    s.watches("n2", "n0", after=5, view=view).fault("pause", member="n2").probe(1)
+    s.watches("n2", "n0", after=5, view=view).fault("pause", member="n2").bites(1)
     return s.at(2.6).alarms(6, who="n2", epoch=1).misses(6, who="n2")
 
 
@@ -1361,7 +1361,7 @@ def a_group_falls_silent(s: Story) -> None:
 
 def _alarmed(s: Story) -> Story:
     """6 is lost where nothing is repaired, and missed long after the rig has fallen silent."""
-    s.a_group("n0", "n1").at(0.9).fault("loss").probe(1).at(1.0).casts(1, 5).casts(6).casts(7)
+    s.a_group("n0", "n1").at(0.9).fault("loss").bites(1).at(1.0).casts(1, 5).casts(6).casts(7)
     return s.at(1.1).takes(1, 5).quiet(5.0).at(15.0).alarms(6)
 
 
@@ -1550,7 +1550,7 @@ def a_lane_to_the_group_waits_for_ever(s: Story) -> None:
 @sound()
 def a_lane_to_the_group_waits_for_a_member_that_misses_something(s: Story) -> None:
     """Which is for V4 and G1 to judge: here the member's view lacks the sender for good."""
-    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1).installs(2, "n1", who="n1")
+    s.a_group().a_clean_cast().at(2.0).fault("partition").bites(1).installs(2, "n1", who="n1")
     s.unwatches("n1", "n0", at=5).casts(6).at(2.1).takes(6, who="n2").blocks()
     s.quiet(10.0).ends(20.0)
 
@@ -1566,7 +1566,7 @@ def multicasts_that_all_have_are_kept_for_ever(s: Story) -> None:
 
 @sound(protocols=nakack2(purge_within=5.0))
 def multicasts_are_kept_for_who_misses_them(s: Story) -> None:
-    s.a_group().a_clean_cast().at(2.0).fault("partition").probe(1).installs(2, "n1", who="n1")
+    s.a_group().a_clean_cast().at(2.0).fault("partition").bites(1).installs(2, "n1", who="n1")
     s.unwatches("n1", "n0", at=5).casts(6).at(2.1).takes(6, who="n2").quiet(10.0).ends(20.0)
 
 
@@ -1743,7 +1743,7 @@ def a_question_for_credits_is_never_answered(s: Story) -> None:
 @sound(protocols=CREDITED)
 def a_question_for_credits_is_asked_again_after_an_alarm(s: Story) -> None:
     """It has what is missing asked for, so the network is quiet only after it."""
-    a_pair(s).at(1.4).delivers(1, size=604).delivers(2, size=404).fault("loss").probe(1).quiet(10.0)
+    a_pair(s).at(1.4).delivers(1, size=604).delivers(2, size=404).fault("loss").bites(1).quiet(10.0)
     s.at(11.0).purges(1, 2).at(12.0).wants(1000, 2).at(16.0).alarms(1).at(17.0).wants(1000, 2)
     s.at(22.5).wants(1000, 2).ends(30.0)
 
@@ -1757,5 +1757,5 @@ def a_question_for_credits_waits_for_a_slow_application(s: Story) -> None:
     s.at(36.0).purges(1, 2)
     for second in range(36, 55, 5):
         s.at(float(second)).wants(1000, 2)
-    s.at(55.0).fault("stall", phase="off", member="n1").probe(1)
+    s.at(55.0).fault("stall", phase="off", member="n1").bites(1)
     s.delivers(1, size=604).delivers(2, size=404).ends(56.0)

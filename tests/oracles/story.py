@@ -581,7 +581,7 @@ class Story:
         self.rig.record(trace.FAULT, self.now, text=json.dumps(text))
         return self
 
-    def probe(self, bit: int, name: str = "f1", do: str = "loss") -> Self:
+    def bites(self, bit: int, name: str = "f1", do: str = "loss") -> Self:
         text = json.dumps({"id": name, "do": do, "bit": bit})
         self.rig.record(trace.PROBE, self.now, text=text)
         return self

@@ -69,7 +69,7 @@ def test_the_last_block_of_a_killed_member_may_be_torn() -> None:
     """What it had written and nobody saw is as if it had not happened."""
     story = Story().a_clean_exchange()
     seen = len(story.told()["n1"])
-    story.at(2.0).sends(6).at(2.1).fault("crash", member="n1").delivers(6).probe(1)
+    story.at(2.0).sends(6).at(2.1).fault("crash", member="n1").delivers(6).bites(1)
     blocks = story.told()
 
     for length in range(seen, len(blocks["n1"])):
@@ -223,5 +223,5 @@ def test_settings_that_change_promise_nothing() -> None:
     assert judge(read(story.told())).of("L1").verdict is Verdict.VIOLATED
 
     story = Story(ack_within=0.5).a_clean_exchange().at(2.0).sends(6).at(2.1).delivers(6)
-    story.at(0.5).fault("set-attribute", member="n1").probe(1)
+    story.at(0.5).fault("set-attribute", member="n1").bites(1)
     assert judge(read(story.told())).of("L1").verdict is Verdict.HOLDS

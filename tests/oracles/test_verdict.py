@@ -68,13 +68,13 @@ def test_a_run_that_sent_nothing_proves_nothing() -> None:
     ],
 )
 def test_a_fault_must_have_bitten(bit: int, min_bites: int | None, expected: Verdict) -> None:
-    story = Story().a_clean_exchange().at(5.0).fault("loss").probe(bit)
+    story = Story().a_clean_exchange().at(5.0).fault("loss").bites(bit)
 
     assert judged(story, min_bites=min_bites).verdict is expected
 
 
 def test_a_violation_counts_even_where_a_fault_did_not_bite() -> None:
-    judgement = judged(Story().a_clean_exchange().at(2.0).sends(6).at(5.0).fault("loss").probe(0))
+    judgement = judged(Story().a_clean_exchange().at(2.0).sends(6).at(5.0).fault("loss").bites(0))
 
     assert judgement.verdict is Verdict.VIOLATED
     assert judgement.of(RUN).detail == "fault f1 (loss) did not bite: 0 times"

@@ -29,7 +29,7 @@ def truncated() -> Blocks:
 def torn_where_it_was_killed() -> Blocks:
     story = Story().a_clean_exchange()
     seen = len(story.told()["n1"])
-    story.at(2.0).sends(6).at(2.1).fault("crash", member="n1").delivers(6).probe(1)
+    story.at(2.0).sends(6).at(2.1).fault("crash", member="n1").delivers(6).bites(1)
     blocks = story.told()
     return blocks | {"n1": blocks["n1"][: seen + 30]}
 
@@ -80,7 +80,7 @@ UNKNOWN: Final[dict[str, tuple[Blocks, str]]] = {
     "nonsense": (nonsense_of_the_rig(), "rig: '{half a fau' does not say what it should"),
     "nothing-sent": (Story().at(1.0).opens().listens().told(), "nothing was sent"),
     "no-bite": (
-        Story().a_clean_exchange().at(5.0).fault("loss").probe(0).told(),
+        Story().a_clean_exchange().at(5.0).fault("loss").bites(0).told(),
         "fault f1 (loss) did not bite: 0 times",
     ),
 }
@@ -93,13 +93,13 @@ OTHERS: Final[dict[str, Blocks]] = {
     .sends(6)
     .at(5.0)
     .fault("loss")
-    .probe(0)
+    .bites(0)
     .told(),
     "cut-short": a_loss(),
     "on-a-host-that-is-up-for-an-hour": on_a_host_that_is_up_for_an_hour(),
     "found-when-it-ran": clean(),
     "asked-for-more": clean(),
-    "few-bites": Story().a_clean_exchange().at(5.0).fault("loss").probe(2).told(),
+    "few-bites": Story().a_clean_exchange().at(5.0).fault("loss").bites(2).told(),
 }
 QUESTIONS: Final[dict[str, dict[str, Any]]] = {
     "cut-short": {"is_complete": False},

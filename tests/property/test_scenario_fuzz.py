@@ -18,18 +18,18 @@ from stormcast.chaos.language.scenario import (
     ExpectView,
     Limits,
     Link,
-    Load,
     Scenario,
+    ScenarioLoad,
     Step,
     dump,
     parse_scenario,
 )
 from stormcast.chaos.language.schedule import format_plan, schedule
-from stormcast.chaos.language.workload import FLAGS
 from stormcast.node.core import wire
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.match import Match
 from stormcast.node.core.model import FLAG_NAMES
+from stormcast.node.member.loads import FLAGS
 
 RUN = 1000.0
 SAMPLE = """\
@@ -99,7 +99,7 @@ def links(draw: st.DrawFn) -> Link:
 
 
 @st.composite
-def loads(draw: st.DrawFn, members: faults.Names) -> Load:
+def loads(draw: st.DrawFn, members: faults.Names) -> ScenarioLoad:
     do = draw(st.sampled_from(["unicast", "multicast"]))
     count = draw(COUNTS)
     dests, excludes_self = (
@@ -107,7 +107,7 @@ def loads(draw: st.DrawFn, members: faults.Names) -> Load:
         if do == "multicast"
         else draw(st.just((members, True)) | st.tuples(some(members), st.just(False)))
     )
-    return Load(
+    return ScenarioLoad(
         do=do,
         sources=draw(some(members)),
         dests=dests,

@@ -417,8 +417,8 @@ def test_splitting_a_batch_changes_nothing(
     offset: int, capacity: int, arrivals: list[Arrival]
 ) -> None:
     """P-12: the same seqnos in the same order, in batches here and cut into smaller ones there."""
-    whole = Outcome(offset, capacity)
-    pieces = Outcome(offset, capacity)
+    whole = Result(offset, capacity)
+    pieces = Result(offset, capacity)
     for arrival in arrivals:
         lo = offset + arrival.distance
         hi = lo + arrival.count - 1
@@ -435,7 +435,7 @@ def test_splitting_a_batch_changes_nothing(
     assert set(whole.regular).isdisjoint(whole.direct)
 
 
-class Outcome:
+class Result:
     """What an application got from one receive window."""
 
     def __init__(self, offset: int, capacity: int) -> None:

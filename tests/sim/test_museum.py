@@ -21,7 +21,7 @@ from stormcast.chaos.campaigns.museum import (
 )
 from stormcast.chaos.language.cluster import GENERATIONS
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.node import trace
 from stormcast.node.core import wire
@@ -36,7 +36,7 @@ SILENCE = 39.0
 """Until then there is no alarm: a gap is 30 seconds old then."""
 
 
-def events_of(outcome: Outcome, name: str, kind: int) -> list[Event]:
+def events_of(outcome: RunOutcome, name: str, kind: int) -> list[Event]:
     """Events of one kind in the trace of one member, in order, by the clock of the scenario."""
     evidence = outcome.run.evidence
     begun = evidence.begin
@@ -46,7 +46,7 @@ def events_of(outcome: Outcome, name: str, kind: int) -> list[Event]:
     ]
 
 
-def delivered(outcome: Outcome, name: str, before: float = inf) -> list[int]:
+def delivered(outcome: RunOutcome, name: str, before: float = inf) -> list[int]:
     """Seqnos of multicasts that a member delivered, of whichever sender there is."""
     return [
         seqno
@@ -56,7 +56,7 @@ def delivered(outcome: Outcome, name: str, before: float = inf) -> list[int]:
     ]
 
 
-def held(outcome: Outcome, name: str, before: float = inf) -> list[int]:
+def held(outcome: RunOutcome, name: str, before: float = inf) -> list[int]:
     """How many messages a member's window kept for later, each time it was looked at."""
     return [
         event.lo
@@ -248,14 +248,14 @@ def test_over_a_stream_that_stands_still_retransmission_is_a_storm() -> None:
 # -- The first version ---------------------------------------------------------------------------
 
 
-def handed(outcome: Outcome, name: str, before: float = inf) -> int:
+def handed(outcome: RunOutcome, name: str, before: float = inf) -> int:
     """How many messages the application of a member was handed."""
     return sum(
         event.count for event in events_of(outcome, name, trace.HANDED) if event.time < before
     )
 
 
-def views(outcome: Outcome, name: str, before: float = inf) -> int:
+def views(outcome: RunOutcome, name: str, before: float = inf) -> int:
     """How many views a member installed."""
     return sum(event.time < before for event in events_of(outcome, name, trace.VIEW))
 
@@ -290,7 +290,7 @@ def test_a_question_about_a_dead_connection_was_asked_until_the_member_was_gone(
     (shown,) = tour((BY_NAME["question-about-a-dead-connection"],))
     gone = 6.5
 
-    def asked_of(outcome: Outcome) -> set[int]:
+    def asked_of(outcome: RunOutcome) -> set[int]:
         """About which connections A asks once the first one is gone."""
         return {
             event.conn

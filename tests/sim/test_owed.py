@@ -6,7 +6,7 @@ import pytest
 
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.oracles.verdict import RUN, Verdict
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
 
 HEAD = """
@@ -23,7 +23,7 @@ limits: {run: 30s}
 """
 
 
-def run(cluster: str, timeline: str = "") -> Outcome:
+def run(cluster: str, timeline: str = "") -> RunOutcome:
     return run_scenario(parse_scenario(f"{HEAD}cluster: {cluster}\n{timeline}{TAIL}"), 1)
 
 

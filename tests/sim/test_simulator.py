@@ -55,7 +55,7 @@ def story(
     )
 
 
-class Told:
+class Played:
     """A run, and what its traces say."""
 
     def __init__(self, scenario: Scenario, seed: int = 1) -> None:
@@ -100,7 +100,7 @@ class Told:
 
 
 def test_a_network_without_faults_takes_its_delay_and_nothing_else() -> None:
-    told = Told(story())
+    told = Played(story())
     assert {took for _sent, took in told.latencies()} == {10.0}
     assert told.run.sent == told.run.delivered == 300
     assert told.run.complete
@@ -201,7 +201,7 @@ def test_another_seed_gives_another_run() -> None:
     scenario = everything("UNICAST3", "compatible")
     runs = [simulate(scenario, seed) for seed in (7, 8)]
     assert runs[0].bites != runs[1].bites
-    told = [Told(story("at: 0s, do: loss, rate: 30%"), seed) for seed in (1, 2, 3)]
+    told = [Played(story("at: 0s, do: loss, rate: 30%"), seed) for seed in (1, 2, 3)]
     lost = [[sent for sent, took in one.latencies() if took > 10] for one in told]
     assert lost[0] != lost[1] != lost[2] != lost[0]
 
@@ -211,7 +211,7 @@ def test_what_is_lost_does_not_depend_on_when_it_is_sent() -> None:
     lost = []
     for rate in (100, 200):
         load = f"{{do: unicast, from: n0, to: n1, count: 300, rate: {rate}/s, flags: [OOB]}}"
-        told = Told(story("at: 0s, do: loss, from: n0, to: n1, rate: 30%", load=load))
+        told = Played(story("at: 0s, do: loss, from: n0, to: n1, rate: 30%", load=load))
         resent = {event.lo for event in told.events("n0-1", trace.RETRANSMITTED)}
         late = {event.lo for event in told.events("n1-1", trace.DELIVERED) if event.lo in resent}
         lost.append(late)
@@ -222,9 +222,9 @@ def test_what_is_lost_does_not_depend_on_when_it_is_sent() -> None:
 def test_a_fault_elsewhere_does_not_change_what_a_fault_does_here() -> None:
     """Loss from n0 to n1 takes the same frames, whatever goes on between n1 and n2."""
     loss = "at: 0s, do: loss, name: here, from: n0, to: n1, rate: 30%"
-    alone = Told(story(loss, members=3))
+    alone = Played(story(loss, members=3))
     extra = "  - {do: unicast, from: n2, to: n1, count: 200, rate: 70/s}\n"
-    crowded = Told(
+    crowded = Played(
         story(loss, "at: 0s, do: loss, from: n2, to: n1, rate: 50%", members=3, more=extra)
     )
     assert alone.run.bites["here"] == crowded.run.bites["here"]
@@ -240,7 +240,7 @@ HALF = (1.0, 2.0)
 
 
 def test_delay_makes_messages_late_while_it_lasts() -> None:
-    told = Told(story(f"at: 1s, do: delay, {LINK}, delay: 50ms, for: 1s"))
+    told = Played(story(f"at: 1s, do: delay, {LINK}, delay: 50ms, for: 1s"))
     assert set(told.inside(*HALF)) == {60.0}
     assert set(told.outside(*HALF)) == {10.0}
     assert told.run.bites == {"f1": 100}
@@ -248,7 +248,7 @@ def test_delay_makes_messages_late_while_it_lasts() -> None:
 
 
 def test_delays_that_overlap_add_up() -> None:
-    told = Told(
+    told = Played(
         story(
             f"at: 1s, do: delay, {LINK}, delay: 50ms, for: 1s",
             f"at: 1500ms, do: delay, {LINK}, delay: 30ms, for: 1s",
@@ -260,7 +260,7 @@ def test_delays_that_overlap_add_up() -> None:
 
 
 def test_jitter_scatters_messages_within_its_range() -> None:
-    told = Told(story(f"at: 1s, do: delay, {LINK}, delay: 0s, jitter: 40ms, for: 1s"))
+    told = Played(story(f"at: 1s, do: delay, {LINK}, delay: 0s, jitter: 40ms, for: 1s"))
     took = told.inside(*HALF)
     assert min(took) >= 10.0
     assert max(took) < 50.0
@@ -270,7 +270,7 @@ def test_jitter_scatters_messages_within_its_range() -> None:
 
 
 def test_loss_costs_its_share_and_they_are_repaired() -> None:
-    told = Told(story(f"at: 1s, do: loss, {LINK}, rate: 40%, for: 1s"))
+    told = Played(story(f"at: 1s, do: loss, {LINK}, rate: 40%, for: 1s"))
     late = [took for took in told.inside(*HALF) if took > 10.0]
     assert 25 <= len(late) <= 55
     assert told.run.bites["f1"] >= len(late)
@@ -280,14 +280,14 @@ def test_loss_costs_its_share_and_they_are_repaired() -> None:
 
 
 def test_duplicates_arrive_and_are_refused_as_such() -> None:
-    told = Told(story(f"at: 1s, do: duplicate, {LINK}, rate: 30%, for: 1s"))
+    told = Played(story(f"at: 1s, do: duplicate, {LINK}, rate: 30%, for: 1s"))
     assert 15 <= told.run.bites["f1"] <= 45
     assert told.dropped("n1-1") == {"duplicate": told.run.bites["f1"]}
     assert told.run.delivered == 300
 
 
 def test_reordering_holds_a_share_back_so_that_later_ones_overtake() -> None:
-    told = Told(story(f"at: 1s, do: reorder, {LINK}, rate: 30%, by: 25ms, for: 1s"))
+    told = Played(story(f"at: 1s, do: reorder, {LINK}, rate: 30%, by: 25ms, for: 1s"))
     took = told.inside(*HALF)
     assert set(took) == {10.0, 35.0}
     assert told.run.bites["f1"] == took.count(35.0)
@@ -297,7 +297,7 @@ def test_reordering_holds_a_share_back_so_that_later_ones_overtake() -> None:
 
 
 def test_corrupt_frames_arrive_and_are_refused() -> None:
-    told = Told(story(f"at: 1s, do: corrupt, {LINK}, rate: 30%, for: 1s"))
+    told = Played(story(f"at: 1s, do: corrupt, {LINK}, rate: 30%, for: 1s"))
     refused = told.dropped("n1-1")
     assert sum(refused.values()) - refused["duplicate"] == told.run.bites["f1"] > 15
     assert set(refused) <= {
@@ -320,7 +320,7 @@ BOTH_WAYS = "  - {do: unicast, from: n1, to: n0, count: 300, rate: 100/s, flags:
 
 def test_a_cut_works_one_way() -> None:
     """n0 to n1 is cut for a second: nothing arrives there, everything arrives the other way."""
-    told = Told(story(f"at: 1s, do: cut, {LINK}, for: 1s", more=BOTH_WAYS))
+    told = Played(story(f"at: 1s, do: cut, {LINK}, for: 1s", more=BOTH_WAYS))
     arrived = {round(event.time, 6) for event in told.events("n1-1", trace.DELIVERED)}
     assert not [time for time in arrived if HALF[0] + DELAY < time < HALF[1]]
     assert {took for _sent, took in told.latencies("n1-1", "n0-1")} == {10.0}
@@ -332,7 +332,7 @@ def test_a_partition_works_both_ways_and_between_groups_only() -> None:
     more = (
         "  - {do: unicast, from: [n1, n2], to: [n0, n1], count: 300, rate: 100/s, flags: [OOB]}\n"
     )
-    told = Told(
+    told = Played(
         story("at: 1s, do: partition, groups: [[n0], [n1, n2]], for: 1s", members=3, more=more)
     )
 
@@ -349,7 +349,7 @@ def test_a_partition_works_both_ways_and_between_groups_only() -> None:
 
 def test_bandwidth_queues_what_is_too_fast_for_it() -> None:
     """132 bytes each 10 ms; 96 kbit/s pass one each 11 ms, so the queue grows by 1 ms a message."""
-    told = Told(story(f"at: 1s, do: bandwidth, {LINK}, rate: 96kbit/s, for: 1s"))
+    told = Played(story(f"at: 1s, do: bandwidth, {LINK}, rate: 96kbit/s, for: 1s"))
     took = told.inside(*HALF)
     assert took[0] == pytest.approx(21.0)
     assert took[50] == pytest.approx(71.0)
@@ -358,7 +358,7 @@ def test_bandwidth_queues_what_is_too_fast_for_it() -> None:
 
 
 def test_the_network_of_the_scenario_acts_all_the_time() -> None:
-    told = Told(story(network="delay: 3ms, jitter: 2ms, loss: 10%, duplicate: 10%, corrupt: 5%"))
+    told = Played(story(network="delay: 3ms, jitter: 2ms, loss: 10%, duplicate: 10%, corrupt: 5%"))
     took = [took for _sent, took in told.latencies()]
     assert min(took) >= 3.0
     assert sum(1 for one in took if one < 5.0) > 200
@@ -390,14 +390,14 @@ def test_the_network_of_the_scenario_acts_all_the_time() -> None:
     ],
 )
 def test_a_rule_takes_exactly_what_it_describes(match: str, bites: int) -> None:
-    told = Told(story(f"at: 0s, do: rule, does: drop, match: {match}"))
+    told = Played(story(f"at: 0s, do: rule, does: drop, match: {match}"))
     assert told.run.bites == {"f1": bites}
     assert told.run.delivered == 300
 
 
 def test_a_rule_that_drops_a_repeat_lets_the_first_and_the_next_one_pass() -> None:
     """5 is lost, its first repeat too; its second repeat arrives."""
-    told = Told(
+    told = Played(
         story("at: 0s, do: rule, does: drop, match: {kind: DATA, seqno: 5, transmission: 0..1}")
     )
     assert told.run.bites == {"f1": 2}
@@ -408,7 +408,7 @@ def test_a_rule_that_drops_a_repeat_lets_the_first_and_the_next_one_pass() -> No
 
 def test_a_rule_may_follow_a_connection_past_its_end() -> None:
     """The second connection of the pair begins when n0 forgets the first; the rule waits for it."""
-    told = Told(
+    told = Played(
         story(
             "at: 1s, do: forget, member: n0, peer: n1, half: sender",
             "at: 500ms, do: rule, does: drop, match: {kind: DATA, connection: 2, transmission: 0}, "
@@ -422,19 +422,19 @@ def test_a_rule_may_follow_a_connection_past_its_end() -> None:
 
 
 def test_a_rule_that_is_there_from_the_start_knows_connections_too() -> None:
-    told = Told(story("at: 0s, do: rule, does: drop, match: {connection: 1, occurrence: 1..3}"))
+    told = Played(story("at: 0s, do: rule, does: drop, match: {connection: 1, occurrence: 1..3}"))
     assert told.run.bites == {"f1": 3}
 
 
 def test_a_rule_that_delays_makes_what_it_takes_late() -> None:
-    told = Told(story("at: 0s, do: rule, does: delay, delay: 70ms, match: {seqno: 10..19}"))
+    told = Played(story("at: 0s, do: rule, does: delay, delay: 70ms, match: {seqno: 10..19}"))
     took = [took for _sent, took in told.latencies()]
     assert took == [10.0] * 9 + [80.0] * 10 + [10.0] * 281
 
 
 def test_a_rule_that_holds_lets_go_at_its_release_and_goes_on_holding() -> None:
     """10 … 12 are held at once, 40 … 42 after the release; the end of the rule frees those."""
-    told = Told(
+    told = Played(
         story(
             "at: 0s, do: rule, name: jam, does: hold, match: {kind: DATA, seqno: 10..12}",
             "at: 0s, do: rule, name: late-jam, does: hold, match: {kind: DATA, seqno: 40..42}",
@@ -449,7 +449,7 @@ def test_a_rule_that_holds_lets_go_at_its_release_and_goes_on_holding() -> None:
 
 
 def test_a_rule_that_duplicates_sends_copies() -> None:
-    told = Told(
+    told = Played(
         story("at: 0s, do: rule, does: duplicate, copies: 3, match: {kind: DATA, seqno: 5..6}")
     )
     assert told.run.bites == {"f1": 2}
@@ -457,7 +457,7 @@ def test_a_rule_that_duplicates_sends_copies() -> None:
 
 
 def test_a_rule_that_corrupts_has_what_it_takes_refused() -> None:
-    told = Told(
+    told = Played(
         story("at: 0s, do: rule, does: corrupt, match: {kind: DATA, seqno: 5..9, transmission: 0}")
     )
     assert told.run.bites == {"f1": 5}
@@ -466,7 +466,7 @@ def test_a_rule_that_corrupts_has_what_it_takes_refused() -> None:
 
 
 def test_a_rule_ends_after_so_many_frames() -> None:
-    told = Told(story("at: 1s, do: rule, does: drop, match: {kind: DATA}, times: 7"))
+    told = Played(story("at: 1s, do: rule, does: drop, match: {kind: DATA}, times: 7"))
     assert told.run.bites == {"f1": 7}
 
 
@@ -474,7 +474,7 @@ def test_a_rule_ends_after_so_many_frames() -> None:
 
 
 def test_a_crash_ends_a_member_and_a_restart_is_somebody_else() -> None:
-    told = Told(
+    told = Played(
         story("at: 1s, do: crash, member: n1", "at: 2s, do: restart, member: n1", more=BOTH_WAYS)
     )
     assert set(told.run.traces) == {"rig", "n0-1", "n1-1", "n1-2"}
@@ -495,12 +495,12 @@ def test_a_crash_ends_a_member_and_a_restart_is_somebody_else() -> None:
 
 
 def test_a_crash_may_be_undone_by_its_duration() -> None:
-    told = Told(story("at: 1s, do: crash, member: n1, for: 500ms"))
+    told = Played(story("at: 1s, do: crash, member: n1, for: 500ms"))
     assert [event.time for event in told.events("n1-2", trace.START)] == [1.5]
 
 
 def test_a_restart_of_a_living_member_ends_it_first() -> None:
-    told = Told(story("at: 1s, do: restart, member: n0"))
+    told = Played(story("at: 1s, do: restart, member: n0"))
     assert {"n0-1", "n0-2"} <= set(told.run.traces)
     assert max(event.time for event in told.events("n0-1", trace.SENT)) <= 1.0
     assert min(event.time for event in told.events("n0-2", trace.SENT)) >= 1.0
@@ -508,7 +508,7 @@ def test_a_restart_of_a_living_member_ends_it_first() -> None:
 
 def test_frames_for_a_dead_incarnation_do_not_reach_its_successor() -> None:
     """n1 crashes with a second of messages under way, and is back before they arrive."""
-    told = Told(
+    told = Played(
         story(
             "at: 1s, do: crash, member: n1, for: 100ms",
             network="delay: 900ms",
@@ -528,7 +528,7 @@ def test_a_sender_that_stays_down_ends_its_load() -> None:
 
 def test_a_dead_member_answers_nothing() -> None:
     """n0 goes on sending to n1 and resending; no ack comes from the grave."""
-    told = Told(story("at: 1s, do: crash, member: n1"))
+    told = Played(story("at: 1s, do: crash, member: n1"))
     assert max(event.time for event in told.events("n0-1", trace.SENT)) > 2.9
     assert max(event.time for event in told.events("n0-1", trace.PURGED)) <= 1.0 + DELAY
 
@@ -540,7 +540,7 @@ def test_a_receiver_that_stays_down_does_not_keep_the_run_from_ending() -> None:
 
 
 def test_a_paused_member_does_nothing_and_takes_what_its_socket_kept() -> None:
-    told = Told(story("at: 1s, do: pause, member: n1, for: 1s", more=BOTH_WAYS))
+    told = Played(story("at: 1s, do: pause, member: n1, for: 1s", more=BOTH_WAYS))
     everything = tuple(trace.EVENT_NAMES)
     times = [event.time for event in told.events("n1-1", *everything)]
     assert not [time for time in times if HALF[0] < time < HALF[1]]
@@ -553,7 +553,7 @@ def test_a_paused_member_does_nothing_and_takes_what_its_socket_kept() -> None:
 def test_a_setting_of_a_paused_member_changes_when_it_goes_on_and_is_recorded_then() -> None:
     """Until then it does, and promises, what it did before."""
     change = "do: set-attribute, member: n1, attribute: conn_expiry_timeout, value: 90s"
-    told = Told(story(f"at: 1s, do: pause, member: n1, for: 1s}}\n  - {{at: 1500ms, {change}"))
+    told = Played(story(f"at: 1s, do: pause, member: n1, for: 1s}}\n  - {{at: 1500ms, {change}"))
     texts = told.texts("rig", trace.FAULT)
     (changed,) = (time for time, text in texts if "set-attribute" in text)
     (went_on,) = (time for time, text in texts if "pause" in text and "off" in text)
@@ -579,7 +579,7 @@ def test_a_view_by_hand_is_not_made_by_a_paused_member(told: str) -> None:
 
 def test_a_paused_member_keeps_only_what_a_socket_buffer_holds() -> None:
     load = "{do: unicast, from: n0, to: n1, count: 2000, rate: 1000/s}"
-    told = Told(story("at: 500ms, do: pause, member: n1, for: 1s", load=load))
+    told = Played(story("at: 500ms, do: pause, member: n1, for: 1s", load=load))
     caught_up = [event for event in told.events("n1-1", trace.DELIVERED) if event.time == 1.5]
     assert 400 <= sum(event.count for event in caught_up) <= 512
     assert told.run.delivered == 2000
@@ -587,7 +587,7 @@ def test_a_paused_member_keeps_only_what_a_socket_buffer_holds() -> None:
 
 def test_a_stalled_application_takes_nothing_and_then_all_of_it() -> None:
     load = "{do: unicast, from: n0, to: n1, count: 300, rate: 100/s, size: 64B}"
-    told = Told(story("at: 1s, do: stall, member: n1, for: 1s", load=load))
+    told = Played(story("at: 1s, do: stall, member: n1, for: 1s", load=load))
     taken = told.events("n1-1", trace.DELIVERED)
     assert not [event for event in taken if HALF[0] + 1e-9 < event.time < HALF[1]]
     caught_up = sum(event.count for event in taken if event.time == HALF[1])
@@ -599,7 +599,7 @@ def test_a_stalled_application_takes_nothing_and_then_all_of_it() -> None:
 
 def test_a_setting_that_is_changed_at_run_time_takes_effect() -> None:
     """Acks come each 500 ms; from t = 1 s on each 100 ms."""
-    told = Told(
+    told = Played(
         story("at: 1s, do: set-attribute, member: n1, attribute: xmit_interval, value: 100ms")
     )
     acks = [event.time for event in told.events("n1-1", trace.ACKED)]
@@ -617,27 +617,27 @@ def test_a_setting_that_may_not_change_ends_the_run_with_what_may() -> None:
 
 def test_a_load_offers_its_bursts_at_its_rate() -> None:
     load = "{do: unicast, from: n0, to: n1, count: 20, rate: 10/s, burst: 5, size: 64B, start: 1s}"
-    told = Told(story(load=load))
+    told = Played(story(load=load))
     times = Counter(round(event.time, 6) for event in told.events("n0-1", trace.SENT))
     assert times == {1.0: 5, 1.5: 5, 2.0: 5, 2.5: 5}
 
 
 def test_every_nth_message_is_oob() -> None:
     load = "{do: unicast, from: n0, to: n1, count: 20, rate: 10/s, oob_every: 4}"
-    told = Told(story(load=load))
+    told = Played(story(load=load))
     assert [e.lo for e in told.events("n0-1", trace.SENT) if e.flags & 1] == [4, 8, 12, 16, 20]
 
 
 def test_two_loads_of_a_pair_keep_their_sizes() -> None:
     load = "{do: unicast, from: n0, to: n1, count: 10, rate: 10/s, size: 16B}"
     more = "  - {do: unicast, from: n0, to: n1, count: 10, rate: 10/s, size: 900B, start: 2s}\n"
-    told = Told(story(load=load, more=more))
+    told = Played(story(load=load, more=more))
     assert {event.bytes for event in told.events("n0-1", trace.SENT)} == {20, 904}
 
 
 def test_a_refused_message_is_offered_again_and_none_is_left_out() -> None:
     """A window of four and 100 ms of round trip take 40 messages a second of the 200 offered."""
-    told = Told(
+    told = Played(
         story(
             load="{do: unicast, from: n0, to: n1, count: 200, rate: 200/s}",
             cluster=", settings: {window_messages: 4, ack_threshold: 1}",
@@ -730,7 +730,7 @@ def test_g8_is_judged_by_the_expectations_alone() -> None:
 
 def test_a_timeline_heals_by_name_by_duration_and_all_at_once() -> None:
     """Three faults, three ways to end: after each end messages take 10 ms again."""
-    told = Told(
+    told = Played(
         story(
             f"at: 500ms, do: delay, name: one, {LINK}, delay: 10ms",
             "at: 1s, do: heal, name: one",
@@ -763,7 +763,7 @@ def test_what_a_timeline_leaves_broken_is_healed_at_its_end() -> None:
 
 
 def test_the_rig_writes_what_it_did_and_what_came_of_it() -> None:
-    told = Told(
+    told = Played(
         story(
             f"at: 1s, do: cut, name: split, {LINK}, for: 1s",
             "at: 2s, do: pause, member: n1, for: 500ms",
@@ -801,7 +801,7 @@ def test_quiet_lasts_longer_than_the_silence_it_must_prove() -> None:
     """UNICAST looks each 2 s and may speak for 12 looks; the run goes on beyond that."""
     scenario = story(cluster="", guarantees="L1")
     scenario = replace(scenario, cluster=replace(scenario.cluster, unicast="UNICAST"))
-    told = Told(scenario)
+    told = Played(scenario)
     _begin, quiet, end = (time for time, _text in told.texts("rig", trace.PHASE))
     assert end - quiet >= 1.1 * 12 * 2.0
 
@@ -831,7 +831,7 @@ def test_many_events_at_one_moment_are_no_runaway(monkeypatch: pytest.MonkeyPatc
     """Three hundred messages at once are a burst, not a loop."""
     monkeypatch.setattr("stormcast.chaos.backends.sim.engine.EVENTS_PER_INSTANT", 1000)
     load = "{do: unicast, from: n0, to: n1, count: 300, rate: 300/s, burst: 300}"
-    assert Told(story(load=load)).run.delivered == 300
+    assert Played(story(load=load)).run.delivered == 300
 
 
 # -- The run directory -----------------------------------------------------------------------------

@@ -40,7 +40,7 @@ class Noting:
         if what == self._fails_at:
             raise DriverError(f"{self.name} cannot {what}")
 
-    async def probe(self) -> Mapping[str, str | None]:
+    async def features(self) -> Mapping[str, str | None]:
         return {self.name: None}
 
     async def apply(self, state: NetworkState, lease: float) -> None:
@@ -232,7 +232,7 @@ def test_what_a_client_asks_is_done_and_answered() -> None:
         def script() -> None:
             client = AgentClient(over_nothing)
             assert client.is_alive()
-            assert client.probe() == {"other": None, "nft": None}
+            assert client.features() == {"other": None, "nft": None}
             client.apply(STATE, 60.0)
             client.renew(60.0)
             client.release(None)

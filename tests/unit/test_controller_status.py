@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stormcast.chaos.commands.controller_status import ControllerStatus
 from stormcast.chaos.language.scenario import parse_scenario
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -20,7 +20,7 @@ timeline: [{at: 100ms, do: loss, rate: 50%, for: 500ms}]
 """
 
 
-def outcome() -> Outcome:
+def outcome() -> RunOutcome:
     return run_scenario(parse_scenario(TEXT), 1)
 
 

@@ -32,13 +32,14 @@ from stormcast.chaos.language.scenario import (
     parse_scenario,
 )
 from stormcast.chaos.language.timeline import WORDS, actions
-from stormcast.chaos.language.workload import LOADS, load_shapes
+from stormcast.chaos.language.workload import load_shapes
 from stormcast.chaos.oracles.verdict import CHECKS
 from stormcast.chaos.session.simulation import simulate
 from stormcast.cli import COMMANDS
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.match import ANYTHING, Match, read_match
 from stormcast.node.core.timing import Timing
+from stormcast.node.member.loads import LOADS
 from stormcast.node.protocols.discovery import DiscoveryConfig, DnsPingConfig, StaticConfig
 from stormcast.node.protocols.flow import HistoricalFlow
 from stormcast.node.protocols.frag import HistoricalFrag

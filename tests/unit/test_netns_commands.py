@@ -17,7 +17,7 @@ from stormcast.chaos.backends.netns import (
     Network,
     RunId,
     member_argv,
-    probe,
+    why_not,
 )
 from stormcast.chaos.backends.netns.commands import (
     bound_to_me,
@@ -197,9 +197,9 @@ def test_a_machine_that_refuses_is_found_by_trying_and_left_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("stormcast.chaos.backends.netns.network.what_is_missing", lambda: None)
-    assert probe(Machine()) is None
+    assert why_not(Machine()) is None
     machine = Machine(fails_at="jhash")
-    assert probe(machine) == "this machine refuses: no"
+    assert why_not(machine) == "this machine refuses: no"
     assert machine.ran[-1][0][-2:] == ("netns", "list"), "it looked for what is to be removed"
 
 

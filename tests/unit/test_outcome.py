@@ -25,7 +25,7 @@ from stormcast.chaos.faults import (
     Rule,
 )
 from stormcast.chaos.faults.fate import FATES
-from stormcast.chaos.faults.outcome import DROP, HOLD, PASS, Decider, Outcome, damaged
+from stormcast.chaos.faults.outcome import DROP, HOLD, PASS, Decider, FrameOutcome, damaged
 from stormcast.chaos.faults.paths import Path, PathMaker
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec
@@ -63,7 +63,7 @@ class Lab:
         maker.renew(3, faults)
         self.path: Path = maker.path("n0", "n1", base or Link(delay=0.0), faults)
 
-    def decide(self, *numbers: int, now: float = 0.0) -> list[Outcome]:
+    def decide(self, *numbers: int, now: float = 0.0) -> list[FrameOutcome]:
         return [self.decider.decide(self.path, frame(lo), SIZE, now) for lo in numbers]
 
     def bit(self, fault: str) -> int:
@@ -78,7 +78,7 @@ def test_a_cut_comes_before_all_and_nothing_else_counts() -> None:
 
 def test_what_a_rule_takes_meets_nothing_else() -> None:
     lab = Lab(r1=Rule(does="delay", delay=1.0), f1=Loss(rate=1.0, **ENDS), f2=FAULTS["f3"])
-    assert lab.decide(1, 2, now=5.0) == [Outcome(PASS, 6.0)] * 2
+    assert lab.decide(1, 2, now=5.0) == [FrameOutcome(PASS, 6.0)] * 2
     assert set(lab.decider.counted()) == {"r1"}
 
 
@@ -126,7 +126,7 @@ def test_the_lowest_limit_counts_and_of_equal_ones_the_first(
 
 def test_the_networks_own_delay_is_no_fault() -> None:
     lab = Lab(Link(delay=0.2), f1=Delay(delay=0.1, **ENDS))
-    assert lab.decide(1) == [Outcome(PASS, pytest.approx(0.3))]
+    assert lab.decide(1) == [FrameOutcome(PASS, pytest.approx(0.3))]
     assert lab.decider.counted() == {"f1": {("n0", "n1"): 1}}
 
 
@@ -152,13 +152,13 @@ def test_copies_are_not_damaged_and_follow_their_original() -> None:
 def test_what_is_no_frame_is_only_late() -> None:
     lab = Lab(**{name: fault for name, fault in FAULTS.items() if name not in ("f8", "f9")})
     outcome = lab.decider.after_losses(lab.path, None, SIZE, 1.0)
-    assert outcome == Outcome(PASS, 1.01)
+    assert outcome == FrameOutcome(PASS, 1.01)
     assert set(lab.decider.counted()) == {"f1"}
 
 
 def test_what_is_let_go_has_the_delay_of_its_path_and_is_lost_in_a_cut() -> None:
     lab = Lab(Link(delay=0.2))
-    assert lab.decider.let_go(lab.path, 1.0) == Outcome(PASS, 1.2)
+    assert lab.decider.let_go(lab.path, 1.0) == FrameOutcome(PASS, 1.2)
     lab = Lab(f9=FAULTS["f9"])
     assert lab.decider.let_go(lab.path, 1.0).does == DROP
     assert lab.bit("f9") == 1

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from stormcast.node.core.model import Address
-from stormcast.node.payloads import PROVABLE_BYTES, Stream, stream_of
+from stormcast.node.payloads import PROVABLE_BYTES, PayloadStream, stream_of
 from stormcast.node.settings import load_settings
 from stormcast.node.stack import Stack
 from stormcast.node.trace import SENT, read_blocks_untrusted
@@ -15,8 +15,8 @@ from stormcast.node.trace.tracer import Tracer
 HUNDRED = (100, 100)
 
 
-def stream(seed: int = 1, source: str = "n0:a", dest: str = "b") -> Stream:
-    return Stream(seed, source, dest)
+def stream(seed: int = 1, source: str = "n0:a", dest: str = "b") -> PayloadStream:
+    return PayloadStream(seed, source, dest)
 
 
 def test_the_nth_payload_is_a_function_of_n() -> None:
@@ -45,7 +45,7 @@ def test_sizes_are_spread_over_their_whole_range_and_stay_within() -> None:
     [stream(seed=2), stream(source="n0:c"), stream(dest="c")],
     ids=["another run", "another incarnation", "another receiver"],
 )
-def test_a_payload_of_another_stream_is_not_recognised(other: Stream) -> None:
+def test_a_payload_of_another_stream_is_not_recognised(other: PayloadStream) -> None:
     assert other.strangers([stream().payload(1, HUNDRED)]) == 1
 
 

@@ -41,10 +41,10 @@ class Asker:
         return self.reach.receive_untrusted(memoryview(datagram), by_multicast=by_multicast)
 
 
-def answer_of(short: int, probe: bytes, cluster: int = CLUSTER) -> bytes:
-    """What a member says that heard a probe."""
+def answer_of(short: int, question: bytes, cluster: int = CLUSTER) -> bytes:
+    """What a member says that heard a question."""
     other = Asker(short, cluster)
-    assert other.hear(probe, by_multicast=True)
+    assert other.hear(question, by_multicast=True)
     ((to, said),) = other.unicasts
     assert to == ME
     return said
@@ -53,20 +53,20 @@ def answer_of(short: int, probe: bytes, cluster: int = CLUSTER) -> bytes:
 def test_golden_bytes() -> None:
     asker = Asker()
     asker.reach.on_view({B})
-    (probe,) = asker.multicasts
-    assert probe == b"SCmp\x01" + bytes.fromhex("000000c10000000a1122334455667788")
-    assert answer_of(B, probe) == b"SCmp\x02" + bytes.fromhex("000000c10000000b1122334455667788")
+    (question,) = asker.multicasts
+    assert question == b"SCmp\x01" + bytes.fromhex("000000c10000000a1122334455667788")
+    assert answer_of(B, question) == b"SCmp\x02" + bytes.fromhex("000000c10000000b1122334455667788")
 
 
 def test_who_has_said_so_is_reached_and_nobody_else() -> None:
     asker = Asker()
     asker.reach.on_view({B, C})
-    (probe,) = asker.multicasts
+    (question,) = asker.multicasts
     assert asker.reach.reached == set()
-    assert asker.hear(answer_of(B, probe), by_multicast=False)
+    assert asker.hear(answer_of(B, question), by_multicast=False)
     assert asker.reach.reached == {B}
     assert not asker.reach.is_complete
-    asker.hear(answer_of(C, probe), by_multicast=False)
+    asker.hear(answer_of(C, question), by_multicast=False)
     assert asker.reach.is_complete
 
 
@@ -123,11 +123,11 @@ def test_a_probe_that_came_by_unicast_proves_nothing() -> None:
 def test_answers_that_are_none_prove_nothing() -> None:
     asker = Asker()
     asker.reach.on_view({B})
-    probe = asker.multicasts[0]
-    heard = answer_of(B, probe)
+    question = asker.multicasts[0]
+    heard = answer_of(B, question)
     for forged in (
-        heard[:-1] + b"\x00",  # Whoever did not hear the probe does not know its secret.
-        answer_of(C, probe),  # Nobody of this view.
+        heard[:-1] + b"\x00",  # Whoever did not hear the question does not know its secret.
+        answer_of(C, question),  # Nobody of this view.
         heard[:4] + b"\x03" + heard[5:],  # No kind of ours.
         heard[:5] + bytes.fromhex("000000c2") + heard[9:],  # Of another cluster.
         heard[:9] + bytes.fromhex("0000000a") + heard[13:],  # In this member's own name.
@@ -149,10 +149,10 @@ def test_the_probe_of_another_cluster_is_not_answered() -> None:
 def test_what_has_not_its_size_is_something_else(size: int) -> None:
     asker = Asker()
     asker.reach.on_view({B})
-    probe = asker.multicasts[0]
-    assert asker.hear(probe[:size], by_multicast=True) == (size == len(probe))
-    assert not asker.hear(probe + b"x", by_multicast=True)
-    assert not asker.hear(b"X" + probe[1:], by_multicast=True)
+    question = asker.multicasts[0]
+    assert asker.hear(question[:size], by_multicast=True) == (size == len(question))
+    assert not asker.hear(question + b"x", by_multicast=True)
+    assert not asker.hear(b"X" + question[1:], by_multicast=True)
 
 
 def test_who_has_closed_asks_no_more() -> None:

@@ -14,8 +14,8 @@ from stormcast.chaos.language.scenario import (
     Expect,
     ExpectView,
     Limits,
-    Load,
     Scenario,
+    ScenarioLoad,
     Step,
     dump,
     load_scenario,
@@ -125,7 +125,7 @@ def test_a_file_becomes_one_frozen_record_with_every_unit_resolved() -> None:
             reorder_by=0.005,
         ),
         workload=(
-            Load(
+            ScenarioLoad(
                 sources=("n0",),
                 dests=("n1", "n2"),
                 count=500,
@@ -133,7 +133,7 @@ def test_a_file_becomes_one_frozen_record_with_every_unit_resolved() -> None:
                 size=(10, 2048),
                 start=1.0,
             ),
-            Load(
+            ScenarioLoad(
                 sources=ALL,
                 dests=ALL,
                 excludes_self=True,
@@ -183,7 +183,9 @@ def test_a_multicast_load_goes_to_all_and_is_a_need() -> None:
     scenario = parse("workload:\n  - {do: multicast, from: n0, count: 7}\n")
     assert scenario.needs == ("multicast",)
     load = scenario.workload[0]
-    assert load == Load(do="multicast", sources=("n0",), dests=ALL, excludes_self=False, count=7)
+    assert load == ScenarioLoad(
+        do="multicast", sources=("n0",), dests=ALL, excludes_self=False, count=7
+    )
 
 
 def test_others_leaves_out_the_sender_and_named_dests_do_not() -> None:

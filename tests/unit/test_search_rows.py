@@ -22,7 +22,7 @@ from stormcast.chaos.campaigns.rows import (
 )
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.oracles.verdict import Verdict
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.node.core.errors import ConfigError
 
@@ -212,7 +212,7 @@ def test_two_searches_at_once_do_not_share_a_directory(tmp_path: Path) -> None:
 # -- Kept runs -------------------------------------------------------------------------------------
 
 
-def an_outcome() -> Outcome:
+def an_outcome() -> RunOutcome:
     return run_scenario(parse_scenario(SMALL), 1)
 
 

@@ -60,7 +60,7 @@ class Noting(SimBackend):
         self.is_closed = False
         self._lacks = dict(lacks or {})
 
-    def probe(self) -> Mapping[str, str | None]:
+    def features(self) -> Mapping[str, str | None]:
         return {**dict.fromkeys(FEATURES), **self._lacks}
 
     def open(self, plan: ClusterPlan) -> None:
@@ -438,7 +438,7 @@ def test_what_no_member_can_do_to_its_own_stream_is_refused(
     )
 
     with pytest.raises(Unsupported, match=why):
-        cluster_plan(scenario, 1, "run", tmp_path, Noting(lacks=NO_FRAMES).probe())
+        cluster_plan(scenario, 1, "run", tmp_path, Noting(lacks=NO_FRAMES).features())
 
 
 def test_a_rule_on_a_stream_is_done_inside_the_member_and_said_to_be(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from stormcast.chaos.language.scenario import Budget, Scenario, dump, load_scena
 from stormcast.chaos.language.schedule import schedule
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.verdict import Finding, Judgement, Verdict, worst
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.record import RunRecord
 from stormcast.node.core.errors import ConfigError, NodeError
 
@@ -56,7 +56,7 @@ SCENARIOS = sorted((Path(__file__).parents[2] / "chaos" / "scenarios").rglob("*.
 Claim = Callable[[Scenario], bool]
 
 
-def outcome(scenario: Scenario, *findings: Finding, seconds: float | None = None) -> Outcome:
+def outcome(scenario: Scenario, *findings: Finding, seconds: float | None = None) -> RunOutcome:
     """What a run of a scenario might have come to."""
     sent = sum(load.count for load in scenario.workload)
     run = RunRecord(
@@ -74,7 +74,7 @@ def outcome(scenario: Scenario, *findings: Finding, seconds: float | None = None
         complete=True,
         stalled_for=0.0,
     )
-    return Outcome(scenario, 1, Judgement(worst(one.verdict for one in findings), findings), run)
+    return RunOutcome(scenario, 1, Judgement(worst(one.verdict for one in findings), findings), run)
 
 
 def violated(guarantee: str = "G1", detail: str = "it broke", *witness: str) -> Finding:
@@ -92,7 +92,7 @@ class Lab:
         self.finding = finding or violated()
         self.tried: list[Scenario] = []
 
-    def __call__(self, scenario: Scenario) -> Outcome:
+    def __call__(self, scenario: Scenario) -> RunOutcome:
         self.tried.append(scenario)
         return outcome(scenario, self.finding if self.fails(scenario) else HOLDS)
 
@@ -252,7 +252,7 @@ def test_nothing_is_tried_twice_and_everything_could_be_a_file() -> None:
 def test_another_failure_is_not_taken_for_this_one(finding: Finding, other: Finding) -> None:
     """With the crash it is one, and without it another."""
 
-    def run(scenario: Scenario) -> Outcome:
+    def run(scenario: Scenario) -> RunOutcome:
         return outcome(scenario, finding if has(scenario, faults.Crash) else other)
 
     left = shrink(Trials(parse_scenario(LARGE), None, run)).scenario
@@ -260,7 +260,7 @@ def test_another_failure_is_not_taken_for_this_one(finding: Finding, other: Find
 
 
 def test_the_guarantee_that_was_asked_for_is_the_one_that_stays_violated() -> None:
-    def run(scenario: Scenario) -> Outcome:
+    def run(scenario: Scenario) -> RunOutcome:
         lost = [violated("G1")] if has(scenario, faults.Crash) else []
         return outcome(scenario, *lost, *([violated("G3")] if has(scenario, faults.Pause) else []))
 
@@ -298,7 +298,7 @@ def test_a_deadline_is_not_missed_by_keeping_the_cluster_broken(fault: str) -> N
 
 
 def test_a_run_that_ends_before_the_deadline_does_not_show_that_it_is_missed() -> None:
-    def run(scenario: Scenario) -> Outcome:
+    def run(scenario: Scenario) -> RunOutcome:
         ends = max((load.end for load in scenario.workload), default=0.0)
         late = [violated("G8", "late")] if scenario.expect else []
         return outcome(scenario, *late, seconds=ends + scenario.limits.settle)
@@ -364,7 +364,7 @@ def test_each_run_is_told() -> None:
 
 
 def test_a_run_that_breaks_off_is_counted_and_is_not_the_failure() -> None:
-    def run(scenario: Scenario) -> Outcome:
+    def run(scenario: Scenario) -> RunOutcome:
         if not has(scenario, faults.Crash):
             raise NodeError("timers that are always due")
         return outcome(scenario, violated())
@@ -377,7 +377,7 @@ def test_a_run_that_breaks_off_is_counted_and_is_not_the_failure() -> None:
 
 @pytest.mark.parametrize("refusal", [ConfigError("no such setting"), Unsupported("no multicast")])
 def test_what_cannot_be_run_is_passed_over(refusal: Exception) -> None:
-    def run(scenario: Scenario) -> Outcome:
+    def run(scenario: Scenario) -> RunOutcome:
         if not scenario.cluster.settings:
             raise refusal
         return outcome(scenario, violated())

@@ -275,7 +275,7 @@ def test_queues_run_empty_before_they_are_removed_but_not_for_ever() -> None:
 def test_a_kernel_may_have_queues_by_mark_and_no_netem() -> None:
     machine = Machine()
     machine.lacks = "netem"
-    found = asyncio.run(driver(machine).probe())
+    found = asyncio.run(driver(machine).features())
     assert found["bandwidth"] is None
     assert str(found["netem"]).startswith("the kernel has no sch_netem: try modprobe sch_netem;")
     assert machine.told[-1] == "tc qdisc del dev eth0 root handle 5c:"
@@ -284,7 +284,7 @@ def test_a_kernel_may_have_queues_by_mark_and_no_netem() -> None:
 def test_a_kernel_without_queues_by_mark_has_no_use_for_netem() -> None:
     machine = Machine()
     machine.lacks = "htb"
-    found = asyncio.run(driver(machine).probe())
+    found = asyncio.run(driver(machine).features())
     assert "cls_bpf" in str(found["bandwidth"])
     assert "cls_bpf" in str(found["netem"])
 

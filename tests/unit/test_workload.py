@@ -7,11 +7,12 @@ from random import Random
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stormcast.chaos.language.scenario import parse_scenario
-from stormcast.chaos.language.workload import Load as ScenarioLoad
+from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.model import DONT_BUNDLE, NO_FC, OOB
 from stormcast.node.member.loads import (
@@ -492,8 +493,6 @@ def in_scenario(entry: str) -> ScenarioLoad:
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_a_load_means_what_it_means_in_a_scenario(entry: str) -> None:
-    import yaml  # noqa: PLC0415 only here
-
     assert same(read_load(yaml.safe_load(entry)), in_scenario(entry))
 
 

@@ -54,7 +54,7 @@ class UnreachableError(NodeError):
     """Nobody answered."""
 
 
-class Door(Protocol):
+class ApiServer(Protocol):
     """One request to the API server; UnreachableError when it does not answer."""
 
     host: str
@@ -67,9 +67,9 @@ class Door(Protocol):
 class Api:
     """Questions to the API server about one namespace."""
 
-    def __init__(self, door: Door, namespace: str) -> None:
+    def __init__(self, server: ApiServer, namespace: str) -> None:
         self.namespace = namespace
-        self._door = door
+        self._server = server
 
     def pods(self, selector: str) -> list[dict[str, Any]]:
         """The pods with these labels."""
@@ -86,10 +86,10 @@ class Api:
 
     def _get(self, path: str, verb: str, what: str) -> dict[str, Any]:
         try:
-            reply = self._door.request("GET", path, None, {}, TIMEOUT_SECONDS)
+            reply = self._server.request("GET", path, None, {}, TIMEOUT_SECONDS)
         except UnreachableError as error:
             raise BackendError(
-                f"no cluster answers at {self._door.host}: {error}; is KUBECONFIG the right one?"
+                f"no cluster answers at {self._server.host}: {error}; is KUBECONFIG the right one?"
             ) from None
         value = reply.value()
         if not reply.is_ok or not isinstance(value, dict):
@@ -112,7 +112,7 @@ class Api:
         # The server keeps `Authorization` for itself.
         headers = {"X-Stormcast-Token": token, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
-        reply = self._door.request(method, path, data, headers, timeout)
+        reply = self._server.request(method, path, data, headers, timeout)
         status = _status_of(reply)
         if status is None:
             return reply
@@ -124,7 +124,9 @@ class Api:
         said = _status_of(reply) or reply.body.decode(errors="replace")[:200].strip()
         where = f"namespace {self.namespace}"
         if reply.status == _UNAUTHORIZED:
-            return f"the cluster at {self._door.host} does not know who asks: log in anew ({said})"
+            return (
+                f"the cluster at {self._server.host} does not know who asks: log in anew ({said})"
+            )
         if reply.status == _FORBIDDEN:
             return (
                 f"you may not {verb} {what} in {where}: have the rights that the chart's Role has "
@@ -148,7 +150,7 @@ def _status_of(reply: Reply) -> str | None:
 # -- Which cluster -------------------------------------------------------------------------------
 
 
-def open_door(kubeconfig: str = "") -> tuple[Door, str]:
+def open_api(kubeconfig: str = "") -> tuple[ApiServer, str]:
     """The way to the API server, and the namespace that whoever set it up means: of a file, of the
     pod that this runs in, or of the usual places."""
     try:

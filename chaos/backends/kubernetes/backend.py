@@ -23,7 +23,7 @@ from stormcast.chaos.backends.base import (
     ClusterPlan,
     Unsupported,
 )
-from stormcast.chaos.backends.kubernetes.api import Api, Door, open_door
+from stormcast.chaos.backends.kubernetes.api import Api, ApiServer, open_api
 from stormcast.chaos.backends.kubernetes.leases import Leases
 from stormcast.chaos.backends.kubernetes.naming import renamed
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
@@ -61,12 +61,12 @@ class KubernetesBackend:
         namespace: str = "",
         release: str = "",
         kubeconfig: str = "",
-        door: Door | None = None,
+        server: ApiServer | None = None,
     ) -> None:
         self._namespace = namespace or os.environ.get(NAMESPACE_VARIABLE, "")
         self._release = release or os.environ.get(RELEASE_VARIABLE, "")
         self._kubeconfig = kubeconfig
-        self._door = door
+        self._server = server
         self._found: Api | None = None
         self._features: Mapping[str, str | None] | None = None
         self._plan: ClusterPlan | None = None
@@ -85,15 +85,15 @@ class KubernetesBackend:
         """The way to the cluster, found when it is first needed."""
         if self._found is None:
             namespace = ""
-            if self._door is None:
-                self._door, namespace = open_door(self._kubeconfig)
-            self._found = Api(self._door, self._namespace or namespace or "default")
+            if self._server is None:
+                self._server, namespace = open_api(self._kubeconfig)
+            self._found = Api(self._server, self._namespace or namespace or "default")
         return self._found
 
-    def probe(self) -> Mapping[str, str | None]:
+    def features(self) -> Mapping[str, str | None]:
         """What the agents of the release can do, by asking all of them."""
         if self._features is None:
-            self._features = _probe_agents(self._api, self._release, self._threads)
+            self._features = _features_of_agents(self._api, self._release, self._threads)
         return self._features
 
     def open(self, plan: ClusterPlan) -> None:
@@ -101,7 +101,7 @@ class KubernetesBackend:
         if self._plan is not None:
             raise BackendError("this backend has a cluster; make another one for another run")
         for need in sorted(plan.needs):
-            if why := self.probe().get(need, "this version does not have it"):
+            if why := self.features().get(need, "this version does not have it"):
                 raise Unsupported(f"kubernetes has no {need}: {why}")
         release = find_release(self._api, self._release)
         pods = choose_pods(member_pods(self._api, release), len(plan.members), release)
@@ -266,7 +266,7 @@ class KubernetesBackend:
         return {label: blocks for traces in found for label, blocks in traces.items()}
 
 
-def _probe_agents(
+def _features_of_agents(
     api: Api, release_name: str, threads: ThreadPoolExecutor
 ) -> Mapping[str, str | None]:
     """What all agents of a release can do."""
@@ -278,16 +278,16 @@ def _probe_agents(
     asked = [MemberPod(api, pod, pod.name, token) for pod in there]
     missing = "no driver of this version does it"
     found: dict[str, str | None] = dict.fromkeys(FEATURES)
-    for answer in threads.map(_probe_agent, asked):
+    for answer in threads.map(_features_of_agent, asked):
         for feature in set(FEATURES) - BY_ITSELF:
             found[feature] = found[feature] or answer.get(feature, answer.get("", missing))
     return found
 
 
-def _probe_agent(pod: MemberPod) -> Mapping[str, str | None]:
+def _features_of_agent(pod: MemberPod) -> Mapping[str, str | None]:
     """What one agent can do; under the empty word why it says nothing."""
     try:
-        return pod.agent.probe()
+        return pod.agent.features()
     except NodeError as error:
         return {"": str(error)}
 

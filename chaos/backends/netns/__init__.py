@@ -11,7 +11,7 @@ started it (see `process`), so all of a run belongs to one thread.
 from stormcast.chaos.backends.netns.commands import MemberSpec, member_argv
 from stormcast.chaos.backends.netns.leftovers import clean
 from stormcast.chaos.backends.netns.names import RunId
-from stormcast.chaos.backends.netns.network import Network, probe
+from stormcast.chaos.backends.netns.network import Network, why_not
 from stormcast.chaos.backends.netns.process import Process
 from stormcast.chaos.backends.netns.running import CommandError, run_command, what_is_missing
 
@@ -23,7 +23,7 @@ __all__ = [
     "RunId",
     "clean",
     "member_argv",
-    "probe",
     "run_command",
     "what_is_missing",
+    "why_not",
 ]

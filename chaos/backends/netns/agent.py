@@ -48,10 +48,10 @@ class AgentProcess:
         """None: nobody needed it so far."""
         return None if self._process is None else self._process.pid
 
-    def probe(self) -> dict[str, str | None]:
+    def features(self) -> dict[str, str | None]:
         """What can be done here, by feature, and why not where it cannot."""
         self._start()
-        return self._client.probe()
+        return self._client.features()
 
     def apply(self, state: NetworkState) -> None:
         """Make the networks so."""

@@ -35,7 +35,7 @@ BY_ITSELF: Final = frozenset(
 """What takes namespaces and processes, and nothing else."""
 
 
-def probe() -> dict[str, str | None]:
+def features_here() -> dict[str, str | None]:
     """What this machine can do, found by trying it in a network of two."""
     why = what_is_missing()
     if why:
@@ -48,7 +48,7 @@ def probe() -> dict[str, str | None]:
             network.make()
             agent = AgentProcess(network.run.table, network.sites(), Path(folder))
             undo.callback(agent.close)
-            found = agent.probe()
+            found = agent.features()
     except (CommandError, BackendError) as error:
         return dict.fromkeys(FEATURES, f"this machine refuses: {error}")
     missing = "no driver of this version does it"
@@ -75,22 +75,22 @@ class NetnsBackend:
         self, features: Mapping[str, str | None] | None = None, argv: Argv = member_argv
     ) -> None:
         self._features = features
-        """What `probe` found, if it was asked before: it takes a second."""
+        """What `features_here` found, if it was asked before: it takes a second."""
         self._argv = argv
         self._opened: Opened | None = None
         self._undo = ExitStack()
 
-    def probe(self) -> Mapping[str, str | None]:
+    def features(self) -> Mapping[str, str | None]:
         """What this machine can do."""
         if self._features is None:
-            self._features = probe()
+            self._features = features_here()
         return self._features
 
     def open(self, plan: ClusterPlan) -> None:
         """Make the namespaces, and nothing in them."""
         if why := what_is_missing():
             raise BackendError(why)
-        features = self.probe()
+        features = self.features()
         for need in sorted(plan.needs):
             if why := features.get(need, "this version does not have it"):
                 raise Unsupported(f"netns has no {need}: {why}")

@@ -100,7 +100,7 @@ class Network:
         return self._do(command.argv, command.stdin)
 
 
-def probe(do: Run = run_command) -> str | None:
+def why_not(do: Run = run_command) -> str | None:
     """Why this machine cannot make such a network, found by trying it; None: it can."""
     if why := what_is_missing():
         return why
@@ -115,7 +115,7 @@ def probe(do: Run = run_command) -> str | None:
     try:
         network.make()
         driver = NftDriver(network.sites(), network.run.table, run)
-        reasons = [why for why in asyncio.run(driver.probe()).values() if why]
+        reasons = [why for why in asyncio.run(driver.features()).values() if why]
     except CommandError as error:
         reasons = [str(error)]
     finally:

@@ -62,7 +62,7 @@ class SimBackend:
         self._is_applied = False
         self._lease = Lease(lambda: self._world.engine, self._lapse)
 
-    def probe(self) -> Mapping[str, str | None]:
+    def features(self) -> Mapping[str, str | None]:
         """Everything that there is."""
         return dict.fromkeys(FEATURES)
 
@@ -70,7 +70,7 @@ class SimBackend:
         """Have a world, in which nobody lives yet."""
         if self._opened is not None:
             raise BackendError("this simulator has a cluster; make another one for another run")
-        _check_needs(plan, self.probe())
+        _check_needs(plan, self.features())
         self._plan = plan
         self._opened = self._make(plan, _settings(plan))
         if plan.needs & RULES:

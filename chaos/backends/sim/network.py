@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from stormcast.chaos.faults.fate import Fate
-from stormcast.chaos.faults.outcome import HOLD, PASS, Decider, Outcome, damaged, outcome_of
+from stormcast.chaos.faults.outcome import HOLD, PASS, Decider, FrameOutcome, damaged, outcome_of
 from stormcast.chaos.faults.paths import Ends, Path
 from stormcast.node.core.wire import identity
 
@@ -81,7 +81,7 @@ class Network:
         outcome = self.decider.let_go(self._paths[path.ends], now)
         self._carry_out(outcome, path, dest, frame)
 
-    def _carry_out(self, outcome: Outcome, path: Path, dest: int, frame: bytes) -> None:
+    def _carry_out(self, outcome: FrameOutcome, path: Path, dest: int, frame: bytes) -> None:
         if outcome.does == PASS:
             for at in outcome.copies:
                 self._arrive(at, dest, frame)

@@ -13,7 +13,7 @@ from typing import Final
 
 from stormcast.chaos.backends.sim.network import Arrive, Network
 from stormcast.chaos.faults.fate import Fate
-from stormcast.chaos.faults.outcome import HOLD, PASS, Outcome, damaged, outcome_of
+from stormcast.chaos.faults.outcome import HOLD, PASS, FrameOutcome, damaged, outcome_of
 from stormcast.chaos.faults.paths import Limit, Path
 from stormcast.node.core.wire import identity, source_of
 
@@ -231,7 +231,9 @@ class StreamNetwork(Network):
 
     # -- Rules -----------------------------------------------------------------------------------
 
-    def _do_above(self, outcome: Outcome, path: Path, dest: int, frame: bytes, now: float) -> None:
+    def _do_above(
+        self, outcome: FrameOutcome, path: Path, dest: int, frame: bytes, now: float
+    ) -> None:
         at = outcome.at
         if outcome.does == HOLD:
             self._hold(outcome.held_by, path, dest, frame)

@@ -18,7 +18,7 @@ from stormcast.chaos.faults import Link
 from stormcast.chaos.language.cluster import Cluster
 from stormcast.chaos.language.scenario import Limits, Scenario
 from stormcast.chaos.language.timeline import Step
-from stormcast.chaos.language.workload import Load
+from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.node.core.match import Match
 
 GUARANTEES: Final = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "C1", "L1")
@@ -305,7 +305,7 @@ def _cluster(draw: Draw, generation: str, timeline: tuple[Step, ...]) -> Cluster
     )
 
 
-def _workload(draw: Draw) -> tuple[Load, ...]:
+def _workload(draw: Draw) -> tuple[ScenarioLoad, ...]:
     """At least a thousand messages over the time in which faults happen."""
     random = draw.random
     loads = []
@@ -323,10 +323,10 @@ def _workload(draw: Draw) -> tuple[Load, ...]:
     return tuple(loads)
 
 
-def _load(draw: Draw, source: str, dest: str, count: int) -> Load:
+def _load(draw: Draw, source: str, dest: str, count: int) -> ScenarioLoad:
     random = draw.random
     low = random.choice((16, 16, 100))
-    return Load(
+    return ScenarioLoad(
         sources=(source,),
         dests=(dest,),
         excludes_self=False,

@@ -11,7 +11,7 @@ from stormcast.chaos.campaigns.fingerprint import kind_of, words_of
 from stormcast.chaos.language.scenario import Scenario, dump
 from stormcast.chaos.language.schedule import schedule
 from stormcast.chaos.oracles.verdict import Finding, Verdict
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 
 ROOM: Final = 10
 """Control frames that a budget must leave room for: a share of hardly any message says nothing."""
@@ -64,7 +64,7 @@ class NothingToShrink(Exception):
         """Of the run."""
 
 
-def violations(outcome: Outcome, guarantee: str | None = None) -> list[Finding]:
+def violations(outcome: RunOutcome, guarantee: str | None = None) -> list[Finding]:
     """What a run violated, or only those findings that are about one guarantee."""
     return [
         finding
@@ -73,7 +73,7 @@ def violations(outcome: Outcome, guarantee: str | None = None) -> list[Finding]:
     ]
 
 
-def first_failure(scenario: Scenario, outcome: Outcome, guarantee: str | None) -> Found:
+def first_failure(scenario: Scenario, outcome: RunOutcome, guarantee: str | None) -> Found:
     """How a run fails that is to be made smaller; NothingToShrink if it does not."""
     failures = violations(outcome, guarantee)
     if not failures:
@@ -81,7 +81,7 @@ def first_failure(scenario: Scenario, outcome: Outcome, guarantee: str | None) -
     return Found(scenario, failures[0], size_of(scenario, outcome))
 
 
-def same_failure(first: Found, candidate: Scenario, outcome: Outcome) -> Found | None:
+def same_failure(first: Found, candidate: Scenario, outcome: RunOutcome) -> Found | None:
     """The failure of a candidate, if that is what the first scenario fails of."""
     # Names of both, so that a word which is a name in one of them is no word in the other.
     names = {*first.scenario.cluster.members, *candidate.cluster.members}
@@ -133,7 +133,7 @@ def _room(scenario: Scenario, messages: int) -> float:
     return min((share * messages for share in shares if share is not None), default=inf)
 
 
-def _why_nothing(outcome: Outcome, guarantee: str | None) -> str:
+def _why_nothing(outcome: RunOutcome, guarantee: str | None) -> str:
     """What a run does that does not fail as asked."""
     others = list(dict.fromkeys(finding.guarantee for finding in violations(outcome)))
     if others:
@@ -144,7 +144,7 @@ def _why_nothing(outcome: Outcome, guarantee: str | None) -> str:
     return "the run holds"
 
 
-def size_of(scenario: Scenario, outcome: Outcome) -> Size:
+def size_of(scenario: Scenario, outcome: RunOutcome) -> Size:
     """Return how large a scenario is, and its run."""
     text = dump(replace(scenario, about=""))
     return Size(

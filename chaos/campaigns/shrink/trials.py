@@ -11,7 +11,7 @@ from stormcast.chaos.campaigns.shrink.failure import Found, first_failure, is_fa
 from stormcast.chaos.campaigns.shrink.paths import Path, part_at, with_part
 from stormcast.chaos.faults import RANDOM
 from stormcast.chaos.language.scenario import Scenario, dump, parse_scenario
-from stormcast.chaos.session.outcome import Outcome
+from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.node.core.errors import ConfigError
 
 REPAIRS: Final = 8
@@ -19,7 +19,7 @@ REPAIRS: Final = 8
 GRID: Final = 3
 """Decimals of what is tried: who reads a file does not think in microseconds."""
 
-Run = Callable[[Scenario], Outcome]
+Run = Callable[[Scenario], RunOutcome]
 
 
 @dataclass(slots=True)

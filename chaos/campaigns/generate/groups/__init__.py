@@ -24,7 +24,7 @@ from stormcast.chaos.faults import Link
 from stormcast.chaos.language.scenario import GUARANTEES as ALL_GUARANTEES
 from stormcast.chaos.language.scenario import Limits, Scenario
 from stormcast.chaos.language.timeline import Step
-from stormcast.chaos.language.workload import Load
+from stormcast.chaos.language.workload import ScenarioLoad
 
 __all__ = [
     "END_SECONDS",
@@ -112,7 +112,7 @@ def _without_strangers(draw: GroupDraw, step: Step) -> Step | None:
     return step
 
 
-def _workload(draw: GroupDraw, *, needs_unicast: bool) -> list[Load]:
+def _workload(draw: GroupDraw, *, needs_unicast: bool) -> list[ScenarioLoad]:
     """Some hundred multicasts over the time in which faults happen, and unicasts among them."""
     random, members = draw.random, draw.members
     loads = [_load(draw, members, random.randint(40, 120))]
@@ -143,12 +143,12 @@ FLAGS: Final[tuple[Names, ...]] = (
 )
 
 
-def _load(draw: GroupDraw, sources: Names, count: int) -> Load:
+def _load(draw: GroupDraw, sources: Names, count: int) -> ScenarioLoad:
     random = draw.random
     start = draw.seconds(0.0, 1.0)
     low = random.choice((16, 16, 100))
     until = random.choice((END_SECONDS, END_SECONDS, draw.seconds(4.0, END_SECONDS)))
-    return Load(
+    return ScenarioLoad(
         do="multicast",
         sources=sources,
         dests=draw.members,

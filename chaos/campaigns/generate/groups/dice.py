@@ -8,7 +8,7 @@ from typing import Final
 from stormcast.chaos.campaigns.generate.draw import Draw, Names
 from stormcast.chaos.faults import COORDINATOR, PARTICIPANT
 from stormcast.chaos.language.timeline import Step
-from stormcast.chaos.language.workload import Load
+from stormcast.chaos.language.workload import ScenarioLoad
 
 STACKS: Final = ("udp", "mcast", "tcp", "tcp-nio2", "tcp-no-retransmit")
 BEGIN_SECONDS: Final = 1.5
@@ -69,7 +69,7 @@ class GroupDraw(Draw):
         """Whether messages of many pieces are sent, which take for ever through small windows."""
         self.has_least_bounds = False
         """Whether no more is kept of unfinished messages than the largest one takes."""
-        self.loads: list[Load] = []
+        self.loads: list[ScenarioLoad] = []
         self.steps: list[Step] = []
         """What is drawn of both so far."""
         self.protocols: dict[str, dict[str, object]] = {}

@@ -6,7 +6,7 @@ from stormcast.chaos.campaigns.generate.groups.dice import BEGIN_SECONDS, END_SE
 from stormcast.chaos.campaigns.generate.groups.kinds import KINDS
 from stormcast.chaos.campaigns.generate.groups.staged.traffic import small_credits
 from stormcast.chaos.language.timeline import Step
-from stormcast.chaos.language.workload import Load
+from stormcast.chaos.language.workload import ScenarioLoad
 
 
 def pieces_overtake(draw: GroupDraw) -> list[Step]:
@@ -23,7 +23,7 @@ def pieces_overtake(draw: GroupDraw) -> list[Step]:
         is_multicast = random.random() < 0.4
         start, count = draw.seconds(1.0, 4.0), random.randint(10, 40)
         draw.loads.append(
-            Load(
+            ScenarioLoad(
                 do="multicast" if is_multicast else "unicast",
                 sources=(one,),
                 dests=draw.members if is_multicast else (other,),
@@ -54,7 +54,7 @@ def pieces_left_over(draw: GroupDraw) -> list[Step]:
     for source in random.sample(draw.members, random.randint(1, 2)):
         count = random.randint(60, 150)
         draw.loads.append(
-            Load(
+            ScenarioLoad(
                 do="multicast",
                 sources=(source,),
                 dests=draw.members,
@@ -88,7 +88,7 @@ def all_send_large(draw: GroupDraw) -> list[Step]:
         if source == dest and not is_multicast:
             continue
         draw.loads.append(
-            Load(
+            ScenarioLoad(
                 do="multicast" if is_multicast else "unicast",
                 sources=(source,),
                 dests=draw.members if is_multicast else (dest,),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stormcast.chaos.campaigns.generate.groups.dice import END_SECONDS, GroupDraw
-from stormcast.chaos.language.workload import Load
+from stormcast.chaos.language.workload import ScenarioLoad
 
 
 def small_credits(draw: GroupDraw) -> int:
@@ -31,7 +31,7 @@ def unicasts(
     count = max(2, total // size)
     within = random.choice((0.2, 0.2, 1.0)) if fast else END_SECONDS - start
     draw.loads.append(
-        Load(
+        ScenarioLoad(
             sources=(source,),
             dests=(dest,),
             count=count,

@@ -9,7 +9,7 @@ from typing import Protocol
 from stormcast.node.transports.interfaces import SocketAddress
 
 
-class Station(Protocol):
+class TransportOwner(Protocol):
     """Takes what arrives, and says who is meant."""
 
     loop: asyncio.AbstractEventLoop
