@@ -574,6 +574,8 @@ def test_a_view_by_hand_is_not_made_by_a_paused_member(told: str) -> None:
     )
     run = simulate(scenario, 1)
     assert run.views["n0-1"][0].creator == "n2-1", "of this seed the coordinator"
+    asked = "n2-1" if told == "n2" else "n0-1"
+    assert any(view.time > 1.0 and len(view.members) == 4 for view in run.views[asked]), "it comes"
     assert judge_run(scenario, run, min_bites=0).verdict is Verdict.HOLDS
 
 
