@@ -88,9 +88,9 @@ class Group:
         mfc: Mfc | None = build("MFC", Mfc)
         ufc: Ufc | None = build("UFC", Ufc)
         if mfc is not None:
-            mfc.stream = MulticastPositions(self.multicast, port)
+            mfc.stand_on(MulticastPositions(self.multicast, port))
         if ufc is not None:
-            ufc.stream = places
+            ufc.stand_on(places)
         self.flow: dict[int, Any] = {
             layer.protocol: layer for layer in (mfc, ufc) if layer is not None
         }

@@ -53,7 +53,7 @@ class Member:
         self.layer: Ufc | Mfc = world.kind(
             world.config, MemberContext(self.role, self.port, self.timers, world.timing, Random(0))
         )
-        self.layer.stream = self
+        self.layer.stand_on(self)
         self.layer.start(0.0)
         self.lanes: dict[int, deque[int]] = {}
         self.blocked: set[int] = set()

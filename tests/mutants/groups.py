@@ -25,6 +25,7 @@ from stormcast.node.core.model import DONT_LOOPBACK, Address, View
 from stormcast.node.core.window import ReceiveWindow, SendWindow
 from stormcast.node.protocols.events import Confirmed
 from stormcast.node.protocols.flow import FlowControl, Mfc
+from stormcast.node.protocols.flow.answering import Answering
 from stormcast.node.protocols.frag import Reassembler
 from stormcast.node.protocols.gms import plan
 from stormcast.node.protocols.gms.coordinator import Coordinator
@@ -577,8 +578,8 @@ def credits_of_leavers_wanted(patches: Patches) -> None:
 def credits_never_renewed(patches: Patches) -> None:
     """A receiver names no new limit."""
 
-    @patches.method(FlowControl)
-    def _announce(self: FlowControl, source: int, intake: Any, now: float) -> None:
+    @patches.method(Answering)
+    def _announce(self: Answering, source: int, intake: Any, now: float) -> None:
         intake.announce()
 
 

@@ -526,7 +526,7 @@ REFUSING = {
     "verify_suspect2.md": ("protocols/verify_suspect2.py",),
     "discovery.md": ("protocols/discovery.py",),
     "stable.md": ("protocols/stable.py",),
-    "flow.md": ("protocols/flow.py",),
+    "flow.md": ("protocols/flow",),
     "frag.md": ("protocols/frag.py",),
     "multicast.md": ("protocols/multicast", "protocols/windowed.py"),
 }
