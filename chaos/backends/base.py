@@ -53,6 +53,8 @@ class ClusterPlan:
     seed: int = 1
     needs: frozenset[str] = frozenset()
     """Words of `stormcast.chaos.language.features.FEATURES` that the run makes use of."""
+    rules_in_members: bool = False
+    """Whether rules act inside of the members that receive, for want of a way in between."""
     first_conn: int = 1
     """The connection id from which members count, where the backend can have them begin there."""
     trace_bytes: int = 1 << 62

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from math import inf
 
 from stormcast.node.trace import Event
 
@@ -15,3 +17,20 @@ def first_gap(lo: int, hi: int, parts: Iterable[Event]) -> int | None:
             break
         at = max(at, part_hi + 1)
     return at if at <= hi else None
+
+
+def spans(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The fewest ranges that cover what the parts cover, in order."""
+    found: list[tuple[int, int]] = []
+    for lo, hi in sorted(parts):
+        if found and lo <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(found[-1][1], hi)
+        else:
+            found.append((lo, hi))
+    return found
+
+
+def is_covered(lo: int, hi: int, whole: Sequence[tuple[int, int]]) -> bool:
+    """Whether one of the ranges that `spans` made holds all of `lo..hi`."""
+    at = bisect_right(whole, (lo, inf)) - 1
+    return at >= 0 and whole[at][1] >= hi

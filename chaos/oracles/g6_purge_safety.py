@@ -8,7 +8,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from stormcast.chaos.oracles import g6_multicast
-from stormcast.chaos.oracles.coverage import first_gap
+from stormcast.chaos.oracles.coverage import is_covered, spans
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.history import EPSILON, Entry, Violation
 from stormcast.node.core import wire
@@ -57,6 +57,7 @@ def early_purges(evidence: Evidence) -> Iterator[EarlyPurge]:
 def _first_early(entry: Entry) -> Iterator[EarlyPurge]:
     """Play deliveries and purges by time; up to `reached` everything was delivered."""
     delivered = entry.delivered
+    held = _Held(entry)
     reached, taken = 0, 0
     islands: list[tuple[int, int]] = []
     for purge in entry.purged:
@@ -66,22 +67,32 @@ def _first_early(entry: Entry) -> Iterator[EarlyPurge]:
             heappush(islands, (event.lo, event.hi))
         while islands and islands[0][0] <= reached + 1:
             reached = max(reached, heappop(islands)[1])
-        if purge.hi > reached and not _may_be_held(entry, purge, reached + 1):
+        if purge.hi > reached and not held.may_be(purge, reached + 1):
             late = (event for _epoch, event in delivered if event.lo <= reached + 1 <= event.hi)
             yield EarlyPurge(entry, purge, reached + 1, next(late, None))
             return
 
 
-def _may_be_held(entry: Entry, purge: Event, lo: int) -> bool:
-    """Whether the receiver can have had what was purged without having delivered it.
+class _Held:
+    """What a receiver can have had without having delivered it.
 
     Only a stalled receiver acks before it delivers. It delivers later, unless it ends or removes
     its window.
     """
-    receiver = entry.connection.receiver
-    if purge.protocol in ACK_DELIVERED or not receiver.is_stalled(purge.time):
-        return False
-    epochs = entry.connection.epochs
-    if not receiver.lives or any(purge.time < epoch.removed_at < inf for epoch in epochs):
-        return True
-    return first_gap(lo, purge.hi, (event for _epoch, event in entry.delivered)) is None
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._in_the_end: list[tuple[int, int]] | None = None
+
+    def may_be(self, purge: Event, lo: int) -> bool:
+        """Whether what was purged, from `lo` on, can have been held."""
+        entry = self._entry
+        receiver = entry.connection.receiver
+        if purge.protocol in ACK_DELIVERED or not receiver.is_stalled(purge.time):
+            return False
+        epochs = entry.connection.epochs
+        if not receiver.lives or any(purge.time < epoch.removed_at < inf for epoch in epochs):
+            return True
+        if self._in_the_end is None:
+            self._in_the_end = spans((event.lo, event.hi) for _epoch, event in entry.delivered)
+        return is_covered(lo, purge.hi, self._in_the_end)

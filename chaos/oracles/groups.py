@@ -14,6 +14,7 @@ from itertools import chain
 from math import inf
 from typing import Final, NamedTuple
 
+from stormcast.chaos.oracles.coverage import spans
 from stormcast.chaos.oracles.history import EPSILON, Member, Noted
 from stormcast.node.core import wire
 from stormcast.node.core.model import OOB
@@ -142,15 +143,10 @@ class Window:
 
     def spans(self, above: int) -> list[tuple[int, int]]:
         """What was delivered above a seqno, as the fewest ranges."""
-        found: list[tuple[int, int]] = []
         delivered = chain(self.genuine, self.early_before())
-        parts = ((max(event.lo, above + 1), event.hi) for event in delivered if event.hi > above)
-        for lo, hi in sorted(parts):
-            if found and lo <= found[-1][1] + 1:
-                found[-1] = found[-1][0], max(found[-1][1], hi)
-            else:
-                found.append((lo, hi))
-        return found
+        return spans(
+            (max(event.lo, above + 1), event.hi) for event in delivered if event.hi > above
+        )
 
 
 class Multicasts:

@@ -11,7 +11,7 @@ from stormcast.chaos.backends.base import ClusterPlan, MemberPlan, Unsupported
 from stormcast.chaos.backends.by_name import BACKENDS, SIM
 from stormcast.chaos.language.features import features_of
 from stormcast.chaos.language.scenario import Scenario
-from stormcast.chaos.language.stacks import STREAM_TRANSPORTS, is_stream, settings_of
+from stormcast.chaos.language.stacks import STREAM_TRANSPORTS, settings_of
 from stormcast.node.settings import StackSettings, is_path
 
 FRAME_BY_FRAME: Final = {"bundler": "no-bundler", "offload": "never"}
@@ -65,19 +65,15 @@ def _stack_lacks(scenario: Scenario, need: str) -> str | None:
     return None
 
 
-def in_members(scenario: Scenario, features: Mapping[str, str | None]) -> bool:
-    """Whether a backend with these features does a scenario's rules inside of members: no rule can
-    take a frame out of a real connection."""
-    return is_stream(scenario) and features.get("frames-of-streams", "") is not None
-
-
 def cluster_plan(
     scenario: Scenario, seed: int, run: str, folder: Path, features: Mapping[str, str | None]
 ) -> ClusterPlan:
     """What is to be run on a backend with these features. Unsupported where one of them is missing,
     or no member can do what the scenario says."""
     settings = settings_of(scenario)
-    is_inside = in_members(scenario, features)
+    is_stream = settings.transport in STREAM_TRANSPORTS
+    # No rule can take a frame out of a real connection.
+    is_inside = is_stream and features.get("frames-of-streams", "") is not None
     needs = features_of(scenario, in_members=is_inside, is_group=settings.has_group)
     if is_inside:
         _check_rules(scenario)
@@ -86,7 +82,7 @@ def cluster_plan(
         if why is not None:
             raise Unsupported(f"{scenario.name} needs {need}: {why}")
     config = _config(scenario, settings, seed, run)
-    if not is_stream(scenario) and needs & _ON_FRAMES:
+    if not is_stream and needs & _ON_FRAMES:
         protocols = config["protocols"]
         protocols["UDP"] = {**FRAME_BY_FRAME, **protocols.get("UDP", {})}
     return ClusterPlan(
@@ -95,6 +91,7 @@ def cluster_plan(
         folder=folder,
         seed=seed,
         needs=needs,
+        rules_in_members=is_inside,
         first_conn=scenario.cluster.unicast_first_conn or 1,
         trace_bytes=scenario.limits.trace,
     )

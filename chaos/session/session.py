@@ -23,7 +23,7 @@ from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.records.rig_trace import RigTrace, wall_at_zero
 from stormcast.chaos.session.agenda import EPSILON, Agenda
 from stormcast.chaos.session.nemesis import Nemesis
-from stormcast.chaos.session.plans import cluster_plan, in_members
+from stormcast.chaos.session.plans import cluster_plan
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.recording import GAUGE_SECONDS, Ending, broken_record, record_of
 from stormcast.chaos.session.roster import Roster
@@ -104,7 +104,7 @@ class Session:
             self.traffic,
             self.rig,
             state,
-            in_members=in_members(scenario, there),
+            in_members=self.plan.rules_in_members,
         )
         self.steps = schedule(scenario, seed)
         self._settling = Settling(self.roster, is_patient=backend.is_virtual)

@@ -241,7 +241,7 @@ class Reassembler:
         self._senders: dict[tuple[int, bool], Sender] = {}
         """By short id and whether it was multicast."""
         self._members: frozenset[int] | None = None
-        self._next_expiry = inf
+        self.next_expiry = inf
 
     @property
     def open_bytes(self) -> int:
@@ -400,12 +400,8 @@ class Reassembler:
 
     # -- Time and views ---------------------------------------------------------------------------
 
-    def next_deadline(self) -> float:
-        """When `expire` is wanted next; infinity when nothing waits for time."""
-        return self._next_expiry
-
     def _expire_by(self, when: float) -> None:
-        self._next_expiry = min(self._next_expiry, when)
+        self.next_expiry = min(self.next_expiry, when)
 
     def expire(self, now: float) -> int:
         """Give up what strangers began and left alone for as long as a connection may be idle;
@@ -419,7 +415,7 @@ class Reassembler:
                 self._forget(key)
             else:
                 soonest = min(soonest, sender.touched + self._expiry)
-        self._next_expiry = soonest
+        self.next_expiry = soonest
         return self.given_up - before
 
     def on_view(self, members: Iterable[int], now: float) -> None:

@@ -55,9 +55,8 @@ class HandOver:
         self._mfc: Mfc | None = flow.get(wire.MFC)
         self._counts = bool(flow)
         pieces = settings.fragments
-        self._reassembler = Reassembler(pieces, _longest_life(unicast)) if pieces else None
-        self.has_pieces = self._reassembler is not None
-        """Whether messages may come in pieces; otherwise `flush_at` is its only deadline."""
+        self.reassembler = Reassembler(pieces, _longest_life(unicast)) if pieces else None
+        """Of messages that come in pieces, if any do."""
         self._ready: list[Delivery] = []
         self._growing: dict[tuple[int, int, int], list[int]] = {}
         """First and last seqno of what was handed over and is not recorded yet, by source,
@@ -68,13 +67,13 @@ class HandOver:
     def on_view(self, members: frozenset[int], now: float) -> None:
         """A view is in force. What was delivered before it, and waits, is joined before pieces are
         given up because of it."""
-        if self._reassembler is None:
+        if self.reassembler is None:
             return
         waiting = self._port.deliveries or self._port.withheld
         if waiting:
             self._views.append((waiting[-1], members))
         else:
-            self._reassembler.on_view(members, now)
+            self.reassembler.on_view(members, now)
 
     def take(self) -> list[Delivery]:
         """What the application has to be given now."""
@@ -100,13 +99,13 @@ class HandOver:
 
     def _move_up_to_views(self, deliveries: list[Delivery], now: float) -> None:
         """Join what was delivered before each view, and then give pieces up because of it."""
-        assert self._reassembler is not None
+        assert self.reassembler is not None
         for last, members in self._views:
             # One that a test protocol keeps back, or dropped, is waited for no longer.
             end = next((at for at, one in enumerate(deliveries, 1) if one is last), 0)
             self._move(deliveries[:end], now)
             del deliveries[:end]
-            self._reassembler.on_view(members, now)
+            self.reassembler.on_view(members, now)
         self._views.clear()
 
     def _move(self, deliveries: list[Delivery], now: float) -> None:
@@ -149,17 +148,10 @@ class HandOver:
 
     # -- Pieces --------------------------------------------------------------------------------
 
-    def next_deadline(self) -> float:
-        """When something is to be recorded, or pieces are to be given up."""
-        reassembler, due = self._reassembler, self.flush_at
-        if reassembler is not None and self._unicast.is_consuming:
-            due = min(due, reassembler.next_deadline())
-        return due
-
     def expire(self, now: float) -> None:
         """Give up pieces of messages whose rest will not come."""
-        port, reassembler = self._port, self._reassembler
-        if reassembler is None or reassembler.next_deadline() > now:
+        port, reassembler = self._port, self.reassembler
+        if reassembler is None or reassembler.next_expiry > now:
             return
         # What an application that is stalled has yet to take may be the rest of a message.
         if self._unicast.is_consuming and not (port.deliveries or port.withheld):
@@ -167,7 +159,7 @@ class HandOver:
 
     def gauge(self, now: float) -> None:
         """Record what messages cost of which pieces are missing (G5)."""
-        reassembler = self._reassembler
+        reassembler = self.reassembler
         if reassembler is not None and reassembler.open_bytes:
             self._port.tracer.record(
                 trace.GAUGE,
@@ -179,11 +171,11 @@ class HandOver:
 
     def _join(self, piece: Delivery, now: float) -> Delivery | None:
         """The whole message, when this was the last piece of it."""
-        if self._reassembler is None:
+        if self.reassembler is None:
             self._port.drop("fragment")
             return None
         try:
-            joined = self._reassembler.take(
+            joined = self.reassembler.take(
                 piece.source,
                 piece.is_multicast,
                 bool(piece.flags & OOB),

@@ -274,9 +274,11 @@ class Stack:
         if outbox.flush_at < due:
             due = outbox.flush_at
         hand_over = self._hand_over
-        when = hand_over.next_deadline() if hand_over.has_pieces else hand_over.flush_at
-        if when < due:
-            due = when
+        if hand_over.flush_at < due:
+            due = hand_over.flush_at
+        pieces = hand_over.reassembler
+        if pieces is not None and pieces.next_expiry < due and self.unicast.is_consuming:
+            due = pieces.next_expiry
         if self._probing.is_on:
             due = min(due, self._probing.next_deadline())
         if self.group is not None:

@@ -230,7 +230,7 @@ def test_what_a_member_began_waits_however_long_its_windows_need(*, oob: bool) -
     receiver.reassembler.on_view([A, B], 0.0)
     (pieces,) = cut(300)
     receiver.take(A, *pieces[:2], oob=oob)
-    assert receiver.reassembler.next_deadline() == inf
+    assert receiver.reassembler.next_expiry == inf
     receiver.now = 10 * LEAST_EXPIRY
     receiver.take(A, pieces[2], oob=oob)
     assert receiver.whole == [text(300, 300)]
@@ -278,7 +278,7 @@ def test_of_a_stranger_nothing_is_left_after_a_minute() -> None:
     receiver.take(C, begun[0])
     assert receiver.reassembler.expire(LEAST_EXPIRY) == 1
     assert receiver.reassembler.open_bytes == 0
-    assert receiver.reassembler.next_deadline() == inf
+    assert receiver.reassembler.next_expiry == inf
     receiver.take(B, *done)
     assert len(receiver.whole) == 2
 
@@ -307,7 +307,7 @@ def test_a_piece_that_cannot_be_is_refused_and_costs_nothing(
     receiver = Receiver()
     receiver.refuses(reason, A, piece, oob=oob)
     assert (receiver.reassembler.open_messages(), receiver.reassembler.open_bytes) == (0, 0)
-    assert receiver.reassembler.next_deadline() == inf
+    assert receiver.reassembler.next_expiry == inf
 
 
 def test_ids_begin_with_one() -> None:

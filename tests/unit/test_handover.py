@@ -76,10 +76,10 @@ def test_neighbours_are_recorded_as_one_range_when_it_is_due() -> None:
     handing.deliver(4, 4, now=1.1)
     assert handing.taken() == [b"x"] * 4
     assert handing.handed() == []
-    assert handing.hand_over.next_deadline() == 1.0 + FLUSH_INTERVAL
+    assert handing.hand_over.flush_at == 1.0 + FLUSH_INTERVAL
     handing.hand_over.flush(2.0)
     assert handing.handed() == [(trace.AS_DELIVERED, 1, 4)]
-    assert handing.hand_over.next_deadline() == float("inf")
+    assert handing.hand_over.flush_at == float("inf")
 
 
 def test_a_range_ends_where_its_neighbour_is_missing() -> None:
