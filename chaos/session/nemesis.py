@@ -338,6 +338,8 @@ class Nemesis:
             self._bite(fault, ONCE if held is None else held)
             roster.went_on(name)
             self._tell_what_waited(name)
+            # Of loads that began meanwhile it knows nothing: a run could seem to be over.
+            self._traffic.catch_up()
         else:
             self._tell(name, partial(self._have_consumed, name, consuming=True, fault=fault))
         self._rig.end(self._now(), fault, roster.shorts.get(name))
