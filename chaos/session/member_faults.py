@@ -121,6 +121,8 @@ class MemberFaults:
             self._effects.bite(fault, ONCE if held is None else held)
             roster.went_on(name)
             self._mailbox.tell_what_waited(name)
+            # Of loads that began meanwhile it knows nothing: a run could seem to be over.
+            self._traffic.catch_up()
         else:
             tell = partial(self._have_consumed, name, consuming=True, fault=fault)
             self._mailbox.tell(name, tell)

@@ -579,6 +579,20 @@ def test_a_view_by_hand_is_not_made_by_a_paused_member(told: str) -> None:
     assert judge_run(scenario, run, min_bites=0).verdict is Verdict.HOLDS
 
 
+@pytest.mark.parametrize("later", [(), ("at: 9s, do: close, member: n0, peer: n1",)])
+def test_a_load_that_begins_while_its_source_is_paused_begins_when_it_goes_on(
+    later: tuple[str, ...],
+) -> None:
+    load = "{do: unicast, from: n0, to: n1, count: 200, rate: 100/s}"
+    told = Played(story("at: 0s, do: pause, member: n0, for: 1s", *later, load=load))
+    sent = [event.time for event in told.events("n0-1", trace.SENT)]
+    (quiet,) = (time for time, text in told.texts("rig", trace.PHASE) if text == "quiet")
+    assert sent[0] == 1.0
+    assert sent[-1] < 2.3, "what is late by so little is not made up for"
+    assert quiet > sent[-1]
+    assert told.run.delivered == 200
+
+
 def test_a_paused_member_keeps_only_what_a_socket_buffer_holds() -> None:
     load = "{do: unicast, from: n0, to: n1, count: 2000, rate: 1000/s}"
     told = Played(story("at: 500ms, do: pause, member: n1, for: 1s", load=load))
