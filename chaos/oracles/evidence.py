@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import chain
 from math import inf
@@ -11,8 +11,8 @@ from typing import Final
 from stormcast.chaos.oracles import hand_over
 from stormcast.chaos.oracles.application import ApplicationIndex
 from stormcast.chaos.oracles.group_index import GroupIndex
-from stormcast.chaos.oracles.groups import MULTICAST
-from stormcast.chaos.oracles.history import Member
+from stormcast.chaos.oracles.groups import MULTICAST, Multicasts
+from stormcast.chaos.oracles.history import Entry, Member
 from stormcast.chaos.oracles.lives import end_replaced, strike
 from stormcast.chaos.oracles.reading import TraceReader, Traces
 from stormcast.chaos.oracles.rig_record import RigRecord
@@ -81,10 +81,12 @@ class Evidence:
 
     @cached_property
     def calm(self) -> float:
-        """From here on the rig did nothing, no view changed, and nobody raised an alarm."""
+        """From here on the rig did nothing, nobody sent, no view changed, and nobody raised an
+        alarm."""
+        sends = (one.sent[-1].time for one in self._numbered() if one.sent)
         changes = (member.views[-1].event.time for member in self.members.values() if member.views)
         alarms = (alarms[-1].time for alarms in self.groups.alarms.values())
-        return max([self.rig.quiet, *changes, *alarms])
+        return max([self.rig.quiet, *sends, *changes, *alarms])
 
     @cached_property
     def hand_over_breaches(self) -> list[hand_over.Breach]:
@@ -94,10 +96,13 @@ class Evidence:
     @property
     def messages_sent(self) -> int:
         """Messages of all members, repeats apart."""
-        senders = (self.unicasts.entries(), self.groups.streams.values())
-        numbered = (event for each in senders for sender in each for event in sender.sent)
+        numbered = (event for each in self._numbered() for event in each.sent)
         unnumbered = chain.from_iterable(self.unnumbered.sent.values())
         return sum(event.count for event in chain(numbered, unnumbered))
+
+    def _numbered(self) -> Iterable[Entry | Multicasts]:
+        """All that was sent with numbers, by who sent it to whom."""
+        return chain(self.unicasts.entries(), self.groups.streams.values())
 
     @property
     def has_group(self) -> bool:

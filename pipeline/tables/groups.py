@@ -55,10 +55,11 @@ class GroupTables:
 
     @cached_property
     def calm(self) -> DataFrame:
-        """run, calm: from here on the rig did nothing, no view changed, and nobody raised an alarm
-        about multicasts, which has what is missing asked for after all."""
+        """run, calm: from here on the rig did nothing, nobody sent, no view changed, and nobody
+        raised an alarm about multicasts, which has what is missing asked for after all."""
+        numbered = self._messages.sent.select("run", "time")
         alarms = self._events.where(is_kind("alarm") & is_multicast()).select("run", "time")
-        changes = self.views.select("run", "time").unionByName(alarms)
+        changes = self.views.select("run", "time").unionByName(alarms).unionByName(numbered)
         last = changes.groupBy("run").agg(F.max("time").alias("changed"))
         calm = F.greatest("quiet", F.coalesce("changed", F.lit(0.0)))
         return self._rig.runs.join(last, "run", how="left").select("run", calm.alias("calm"))

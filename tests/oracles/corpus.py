@@ -1179,6 +1179,23 @@ def traffic_does_not_end_in_time(s: Story) -> None:
 
 
 @sound(quiet_within=3.0)
+def who_sends_after_all_is_answered_after_all(s: Story) -> None:
+    """What the rig called quiet was not."""
+    s.a_clean_exchange().quiet(5.0).at(10.0).sends(6, 10).delivers(6, 10).at(13.0).acks(10)
+    s.ends(20.0)
+
+
+@broken(
+    "C1",
+    quiet_within=3.0,
+    witness=("n1#5 t=13.010 acked to n0 conn 1 up to seqno 10",),
+)
+def who_sends_after_all_is_answered_for_too_long(s: Story) -> None:
+    s.a_clean_exchange().quiet(5.0).at(10.0).sends(6, 10).delivers(6, 10).at(13.01).acks(10)
+    s.ends(20.0)
+
+
+@sound(quiet_within=3.0)
 def a_crashed_peer_is_called_for_longer(s: Story) -> None:
     s.a_clean_exchange().at(2.0).fault("crash", member="n1").bites(1).sends(6, 10)
     s.quiet(5.0).at(15.0).resends(6, 10).ends(20.0)
