@@ -16,7 +16,7 @@ from stormcast.pipeline.measured import (
     Life,
     Pair,
     Phase,
-    Resync,
+    ResyncTimes,
     View,
     ViewSpan,
     natural,
@@ -266,7 +266,7 @@ def window_of(
     shorts: Mapping[int, str],
     names: Mapping[str, str],
     phases: Mapping[tuple[str, str], Phase],
-    resync: Resync | None,
+    resync: ResyncTimes | None,
 ) -> FaultWindow:
     """A fault, with what was measured around it."""
     member = None if fault.member is None else _named(fault.member, names, shorts)

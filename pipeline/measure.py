@@ -83,7 +83,7 @@ class _Extent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Told:
+class _KnownRun:
     """What is known of a run before anything around its faults is measured."""
 
     run: str
@@ -185,11 +185,11 @@ def _measured(
 
 
 def _assembled(
-    told: _Told,
+    told: _KnownRun,
     cube: list[TrafficRow],
     latencies: list[LatencyRow],
     phases: Mapping[tuple[str, str], Phase],
-    resyncs: Mapping[str, measured.Resync],
+    resyncs: Mapping[str, measured.ResyncTimes],
     sequences: tuple[measured.Sequence, ...],
 ) -> Metrics:
     names, grid, seconds = told.names, told.grid, told.extent.seconds
@@ -223,7 +223,7 @@ def _assembled(
     )
 
 
-def _tell(events: DataFrame, extents: Mapping[str, _Extent]) -> Iterator[_Told]:
+def _tell(events: DataFrame, extents: Mapping[str, _Extent]) -> Iterator[_KnownRun]:
     """Who took part, what was done, which views there were, who talked to whom."""
     rig = _collect(metrics.noted(events))
     people = _collect(metrics.lives(events))
@@ -237,7 +237,7 @@ def _tell(events: DataFrame, extents: Mapping[str, _Extent]) -> Iterator[_Told]:
         faults = gather.faults_of(noted)
         view_rows = [ViewRow._make(row) for row in installed.get(run, ())]
         views, view_spans = gather.views_of(view_rows, names, shorts)
-        yield _Told(
+        yield _KnownRun(
             run=run,
             extent=extent,
             marks={each.text: each.at for each in noted if each.kind == "phase"},
@@ -251,7 +251,9 @@ def _tell(events: DataFrame, extents: Mapping[str, _Extent]) -> Iterator[_Told]:
         )
 
 
-def _phases(events: DataFrame, told: Sequence[_Told]) -> dict[str, dict[tuple[str, str], Phase]]:
+def _phases(
+    events: DataFrame, told: Sequence[_KnownRun]
+) -> dict[str, dict[tuple[str, str], Phase]]:
     """What happened in each run, and before, during and after each of its faults."""
     spans = _small(
         events,
@@ -271,8 +273,8 @@ def _phases(events: DataFrame, told: Sequence[_Told]) -> dict[str, dict[tuple[st
 
 
 def _resyncs(
-    events: DataFrame, delivered: DataFrame, told: Sequence[_Told]
-) -> dict[str, dict[str, measured.Resync]]:
+    events: DataFrame, delivered: DataFrame, told: Sequence[_KnownRun]
+) -> dict[str, dict[str, measured.ResyncTimes]]:
     """Of each fault that ended: how the pairs and the group came back."""
     healed = [
         (each.run, fault.key, fault.end)
@@ -280,7 +282,7 @@ def _resyncs(
         for fault in each.measured
         if fault.end is not None
     ]
-    found: dict[str, dict[str, measured.Resync]] = {each.run: {} for each in told}
+    found: dict[str, dict[str, measured.ResyncTimes]] = {each.run: {} for each in told}
     if not healed:
         return found
     heals = _small(events, healed, "run string, fault string, healed double")
@@ -302,7 +304,7 @@ def _resyncs(
 
 
 def _sequences(
-    events: DataFrame, told: Sequence[_Told]
+    events: DataFrame, told: Sequence[_KnownRun]
 ) -> dict[str, tuple[measured.Sequence, ...]]:
     """The sequence charts of some pairs of each run."""
     pairs = {each.run: chosen(each.pairs) for each in told}
@@ -325,7 +327,7 @@ def _sequences(
     }
 
 
-def _by_label(told: _Told, pairs: Sequence[Pair]) -> Iterator[tuple[str, str, str]]:
+def _by_label(told: _KnownRun, pairs: Sequence[Pair]) -> Iterator[tuple[str, str, str]]:
     """All incarnations of some pairs."""
     for pair in pairs:
         for sender, name in told.names.items():
@@ -334,7 +336,7 @@ def _by_label(told: _Told, pairs: Sequence[Pair]) -> Iterator[tuple[str, str, st
                     yield pair.protocol, sender, receiver
 
 
-def _tracks(told: _Told, wanted: Pair, rows: Sequence[tuple[Any, ...]]) -> tuple[Track, ...]:
+def _tracks(told: _KnownRun, wanted: Pair, rows: Sequence[tuple[Any, ...]]) -> tuple[Track, ...]:
     tracks: dict[tuple[str, int], list[Mark]] = {}
     for protocol, sender, receiver, kind, conn, at, lo, hi in sorted(rows):
         pair = told.names[sender], told.names[receiver], protocol

@@ -80,7 +80,7 @@ class PairTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resync:
+class ResyncTimes:
     """How fast connections came back after the end of a fault (G8)."""
 
     pairs: int
@@ -114,7 +114,7 @@ class FaultWindow:
     before: Phase | None = None
     during: Phase | None = None
     after: Phase | None = None
-    resync: Resync | None = None
+    resync: ResyncTimes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

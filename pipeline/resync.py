@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from stormcast.pipeline.measured import Life, PairTime, Resync, View, ViewSpan
+from stormcast.pipeline.measured import Life, PairTime, ResyncTimes, View, ViewSpan
 from stormcast.pipeline.rows import OfferRow, ReturnRow, name_of
 from stormcast.pipeline.words import EPSILON
 
@@ -37,7 +37,7 @@ def resync_of(
     offers: Iterable[OfferRow],
     names: Mapping[str, str],
     one_view: float | None,
-) -> Resync:
+) -> ResyncTimes:
     """How the pairs came back after one fault.
 
     The clock of a pair starts when there is something to deliver: at the end of the fault if
@@ -56,7 +56,7 @@ def resync_of(
         firsts.append((max(0.0, row.first - since), pair))
         if row.repaired is not None and row.messages:
             repairs.append((row.repaired - healed, pair))
-    return Resync(
+    return ResyncTimes(
         pairs=len({pair for _seconds, pair in firsts}),
         first_median=median(seconds for seconds, _pair in firsts) if firsts else None,
         first_slowest=_slowest(firsts),

@@ -28,7 +28,7 @@ from stormcast.chaos.language.stacks import is_stream
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.judging import LATE_SECONDS
 from stormcast.chaos.session.plans import cluster_plan
-from stormcast.chaos.session.record import Resync
+from stormcast.chaos.session.record import ResyncTimes
 from stormcast.chaos.session.runner import run_on
 from stormcast.node.core.errors import NodeError
 
@@ -156,7 +156,7 @@ class LiveResult:
     seconds: float
     """It took so long."""
     directory: str
-    resync: Resync | None = None
+    resync: ResyncTimes | None = None
     notes: tuple[str, ...] = ()
     is_late: bool = False
     """Whether the machine had so much to do that the run was not what the scenario says."""

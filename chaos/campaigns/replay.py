@@ -299,22 +299,24 @@ def _names(traces: Mapping[str, bytes]) -> dict[int, str]:
     return names
 
 
-class _Told(NamedTuple):
+class _EventText(NamedTuple):
     """An event and its text; or why there are no more."""
 
     event: Event | None
     text: str
 
 
-def _events(data: bytes) -> list[_Told]:
+def _events(data: bytes) -> list[_EventText]:
     """The events of a trace, and at the end why it could be read no further."""
     told = []
     try:
         for block in read_blocks_untrusted(data, xxh3_64_intdigest):
             # A text is known by its number within a block: what it says is what counts.
-            told += [_Told(event._replace(text=0), block.text(event)) for event in block.events]
+            told += [
+                _EventText(event._replace(text=0), block.text(event)) for event in block.events
+            ]
     except BadTrace as bad:
-        told.append(_Told(None, f"no event: {bad.reason}"))
+        told.append(_EventText(None, f"no event: {bad.reason}"))
     return told
 
 
@@ -344,7 +346,7 @@ def _first_byte(recorded: bytes, now: bytes) -> int:
     return next(at for at, (one, two) in pairs if one != two)
 
 
-def _words(told: _Told | None, names: dict[int, str]) -> str | None:
+def _words(told: _EventText | None, names: dict[int, str]) -> str | None:
     if told is None:
         return None
     if told.event is None:
@@ -352,7 +354,7 @@ def _words(told: _Told | None, names: dict[int, str]) -> str | None:
     return f"{told.event.time:.6f} {describe(told.event, told.text, names)}"
 
 
-def _fields(then: _Told | None, again: _Told | None) -> dict[str, tuple[object, object]]:
+def _fields(then: _EventText | None, again: _EventText | None) -> dict[str, tuple[object, object]]:
     """The fields that differ, where two events stand at one place."""
     if then is None or again is None or then.event is None or again.event is None:
         return {}

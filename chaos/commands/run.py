@@ -37,7 +37,7 @@ from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.records.directory import make_fresh
 from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.plans import check_supported
-from stormcast.chaos.session.record import Resync
+from stormcast.chaos.session.record import ResyncTimes
 from stormcast.chaos.session.runner import run_on, run_scenario
 from stormcast.node.core.errors import ConfigError, NodeError
 
@@ -175,7 +175,7 @@ def report(outcome: RunOutcome) -> str:
     return "\n".join(lines)
 
 
-def _resync(resync: Resync) -> str:
+def _resync(resync: ResyncTimes) -> str:
     """How long it took to be well again."""
     first = "some pair never" if resync.first_delivery is None else f"{resync.first_delivery:.3f}s"
     parts = [f"first delivery {first}", f"full repair {resync.repaired:.3f}s"]

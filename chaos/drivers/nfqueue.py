@@ -27,7 +27,7 @@ from stormcast.chaos.drivers.base import (
 )
 from stormcast.chaos.drivers.injection import Injector, RawSockets
 from stormcast.chaos.drivers.netlink import NetlinkError, Take
-from stormcast.chaos.drivers.packets import Place
+from stormcast.chaos.drivers.packets import Offsets
 from stormcast.chaos.drivers.paths import Ways
 from stormcast.chaos.drivers.queue_rule import QUEUE, QueueRule
 from stormcast.chaos.faults.fate import jhash_fate
@@ -91,11 +91,11 @@ class Due(NamedTuple):
     payload: bytes
 
 
-class Held(NamedTuple):
+class HeldPacket(NamedTuple):
     """A packet that a rule holds."""
 
     port: Port
-    place: Place
+    place: Offsets
     packet: int
 
 
@@ -131,11 +131,13 @@ class Port:
             queue.drop(packet)
         elif outcome.does == HOLD:
             self.waiting += 1
-            self._driver.hold(outcome.held_by, Held(self, place, packet))
+            self._driver.hold(outcome.held_by, HeldPacket(self, place, packet))
         else:
             self._pass_on(packet, outcome, view, place)
 
-    def _pass_on(self, packet: int, outcome: FrameOutcome, view: memoryview, place: Place) -> None:
+    def _pass_on(
+        self, packet: int, outcome: FrameOutcome, view: memoryview, place: Offsets
+    ) -> None:
         driver = self._driver
         payload = b""
         if outcome.flips:
@@ -147,7 +149,7 @@ class Port:
             for at in outcome.copies:
                 driver.schedule(at, self, None, copied)
 
-    def release(self, place: Place, packet: int) -> None:
+    def release(self, place: Offsets, packet: int) -> None:
         """Let go a packet that was held, onto what its path has become."""
         if self.queue is None:
             return
@@ -212,7 +214,7 @@ class NfqueueDriver:
         self._decider = Decider(jhash_fate)
         self._heap: list[Due] = []
         self._order = count()
-        self._held: dict[str, list[Held]] = {}
+        self._held: dict[str, list[HeldPacket]] = {}
         self._timer: Handle | None = None
         self._timer_at = 0.0
         self._now = 0.0
@@ -300,7 +302,7 @@ class NfqueueDriver:
 
     # -- Packets -----------------------------------------------------------------------------------
 
-    def decide(self, ways: Ways, mark: int, view: memoryview, place: Place) -> FrameOutcome:
+    def decide(self, ways: Ways, mark: int, view: memoryview, place: Offsets) -> FrameOutcome:
         """What becomes of a packet."""
         path, size = ways.path(place), len(view)
         if mark == DECIDE and place.frame:
@@ -309,11 +311,11 @@ class NfqueueDriver:
         known = packets.identity(view, place)
         return self._decider.after_losses(path, known, size, self._now)
 
-    def let_go(self, ways: Ways | None, place: Place) -> FrameOutcome:
+    def let_go(self, ways: Ways | None, place: Offsets) -> FrameOutcome:
         """What becomes of a packet that was held."""
         return AT_ONCE if ways is None else self._decider.let_go(ways.path(place), self._now)
 
-    def hold(self, fault: str, held: Held) -> None:
+    def hold(self, fault: str, held: HeldPacket) -> None:
         """Keep a packet until its rule lets it go."""
         self._held.setdefault(fault, []).append(held)
 

@@ -35,7 +35,7 @@ _U16: Final = struct.Struct(">H")
 _LOW16: Final = 0xFFFF
 
 
-class Place(NamedTuple):
+class Offsets(NamedTuple):
     """Where things are in an IP packet."""
 
     source: bytes
@@ -48,7 +48,7 @@ class Place(NamedTuple):
     is_multicast: bool
 
 
-def locate(packet: Bytes) -> Place | None:
+def locate(packet: Bytes) -> Offsets | None:
     """Find one's way in a packet, fragments of which were put together; None for what is not IP, or
     shorter than it says."""
     size = len(packet)
@@ -67,15 +67,15 @@ def locate(packet: Bytes) -> Place | None:
         return None
     if protocol != UDP or size < frame + wire.HEAD_SIZE or packet[frame] != wire.MAGIC:
         frame = 0
-    return Place(source, protocol, transport, frame, is_multicast)
+    return Offsets(source, protocol, transport, frame, is_multicast)
 
 
-def preamble(packet: Bytes, place: Place) -> bytes:
+def preamble(packet: Bytes, place: Offsets) -> bytes:
     """That of the first frame in a datagram of ours."""
     return bytes(packet[place.frame : place.frame + wire.PREAMBLE_SIZE])
 
 
-def identity(packet: Bytes, place: Place) -> bytes | None:
+def identity(packet: Bytes, place: Offsets) -> bytes | None:
     """What a packet's fate depends on: the identity of its first frame.
 
     For a segment of a stream it is a number that its retransmission does not share. None for all
@@ -96,7 +96,7 @@ def packed(address: str) -> bytes:
     return ip_address(address).packed
 
 
-def for_member(packet: bytes, place: Place, own: Iterable[bytes]) -> bytes:
+def for_member(packet: bytes, place: Offsets, own: Iterable[bytes]) -> bytes:
     """A copy of a packet such that whoever lives at one of these addresses gets it.
 
     What was sent to one of them stays as it is. A multicast becomes a unicast: one sent from inside
@@ -210,7 +210,7 @@ def _frame_layer() -> type[Packet]:
     return Frame
 
 
-def corrupted(packet: bytes, place: Place, flips: tuple[int, ...]) -> bytes:
+def corrupted(packet: bytes, place: Offsets, flips: tuple[int, ...]) -> bytes:
     """The packet with one bit flipped for each number.
 
     In a datagram they are bits of what the member reads, those that the simulator would choose of

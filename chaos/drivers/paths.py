@@ -18,7 +18,7 @@ from stormcast.chaos.drivers.base import (
     is_base_delayed_by,
     slow_for_multicasts,
 )
-from stormcast.chaos.drivers.packets import Place
+from stormcast.chaos.drivers.packets import Offsets
 from stormcast.chaos.drivers.selection import statements
 from stormcast.chaos.faults.paths import Path, PathMaker
 from stormcast.chaos.language.network_state import NetworkState
@@ -30,7 +30,7 @@ class Ways(NamedTuple):
     unicasts: Path
     multicasts: Path
 
-    def path(self, place: Place) -> Path:
+    def path(self, place: Offsets) -> Path:
         """That of one packet."""
         return self.multicasts if place.is_multicast else self.unicasts
 

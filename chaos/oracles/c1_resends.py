@@ -15,7 +15,7 @@ from typing import Final
 
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Multicasts
-from stormcast.chaos.oracles.history import EPSILON, Connection, Entry, Member, Violation
+from stormcast.chaos.oracles.history import EPSILON, Connection, Member, SenderLife, Violation
 from stormcast.node.core import wire
 from stormcast.node.trace import PURGED, RETRANSMITTED, SENT, Event
 
@@ -33,7 +33,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
         yield from _multicast(evidence, stream)
 
 
-def _unicast(evidence: Evidence, connection: Connection, entry: Entry) -> Iterator[Violation]:
+def _unicast(evidence: Evidence, connection: Connection, entry: SenderLife) -> Iterator[Violation]:
     sender = connection.sender
     pace = sender.bounds.get("resend_within"), sender.bounds.get("request_spacing")
     if pace[0] is None or pace[1] is None:
@@ -55,7 +55,9 @@ def _unicast(evidence: Evidence, connection: Connection, entry: Entry) -> Iterat
             yield _too_often(entry.activity, sender, batch, number, allowed)
 
 
-def _in_the_middle(evidence: Evidence, connection: Connection, entry: Entry) -> Iterator[Violation]:
+def _in_the_middle(
+    evidence: Evidence, connection: Connection, entry: SenderLife
+) -> Iterator[Violation]:
     """Batches that were sent again though others were unacked before and after them, and nobody had
     asked for them: what is lost there shows as a gap."""
     sender = connection.sender
@@ -87,7 +89,7 @@ def _in_the_middle(evidence: Evidence, connection: Connection, entry: Entry) -> 
 class _Looks:
     """How many silent looks fit between two moments of an entry's life, at most."""
 
-    def __init__(self, entry: Entry, interval: float, least: float) -> None:
+    def __init__(self, entry: SenderLife, interval: float, least: float) -> None:
         self._interval = interval
         self._least = least
         # The first generation repeats whatever is old, progress or not.
@@ -114,7 +116,7 @@ class _Looks:
         return log2(1 + seconds / self._least) + seconds / self._interval
 
 
-def _purged_at(entry: Entry, batch: Event, last: float) -> float:
+def _purged_at(entry: SenderLife, batch: Event, last: float) -> float:
     """When nothing of a batch was left to be sent again."""
     at = bisect_left(entry.purged, batch.hi, key=lambda purge: purge.hi)
     return min(last, entry.purged[at].time) if at < len(entry.purged) else last

@@ -10,7 +10,7 @@ from stormcast.chaos.oracles import application, g1_alarms, g1_multicast, hand_o
 from stormcast.chaos.oracles.coverage import first_gap
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import view_at
-from stormcast.chaos.oracles.history import EPSILON, Entry, Member, Violation
+from stormcast.chaos.oracles.history import EPSILON, Member, SenderLife, Violation
 from stormcast.node.core import wire
 from stormcast.node.core.model import DONT_LOOPBACK
 from stormcast.node.trace import ABANDONED, SENDER_CLOSING, Event
@@ -39,7 +39,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     yield from hand_over.found_in(evidence, "G1")
 
 
-def was_given_up(entry: Entry) -> bool:
+def was_given_up(entry: SenderLife) -> bool:
     """Whether the sender was right to remove the connection with undelivered messages in it."""
     removed = entry.removed
     if removed is None:
@@ -51,20 +51,20 @@ def was_given_up(entry: Entry) -> bool:
     return removed.text in GIVEN_UP or (removed.text in FLUSHED and closed_as(entry) != "")
 
 
-def closed_as(entry: Entry) -> str:
+def closed_as(entry: SenderLife) -> str:
     """Why a removed connection was closing before; empty where it was not."""
     if len(entry.states) > 1 and entry.states[-2].event.stream == SENDER_CLOSING:
         return entry.states[-2].text
     return ""
 
 
-def was_idle(entry: Entry) -> bool:
+def was_idle(entry: SenderLife) -> bool:
     """Whether a connection was removed because it was idle: closing ended, and no command."""
     removed = entry.removed
     return removed is not None and removed.text == "closed" and closed_as(entry) == "idle"
 
 
-def is_held_to(entry: Entry) -> bool:
+def is_held_to(entry: SenderLife) -> bool:
     """Whether a connection was removed for its silence, though its peer is in the view of the
     sender: a member is not given up before the view gives it up."""
     removed = entry.removed
@@ -74,7 +74,7 @@ def is_held_to(entry: Entry) -> bool:
     return view is not None and entry.connection.receiver.short in view.members
 
 
-def _untold(evidence: Evidence, entry: Entry) -> Iterator[Violation]:
+def _untold(evidence: Evidence, entry: SenderLife) -> Iterator[Violation]:
     """Messages that were rightly given up, of which nobody was told."""
     sender, receiver = entry.connection.sender, entry.connection.receiver
     conn, removed = entry.connection.conn, entry.removed
@@ -112,9 +112,11 @@ def _thrown_away(evidence: Evidence) -> Iterator[Violation]:
                 yield Violation(event.time, detail, witness)
 
 
-def _last_removed(evidence: Evidence, sender: Member, dest: Member, event: Event) -> Entry | None:
+def _last_removed(
+    evidence: Evidence, sender: Member, dest: Member, event: Event
+) -> SenderLife | None:
     """The connection whose end threw away what waited for it."""
-    found: Entry | None = None
+    found: SenderLife | None = None
     for entry in evidence.unicasts.entries():
         connection, removed = entry.connection, entry.removed
         if connection.sender is not sender or connection.receiver is not dest or removed is None:
@@ -133,13 +135,13 @@ class Gap(NamedTuple):
     seqno: int
 
 
-def _lost(entry: Entry) -> Iterator[Violation]:
+def _lost(entry: SenderLife) -> Iterator[Violation]:
     """Batches not wholly delivered, though both ends live and nobody gave the connection up."""
     for sent, seqno in _gaps(entry):
         yield _loss(entry, sent, seqno)
 
 
-def _gaps(entry: Entry) -> Iterator[Gap]:
+def _gaps(entry: SenderLife) -> Iterator[Gap]:
     parts: dict[int, list[Event]] = {}
     for _epoch, delivered in entry.delivered:
         batch = entry.batch_at(delivered.lo)
@@ -151,7 +153,7 @@ def _gaps(entry: Entry) -> Iterator[Gap]:
             yield Gap(sent, lost)
 
 
-def _loss(entry: Entry, sent: Event, lost: int) -> Violation:
+def _loss(entry: SenderLife, sent: Event, lost: int) -> Violation:
     """The batch, and how the sender came to forget it, if it did."""
     sender = entry.connection.sender
     witness = [(sender, sent)]

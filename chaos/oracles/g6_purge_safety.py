@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from stormcast.chaos.oracles import g6_multicast
 from stormcast.chaos.oracles.coverage import is_covered, spans
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.history import EPSILON, Entry, Violation
+from stormcast.chaos.oracles.history import EPSILON, SenderLife, Violation
 from stormcast.node.core import wire
 from stormcast.node.trace import Event
 
@@ -21,7 +21,7 @@ ACK_DELIVERED: Final = frozenset({wire.UNICAST2, wire.UNICAST4})
 class EarlyPurge(NamedTuple):
     """A purge of a seqno that its receiver did not have."""
 
-    entry: Entry
+    entry: SenderLife
     purge: Event
     seqno: int
     late: Event | None
@@ -54,7 +54,7 @@ def early_purges(evidence: Evidence) -> Iterator[EarlyPurge]:
             yield from _first_early(entry)
 
 
-def _first_early(entry: Entry) -> Iterator[EarlyPurge]:
+def _first_early(entry: SenderLife) -> Iterator[EarlyPurge]:
     """Play deliveries and purges by time; up to `reached` everything was delivered."""
     delivered = entry.delivered
     held = _Held(entry)
@@ -80,7 +80,7 @@ class _Held:
     its window.
     """
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: SenderLife) -> None:
         self._entry = entry
         self._in_the_end: list[tuple[int, int]] | None = None
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.g6_purge_safety import EarlyPurge, early_purges
 from stormcast.chaos.oracles.groups import MULTICAST, Window
-from stormcast.chaos.oracles.history import EPSILON, Connection, Entry, Member, Violation
+from stormcast.chaos.oracles.history import EPSILON, Connection, Member, SenderLife, Violation
 from stormcast.chaos.oracles.unnumbered_index import UNNUMBERED
 from stormcast.node.core.serial import is_newer
 from stormcast.node.trace import CONN, DELIVERED, RECEIVER_OPEN, Event
@@ -140,7 +140,7 @@ def _purged_by_other(evidence: Evidence, early: EarlyPurge) -> Iterator[Violatio
         return
 
 
-def _older_entries(evidence: Evidence, entry: Entry) -> Iterator[Entry]:
+def _older_entries(evidence: Evidence, entry: SenderLife) -> Iterator[SenderLife]:
     """Entries of the same pair on older connection ids, and earlier ones on the same."""
     here = entry.connection
     for connection in evidence.unicasts.connections.values():

@@ -1,8 +1,8 @@
 """The nouns of the oracles: what a trace is cut into before it is judged.
 
-The unit is what a guarantee speaks of: an `Entry` is one life of a sender's half of a connection,
-an `Epoch` one life of a receiver's window. All times are of one clock; the order of events within
-one member is the order of its trace.
+The unit is what a guarantee speaks of: a `SenderLife` is one life of a sender's half of a
+connection, an `Epoch` one life of a receiver's window. All times are of one clock; the order of
+events within one member is the order of its trace.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Connection:
         self.sender = sender
         self.receiver = receiver
         self.conn = conn
-        self.entries: list[Entry] = []
+        self.entries: list[SenderLife] = []
         self.epochs: list[Epoch] = []
 
     @property
@@ -157,7 +157,7 @@ class Connection:
         """Messages to self enter no window, and are never acked."""
         return self.sender is self.receiver
 
-    def origin(self, delivered: Event) -> Entry | None:
+    def origin(self, delivered: Event) -> SenderLife | None:
         """The newest entry that had sent what was delivered: part of a batch of that digest."""
         for entry in reversed(self.entries):
             batch = entry.batch_at(delivered.lo)
@@ -171,7 +171,7 @@ class Connection:
         return None
 
 
-class Entry:
+class SenderLife:
     """One life of a sender entry: from its opening to its removal, or to the end of the run."""
 
     __slots__ = (

@@ -9,7 +9,7 @@ from math import inf
 from stormcast.chaos.oracles.coverage import first_gap
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Multicasts, last_view
-from stormcast.chaos.oracles.history import EPSILON, Entry, Epoch, Member, Span, Violation
+from stormcast.chaos.oracles.history import EPSILON, Epoch, Member, SenderLife, Span, Violation
 from stormcast.node.core import wire
 from stormcast.node.core.model import OOB
 from stormcast.node.trace import BLOCKED, FREEZE, PURGED, SENT, UNBLOCKED, Event
@@ -182,7 +182,7 @@ def _kept_for_ever(evidence: Evidence, stream: Multicasts) -> Iterator[Violation
         yield Violation(evidence.rig.quiet + within, detail, ((sender, last),))
 
 
-def _unrepeated(evidence: Evidence, entry: Entry) -> Iterator[Violation]:
+def _unrepeated(evidence: Evidence, entry: SenderLife) -> Iterator[Violation]:
     """Stretches without a sign of life from an entry that waits for an ack."""
     sender = entry.connection.sender
     within = sender.bounds.get("resend_within")
@@ -202,7 +202,7 @@ def _unrepeated(evidence: Evidence, entry: Entry) -> Iterator[Violation]:
             return
 
 
-def _waits(entry: Entry) -> Iterator[tuple[Event, Event | None]]:
+def _waits(entry: SenderLife) -> Iterator[tuple[Event, Event | None]]:
     """Each event after which something is unacked, and the next one of the entry."""
     high = low = 0
     for event, following in zip_longest(entry.activity, entry.activity[1:]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from stormcast.chaos.oracles.history import Connection, Entry, Epoch, Member, Noted
+from stormcast.chaos.oracles.history import Connection, Epoch, Member, Noted, SenderLife
 from stormcast.node.trace import (
     ACKED,
     CONN,
@@ -38,12 +38,12 @@ class UnicastIndex:
         """By sender, receiver and connection id."""
         self.syncs: dict[tuple[int, int], list[Event]] = {}
         """By asking member and peer."""
-        self._open: dict[tuple[int, int, int], Entry] = {}
+        self._open: dict[tuple[int, int, int], SenderLife] = {}
         """By sender, receiver and connection id: entries that are not removed yet."""
         self._epochs: dict[tuple[int, int, int, int], Epoch] = {}
         """By receiver, sender, connection id and number."""
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[SenderLife]:
         """All lives of all sender entries."""
         return (entry for connection in self.connections.values() for entry in connection.entries)
 
@@ -98,12 +98,12 @@ class UnicastIndex:
             connection = self.connections[key] = Connection(sender, receiver, conn)
         return connection
 
-    def _entry(self, member: Member, event: Event) -> Entry:
+    def _entry(self, member: Member, event: Event) -> SenderLife:
         key = member.short, event.peer, event.conn
         entry = self._open.get(key)
         if entry is None:
             connection = self._connection(member, self._find(event.peer), event.conn)
-            entry = self._open[key] = Entry(connection, event.time)
+            entry = self._open[key] = SenderLife(connection, event.time)
             connection.entries.append(entry)
         return entry
 
@@ -124,7 +124,7 @@ class UnicastIndex:
             del self._open[member.short, event.peer, event.conn]
 
 
-def _note_sending(entry: Entry, event: Event) -> None:
+def _note_sending(entry: SenderLife, event: Event) -> None:
     entry.activity.append(event)
     if event.kind == SENT:
         entry.sent.append(event)

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import MULTICAST, VIEW_MASK, Installed
 from stormcast.chaos.oracles.history import Member
-from stormcast.chaos.session.record import Life, Pair, Reached, Resync, ViewSeen
+from stormcast.chaos.session.record import Life, Pair, Reached, ResyncTimes, ViewSeen
 from stormcast.node.core import wire
 from stormcast.node.core.model import DONT_LOOPBACK
 from stormcast.node.trace import DELIVERED, SENT, VIEW, Event
@@ -39,7 +39,7 @@ class Facts:
     events: int = 0
 
 
-class _Told(NamedTuple):
+class _MemberEvent(NamedTuple):
     """One event of one member; None: its end."""
 
     time: float
@@ -52,7 +52,7 @@ def facts_of(evidence: Evidence, start: float = 0.0) -> Facts:
     return _Reading(evidence, start).facts
 
 
-def resync_of(evidence: Evidence, healed: float, start: float = 0.0) -> Resync:
+def resync_of(evidence: Evidence, healed: float, start: float = 0.0) -> ResyncTimes:
     """How long it took from a heal, by the clock of the traces, until all was well again."""
     late, firsts = 0.0, _awaited(evidence, healed)
     for pair, sent_at, arrived in _arrivals(evidence):
@@ -66,7 +66,7 @@ def resync_of(evidence: Evidence, healed: float, start: float = 0.0) -> Resync:
         firsts[pair] = waited if before is None else min(before, waited)
     views = [member.views[-1].time for member in evidence.members.values() if member.views]
     waits = [waited for waited in firsts.values() if waited is not None]
-    return Resync(
+    return ResyncTimes(
         after=healed - start,
         first_delivery=max(waits, default=0.0) if len(waits) == len(firsts) else None,
         repaired=late,
@@ -112,7 +112,7 @@ class _Reading:
         creator = self._evidence.find(view.creator).label
         return ViewSeen(self._since(view.time), view.number, creator, labels)
 
-    def _take(self, told: _Told) -> None:
+    def _take(self, told: _MemberEvent) -> None:
         member, event = told.member, told.event
         if event is None:
             self._end(member)
@@ -188,19 +188,19 @@ def name_of(member: Member) -> str:
     return member.texts.get(0, member.label).split(" ", 1)[0]
 
 
-def _in_order(evidence: Evidence) -> list[_Told]:
+def _in_order(evidence: Evidence) -> list[_MemberEvent]:
     """What the facts follow from, of all members, by time; of one member in the order of its
     trace."""
     return sorted(chain.from_iterable(map(_told_by, evidence.members.values())), key=itemgetter(0))
 
 
-def _told_by(member: Member) -> Iterator[_Told]:
+def _told_by(member: Member) -> Iterator[_MemberEvent]:
     for event in member.events:
         if event.kind in _TOLD:
-            yield _Told(event.time, member, event)
+            yield _MemberEvent(event.time, member, event)
     if member.ended < inf:
         last = member.events[-1].time if member.events else member.ended
-        yield _Told(max(member.ended, last), member, None)
+        yield _MemberEvent(max(member.ended, last), member, None)
 
 
 def _arrivals(evidence: Evidence) -> Iterator[tuple[tuple[int, int], float, float]]:

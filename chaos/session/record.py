@@ -35,7 +35,7 @@ class Life(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resync:
+class ResyncTimes:
     """How long it took, after the last heal, until all was well again (G8). Seconds."""
 
     after: float
@@ -103,7 +103,7 @@ class RunRecord:
     backend: str = "sim"
     bites_by_pair: dict[str, Mapping[Pair, int]] = field(default_factory=dict)
     """The same as `bites` per sender and receiver, of faults of the network that have them."""
-    resync: Resync | None = None
+    resync: ResyncTimes | None = None
     """None where nothing was healed."""
     notes: tuple[str, ...] = ()
     """What whoever reads the verdict must know of how the run was done."""

@@ -25,7 +25,7 @@ MAX_NUMBER: Final = 0xFF
 of one lost frame for ever."""
 
 
-class Place(NamedTuple):
+class StreamEnd(NamedTuple):
     """Where a sender's stream to a receiver ends, as the sender knows it."""
 
     conn: int
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     unacked: int
     """How many messages may still be under way."""
 
-    def as_of(self, end: Place) -> Place | None:
+    def as_of(self, end: StreamEnd) -> StreamEnd | None:
         """This place, when the stream ends at `end`; None once its connection is gone."""
         if end.conn != self.conn or end.seqno < self.seqno:
             return None
@@ -43,7 +43,7 @@ class Place(NamedTuple):
         return self._replace(unacked=max(0, self.seqno - acked))
 
 
-def is_reached(place: Place, taken: tuple[int, int] | None) -> bool:
+def is_reached(place: StreamEnd, taken: tuple[int, int] | None) -> bool:
     """Whether a receiver that has taken so much (connection, seqno) of a stream has all of it up
     to `place`. None: it has no window for that sender."""
     if not place.seqno:
@@ -63,7 +63,7 @@ class Question(NamedTuple):
     was in its stream. When the connection of the place ends, it asks anew."""
 
     total: int
-    place: Place
+    place: StreamEnd
     is_introduction: bool
     """It does not wait yet: the receiver should learn the count before it has to."""
 

@@ -132,7 +132,7 @@ def unpack_fragment_untrusted(header: bytes, size: int, max_message_size: int) -
     return fragment
 
 
-class Cut(NamedTuple):
+class CutMessage(NamedTuple):
     """A large message, cut."""
 
     id: int
@@ -159,7 +159,7 @@ class Fragmenter:
         self._hash64 = hash64
         self._next_id = 1
 
-    def cut(self, payload: Payload) -> Cut:
+    def cut(self, payload: Payload) -> CutMessage:
         """A message above `frag_size`, in pieces."""
         total, size = len(payload), self.config.frag_size
         require(
@@ -171,7 +171,7 @@ class Fragmenter:
         self._next_id += 1
         source = memoryview(payload)
         pieces: list[Payload] = [source[at : at + size] for at in range(0, total, size)]
-        return Cut(message, pieces, total, self._hash64(payload))
+        return CutMessage(message, pieces, total, self._hash64(payload))
 
 
 class Unfinished:

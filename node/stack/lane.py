@@ -17,7 +17,7 @@ from stormcast.node.core import wire
 from stormcast.node.core.model import FRAGMENT, Payload
 
 if TYPE_CHECKING:
-    from stormcast.node.protocols.frag import Cut
+    from stormcast.node.protocols.frag import CutMessage
 
 MESSAGE_OVERHEAD: Final = 64
 """What a queued message costs besides its bytes: about what its object takes."""
@@ -36,7 +36,7 @@ class Run:
 
     def __init__(self, flags: int) -> None:
         self.flags = flags
-        self.cut: Cut | None = None
+        self.cut: CutMessage | None = None
         """The large message that the payloads are pieces of."""
         self.payloads: list[Payload] = []
         self.at = 0
@@ -130,7 +130,7 @@ class Lane:
             self.run.flags = flags
         return self.run
 
-    def begin_large(self, flags: int, cut: Cut) -> Run:
+    def begin_large(self, flags: int, cut: CutMessage) -> Run:
         """Begin a run of the pieces of one message."""
         run = self.begin(flags | FRAGMENT)
         run.cut = cut
@@ -174,7 +174,7 @@ class Lane:
             self._finish_run(run)
         return Taken(taken, run.flags, b"", total, lengths, number)
 
-    def _take_piece(self, run: Run, cut: Cut, most: int) -> Taken | None:
+    def _take_piece(self, run: Run, cut: CutMessage, most: int) -> Taken | None:
         """The next piece of a large message: always a batch of its own."""
         at = run.at
         piece = run.payloads[at]

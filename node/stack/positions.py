@@ -6,7 +6,7 @@ is not taken.
 
 from __future__ import annotations
 
-from stormcast.node.core.credits import Place
+from stormcast.node.core.credits import StreamEnd
 from stormcast.node.protocols.multicast import Multicast
 from stormcast.node.protocols.port import Port
 from stormcast.node.protocols.unicast import Unicast
@@ -40,15 +40,15 @@ class UnicastPositions:
         self._unicast = unicast
         self._port = port
 
-    def sent(self, peer: int) -> Place:
+    def sent(self, peer: int) -> StreamEnd:
         """Where the stream to a peer ends."""
         unicast = self._unicast
         if peer == self._port.me:
-            return Place(*unicast.sent_to_self(), 0)
+            return StreamEnd(*unicast.sent_to_self(), 0)
         entry = unicast.send_connections().get(peer)
         if entry is None:
-            return Place(unicast.coming_conn(), 0, 0)
-        return Place(entry.conn, entry.window.high, len(entry.window))
+            return StreamEnd(unicast.coming_conn(), 0, 0)
+        return StreamEnd(entry.conn, entry.window.high, len(entry.window))
 
     def taken(self, peer: int) -> tuple[int, int] | None:
         """How far a peer's stream was taken."""
@@ -67,10 +67,10 @@ class MulticastPositions:
         self._multicast = multicast
         self._port = port
 
-    def sent(self, peer: int) -> Place:
+    def sent(self, peer: int) -> StreamEnd:
         """Where the own stream ends; it is the same for every peer."""
         own = self._multicast.own
-        return Place(0, own.high, own.high - own.low)
+        return StreamEnd(0, own.high, own.high - own.low)
 
     def taken(self, peer: int) -> tuple[int, int] | None:
         """How far a peer's stream was taken."""

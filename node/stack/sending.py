@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stormcast.node import trace
 from stormcast.node.core.model import NO_FC, NO_RELIABILITY, OOB
-from stormcast.node.protocols.frag import HEADER, Cut
+from stormcast.node.protocols.frag import HEADER, CutMessage
 from stormcast.node.protocols.unicast import UNLIMITED
 from stormcast.node.stack.lane import LENGTH_COST, Lane, OpenEarly, Taken
 
@@ -102,7 +102,7 @@ class Sender:
             return None
         return lane.take(min(messages, self._max_batch), min(size, self._max_frame), single)
 
-    def _may_begin(self, lane: Lane, cut: Cut, now: float) -> bool:
+    def _may_begin(self, lane: Lane, cut: CutMessage, now: float) -> bool:
         """Whether the receivers have room for another OOB message in pieces (see FRAG)."""
         config = self._fragments
         assert config is not None
@@ -126,7 +126,7 @@ class Sender:
         elif self._group is not None:
             self._group.multicast_blocked(now)
 
-    def _note_cut(self, lane: Lane, cut: Cut, number: int, now: float) -> None:
+    def _note_cut(self, lane: Lane, cut: CutMessage, number: int, now: float) -> None:
         """Record that a message leaves in pieces."""
         self._port.tracer.record(
             trace.CUT,

@@ -48,7 +48,7 @@ class Source:
         notes = [] if notes is None else notes
         # One segment of a journal, alone, begins anywhere.
         is_part = self.path.is_file() and _SEGMENT.fullmatch(self.path.name) is not None
-        order = Order(None if is_part else 0)
+        order = Numbering(None if is_part else 0)
         for path in self.segments():
             try:
                 for block in _blocks_of(path):
@@ -68,7 +68,7 @@ class Source:
 
 
 @dataclass(slots=True)
-class Order:
+class Numbering:
     """Whether event numbers go on from block to block; a TRUNCATED event may explain a gap."""
 
     next: int | None

@@ -13,7 +13,7 @@ from xxhash import xxh3_64_intdigest
 
 from stormcast.node.core.errors import BadTrace
 from stormcast.node.trace import NO_MAGIC, START, Block, read_block_untrusted
-from stormcast.node.trace.files import Order, Source, find_sources, member_names
+from stormcast.node.trace.files import Numbering, Source, find_sources, member_names
 from stormcast.node.trace.words import NamedEvent, tell
 
 PATIENCE: Final = 25
@@ -68,7 +68,7 @@ class _Follower:
         self.source = source
         self._path: Path | None = None
         self._at = 0
-        self._order = Order(None)
+        self._order = Numbering(None)
         self._looks = 0
 
     def last(self, events: int, notes: list[str]) -> list[Block]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stormcast.pipeline.measured import FaultWindow, Metrics, PairTime, Phase, Resync, natural
+from stormcast.pipeline.measured import FaultWindow, Metrics, PairTime, Phase, ResyncTimes, natural
 from stormcast.pipeline.report import heatmap, quantities, timelines, wording
 from stormcast.pipeline.report.markup import Markup, tag
 from stormcast.pipeline.report.page import figure, section, table
@@ -117,7 +117,7 @@ def _fault_row(fault: FaultWindow) -> Markup:
     )
 
 
-def _one_view(resync: Resync | None) -> str:
+def _one_view(resync: ResyncTimes | None) -> str:
     """When the group was one again; nothing happened to one that stayed whole."""
     if resync is None or resync.one_view is None:
         return "–"

@@ -10,7 +10,7 @@ from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec
-from stormcast.node.core.credits import Place
+from stormcast.node.core.credits import StreamEnd
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.core.timers import Timers
@@ -62,9 +62,9 @@ class Member:
 
     # -- What the protocol asks of the windows ---------------------------------------------------
 
-    def sent(self, peer: int) -> Place:
+    def sent(self, peer: int) -> StreamEnd:
         stream = self.world.stream(self.short, peer)
-        return Place(stream.conn, stream.seqno, len(stream.on_the_way))
+        return StreamEnd(stream.conn, stream.seqno, len(stream.on_the_way))
 
     def taken(self, peer: int) -> tuple[int, int] | None:
         stream = self.world.streams.get((peer, self.short))

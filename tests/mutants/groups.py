@@ -18,7 +18,7 @@ from stormcast.chaos.campaigns.generate import cell_of, generate, is_group
 from stormcast.chaos.campaigns.generate.groups import STACKS
 from stormcast.node.core import wire
 from stormcast.node.core.ack_table import AckTable
-from stormcast.node.core.credits import Place
+from stormcast.node.core.credits import StreamEnd
 from stormcast.node.core.digest import Digest
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import DONT_LOOPBACK, Address, View
@@ -671,8 +671,8 @@ def remainders_take_places(patches: Patches) -> None:
 def questions_of_ended_connections_stay(patches: Patches) -> None:
     """A question for credits goes on naming a connection that has ended."""
 
-    @patches.method(Place)
-    def as_of(self: Place, end: Place) -> Place:
+    @patches.method(StreamEnd)
+    def as_of(self: StreamEnd, end: StreamEnd) -> StreamEnd:
         return self
 
 

@@ -29,7 +29,7 @@ from stormcast.pipeline.measured import (
     Pair,
     PairTime,
     Phase,
-    Resync,
+    ResyncTimes,
     Sequence,
     Track,
     View,
@@ -53,7 +53,7 @@ PHASE = Phase(seconds=10.0, sent=100, delivered=200, resent=10, requested=5, ack
 def some_metrics(name: str = "n") -> Metrics:
     """Two members, one partition, everything there is to show."""
     zero, one = f"{name}0", f"{name}1"
-    resync = Resync(
+    resync = ResyncTimes(
         pairs=2,
         first_median=0.1,
         first_slowest=PairTime(sender=zero, receiver=one, seconds=0.25),

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from stormcast.node.core.credits import Allowance, Intake, Place, Question, is_reached
+from stormcast.node.core.credits import Allowance, Intake, Question, StreamEnd, is_reached
 
-SENT = Place(conn=3, seqno=10, unacked=4)
+SENT = StreamEnd(conn=3, seqno=10, unacked=4)
 
 
 def test_a_place_is_reached_when_its_seqno_was_taken() -> None:
@@ -22,9 +22,9 @@ def test_a_newer_connection_leaves_nothing_of_an_older_one_to_come() -> None:
 
 
 def test_connections_keep_their_order_across_the_wrap() -> None:
-    last = Place(conn=0xFFFFFFFF, seqno=10, unacked=0)
+    last = StreamEnd(conn=0xFFFFFFFF, seqno=10, unacked=0)
     assert is_reached(last, (1, 0))
-    assert not is_reached(Place(1, 10, 0), (0xFFFFFFFF, 99))
+    assert not is_reached(StreamEnd(1, 10, 0), (0xFFFFFFFF, 99))
 
 
 def test_a_receiver_without_a_window_has_everything_only_if_all_was_acked() -> None:
@@ -38,25 +38,25 @@ def test_before_the_first_message_of_a_connection_nothing_is_under_way(
     taken: tuple[int, int] | None,
 ) -> None:
     """Also for a receiver that still has the connection before it, or a later one."""
-    assert is_reached(Place(3, 0, 0), taken)
+    assert is_reached(StreamEnd(3, 0, 0), taken)
 
 
 def test_a_place_stands_still_while_its_connection_lives() -> None:
     """Only how much of it is unacked goes down, to nothing."""
-    assert SENT.as_of(Place(3, 10, 4)) == SENT
-    assert SENT.as_of(Place(3, 15, 7)) == Place(3, 10, 2)
-    assert SENT.as_of(Place(3, 15, 2)) == Place(3, 10, 0)
+    assert SENT.as_of(StreamEnd(3, 10, 4)) == SENT
+    assert SENT.as_of(StreamEnd(3, 15, 7)) == StreamEnd(3, 10, 2)
+    assert SENT.as_of(StreamEnd(3, 15, 2)) == StreamEnd(3, 10, 0)
 
 
-@pytest.mark.parametrize("end", [Place(4, 0, 0), Place(4, 12, 1), Place(3, 9, 4)])
-def test_a_place_is_gone_with_its_connection(end: Place) -> None:
+@pytest.mark.parametrize("end", [StreamEnd(4, 0, 0), StreamEnd(4, 12, 1), StreamEnd(3, 9, 4)])
+def test_a_place_is_gone_with_its_connection(end: StreamEnd) -> None:
     """The last: connections without ids, of which the next one counts from 1 again."""
     assert SENT.as_of(end) is None
 
 
 def test_of_multicasts_only_the_seqno_counts() -> None:
-    assert not is_reached(Place(0, 10, 0), (0, 9))
-    assert is_reached(Place(0, 10, 0), (0, 10))
+    assert not is_reached(StreamEnd(0, 10, 0), (0, 9))
+    assert is_reached(StreamEnd(0, 10, 0), (0, 10))
 
 
 def test_nothing_is_counted_before_the_count_is_known() -> None:

@@ -15,7 +15,7 @@ from stormcast.chaos.language.scenario import Scenario, parse_scenario
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.history import Member
 from stormcast.chaos.session.facts import facts_of, resync_of
-from stormcast.chaos.session.record import Resync
+from stormcast.chaos.session.record import ResyncTimes
 from stormcast.chaos.session.session import play
 from stormcast.chaos.session.simulation import simulate
 from stormcast.node.trace import pack_block, pack_text, read_blocks_untrusted
@@ -142,7 +142,7 @@ def test_a_pair_that_never_hears_of_each_other_again_has_no_resync_time() -> Non
 
     resync = resync_of(evidence_of(cut_off), healed=1.0)
 
-    assert resync == Resync(after=1.0, first_delivery=None, repaired=0.0, one_view=None)
+    assert resync == ResyncTimes(after=1.0, first_delivery=None, repaired=0.0, one_view=None)
     assert resync.as_json()["seconds"] is None
 
 

@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest as hash64
 from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, Delivery
-from stormcast.node.protocols.frag import Cut, FragConfig, Fragmenter
+from stormcast.node.protocols.frag import CutMessage, FragConfig, Fragmenter
 from stormcast.node.stack.handover import FLUSH_INTERVAL, HandOver
 from tests.helpers.parts import ME, PEER, Parts, bare_settings
 
@@ -43,7 +43,7 @@ class Handing(Parts):
         )
         self.hand_over.run(now)
 
-    def deliver_pieces(self, cut: Cut, lo: int, *indexes: int) -> None:
+    def deliver_pieces(self, cut: CutMessage, lo: int, *indexes: int) -> None:
         for index in indexes:
             header = cut.header(index)
             piece = bytes(cut.pieces[index])

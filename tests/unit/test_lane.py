@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 
 from stormcast.node.core.model import DONT_BUNDLE, FRAGMENT, NO_FC, OOB, Address, Payload
 from stormcast.node.core.timing import Timing
-from stormcast.node.protocols.frag import Cut, FragConfig, Fragmenter
+from stormcast.node.protocols.frag import CutMessage, FragConfig, Fragmenter
 from stormcast.node.protocols.unicast import Unicast3Config
 from stormcast.node.settings import StackSettings
 from stormcast.node.settings.transports import UdpConfig
@@ -176,13 +176,13 @@ def test_what_may_not_leave_stays_where_it_is() -> None:
     assert (len(lane), lane.room) == (1, room)
 
 
-def a_cut(size: int) -> Cut:
+def a_cut(size: int) -> CutMessage:
     """A message in pieces of ten bytes."""
     fragments = FragConfig(frag_size=10, max_message_size=1000)
     return Fragmenter(fragments, xxh3_64_intdigest).cut(bytes(size))
 
 
-def put_large(lane: Lane, cut: Cut, flags: int = 0) -> None:
+def put_large(lane: Lane, cut: CutMessage, flags: int = 0) -> None:
     lane.begin_large(flags, cut).payloads = cut.pieces
     lane.room -= cut.total + MESSAGE_OVERHEAD * len(cut.pieces)
 

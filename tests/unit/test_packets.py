@@ -11,7 +11,7 @@ from scapy.layers.inet import TCP, IPOption_NOP
 from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.chaos.drivers import packets
-from stormcast.chaos.drivers.packets import Place, corrupted, for_member, layers, locate, preamble
+from stormcast.chaos.drivers.packets import Offsets, corrupted, for_member, layers, locate, preamble
 from stormcast.chaos.faults.outcome import damaged
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec, pack_body
@@ -58,7 +58,7 @@ def segment(payload: bytes = b"hello", *, seq: int = 5) -> bytes:
     return bytes(ip / TCP(sport=7800, dport=7801, seq=seq, ack=9) / layers().raw(payload))
 
 
-def place(packet: bytes) -> Place:
+def place(packet: bytes) -> Offsets:
     found = locate(packet)
     assert found is not None
     return found

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from stormcast.node.core.credits import Place
+from stormcast.node.core.credits import StreamEnd
 from stormcast.node.core.model import FRAGMENT, NO_FC, NO_RELIABILITY, OOB
-from stormcast.node.protocols.frag import Cut, FragConfig
+from stormcast.node.protocols.frag import CutMessage, FragConfig
 from stormcast.node.protocols.unicast import Unicast3Config
 from stormcast.node.stack.lane import Lane
 from stormcast.node.stack.sending import Sender
@@ -61,8 +61,8 @@ class Credits:
 class Positions:
     below: Below
 
-    def sent(self, _dest: int) -> Place:
-        return Place(1, sum(self.below.sent), self.below.unacked)
+    def sent(self, _dest: int) -> StreamEnd:
+        return StreamEnd(1, sum(self.below.sent), self.below.unacked)
 
     def taken(self, _dest: int) -> None:
         return None
@@ -139,10 +139,10 @@ def test_an_oob_message_in_pieces_begins_when_those_before_it_are_acked(
     below = Below()
     made = sender(below, FragConfig(max_open_messages=1))
     lane = Lane(PEER, ROOM)
-    lane.begin_large(OOB, Cut(1, [b"a", b"b"], 2, 0)).payloads = [b"a", b"b"]
+    lane.begin_large(OOB, CutMessage(1, [b"a", b"b"], 2, 0)).payloads = [b"a", b"b"]
     assert lane.runs[0].flags == OOB | FRAGMENT
     assert made.send_waiting(lane, 0.0)
     below.unacked = unacked
-    lane.begin_large(OOB, Cut(2, [b"c", b"d"], 2, 0)).payloads = [b"c", b"d"]
+    lane.begin_large(OOB, CutMessage(2, [b"c", b"d"], 2, 0)).payloads = [b"c", b"d"]
     assert made.send_waiting(lane, 0.0) is begins
     assert below.sent == ([1] * 4 if begins else [1] * 2)

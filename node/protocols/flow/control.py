@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from stormcast.node import trace
 from stormcast.node.core import wire
-from stormcast.node.core.credits import MAX_TOTAL, UNLIMITED, Allowance, Place, Question
+from stormcast.node.core.credits import MAX_TOTAL, UNLIMITED, Allowance, Question, StreamEnd
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import FIRST
 from stormcast.node.protocols.flow.answering import Answering
@@ -106,7 +106,7 @@ class FlowControl(Layer):
         assert self._windows is not None
         return Question(self._total(receiver), self._windows.sent(receiver), is_intro)
 
-    def _place_of(self, question: Question, receiver: int) -> Place | None:
+    def _place_of(self, question: Question, receiver: int) -> StreamEnd | None:
         assert self._windows is not None
         if not self.config.historical.asks_anew:
             return question.place
@@ -221,7 +221,7 @@ class FlowControl(Layer):
     def _on_request_untrusted(self, head: Head, now: float) -> None:
         if head.lo > MAX_TOTAL or head.mark > wire.MAX_SEQNO:
             raise BadFrame("credit-beyond-limit")
-        place = Place(head.conn, head.mark, head.stamp)
+        place = StreamEnd(head.conn, head.mark, head.stamp)
         question = Question(head.lo, place, bool(head.flags & FIRST))
         if head.source in self._allowances:
             self._answering.on_question(head.source, question, now)

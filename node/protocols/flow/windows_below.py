@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from stormcast.node.core.credits import Place
+from stormcast.node.core.credits import StreamEnd
 
 
 class WindowsBelow(Protocol):
     """What flow control asks of the windows below; the stack hands it in."""
 
-    def sent(self, peer: int) -> Place:
+    def sent(self, peer: int) -> StreamEnd:
         """Where the stream to `peer` ends; where no connection is, seqno 0 of the first that may
         come."""
 
