@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from random import Random
 from typing import Any
 
 from stormcast.chaos.backends.sim.engine import Host
+from stormcast.chaos.faults import Link
 from stormcast.node.core import wire
 from stormcast.node.core.ack_table import AckTable
 from stormcast.node.core.digest import Digest
@@ -32,24 +32,6 @@ QUIET: Mapping[str, Mapping[str, object]] = {
 """Settings under which nothing is heard of detectors and merging: for tests of multicast alone."""
 
 
-class Weather:
-    """What becomes of any frame by chance."""
-
-    def __init__(self, seed: int, loss: float, copies: float, spread: float) -> None:
-        self.dice = Random(seed)
-        self.loss = loss
-        self.copies = copies
-        self.spread = spread
-
-    def delays(self) -> list[float]:
-        """Of each copy that arrives."""
-        dice = self.dice
-        if dice.random() < self.loss:
-            return []
-        copies = 1 + (dice.random() < self.copies)
-        return [dice.random() * self.spread for _copy in range(copies)]
-
-
 class GroupWorld(World):
     """Some members of one group, and the wire between them."""
 
@@ -68,7 +50,6 @@ class GroupWorld(World):
         """Every view that each member's application was told of."""
         self.on_view: Callable[[str, View], None] | None = None
         """What applications do in their view callback: called with the member's name."""
-        self._weather: Weather | None = None
         wanted = {**(QUIET if joined else {}), **(protocols or {})}
         super().__init__(timing=timing, members=members, stack=stack, protocols=wanted, **rest)
         if joined:
@@ -81,10 +62,12 @@ class GroupWorld(World):
     ) -> None:
         """From now on any frame may be lost, doubled, or up to `spread` seconds later; `heal` ends
         it. A wire that only reorders is what streams with many readers are."""
-        self._weather = Weather(seed, loss, copies, spread)
+        self.seed = seed
+        self.link = Link(delay=self.delay, loss=loss, duplicate=copies, jitter=spread)
+        self._renew_paths()
 
     def heal(self) -> None:
-        self._weather = None
+        self.link = Link(delay=self.delay)
         super().heal()
 
     def transmit(self, host: Host, dest: int, frame: bytes) -> None:
@@ -94,10 +77,6 @@ class GroupWorld(World):
                 self._transmit(host, member, frame)
         else:
             super().transmit(host, dest, frame)
-
-    def _arrive(self, sent: Sent, data: bytes, delay: float) -> None:
-        for more in self._weather.delays() if self._weather else (0.0,):
-            super()._arrive(sent, data, delay + more)
 
     def reconnect(self, one: str, other: str) -> None:
         """The connection between two members was replaced, and both transports say so."""
@@ -121,8 +100,10 @@ class GroupWorld(World):
 
     def _answer_link(self, host: Host, peer: int) -> None:
         target = self._members.get(peer)
-        names = (host.name, self._names.get(peer, "?"))
-        if target is None or names in self._blocked or names[::-1] in self._blocked:
+        if target is None:
+            return
+        here, there = host.name, target.name
+        if here != there and (self.is_cut(here, there) or self.is_cut(there, here)):
             return
         self._tell_link(host, peer, target.host.is_alive)
 

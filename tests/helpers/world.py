@@ -1,8 +1,8 @@
-"""Real stacks on a virtual wire: the vocabulary of the behaviour tests.
+"""Real stacks on the simulator's network: the vocabulary of the behaviour tests.
 
 Time moves only in `advance` and `settle`. Every frame that leaves a member is kept in
-`world.wire`, with the moments at which it arrived. Faults are rules: the first one that matches a
-frame acts on it, by default once.
+`world.wire`, with the moments at which it arrived. Faults are those of scenarios: the first rule
+that matches a frame acts on it, by default once.
 """
 
 from __future__ import annotations
@@ -10,15 +10,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import permutations
 from math import inf, nextafter
 from typing import Any, Final, TypedDict, Unpack
 
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
+from stormcast.chaos import faults
 from stormcast.chaos.backends.sim.engine import Engine, Host
+from stormcast.chaos.backends.sim.network import Arrive, Network
+from stormcast.chaos.faults import Cut, Link, NetworkFault
+from stormcast.chaos.faults.fate import FATES
+from stormcast.chaos.faults.paths import ActingRule, PathMaker
 from stormcast.node.core import wire
 from stormcast.node.core.codec import unpack_ranges_untrusted
+from stormcast.node.core.match import FOREVER, Match
 from stormcast.node.core.model import Address, Delivery, View, ViewId
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.unicast.entries import ReceiverEntry, SenderEntry
@@ -84,55 +91,65 @@ class Sent:
 
 
 class Which(TypedDict, total=False):
-    """What else a rule may say; see Rule."""
+    """What else a rule may say."""
 
     dest: str
     protocol: int
-    conn: int
     times: int
     after: int
+    """Matching frames that pass before it acts."""
     copies: int
     delay: float
 
 
-@dataclasses.dataclass(eq=False, kw_only=True, slots=True)
 class Rule:
-    """One fault of the wire: what it takes, what it does, what it did."""
+    """A rule of the network: what it took, and what it holds."""
 
-    does: str
-    source: str | None
-    kind: int | None
-    seqno: int | None = None
-    dest: str | None = None
-    protocol: int | None = None
-    conn: int | None = None
-    times: int = 1
-    after: int = 0
-    """Matching frames that pass before it acts."""
-    copies: int = 1
-    delay: float = 0.0
-    matched: int = 0
-    taken: int = 0
-    held: list[Sent] = dataclasses.field(default_factory=list)
+    def __init__(self, world: World, name: str, acting: ActingRule) -> None:
+        self.name = name
+        self._world = world
+        self._acting = acting
 
-    def takes(self, sent: Sent) -> bool:
-        if self.taken >= self.times or not self._matches(sent):
-            return False
-        self.matched += 1
-        if self.matched <= self.after:
-            return False
-        self.taken += 1
-        return True
+    @property
+    def taken(self) -> int:
+        return self._acting.matcher.taken
 
-    def _matches(self, sent: Sent) -> bool:
-        return (
-            self.source in (None, sent.source)
-            and self.dest in (None, sent.dest)
-            and self.kind in (None, sent.kind)
-            and self.protocol in (None, sent.head.protocol)
-            and self.conn in (None, sent.head.conn)
-            and (self.seqno is None or sent.lo <= self.seqno <= sent.hi)
-        )
+    @property
+    def held(self) -> list[Sent]:
+        return self._world.network.held_by(self.name)
+
+
+class Wire(Network):
+    """The simulator's network, and all that was put on it."""
+
+    def __init__(self, arrive: Arrive) -> None:
+        super().__init__(FATES["xxh3"], self._note_arrival)
+        self.sent: list[Sent] = []
+        self._under_way: dict[tuple[int, int], Sent] = {}
+        """By the identity of the frame's bytes, which `sent` keeps, and to whom."""
+        self._let_arrive = arrive
+
+    def record(self, at: float, source: str, dest: str, short: int, frame: bytes) -> None:
+        """A frame leaves for somebody; for a name that nobody has it is lost."""
+        head = Head._make(wire.HEAD_STRUCT.unpack_from(frame))
+        sent = Sent(at, source, dest, head, frame)
+        self.sent.append(sent)
+        self._under_way[id(frame), short] = sent
+
+    def held_by(self, rule: str) -> list[Sent]:
+        """What a rule holds, in order."""
+        kept = self._held.get(rule, ())
+        return [self._under_way[id(frame), dest] for _path, dest, frame in kept]
+
+    def take_held(self, rule: str) -> list[Sent]:
+        """Whoever takes it lets it arrive, or does not."""
+        held = self.held_by(rule)
+        self._held.pop(rule, None)
+        return held
+
+    def _note_arrival(self, at: float, dest: int, frame: bytes) -> None:
+        self._under_way[id(frame), dest].arrivals.append(at)
+        self._let_arrive(at, dest, frame)
 
 
 class Member:
@@ -340,14 +357,20 @@ class World:
     ) -> None:
         self.delay = delay
         self.first_conn = first_conn
-        self.wire: list[Sent] = []
-        self.rules: list[Rule] = []
         self.views = 0
-        self._blocked: set[tuple[str, str]] = set()
+        self.link = Link(delay=delay)
+        """What each path is by itself."""
+        self.seed = 0
+        """Of the dice of that."""
+        self._acting: dict[str, NetworkFault] = {}
+        """Faults by name, in the order in which they began."""
+        self._rules = 0
+        self._paths = PathMaker()
         self._identities: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._members: dict[int, Member] = {}
         self.engine = Engine(self.transmit, self._deliver, self._after_turn)
+        self.network = Wire(self.engine.arrive)
         if stack == "unicast-only":
             self.settings = _settings(generation, timing, max_batch, tuple(overrides.items()))
         else:
@@ -376,6 +399,7 @@ class World:
         self._names[member.short] = name
         self._members[member.short] = member
         self.engine.hosts[member.short] = member.host
+        self._renew_paths()
         return member
 
     def __getitem__(self, name: str) -> Member:
@@ -392,6 +416,11 @@ class World:
         return self.identity(name) & 0xFFFFFFFF
 
     # -- Time ------------------------------------------------------------------------------------
+
+    @property
+    def wire(self) -> list[Sent]:
+        """Every frame so far."""
+        return self.network.sent
 
     @property
     def now(self) -> float:
@@ -466,11 +495,7 @@ class World:
         **rest: Unpack[Which],
     ) -> Rule:
         """Have the next such frame arrive so much later."""
-        return self._rule("late", source, kind, seqno, {"delay": seconds} | rest)
-
-    def reorder(self, count: int, source: str | None = None, kind: int | None = None) -> Rule:
-        """Have the next `count` such frames arrive last one first."""
-        return self._rule("reorder", source, kind, None, {"times": count})
+        return self._rule("delay", source, kind, seqno, {"delay": seconds} | rest)
 
     def release(
         self,
@@ -479,36 +504,59 @@ class World:
         *,
         as_one: bool = False,
     ) -> None:
-        """End a hold: what it kept arrives in `order`, as one datagram if wanted."""
-        if rule in self.rules:
-            self.rules.remove(rule)
-        kept, rule.held = list(order(rule.held)), []
+        """End a rule: what it held arrives in `order`, as one datagram if wanted."""
+        kept = list(order(self.network.take_held(rule.name)))
+        self._acting.pop(rule.name, None)
+        self._renew_paths()
         if as_one and kept:
-            self._arrive(kept[0], b"".join(sent.data for sent in kept), self.delay)
+            self._arrive(kept[0], b"".join(sent.data for sent in kept))
             return
         for sent in kept:
-            self._arrive(sent, sent.data, self.delay)
+            self._arrive(sent, sent.data)
 
     def partition(self, *groups: str) -> None:
-        """Only members of one group hear each other: `partition("A", "BC")`."""
-        names = "".join(groups)
-        self._blocked = {
-            (one, other)
-            for one in names
-            for other in names
-            if not any(one in group and other in group for group in groups)
-        }
+        """Only members of one group hear each other: `partition("A", "BC")`; whom it does not name
+        hears all."""
+        self.join_again()
+        names = dict.fromkeys("".join(groups))
+        for name in names:
+            heard = "".join(group for group in groups if name in group)
+            self._begin(Cut(sources=(name,), dests=tuple(one for one in names if one not in heard)))
 
     def cut(self, source: str, dest: str) -> None:
         """Nothing passes, in this direction."""
-        self._blocked.add((source, dest))
+        self._begin(Cut(sources=(source,), dests=(dest,)))
+
+    def join_again(self) -> None:
+        """End all cuts and partitions."""
+        for name in [name for name, fault in self._acting.items() if isinstance(fault, Cut)]:
+            del self._acting[name]
+        self._renew_paths()
+
+    def is_cut(self, source: str, dest: str) -> bool:
+        """Whether nothing passes in this direction."""
+        return bool(self.network.path(source, dest).blocked_by)
 
     def heal(self) -> None:
         """End every fault; what is held arrives."""
-        self._blocked.clear()
-        for rule in list(self.rules):
-            self.release(rule)
-        self.rules.clear()
+        ended = list(self._acting)
+        self._acting.clear()
+        self._renew_paths()
+        for name in ended:
+            for sent in self.network.take_held(name):
+                self._arrive(sent, sent.data)
+
+    def _begin(self, fault: NetworkFault) -> str:
+        self._rules += 1
+        name = f"fault {self._rules}"
+        self._acting[name] = fault
+        self._renew_paths()
+        return name
+
+    def _renew_paths(self) -> None:
+        self._paths.renew(self.seed, self._acting)
+        for source, dest in permutations(self._identities, 2):
+            self.network.set_path(self._paths.path(source, dest, self.link, self._acting))
 
     # -- The wire --------------------------------------------------------------------------------
 
@@ -517,20 +565,34 @@ class World:
         source: str | None = None,
         kind: int | None = None,
         seqno: int | None = None,
-        **rest: Unpack[Which],
+        *,
+        dest: str | None = None,
+        protocol: int | None = None,
+        conn: int | None = None,
     ) -> list[Sent]:
         """The frames of this description so far."""
-        probe = Rule(does="look", source=source, kind=kind, seqno=seqno, times=ALWAYS, **rest)
-        return [sent for sent in self.wire if probe.takes(sent)]
+        return [
+            sent
+            for sent in self.wire
+            if source in (None, sent.source)
+            and kind in (None, sent.kind)
+            and (seqno is None or sent.lo <= seqno <= sent.hi)
+            and dest in (None, sent.dest)
+            and protocol in (None, sent.head.protocol)
+            and conn in (None, sent.head.conn)
+        ]
 
     def count(
         self,
         source: str | None = None,
         kind: int | None = None,
         seqno: int | None = None,
-        **rest: Unpack[Which],
+        *,
+        dest: str | None = None,
+        protocol: int | None = None,
+        conn: int | None = None,
     ) -> int:
-        return len(self.sent(source, kind, seqno, **rest))
+        return len(self.sent(source, kind, seqno, dest=dest, protocol=protocol, conn=conn))
 
     def transmit(self, host: Host, dest: int, frame: bytes) -> None:
         """Take a frame from a member; frames to nobody are kept in the record and lost."""
@@ -542,33 +604,15 @@ class World:
         self._transmit(host, dest, frame)
 
     def _transmit(self, host: Host, dest: int, frame: bytes) -> None:
-        head = Head._make(wire.HEAD_STRUCT.unpack_from(frame))
-        sent = Sent(self.now, host.name, self._names.get(dest, "?"), head, frame)
-        self.wire.append(sent)
-        if dest not in self._members or (sent.source, sent.dest) in self._blocked:
-            return
-        for rule in self.rules:
-            if rule.takes(sent):
-                self._apply(rule, sent)
-                return
-        self._arrive(sent, frame, self.delay)
+        name = self._names.get(dest, "?")
+        self.network.record(self.now, host.name, name, dest, frame)
+        if dest in self._members and name != host.name:
+            self.network.send(self.network.path(host.name, name), dest, frame, self.now)
 
-    def _apply(self, rule: Rule, sent: Sent) -> None:
-        if rule.does == "hold":
-            rule.held.append(sent)
-        elif rule.does == "late":
-            self._arrive(sent, sent.data, self.delay + rule.delay)
-        elif rule.does == "duplicate":
-            for _copy in range(rule.copies + 1):
-                self._arrive(sent, sent.data, self.delay)
-        elif rule.does == "reorder":
-            rule.held.append(sent)
-            if len(rule.held) == rule.times:
-                self.release(rule, reversed)
-
-    def _arrive(self, sent: Sent, data: bytes, delay: float) -> None:
-        sent.arrivals.append(self.now + delay)
-        self.engine.arrive(self.now + delay, sent.head.dest or self.short(sent.dest), data)
+    def _arrive(self, sent: Sent, data: bytes) -> None:
+        at = self.now + self.delay
+        sent.arrivals.append(at)
+        self.engine.arrive(at, sent.head.dest or self.short(sent.dest), data)
 
     def _deliver(self, host: Host, deliveries: list[Delivery]) -> None:
         self._members[host.short].deliveries += deliveries
@@ -587,9 +631,25 @@ class World:
         seqno: int | None,
         rest: Which,
     ) -> Rule:
-        rule = Rule(does=does, source=source, kind=kind, seqno=seqno, **rest)
-        self.rules.append(rule)
-        return rule
+        after = rest.get("after", 0)
+        match = Match(
+            sources=_listed(source),
+            dests=_listed(rest.get("dest")),
+            kinds=_listed(None if kind is None else wire.KINDS[kind][0]),
+            protocols=_listed(wire.PROTOCOLS[rest["protocol"]] if "protocol" in rest else None),
+            seqno=None if seqno is None else (seqno, seqno),
+            occurrence=(after + 1, FOREVER) if after else None,
+        )
+        name = self._begin(
+            faults.Rule(
+                does=does,
+                match=match,
+                delay=rest.get("delay", 0.0),
+                copies=rest.get("copies", 1),
+                times=rest.get("times", 1),
+            )
+        )
+        return Rule(self, name, self._paths.rules[name])
 
     # -- Ends ------------------------------------------------------------------------------------
 
@@ -629,6 +689,10 @@ class Pair(World):
         self.b.send(*numbered(1, messages), to="A")
         self.settle()
         assert self.a.take() == self.b.take() == numbered(1, messages)
+
+
+def _listed(name: str | None) -> tuple[str, ...]:
+    return () if name is None else (name,)
 
 
 def seconds_of(sents: Iterable[Sent]) -> list[float]:

@@ -179,7 +179,7 @@ def test_a_receiver_that_lost_its_window_grants_what_was_acked(timing: str) -> N
     world["A"].send(*thousands(1, 20))
     world.settle()
     world["B"].forget("A", sender=False)
-    world.rules.remove(lost)
+    world.release(lost)
     world.advance(2 * world.settings.of("UFC").max_block_time)
     assert world.got("B", "A") == [b"first", *thousands(1, 20)]
 
@@ -190,7 +190,7 @@ def taken_of_a(world: GroupWorld, *frames: Sent) -> tuple[int, int] | None:
     for frame in frames:
         stack.receive(frame.data, world.now)
     assert stack.group is not None
-    taken: tuple[int, int] | None = stack.group.flow[UFC].stream.taken(world.short("A"))
+    taken: tuple[int, int] | None = stack.group.flow[UFC]._windows.taken(world.short("A"))
     return taken
 
 
@@ -200,7 +200,7 @@ def frames_of_a(world: GroupWorld, *payloads: bytes, flags: int = 0) -> list[Sen
     before = len(world.sent("A", DATA))
     for payload in payloads:
         world["A"].send(payload, flags=flags)
-    world.rules.remove(held)
+    world.release(held)
     return world.sent("A", DATA)[before:]
 
 

@@ -176,8 +176,9 @@ def test_a_tenth_of_all_frames_lost_costs_nothing_but_time(stack: str, timing: s
 def test_reordering_within_an_interval_is_no_loss(stack: str, timing: str) -> None:
     """JGRP-1539: what is merely late is not asked for."""
     world = GroupWorld("AB", stack, timing)
-    world.reorder(10, "A", DATA)
+    held = world.hold("A", DATA, times=10)
     world.multicast("A", *numbered(1, 10))
+    world.release(held, reversed)
     world.settle()
     assert world.got("B", "A") == numbered(1, 10)
     assert not world.requests()

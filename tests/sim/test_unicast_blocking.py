@@ -53,7 +53,7 @@ def test_the_outbox_refuses_at_a_full_window_and_continues_after_the_acks(
     pair.intervals(4)
     assert pair.b.delivered == numbered(1, 10)
 
-    pair.rules.remove(acks)
+    pair.release(acks)
     pair.intervals(4)
     assert pair.b.delivered == numbered(1, 15)
     assert not blocked(pair.a)
@@ -95,7 +95,7 @@ def test_a_long_stream_through_a_small_window_is_not_stuck(generation: str, timi
 
     assert pair.b.delivered == numbered(1, 60)
     assert not blocked(pair.a)
-    pair.rules.clear()
+    pair.heal()
     pair.assert_idle(1.0)
 
 

@@ -65,7 +65,7 @@ def test_a_sender_that_waits_for_credits_is_not_idle(stack: str, timing: str) ->
     world.advance(LONG)
     assert ends(world, "A") == []
 
-    world.rules.remove(credit)
+    world.release(credit)
     world.advance(LONG)
     assert world["B"].delivered == thousands(1, 30)
     assert "connection-closed" not in world["A"].refused

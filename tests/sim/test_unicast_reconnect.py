@@ -917,7 +917,7 @@ def test_what_is_cached_of_a_connection_without_a_window_has_a_bound(
     pair.deliver()
     assert pair.b.cached() == 20
 
-    pair.rules.remove(first)
+    pair.release(first)
     pair.settle()
     assert pair.b.delivered == numbered(1, 31)
     assert pair.b.cached() == 0
