@@ -161,7 +161,7 @@ def _in_events(tables: Tables) -> DataFrame:
             "run", _says("%s: %s is no list of members", "member", F.substring("text", 1, 20))
         ),
         _nonsense(tables.rig.fault_events, "do", "phase"),
-        _nonsense(tables.rig.bites, "do", "bit"),
+        _nonsense(tables.rig.probes, "do", "bit"),
     )
     found = parts[0]
     for part in parts[1:]:

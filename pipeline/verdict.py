@@ -57,7 +57,7 @@ MARKED: Final = 40
 Progress = Callable[[str], None]
 
 
-class Bites(NamedTuple):
+class Probe(NamedTuple):
     """What became of a fault."""
 
     kind: str
@@ -74,7 +74,7 @@ class Figures:
     begin: float = 0.0
     """On the clock of its traces."""
     seconds: float = 0.0
-    bites: Mapping[str, Bites]
+    bites: Mapping[str, Probe]
     """How often each fault had an effect, by its id."""
 
 
@@ -290,9 +290,9 @@ class Verifier:
             F.coalesce(F.min(begin), F.min("time")).alias("begin"),
             F.coalesce(F.max(end), F.max("time")).alias("end"),
         )
-        bites: dict[str, dict[str, Bites]] = {}
-        for row in tables.rig.bites.where(F.col("id").isNotNull()).collect():
-            bites.setdefault(row.run, {})[row.id] = Bites(row.do, row.bit or 0)
+        bites: dict[str, dict[str, Probe]] = {}
+        for row in tables.rig.probes.where(F.col("id").isNotNull()).collect():
+            bites.setdefault(row.run, {})[row.id] = Probe(row.do, row.bit or 0)
         return {row.run: _figures_of(row, bites.get(row.run, {})) for row in counted.collect()}
 
     # -- One run -----------------------------------------------------------------------------
@@ -367,7 +367,7 @@ def _listed(defects: Sequence[str]) -> str:
     return f"{shown}; and {more} more" if more > 0 else shown
 
 
-def _figures_of(row: Row, bites: Mapping[str, Bites]) -> Figures:
+def _figures_of(row: Row, bites: Mapping[str, Probe]) -> Figures:
     return Figures(
         messages=row.messages,
         delivered=row.delivered,

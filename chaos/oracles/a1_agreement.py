@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.g1_multicast import was_told
-from stormcast.chaos.oracles.groups import Multicasts, Window, covered, last_view, view_at
+from stormcast.chaos.oracles.groups import Stream, Window, covered, last_view, view_at
 from stormcast.chaos.oracles.history import Member, Violation
 from stormcast.node.trace import Event
 
@@ -44,7 +44,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
             yield from _differ(evidence, (one, window), (other, another))
 
 
-def _held(stream: Multicasts, window: Window) -> Held | None:
+def _held(stream: Stream, window: Window) -> Held | None:
     """What a member ends with, if the sender is still in its view."""
     receiver = window.receiver
     last = last_view(receiver)
@@ -72,7 +72,7 @@ def _differ(
             return
 
 
-def _sent_before(stream: Multicasts, view: tuple[int, int]) -> int:
+def _sent_before(stream: Stream, view: tuple[int, int]) -> int:
     """The last seqno sent before the sender, too, came to a view: a member that was with it before
     may have that, and one that was not need not."""
     place = next((each.place for each in stream.sender.views if each.id == view), None)

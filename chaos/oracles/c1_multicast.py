@@ -15,7 +15,7 @@ from stormcast.chaos.oracles.c1_requests import (
     many_acks,
 )
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import Multicasts, Window
+from stormcast.chaos.oracles.groups import Stream, Window
 from stormcast.chaos.oracles.history import EPSILON, Member, Violation
 from stormcast.node.core import wire
 from stormcast.node.trace import JOINING, REPAIR, Event
@@ -42,9 +42,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
             yield from _needless_alarms(evidence.find(short), stream, alarms)
 
 
-def _needless_alarms(
-    receiver: Member, stream: Multicasts, alarms: list[Event]
-) -> Iterator[Violation]:
+def _needless_alarms(receiver: Member, stream: Stream, alarms: list[Event]) -> Iterator[Violation]:
     """Alarms about what no network lost: it was sent to others only, before the window opened. A
     window that begins below has to be completed, and that is all.
 

@@ -14,7 +14,7 @@ from math import inf, log2
 from typing import Final
 
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import Multicasts
+from stormcast.chaos.oracles.groups import Stream
 from stormcast.chaos.oracles.history import EPSILON, Connection, Member, SenderLife, Violation
 from stormcast.node.core import wire
 from stormcast.node.trace import PURGED, RETRANSMITTED, SENT, Event
@@ -156,7 +156,7 @@ def _too_often(
     return Violation(breaking.time, detail, ((sender, batch), (sender, breaking)))
 
 
-def _multicast(evidence: Evidence, stream: Multicasts) -> Iterator[Violation]:
+def _multicast(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
     """Nobody repeats a multicast unasked, unless its settings say how often."""
     resent = Counter(event.lo for _by, event in stream.resent)
     if not resent:

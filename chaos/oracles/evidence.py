@@ -11,7 +11,7 @@ from typing import Final
 from stormcast.chaos.oracles import hand_over
 from stormcast.chaos.oracles.application import ApplicationIndex
 from stormcast.chaos.oracles.group_index import GroupIndex
-from stormcast.chaos.oracles.groups import MULTICAST, Multicasts
+from stormcast.chaos.oracles.groups import MULTICAST, Stream
 from stormcast.chaos.oracles.history import Member, SenderLife
 from stormcast.chaos.oracles.lives import end_replaced, strike
 from stormcast.chaos.oracles.reading import TraceReader, Traces
@@ -100,7 +100,7 @@ class Evidence:
         unnumbered = chain.from_iterable(self.unnumbered.sent.values())
         return sum(event.count for event in chain(numbered, unnumbered))
 
-    def _numbered(self) -> Iterable[SenderLife | Multicasts]:
+    def _numbered(self) -> Iterable[SenderLife | Stream]:
         """All that was sent with numbers, by who sent it to whom."""
         return chain(self.unicasts.entries(), self.groups.streams.values())
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from stormcast.chaos.oracles.coverage import first_gap
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import Multicasts, covered
+from stormcast.chaos.oracles.groups import Stream, covered
 from stormcast.chaos.oracles.history import EPSILON, Member, Violation
 from stormcast.node.core.model import DONT_LOOPBACK
 from stormcast.node.trace import Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Multicasts that a member did not deliver, though it and the sender stayed together."""
+    """Stream that a member did not deliver, though it and the sender stayed together."""
     for stream in evidence.groups.streams.values():
         if not stream.sender.lives or not stream.sent:
             continue
@@ -23,7 +23,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
                 yield from _lost(evidence, stream, receiver)
 
 
-def _own_lost(stream: Multicasts) -> Iterator[Violation]:
+def _own_lost(stream: Stream) -> Iterator[Violation]:
     """A sender delivers its own multicasts, whoever else is in its view."""
     sender = stream.sender
     muted = [sent for sent in stream.sent if sent.flags & DONT_LOOPBACK]
@@ -33,7 +33,7 @@ def _own_lost(stream: Multicasts) -> Iterator[Violation]:
         yield Violation(sent.time, detail, ((sender, sent),))
 
 
-def _lost(evidence: Evidence, stream: Multicasts, receiver: Member) -> Iterator[Violation]:
+def _lost(evidence: Evidence, stream: Stream, receiver: Member) -> Iterator[Violation]:
     lo = stream.owed_from(receiver)
     if lo is None:
         return
@@ -44,7 +44,7 @@ def _lost(evidence: Evidence, stream: Multicasts, receiver: Member) -> Iterator[
         yield _loss(stream, receiver, sent, lost)
 
 
-def was_told(evidence: Evidence, stream: Multicasts, receiver: Member, lost: int) -> bool:
+def was_told(evidence: Evidence, stream: Stream, receiver: Member, lost: int) -> bool:
     """Whether a loss is excused: nothing repairs, something was done to the run, and the receiver
     raised the alarm about this gap or one before it. Never silent."""
     sent = stream.batch_at(lost)
@@ -54,7 +54,7 @@ def was_told(evidence: Evidence, stream: Multicasts, receiver: Member, lost: int
     return any(alarm.time >= sent.time - EPSILON and alarm.lo <= lost for alarm in alarms)
 
 
-def _loss(stream: Multicasts, receiver: Member, sent: Event, lost: int) -> Violation:
+def _loss(stream: Stream, receiver: Member, sent: Event, lost: int) -> Violation:
     """The batch, and how it came to be lost, if that can be seen."""
     sender = stream.sender
     witness = [(sender, sent)]

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from stormcast.chaos.oracles import application, hand_over
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import Multicasts, Window
+from stormcast.chaos.oracles.groups import Stream, Window
 from stormcast.chaos.oracles.history import Violation
 from stormcast.node.trace import Event
 
@@ -43,7 +43,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     yield from application.sent_again(evidence)
 
 
-def _multicast_twice(stream: Multicasts, windows: list[Window]) -> Iterator[Violation]:
+def _multicast_twice(stream: Stream, windows: list[Window]) -> Iterator[Violation]:
     delivered = [(window, event) for window in windows for event in window.delivered]
     for (first_window, first), (window, again) in repeats(delivered):
         detail = f"multicast {_shared(first, again)[0]} of {stream.sender.name} was delivered twice"

@@ -8,7 +8,7 @@ from typing import Final
 
 from stormcast.chaos.oracles import hand_over
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import Multicasts, Window
+from stormcast.chaos.oracles.groups import Stream, Window
 from stormcast.chaos.oracles.history import EPSILON, Connection, Epoch, Violation
 from stormcast.node.core.model import DONT_LOOPBACK, OOB
 from stormcast.node.core.wire import GROUP
@@ -55,7 +55,7 @@ def _mixed(evidence: Evidence) -> Iterator[Violation]:
                 yield Violation(event.time, detail, ((member, event),))
 
 
-def _multicasts(stream: Multicasts, window: Window) -> Iterator[Violation]:
+def _multicasts(stream: Stream, window: Window) -> Iterator[Violation]:
     """Deliveries that were not multicast so; what has no batch at all is beside the one it takes
     the seqno of, if there is one."""
     for event in window.delivered:

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import Multicasts, Window, covered
+from stormcast.chaos.oracles.groups import Stream, Window, covered
 from stormcast.chaos.oracles.history import EPSILON, Member, Violation
 from stormcast.node.core.model import DONT_LOOPBACK
 from stormcast.node.trace import Event
@@ -22,7 +22,7 @@ class Step(NamedTuple):
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Multicasts that were purged while a member of the sender's view did not have them."""
+    """Stream that were purged while a member of the sender's view did not have them."""
     for stream in evidence.groups.streams.values():
         views = stream.sender.views
         places = {place for place, _purge in stream.purged if place >= 0}
@@ -30,7 +30,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
             yield from _early(stream, evidence.find(short))
 
 
-def _early(stream: Multicasts, receiver: Member) -> Iterator[Violation]:
+def _early(stream: Stream, receiver: Member) -> Iterator[Violation]:
     """The first purge that was too early for one member: play what it got and the purges by time,
     with everything up to `reached` in its hands."""
     views = stream.sender.views
@@ -52,7 +52,7 @@ def _early(stream: Multicasts, receiver: Member) -> Iterator[Violation]:
             return
 
 
-def _steps(stream: Multicasts, receiver: Member) -> list[Step]:
+def _steps(stream: Stream, receiver: Member) -> list[Step]:
     """By time, what a member delivered, skipped, or was told not to expect."""
     steps = []
     for window in stream.windows_of(receiver):
@@ -66,13 +66,13 @@ def _steps(stream: Multicasts, receiver: Member) -> list[Step]:
     return sorted(steps)
 
 
-def _begins(stream: Multicasts, receiver: Member) -> int:
+def _begins(stream: Stream, receiver: Member) -> int:
     """Where the first window of a member begins; 0 where it has none."""
     windows: list[Window] = stream.windows_of(receiver)
     return windows[0].offset if windows else 0
 
 
-def _violation(stream: Multicasts, receiver: Member, purge: Event, seqno: int) -> Violation:
+def _violation(stream: Stream, receiver: Member, purge: Event, seqno: int) -> Violation:
     sender = stream.sender
     witness = [(sender, purge)]
     if (sent := stream.batch_at(seqno)) is not None:

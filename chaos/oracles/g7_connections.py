@@ -41,7 +41,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _outlived(window: Window, following: Window | None) -> Iterator[Violation]:
-    """Multicasts delivered in a window after it was removed, or after the next one opened."""
+    """Stream delivered in a window after it was removed, or after the next one opened."""
     ends = [window.removed, following.opened if following else None]
     end = min((noted for noted in ends if noted), key=lambda noted: noted.number, default=None)
     if end is None:
@@ -55,7 +55,7 @@ def _outlived(window: Window, following: Window | None) -> Iterator[Violation]:
 
 
 def _delivered_of_a_stranger(window: Window) -> Iterator[Violation]:
-    """Multicasts of who is not in the receiver's view: its window should have gone with it."""
+    """Stream of who is not in the receiver's view: its window should have gone with it."""
     receiver, sender = window.receiver, window.stream.sender
     if not receiver.views or window.is_own:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from stormcast.chaos.oracles.groups import Installed, Multicasts, Request, Window, place_in_views
+from stormcast.chaos.oracles.groups import Installed, Request, Stream, Window, place_in_views
 from stormcast.chaos.oracles.history import Member, Noted
 from stormcast.node.trace import (
     ACKED,
@@ -28,12 +28,12 @@ class GroupIndex:
 
     def __init__(self, find: Callable[[int], Member]) -> None:
         self._find = find
-        self.streams: dict[int, Multicasts] = {}
+        self.streams: dict[int, Stream] = {}
         """What each member multicast, by its short id."""
         self.announced: dict[int, list[Event]] = {}
         """HIGHEST_SEQNO of each member."""
         self.alarms: dict[tuple[int, int], list[Event]] = {}
-        """Multicasts that may be lost, by who says so and whose they are."""
+        """Stream that may be lost, by who says so and whose they are."""
 
     def windows(self) -> Iterator[Window]:
         """All lives of all windows on multicasts."""
@@ -47,11 +47,11 @@ class GroupIndex:
                 if not all(map(stream.origin, window.delivered)):
                     window.genuine = [e for e in window.delivered if stream.origin(e)]
 
-    def stream(self, member: Member) -> Multicasts:
+    def stream(self, member: Member) -> Stream:
         """What a member multicast."""
         stream = self.streams.get(member.short)
         if stream is None:
-            stream = self.streams[member.short] = Multicasts(member)
+            stream = self.streams[member.short] = Stream(member)
         return stream
 
     def note_view(self, member: Member, number: int, event: Event) -> str:

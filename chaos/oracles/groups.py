@@ -1,6 +1,6 @@
 """The nouns of groups: views that members installed, streams of multicasts, windows on them.
 
-`Multicasts` are all that one member multicast, in one numbering from 1. A `Window` is one life of
+A `Stream` is all that one member multicast, in one numbering from 1. A `Window` is one life of
 a receiver's window on it; what a member delivers of its own is a window that nothing opens. A view
 of a member is one `Installed`, and two members are *together* from the first of the last unbroken
 run of views, at each of them, that contains the other.
@@ -91,7 +91,7 @@ class Window:
         "stream",
     )
 
-    def __init__(self, stream: Multicasts, receiver: Member, number: int) -> None:
+    def __init__(self, stream: Stream, receiver: Member, number: int) -> None:
         self.stream = stream
         self.receiver = receiver
         self.number = number
@@ -149,7 +149,7 @@ class Window:
         )
 
 
-class Multicasts:
+class Stream:
     """All that one member multicast."""
 
     __slots__ = ("lows", "purged", "resent", "sender", "sent", "sent_in", "windows")
@@ -252,7 +252,7 @@ class Multicasts:
         return None
 
 
-def place_in_views(stream: Multicasts) -> None:
+def place_in_views(stream: Stream) -> None:
     """Say of each batch and purge which view of its sender it belongs to: the record names its
     number, and within a turn the view may be recorded after it."""
     views = stream.sender.views

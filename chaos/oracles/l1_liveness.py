@@ -8,7 +8,7 @@ from math import inf
 
 from stormcast.chaos.oracles.coverage import first_gap
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import Multicasts, last_view
+from stormcast.chaos.oracles.groups import Stream, last_view
 from stormcast.chaos.oracles.history import EPSILON, Epoch, Member, SenderLife, Span, Violation
 from stormcast.node.core import wire
 from stormcast.node.core.model import OOB
@@ -149,7 +149,7 @@ def _blocked_for_ever(evidence: Evidence, member: Member) -> Iterator[Violation]
             yield Violation(blocked.time, detail, ((member, blocked),))
 
 
-def _everyone_has_all(evidence: Evidence, stream: Multicasts) -> bool:
+def _everyone_has_all(evidence: Evidence, stream: Stream) -> bool:
     """Whether every member of the sender's last view has delivered what its window begins with."""
     view = last_view(stream.sender)
     if view is None:
@@ -167,8 +167,8 @@ def _everyone_has_all(evidence: Evidence, stream: Multicasts) -> bool:
     return True
 
 
-def _kept_for_ever(evidence: Evidence, stream: Multicasts) -> Iterator[Violation]:
-    """Multicasts that nobody needs any more and that were not dropped by the end (P-16)."""
+def _kept_for_ever(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
+    """Stream that nobody needs any more and that were not dropped by the end (P-16)."""
     sender = stream.sender
     if not stream.sent or not sender.lives:
         return

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from stormcast.chaos.oracles.application import SAYS_BOTH_ENDS
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.g1_no_loss import was_given_up
-from stormcast.chaos.oracles.groups import Multicasts, last_view
+from stormcast.chaos.oracles.groups import Stream, last_view
 from stormcast.chaos.oracles.hand_over import UNSAID_SECONDS
 from stormcast.chaos.oracles.history import Member
 from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT
@@ -27,7 +27,7 @@ class Owed(NamedTuple):
     unicasts: int
     """Unicasts that were owed."""
     multicasts: int
-    """Multicasts of which anything was owed."""
+    """Stream of which anything was owed."""
     members: int
     """How many members a multicast was owed to, at most."""
 
@@ -83,9 +83,7 @@ def owed_by(evidence: Evidence, *, is_all_there: bool = False) -> Owed:
     return Owed(owed, arrived, unicasts, multicasts, members)
 
 
-def _owed_multicasts(
-    evidence: Evidence, stream: Multicasts
-) -> Iterator[tuple[Member, list[Event]]]:
+def _owed_multicasts(evidence: Evidence, stream: Stream) -> Iterator[tuple[Member, list[Event]]]:
     """Whom a stream was owed to, and what of it."""
     own = [sent for sent in stream.sent if not _is_muted(sent, is_own=True)]
     yield stream.sender, own

@@ -39,7 +39,7 @@ class FaultStep(NamedTuple):
         return self.begins and self.do in _KILLS
 
 
-class Bites(NamedTuple):
+class Probe(NamedTuple):
     """How often a fault had an effect."""
 
     fault: str
@@ -53,7 +53,7 @@ class RigRecord:
     def __init__(self, trace: Member, defects: list[str]) -> None:
         self.steps: list[FaultStep] = []
         """In the order in which they were done."""
-        self.bites: list[Bites] = []
+        self.probes: list[Probe] = []
         self.begin: float | None = None
         """When the run began, on the clock of the traces; None: it did not say so."""
         self.quiet = inf
@@ -68,7 +68,7 @@ class RigRecord:
                 if event.kind == FAULT:
                     self.steps.append(_fault_step(event.time, json.loads(text)))
                 elif event.kind == PROBE:
-                    self.bites.append(_bites(json.loads(text)))
+                    self.probes.append(_probe(json.loads(text)))
 
     def _note_phase(self, phase: str, time: float) -> None:
         if phase == "begin" and self.begin is None:
@@ -114,5 +114,5 @@ def _fault_step(time: float, text: dict[str, Any]) -> FaultStep:
     )
 
 
-def _bites(text: dict[str, Any]) -> Bites:
-    return Bites(str(text["id"]), str(text["do"]), int(text["bit"]))
+def _probe(text: dict[str, Any]) -> Probe:
+    return Probe(str(text["id"]), str(text["do"]), int(text["bit"]))

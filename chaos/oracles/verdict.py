@@ -170,7 +170,7 @@ def _doubts(evidence: Evidence, min_bites: int) -> Iterator[Finding]:
     """Why a run without violations would still prove nothing."""
     if not evidence.messages_sent:
         yield Finding(RUN, Verdict.UNKNOWN, "nothing was sent")
-    for one in evidence.rig.bites:
+    for one in evidence.rig.probes:
         if one.bites < min_bites:
             yield Finding(
                 RUN,

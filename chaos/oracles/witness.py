@@ -1,6 +1,6 @@
 """Events in words: `n1#123 t=4.500 delivered from n0 conn 1 seqnos 26..30`.
 
-Multicasts name no connection but a window: `delivered from n0 window 2 multicasts 26..30`.
+Stream name no connection but a window: `delivered from n0 window 2 multicasts 26..30`.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class RigTrace:
         """`begin`, `quiet` or `end`."""
         self._events.append((at, trace.PHASE, what))
 
-    def bites(self, at: float, fault: str, bites: int) -> None:
+    def probe(self, at: float, fault: str, bites: int) -> None:
         """How often a fault had an effect."""
         self._add(at, trace.PROBE, {"id": fault, "do": self.kinds[fault], "bit": bites})
 

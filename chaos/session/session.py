@@ -251,7 +251,7 @@ class Session:
         self._note_standstills()
         bites = self.nemesis.bites()
         for fault in self.rig.kinds:
-            self.rig.bites(ending.at, fault, bites[fault])
+            self.rig.probe(ending.at, fault, bites[fault])
         traces = dict(self.backend.collect())
         traces["rig"] = self.rig.blocks(self._wall_ns)
         return record_of(self.backend, self.nemesis, bites, ending, traces, mismatches)

@@ -42,8 +42,8 @@ def endpoints(member: AskedMember) -> Table:
         },
         "/workload/stop": {"POST": lambda _: as_json({"stopped": member.driver.stop()})},
         "/probes": {
-            "GET": lambda _: as_json(running(member).stack.probes()),
-            "POST": lambda body: _set_probes(member, body),
+            "GET": lambda _: as_json(running(member).stack.test_protocols()),
+            "POST": lambda body: _set_test_protocols(member, body),
         },
         "/consume": {"POST": lambda body: _consume(member, body)},
         "/peers": {"POST": lambda body: commands.set_peers(member, body)},
@@ -81,7 +81,7 @@ def state(member: AskedMember) -> dict[str, Any]:
         },
         "stats": member.stats(),
         "workload": _workload(member),
-        "probes": runtime.stack.probes() if runtime.is_running else [],
+        "probes": runtime.stack.test_protocols() if runtime.is_running else [],
         "bound": member.bound,
         "journal": str(journal.directory) if journal is not None else None,
         "journal_trouble": journal.trouble if journal is not None else "",
@@ -161,7 +161,7 @@ def _start_workload(member: AskedMember, body: object) -> Answer:
     return as_json(_workload(member), ACCEPTED)
 
 
-def _set_probes(member: AskedMember, body: object) -> Answer:
+def _set_test_protocols(member: AskedMember, body: object) -> Answer:
     """Test protocols by name: settings put one in or change it, null takes it out."""
     values = parse_mapping(body, '{"DISCARD": {"up": 0.1}}, or {"DISCARD": null}')
     runtime = running(member)
@@ -173,19 +173,19 @@ def _set_probes(member: AskedMember, body: object) -> Answer:
             )
         settings = dict(given) if given is not None else None
         above = str(settings.pop("above", "")) if settings is not None else ""
-        runtime.stack.set_probe(name, settings, runtime.now(), above)
+        runtime.stack.set_test_protocol(name, settings, runtime.now(), above)
         runtime.wake()
 
     _set_each(values, put)
-    names = ", ".join(str(one["name"]) for one in runtime.stack.probes())
+    names = ", ".join(str(one["name"]) for one in runtime.stack.test_protocols())
     member.say(f"test protocols: {names or '-'}")
-    losing = runtime.stack.unrepaired_probes()
+    losing = runtime.stack.unrepaired_test_protocols()
     if losing:
         member.say(
             f"{', '.join(losing)} stands below NAKACK2, whose xmit_interval is 0: what it loses "
             "there is asked for only when gap_alarm is over"
         )
-    return as_json(runtime.stack.probes())
+    return as_json(runtime.stack.test_protocols())
 
 
 def _consume(member: AskedMember, body: object) -> Answer:

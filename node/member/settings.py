@@ -30,7 +30,7 @@ from stormcast.node.member.options import (
     Option,
     Setting,
 )
-from stormcast.node.protocols.probes import PROBES
+from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS
 from stormcast.node.reading.places import placed, to_blame
 from stormcast.node.reading.quantities import SETTING_DURATION
 from stormcast.node.settings import (
@@ -228,9 +228,9 @@ def _stack_notes(stack: StackSettings) -> Iterator[str]:
         if one.name != "name"
     )
     yield f"timing {timing.name}: {', '.join(pairs)}"
-    probes = [name for name, _config in stack.layers if name in PROBES]
-    if probes:
-        yield f"stack {stack.name} has test protocols, set by its file: {', '.join(probes)}"
+    test_protocols = [name for name, _config in stack.layers if name in TEST_PROTOCOLS]
+    if test_protocols:
+        yield f"stack {stack.name} has test protocols, set by its file: {', '.join(test_protocols)}"
 
 
 def _entries(given: Given, values: Mapping[str, Setting], stack: StackSettings) -> Iterator[Entry]:
@@ -243,7 +243,7 @@ def _entries(given: Given, values: Mapping[str, Setting], stack: StackSettings) 
         yield Entry(("historical", key), told.value, told.origin)
     origins = _origins(given, values, stack)
     for name, config in stack.layers:
-        if name in PROBES:
+        if name in TEST_PROTOCOLS:
             continue
         for one in dataclasses.fields(config):
             if one.name != "historical":

@@ -10,7 +10,7 @@ from stormcast.node.core.errors import require
 from stormcast.node.protocols.flow import HistoricalFlow
 from stormcast.node.protocols.frag import HistoricalFrag
 from stormcast.node.protocols.multicast import HistoricalMulticast
-from stormcast.node.protocols.probes import PROBES, read_probe
+from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS, read_test_protocol
 from stormcast.node.protocols.unicast import Historical
 from stormcast.node.reading.fields import build
 from stormcast.node.settings.jgroups_names import setting_here
@@ -37,8 +37,8 @@ _KINDS: Final = {
 
 def build_layer(name: str, values: dict[str, object], historical: Values) -> Any:  # noqa: ANN401 the type follows the name
     """The settings of a protocol; of the flaws only its own kind is kept."""
-    if name in PROBES:
-        return read_probe(name, values)
+    if name in TEST_PROTOCOLS:
+        return read_test_protocol(name, values)
     config = build(CONFIGS[name], values, name, setting_here)
     kind = _KINDS.get(name)
     if kind is None:

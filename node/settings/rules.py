@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from stormcast.node.core.errors import ConfigError, require, suggestion
-from stormcast.node.protocols.probes import PROBES
+from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS
 from stormcast.node.settings.jgroups_names import protocol_here
 from stormcast.node.settings.protocols import (
     CONFIGS,
@@ -66,8 +66,8 @@ _EXCLUDES: Final[tuple[tuple[str, str, str], ...]] = (
 def check_known(name: str, where: str = "") -> None:
     """Refuse the name of no protocol. Only then a near one is looked for: that takes longer than
     all other checks of a stack."""
-    if name not in CONFIGS and name not in PROBES:
-        near = protocol_here(name) or suggestion(name, [*CONFIGS, *PROBES])
+    if name not in CONFIGS and name not in TEST_PROTOCOLS:
+        near = protocol_here(name) or suggestion(name, [*CONFIGS, *TEST_PROTOCOLS])
         raise ConfigError(f"{where}unknown protocol {name}{near}")
 
 
@@ -75,7 +75,7 @@ def check_order(names: Sequence[str], stack: str) -> None:
     """Refuse a list of protocols that cannot work, with what to do about it."""
     for name in names:
         check_known(name, f"stack {stack}: ")
-    listed = [name for name in names if name not in PROBES]
+    listed = [name for name in names if name not in TEST_PROTOCOLS]
     require(len(set(listed)) == len(listed), f"stack {stack}: a protocol is listed twice; keep one")
     _check_kinds(listed, names, stack)
     for name, others, why in _NEEDS:
@@ -220,8 +220,8 @@ def losing_below(protocol: str, layers: Layers) -> list[str]:
     return [
         name
         for name, config in below
-        if name in PROBES
-        and PROBES[name].loses
+        if name in TEST_PROTOCOLS
+        and TEST_PROTOCOLS[name].loses
         and (not config.match.protocols or protocol in config.match.protocols)
     ]
 

@@ -11,7 +11,7 @@ from stormcast.node.core.errors import require
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.frag import FragConfig
 from stormcast.node.protocols.multicast import MulticastConfig
-from stormcast.node.protocols.probes import PROBES
+from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS
 from stormcast.node.protocols.unicast import UnicastConfig
 from stormcast.node.settings.protocols import RELIABLE_MULTICAST, RELIABLE_UNICAST
 from stormcast.node.settings.rules import check_retransmission, check_values
@@ -113,12 +113,12 @@ class StackSettings:
         return config
 
     @property
-    def probes(self) -> tuple[tuple[int, str, Any], ...]:
+    def test_protocols(self) -> tuple[tuple[int, str, Any], ...]:
         """Test protocols: place in the list, name, settings."""
         return tuple(
             (place, name, config)
             for place, (name, config) in enumerate(self.layers)
-            if name in PROBES
+            if name in TEST_PROTOCOLS
         )
 
     def check_retransmission(self, interval: float, layers: Layers | None = None) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.port import Port
     from stormcast.node.protocols.unicast import Unicast
     from stormcast.node.stack.group import Group
-    from stormcast.node.stack.probing import Probing
+    from stormcast.node.stack.test_protocols import TestProtocols
     from stormcast.node.stack.unreliable import Unreliable
 
 Route = Callable[[Head, bytes, float], None]
@@ -33,13 +33,13 @@ class Receiver:
         unicast: Unicast,
         unreliable: Unreliable,
         group: Group | None,
-        probing: Probing,
+        test_protocols: TestProtocols,
     ) -> None:
         self.is_open = True
         self._port = port
         self._codec = port.codec
         self._group = group
-        self._probing = probing
+        self._test_protocols = test_protocols
         shared: dict[int, Route] = {wire.NONE: unreliable.receive}
         if group is not None:
             shared |= group.routes()
@@ -80,8 +80,8 @@ class Receiver:
             self._port.drop("bad-source")
         elif route is None:
             self._port.drop("protocol")
-        elif self._probing.is_on:
-            self.pass_up(self._probing.up(head, body, now), now)
+        elif self._test_protocols.is_on:
+            self.pass_up(self._test_protocols.up(head, body, now), now)
         else:
             # As `_arrive`, but without a call: this is where every frame passes.
             if self._group is not None:

@@ -19,7 +19,7 @@ from stormcast.node.core.model import Address, Delivery, View
 from stormcast.node.protocols.events import Install, Role
 from stormcast.node.protocols.multicast import Multicast
 from stormcast.node.protocols.port import Abandoned, Frame, Port
-from stormcast.node.protocols.probes import PROBES
+from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS
 from stormcast.node.protocols.unicast import Unicast
 from stormcast.node.settings import StackSettings
 from stormcast.node.settings.protocols import RELIABLE_UNICAST
@@ -30,10 +30,10 @@ from stormcast.node.stack.group import Group
 from stormcast.node.stack.handover import HandOver
 from stormcast.node.stack.outbox import Outbox
 from stormcast.node.stack.positions import MulticastPositions, UnicastPositions
-from stormcast.node.stack.probing import Let, Probing
 from stormcast.node.stack.receiving import Receiver
 from stormcast.node.stack.record import Record
 from stormcast.node.stack.sending import Sender
+from stormcast.node.stack.test_protocols import Let, TestProtocols
 from stormcast.node.stack.unreliable import Unreliable
 from stormcast.node.trace.tracer import Tracer
 
@@ -106,17 +106,17 @@ class Stack:
         )
         self._multicasts = self._make_multicasts(flow, unreliable)
         self._hand_over = HandOver(settings, port, self.unicast, self.multicast, flow)
-        self._probing = Probing(
+        self._test_protocols = TestProtocols(
             settings, port, dice or Random(address.identity ^ 1), self.role.name_of
         )
-        self._receiver = Receiver(port, self.unicast, unreliable, self.group, self._probing)
+        self._receiver = Receiver(port, self.unicast, unreliable, self.group, self._test_protocols)
         self.receive = self._receiver.receive
         """Bound here, as each datagram passes it."""
         self.record = Record(settings, port, self.unicast, self.group, self._hand_over, self.outbox)
         self._attributes = Attributes(settings, self.unicast, self.multicast)
         self._passed: list[Frame] = []
-        """Frames that are through all protocols: let go by a probe, or too many for the last
-        turn."""
+        """Frames that are through all protocols: let go by a test protocol, or too many for the
+        last turn."""
         self._views: list[View] = []
         self._queue_frames = settings.transport_config.queue_frames
         self._now = now
@@ -202,7 +202,7 @@ class Stack:
         all of it now. Before `end_turn` it is what others sent, so that an answer leaves in this
         turn; after it, what this turn's end delivered to this member itself."""
         # Test protocols look at deliveries once, at the end of the turn.
-        if (self._port.deliveries or self._port.withheld) and not self._probing.is_on:
+        if (self._port.deliveries or self._port.withheld) and not self._test_protocols.is_on:
             self._hand_over.run(self._now)
         return self._hand_over.take()
 
@@ -259,8 +259,8 @@ class Stack:
             self.group.tick(now)
             if self._port.events:
                 self.group.drain(now)
-        if self._probing.is_on and self._probing.next_deadline() <= now:
-            self._let_pass(self._probing.release(now), now)
+        if self._test_protocols.is_on and self._test_protocols.next_deadline() <= now:
+            self._let_pass(self._test_protocols.release(now), now)
         self._hand_over.expire(now)
 
     def next_deadline(self) -> float:
@@ -279,8 +279,8 @@ class Stack:
         pieces = hand_over.reassembler
         if pieces is not None and pieces.next_expiry < due and self.unicast.is_consuming:
             due = pieces.next_expiry
-        if self._probing.is_on:
-            due = min(due, self._probing.next_deadline())
+        if self._test_protocols.is_on:
+            due = min(due, self._test_protocols.next_deadline())
         if self.group is not None:
             when = self.group.next_deadline()
             if when < due:
@@ -303,8 +303,8 @@ class Stack:
             self._pull(now)
         if now >= self.record.gauge_at:
             self.record.gauge_all(now)
-        if self._probing.is_on:
-            port.deliveries = self._probing.deliveries_up(port.deliveries, now)
+        if self._test_protocols.is_on:
+            port.deliveries = self._test_protocols.deliveries_up(port.deliveries, now)
         if port.deliveries or port.withheld:
             # Before the turn's trace is closed, so that it says what the application was handed;
             # and before frames leave, as credits may follow.
@@ -312,7 +312,7 @@ class Stack:
             if port.woken:
                 # Own credits. Who waited for them is next.
                 outbox.wake()
-        has_frames = port.frames or self._passed or self._probing.is_on
+        has_frames = port.frames or self._passed or self._test_protocols.is_on
         frames = self._take_frames(now) if has_frames else []
         if port.drops or now >= outbox.flush_at or now >= self._hand_over.flush_at:
             self.record.end_turn(now)
@@ -334,8 +334,8 @@ class Stack:
         """What leaves at the end of a turn: through the test protocols, and as much of it as the
         transport queues."""
         frames, self._port.frames = self._port.frames, []
-        if self._probing.is_on:
-            frames = self._probing.down(frames, now)
+        if self._test_protocols.is_on:
+            frames = self._test_protocols.down(frames, now)
         if self._passed:
             frames = self._passed + frames
             self._passed = []
@@ -385,39 +385,39 @@ class Stack:
 
     def set_attribute(self, name: str, value: object, now: float) -> None:
         """Change a setting at run time: `xmit_interval` of unicast, `NAKACK2.xmit_interval` of
-        another protocol, `DISCARD.up` of a probe."""
+        another protocol, `DISCARD.up` of a test protocol."""
         protocol, _dot, attribute = name.rpartition(".")
-        if protocol not in PROBES:
-            self._attributes.set(name, value, self._probing.layers(), now)
+        if protocol not in TEST_PROTOCOLS:
+            self._attributes.set(name, value, self._test_protocols.layers(), now)
             return
         require(
-            any(probe["name"] == protocol for probe in self.probes()),
+            any(test_protocol["name"] == protocol for test_protocol in self.test_protocols()),
             f"{name}: no {protocol} in the stack; put it in first",
         )
-        self.set_probe(protocol, {attribute: value}, now)
+        self.set_test_protocol(protocol, {attribute: value}, now)
 
     # -- Test protocols ------------------------------------------------------------------------
 
-    def set_probe(
+    def set_test_protocol(
         self, name: str, values: Mapping[str, object] | None, now: float, above: str = ""
     ) -> None:
         """Put a test protocol in, above another protocol (by default the transport), or change
         the one that is there; without values take it out."""
-        self._let_pass(self._probing.put(name, values, above, now), now)
+        self._let_pass(self._test_protocols.put(name, values, above, now), now)
 
-    def probes(self) -> list[dict[str, object]]:
+    def test_protocols(self) -> list[dict[str, object]]:
         """The test protocols, top to bottom."""
-        return self._probing.listed()
+        return self._test_protocols.listed()
 
-    def unrepaired_probes(self) -> list[str]:
+    def unrepaired_test_protocols(self) -> list[str]:
         """Test protocols that lose multicasts which nobody will ask for again."""
         multicast = self.multicast
         if multicast is None or multicast.config.retransmits:
             return []
-        return losing_below(self.settings.multicast or "", self._probing.layers())
+        return losing_below(self.settings.multicast or "", self._test_protocols.layers())
 
     def _let_pass(self, let: Let, now: float) -> None:
-        """What probes let go goes on, down and up."""
+        """What test protocols let go goes on, down and up."""
         frames, arrived = let
         self._passed += frames
         self._receiver.pass_up(arrived, now)

@@ -16,7 +16,7 @@ from stormcast.pipeline.tables.records import is_kind
 _FAULT: Final = """
     id STRING, do STRING, phase STRING, member BIGINT, copies BIGINT, attribute STRING, value STRING
 """
-_BITES: Final = "id STRING, do STRING, bit BIGINT"
+_PROBE: Final = "id STRING, do STRING, bit BIGINT"
 
 
 class RigTables:
@@ -44,16 +44,16 @@ class RigTables:
         return keep(
             self.fault_events.withColumn("end", F.last(ended, True).over(before_this(of_fault)))
             .where(F.col("phase") == "on")
-            .join(self.bites.select("run", "id", "bit"), ["run", "id"], how="left")
+            .join(self.probes.select("run", "id", "bit"), ["run", "id"], how="left")
             .select("run", "id", "do", "member", F.col("time").alias("start"), "end", "bit")
         )
 
     @cached_property
-    def bites(self) -> DataFrame:
+    def probes(self) -> DataFrame:
         """How often each fault had an effect: run, id, do, bit."""
         return keep(
             self._of_rig("probe")
-            .withColumn("told", F.from_json("text", _BITES))
+            .withColumn("told", F.from_json("text", _PROBE))
             .select("run", "text", "told.*")
         )
 

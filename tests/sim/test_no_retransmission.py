@@ -626,10 +626,10 @@ def test_members_that_leave_and_come_back_begin_anew() -> None:
 # -- Test protocols --------------------------------------------------------------------------------
 
 
-def put(world: GroupWorld, name: str, probe: str, values: dict[str, Any] | None) -> None:
+def put(world: GroupWorld, name: str, test_protocol: str, values: dict[str, Any] | None) -> None:
     """Right below NAKACK2, as a test does that wants to see messages lost."""
     above = "VERIFY_SUSPECT2" if values is not None else ""
-    world[name].stack.set_probe(probe, values, world.now, above)
+    world[name].stack.set_test_protocol(test_protocol, values, world.now, above)
     world[name].turn()
 
 
@@ -640,10 +640,10 @@ def test_what_a_test_protocol_below_nakack2_loses_is_counted_and_an_alarm_is_giv
     world = silent(timing="fast", gap_alarm=2.0)
     stack = world["B"].stack
     lost = {"match": {"kind": "DATA", "direction": "up", "times": 1}}
-    assert stack.unrepaired_probes() == []
+    assert stack.unrepaired_test_protocols() == []
     put(world, "B", "DROP", lost)
     put(world, "B", "DELAY", {"delay": "1ms"})
-    assert stack.unrepaired_probes() == ["DROP"], "what is late is not lost"
+    assert stack.unrepaired_test_protocols() == ["DROP"], "what is late is not lost"
     world.multicast("A", b"1")
     world.multicast("A", b"2")
     world.advance(1.0)
@@ -662,23 +662,25 @@ def test_what_a_test_protocol_below_nakack2_loses_is_counted_and_an_alarm_is_giv
     assert len(world["B"].events(trace.ALARM)) == 2
     assert stack.record.refused["probe-drop"] == 2
     put(world, "B", "DROP", None)
-    assert stack.unrepaired_probes() == []
+    assert stack.unrepaired_test_protocols() == []
 
 
 def test_a_test_protocol_that_loses_only_what_others_repair_is_no_danger() -> None:
     world = silent(timing="fast")
     for protocol in ("FD_ALL3", "UNICAST3"):
         put(world, "B", "DROP", {"match": {"protocol": protocol}})
-        assert world["B"].stack.unrepaired_probes() == []
+        assert world["B"].stack.unrepaired_test_protocols() == []
         put(world, "B", "DROP", None)
-    world["B"].stack.set_probe("DROP", {}, world.now, "NAKACK2")
-    assert world["B"].stack.unrepaired_probes() == [], "above NAKACK2 it is no longer its affair"
+    world["B"].stack.set_test_protocol("DROP", {}, world.now, "NAKACK2")
+    assert world["B"].stack.unrepaired_test_protocols() == [], (
+        "above NAKACK2 it is no longer its affair"
+    )
 
 
 def test_retransmission_does_not_end_while_a_test_protocol_loses_messages() -> None:
     world = silent(timing="fast", xmit_interval=0.5)
     put(world, "A", "DISCARD", {"up": 0.1})
-    assert world["A"].stack.unrepaired_probes() == []
+    assert world["A"].stack.unrepaired_test_protocols() == []
     with pytest.raises(
         ConfigError, match="DISCARD below NAKACK2 loses messages on purpose; remove"
     ):

@@ -415,7 +415,7 @@ def test_test_protocols_see_once_what_a_stalled_application_takes_later(
 ) -> None:
     """DUPLICATE doubles what rises through it: also where it has to wait there for many turns."""
     pair = Pair(generation, timing)
-    pair.b.stack.set_probe("DISCARD", {"up": 0.5}, pair.now, generation.partition("-")[0])
+    pair.b.stack.set_test_protocol("DISCARD", {"up": 0.5}, pair.now, generation.partition("-")[0])
     pair.b.consume(consuming=False)
     pair.a.send(*numbered(1, 40))
     pair.deliver()

@@ -49,7 +49,7 @@ from stormcast.node.protocols.multicast import (
     MulticastConfig,
     Nakack2Config,
 )
-from stormcast.node.protocols.probes import PROBES, ProbeConfig
+from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS, TestProtocolConfig
 from stormcast.node.protocols.unicast import (
     Historical,
     Unicast1Config,
@@ -97,11 +97,11 @@ SETTINGS_PAGES: dict[type, tuple[str, type | None]] = {
     TcpConfig: ("transports.md", TransportConfig),
     Nio2Config: ("transports.md", TcpConfig),
     Timing: ("stacks.md", None),
-    ProbeConfig: ("protocols/probes.md", None),
+    TestProtocolConfig: ("protocols/test-protocols.md", None),
     **{
-        probe.config_type: ("protocols/probes.md", ProbeConfig)
-        for probe in PROBES.values()
-        if probe.config_type is not ProbeConfig
+        test_protocol.config_type: ("protocols/test-protocols.md", TestProtocolConfig)
+        for test_protocol in TEST_PROTOCOLS.values()
+        if test_protocol.config_type is not TestProtocolConfig
     },
 }
 """Where settings are described, and the ones they add to."""
@@ -369,7 +369,10 @@ def settable(config: type) -> frozenset[str]:
 
 
 def test_all_settings_have_a_page() -> None:
-    kinds = {*CONFIGS.values(), *(probe.config_type for probe in PROBES.values())}
+    kinds = {
+        *CONFIGS.values(),
+        *(test_protocol.config_type for test_protocol in TEST_PROTOCOLS.values()),
+    }
     assert kinds <= SETTINGS_PAGES.keys()
 
 
@@ -406,7 +409,7 @@ def test_historical_flaws_are_described_with_their_defaults(name: str, config: t
 
 
 def test_every_condition_of_a_match_is_described() -> None:
-    text = page("protocols/probes.md").partition("## Match")[2].partition("## Settings")[0]
+    text = page("protocols/test-protocols.md").partition("## Match")[2].partition("## Settings")[0]
     renamed = {"protocols": "protocol", "kinds": "kind", "sources": "from", "dests": "to"}
     known = {renamed.get(field.name, field.name) for field in dataclasses.fields(Match)} - {
         "connection"
@@ -500,7 +503,7 @@ def stack_examples() -> list[str]:
 def test_every_example_is_a_stack(
     example: str, timing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one with probes, whose settings only a stack file can hold."""
+    """Also one with test protocols, whose settings only a stack file can hold."""
     (tmp_path / "stacks").mkdir()
     (tmp_path / "stacks" / "mine.yaml").write_text(example)
     copytree(ROOT / "node" / "timings", tmp_path / "timings")
@@ -511,7 +514,7 @@ def test_every_example_is_a_stack(
         for item in yaml.safe_load(example)["protocols"]
     ]
     assert [name for name, _config in settings.layers] == listed
-    for place, name, config in settings.probes:
+    for place, name, config in settings.test_protocols:
         given = yaml.safe_load(example)["protocols"][place][name]
         assert config.match == read_match(given.get("match", {}))
 

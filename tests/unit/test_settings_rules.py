@@ -16,7 +16,7 @@ from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.model import Address
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.discovery import DnsPingConfig
-from stormcast.node.protocols.probes import PROBES, read_probe
+from stormcast.node.protocols.test_protocols import TEST_PROTOCOLS, read_test_protocol
 from stormcast.node.reading.fields import build
 from stormcast.node.settings import StackSettings, load_settings, read_layers
 from stormcast.node.settings.protocols import CONFIGS
@@ -76,7 +76,7 @@ def test_a_protocol_that_is_not_there_is_refused_with_the_nearest() -> None:
 def test_a_protocol_that_is_like_no_other_is_answered_with_all_there_are() -> None:
     message = refusal_of(["X9", "UNICAST3", "UDP"])
     assert message.startswith("stack s: unknown protocol X9; known: ")
-    assert message.partition("known: ")[2].split(", ") == [*CONFIGS, *PROBES]
+    assert message.partition("known: ")[2].split(", ") == [*CONFIGS, *TEST_PROTOCOLS]
 
 
 def test_a_protocol_is_listed_once() -> None:
@@ -224,7 +224,7 @@ def test_protocols_of_one_rank_may_stand_either_way(one: str, other: str) -> Non
     check_order(swapped(one, other), "s")
 
 
-@pytest.mark.parametrize("name", PROBES)
+@pytest.mark.parametrize("name", TEST_PROTOCOLS)
 def test_a_test_protocol_may_stand_anywhere_above_the_transport_and_more_than_once(
     name: str,
 ) -> None:
@@ -374,7 +374,7 @@ LOSSLESS = ("GMS", "STABLE", "UNICAST3", "NAKACK2", "VERIFY_SUSPECT2", "FD_ALL3"
 
 
 def without_retransmission(
-    *probes: str, below: str = "NAKACK2", museum: bool = False, **settings: object
+    *test_protocols: str, below: str = "NAKACK2", museum: bool = False, **settings: object
 ) -> StackSettings:
     """Over connections that lose nothing, with test protocols right below one of its protocols."""
     listed = [(name, CONFIGS[name]()) for name in LOSSLESS]
@@ -383,7 +383,7 @@ def without_retransmission(
         for name, config in listed
     ]
     at = LOSSLESS.index(below) + 1
-    placed = [(name, read_probe(name, settings)) for name in probes]
+    placed = [(name, read_test_protocol(name, settings)) for name in test_protocols]
     layers = (*listed[:at], *placed, *listed[at:], ("TCP", TcpConfig(drop_when_full=False)))
     return StackSettings(
         name="mine", layers=layers, timing=Timing(name="fast", adaptive=True), is_museum=museum
@@ -391,18 +391,26 @@ def without_retransmission(
 
 
 @pytest.mark.parametrize("below", ["NAKACK2", "VERIFY_SUSPECT2", "STATIC"])
-@pytest.mark.parametrize("probe", ["DISCARD", "DROP"])
+@pytest.mark.parametrize("test_protocol", ["DISCARD", "DROP"])
 def test_without_retransmission_nothing_below_may_lose_messages_on_purpose(
-    probe: str, below: str
+    test_protocol: str, below: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"stack mine: .* but {probe} below NAKACK2 loses"):
-        without_retransmission(probe, below=below)
-    assert without_retransmission(probe, below=below, museum=True)
-    assert without_retransmission(probe, below="GMS"), "above NAKACK2 nothing is repaired anyway"
-    other = without_retransmission(probe, below=below, match={"protocol": ["FD_ALL3", "GMS"]})
-    assert other.probes
-    with pytest.raises(ConfigError, match=probe):
-        without_retransmission(probe, below=below, match={"protocol": ["FD_ALL3", "NAKACK2"]})
+    with pytest.raises(
+        ConfigError, match=f"stack mine: .* but {test_protocol} below NAKACK2 loses"
+    ):
+        without_retransmission(test_protocol, below=below)
+    assert without_retransmission(test_protocol, below=below, museum=True)
+    assert without_retransmission(test_protocol, below="GMS"), (
+        "above NAKACK2 nothing is repaired anyway"
+    )
+    other = without_retransmission(
+        test_protocol, below=below, match={"protocol": ["FD_ALL3", "GMS"]}
+    )
+    assert other.test_protocols
+    with pytest.raises(ConfigError, match=test_protocol):
+        without_retransmission(
+            test_protocol, below=below, match={"protocol": ["FD_ALL3", "NAKACK2"]}
+        )
 
 
 def test_of_two_with_one_name_each_is_looked_at() -> None:
@@ -410,14 +418,16 @@ def test_of_two_with_one_name_each_is_looked_at() -> None:
     settings = without_retransmission("DROP", match={"protocol": "GMS"})
     at = [name for name, _config in settings.layers].index("NAKACK2") + 1
     layers = list(settings.layers)
-    layers.insert(at, ("DROP", read_probe("DROP", {})))
+    layers.insert(at, ("DROP", read_test_protocol("DROP", {})))
     with pytest.raises(ConfigError, match="DROP below NAKACK2"):
         replace(settings, layers=tuple(layers))
 
 
 def test_without_retransmission_late_and_disordered_messages_are_no_loss() -> None:
-    probes = ("DELAY", "DUPLICATE", "SHUFFLE", "REVERSE")
-    assert [name for _at, name, _config in without_retransmission(*probes).probes] == list(probes)
+    test_protocols = ("DELAY", "DUPLICATE", "SHUFFLE", "REVERSE")
+    assert [
+        name for _at, name, _config in without_retransmission(*test_protocols).test_protocols
+    ] == list(test_protocols)
 
 
 def test_retransmission_ends_at_run_time_only_where_it_may_at_the_start() -> None:

@@ -13,7 +13,7 @@ from tests.helpers.world import Member, Pair, numbered
 
 
 def put(member: Member, name: str, values: dict[str, Any] | None, above: str = "") -> None:
-    member.stack.set_probe(name, values, member.now, above)
+    member.stack.set_test_protocol(name, values, member.now, above)
     member.turn()
 
 
@@ -24,7 +24,7 @@ def struck(member: Member, name: str) -> int:
 
 
 def names(member: Member) -> list[object]:
-    return [probe["name"] for probe in member.stack.probes()]
+    return [test_protocol["name"] for test_protocol in member.stack.test_protocols()]
 
 
 def opened() -> Pair:
@@ -70,8 +70,8 @@ def test_settings_of_a_probe_change_and_the_others_stay() -> None:
     pair = opened()
     put(pair.a, "DISCARD", {"up": 1.0, "match": {"kind": "ACK"}})
     pair.a.set("DISCARD.down", 1.0)
-    (probe,) = pair.a.stack.probes()
-    assert probe["settings"] == {
+    (test_protocol,) = pair.a.stack.test_protocols()
+    assert test_protocol["settings"] == {
         "up": 1.0,
         "down": 1.0,
         "next_unicasts": 0,
@@ -143,7 +143,10 @@ def test_several_stand_in_the_order_of_the_stack() -> None:
     put(pair.a, "DROP", {"match": {"kind": "SFS"}})
     put(pair.a, "DELAY", {}, above="UNICAST3")
     put(pair.a, "DISCARD", {})
-    assert [(probe["name"], probe["above"]) for probe in pair.a.stack.probes()] == [
+    assert [
+        (test_protocol["name"], test_protocol["above"])
+        for test_protocol in pair.a.stack.test_protocols()
+    ] == [
         ("DELAY", "UNICAST3"),
         ("DROP", "UDP"),
         ("DISCARD", "UDP"),
@@ -168,11 +171,11 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
 ) -> None:
     pair = opened()
     put(pair.a, "DROP", {"match": {"kind": "SFS"}})
-    before = pair.a.stack.probes()
+    before = pair.a.stack.test_protocols()
     with pytest.raises(ConfigError) as caught:
         put(pair.a, name, values, above)
     assert remedy in str(caught.value)
-    assert pair.a.stack.probes() == before
+    assert pair.a.stack.test_protocols() == before
     with pytest.raises(ConfigError, match="put it in first"):
         pair.a.set("DISCARD.up", 0.5)
 

@@ -1,8 +1,8 @@
 """Test protocols in a stack: which of them a frame passes, on its way down and up.
 
-A stack is listed top to bottom, and frames are addressed by protocol: a frame passes the probes
-that stand below its protocol, and a delivery those that stand above it. Probes can be put in, set
-and taken out while the stack runs.
+A stack is listed top to bottom, and frames are addressed by protocol: a frame passes the test
+protocols that stand below its protocol, and a delivery those that stand above it. They can be put
+in, set and taken out while the stack runs.
 """
 
 from __future__ import annotations
@@ -12,39 +12,49 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from random import Random
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from stormcast.node.core import wire
 from stormcast.node.core.errors import require, suggestion
 from stormcast.node.core.model import Delivery
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.port import Frame, Port
-from stormcast.node.protocols.probes import PROBES, Item, Items, Probe, ProbeConfig, read_probe
+from stormcast.node.protocols.test_protocols import (
+    TEST_PROTOCOLS,
+    Item,
+    Items,
+    TestProtocol,
+    TestProtocolConfig,
+    read_test_protocol,
+)
 from stormcast.node.settings import StackSettings
 
 ABOVE_ALL: Final = -1
-"""The place of messages without a protocol: they pass every probe."""
+"""The place of messages without a protocol: they pass every test protocol."""
 
 
 Let = tuple[list[Frame], list[tuple[Head, bytes]]]
-"""What probes let go: frames to send, and frames that arrive. Deliveries are kept for the end of
-the turn."""
+"""What test protocols let go: frames to send, and frames that arrive. Deliveries are kept for the
+end of the turn."""
 
 
 @dataclass(slots=True)
 class Placed:
-    """A probe, and where it stands."""
+    """A test protocol, and where it stands."""
 
     place: float
     """In the list of the stack; one put in later stands half a place above its neighbour."""
     name: str
-    probe: Probe
+    test_protocol: TestProtocol
     noted: int = 0
     """How many of its strikes the trace has."""
 
 
-class Probing:
-    """The probes of one member."""
+class TestProtocols:
+    """The test protocols of one member."""
+
+    __test__: ClassVar[bool] = False
+    """For pytest: no class of tests, though it is called so."""
 
     def __init__(
         self,
@@ -60,18 +70,18 @@ class Probing:
         self._others = [
             (place, name, config)
             for place, (name, config) in enumerate(settings.layers)
-            if name not in PROBES
+            if name not in TEST_PROTOCOLS
         ]
-        """The protocols that are no probes: place in the list, name, settings."""
+        """The protocols that are no test protocols: place in the list, name, settings."""
         self._placed = [
-            Placed(place, name, PROBES[name](config, dice, name_of))
-            for place, name, config in settings.probes
+            Placed(place, name, TEST_PROTOCOLS[name](config, dice, name_of))
+            for place, name, config in settings.test_protocols
         ]
         self.is_on = bool(self._placed)
         """Whether frames and deliveries pass through here; to the end of the turn in which the last
-        probe was taken out."""
+        test protocol was taken out."""
         self._risen: list[Delivery] = []
-        """Deliveries that a probe has let go."""
+        """Deliveries that a test protocol has let go."""
         self._places: dict[int, int] = {wire.NONE: ABOVE_ALL}
         for place, (name, _config) in enumerate(settings.layers):
             number = wire.PROTOCOL_BY_NAME.get("DISCOVERY" if name in ("STATIC", "PING") else name)
@@ -81,9 +91,10 @@ class Probing:
     # -- Changes ---------------------------------------------------------------------------------
 
     def put(self, name: str, values: Mapping[str, object] | None, above: str, now: float) -> Let:
-        """Put a probe in directly above a protocol (by default the transport), or set the one
-        that is there, or, without values, take it out. What that one held back goes on."""
-        require(name in PROBES, f"{name} is no test protocol{suggestion(name, PROBES)}")
+        """Put one in directly above a protocol (by default the transport), or set the one that is
+        there, or, without values, take it out. What that one held back goes on."""
+        near = suggestion(name, TEST_PROTOCOLS)
+        require(name in TEST_PROTOCOLS, f"{name} is no test protocol{near}")
         there = [placed for placed in self._placed if placed.name == name]
         require(
             len(there) <= 1, f"{name} is in the stack {len(there)} times: it cannot be told which"
@@ -95,50 +106,50 @@ class Probing:
             self._placed.remove(there[0])
             return let
         if not there:
-            self._insert(name, read_probe(name, values), above)
+            self._insert(name, read_test_protocol(name, values), above)
             self.is_on = True
             return [], []
         require(not above, f"{name} is in the stack: take it out before you put it above {above}")
         return self._set(there[0], values, now)
 
     def _set(self, placed: Placed, values: Mapping[str, object], now: float) -> Let:
-        read = read_probe(placed.name, values)
+        read = read_test_protocol(placed.name, values)
         config = dataclasses.replace(
-            placed.probe.config, **{key: getattr(read, key) for key in values}
+            placed.test_protocol.config, **{key: getattr(read, key) for key in values}
         )
         let = self._let_go(self._placed.index(placed), inf, now)
         self._note()
         # A new one: what it counted and drew for itself was meant by its old settings.
-        placed.probe = PROBES[placed.name](config, self._dice, self._name_of)
+        placed.test_protocol = TEST_PROTOCOLS[placed.name](config, self._dice, self._name_of)
         placed.noted = 0
         return let
 
-    def _insert(self, name: str, config: ProbeConfig, above: str) -> None:
+    def _insert(self, name: str, config: TestProtocolConfig, above: str) -> None:
         above = above or self._names[-1]
         require(
             above in self._names, f"{above} is not in the stack{suggestion(above, self._names)}"
         )
         place = self._names.index(above) - 0.5
-        probe = PROBES[name](config, self._dice, self._name_of)
-        self._placed.append(Placed(place, name, probe))
+        test_protocol = TEST_PROTOCOLS[name](config, self._dice, self._name_of)
+        self._placed.append(Placed(place, name, test_protocol))
         self._placed.sort(key=lambda placed: placed.place)
 
     def layers(self) -> tuple[tuple[str, Any], ...]:
-        """The protocols of the stack, top to bottom, with the probes that it has now."""
-        probes = [(one.place, one.name, one.probe.config) for one in self._placed]
-        placed = sorted((*self._others, *probes), key=lambda one: one[0])
+        """The protocols of the stack, top to bottom, with the test protocols that it has now."""
+        test_protocols = [(one.place, one.name, one.test_protocol.config) for one in self._placed]
+        placed = sorted((*self._others, *test_protocols), key=lambda one: one[0])
         return tuple((name, config) for _place, name, config in placed)
 
     def listed(self) -> list[dict[str, object]]:
-        """Every probe, top to bottom: its name, what stands below it, and how often it struck."""
+        """Every one, top to bottom: its name, what stands below it, and how often it struck."""
         return [
             {
                 "name": placed.name,
                 "above": self._names[int(placed.place + 1)],
-                "struck": placed.probe.count,
+                "struck": placed.test_protocol.count,
                 "settings": {
                     key: value
-                    for key, value in dataclasses.asdict(placed.probe.config).items()
+                    for key, value in dataclasses.asdict(placed.test_protocol.config).items()
                     if key != "match"
                 },
             }
@@ -154,10 +165,10 @@ class Probing:
             seen = Head._make(wire.HEAD_STRUCT.unpack_from(head))
             items: Items = [Item(dest, seen, head + body)]
             for placed in self._below(seen.protocol):
-                items = placed.probe.down(items, now)
+                items = placed.test_protocol.down(items, now)
             left += [(item.peer, _bytes(item.data), b"") for item in items]
         self._note()
-        # The last probe may have been taken out in this turn, of which this is the end.
+        # The last test protocol may have been taken out in this turn, of which this is the end.
         self.is_on = bool(self._placed)
         return left
 
@@ -166,7 +177,7 @@ class Probing:
         # What is held back must not lie in a buffer that the transport uses again.
         items: Items = [Item(head.source, head, bytes(body))]
         for placed in reversed(self._below(head.protocol)):
-            items = placed.probe.up(items, now)
+            items = placed.test_protocol.up(items, now)
         self._note()
         return [(item.head, _bytes(item.data)) for item in items]
 
@@ -177,7 +188,7 @@ class Probing:
         for delivery in deliveries:
             items: Items = [Item(delivery.source, _head_of(delivery), delivery)]
             for placed in reversed(self._above(delivery)):
-                items = placed.probe.up(items, now)
+                items = placed.test_protocol.up(items, now)
             reached += [item.data for item in items]
         self._note()
         risen, self._risen = self._risen, []
@@ -185,14 +196,14 @@ class Probing:
 
     def next_deadline(self) -> float:
         """When something that is held back is due."""
-        return min((placed.probe.next_deadline() for placed in self._placed), default=inf)
+        return min((placed.test_protocol.next_deadline() for placed in self._placed), default=inf)
 
     def release(self, now: float) -> Let:
         """What was held back and is due."""
         frames: list[Frame] = []
         arrived: list[tuple[Head, bytes]] = []
         for at, placed in enumerate(self._placed):
-            if placed.probe.next_deadline() <= now:
+            if placed.test_protocol.next_deadline() <= now:
                 down, up = self._let_go(at, now, now)
                 frames += down
                 arrived += up
@@ -200,19 +211,19 @@ class Probing:
         return frames, arrived
 
     def _let_go(self, at: int, until: float, now: float) -> Let:
-        """What one probe holds back until a time: on its way past the others."""
+        """What one test protocol holds back until a time: on its way past the others."""
         frames: list[Frame] = []
         arrived: list[tuple[Head, bytes]] = []
-        down, up = self._placed[at].probe.release(until)
+        down, up = self._placed[at].test_protocol.release(until)
         for below in self._placed[at + 1 :]:
-            down = below.probe.down(down, now)
+            down = below.test_protocol.down(down, now)
         frames += [(item.peer, _bytes(item.data), b"") for item in down]
         for item in up:
             items = [item]
             is_delivery = isinstance(item.data, Delivery)
             for above in reversed(self._placed[:at]):
                 if is_delivery or above.place > self._places.get(item.head.protocol, 0):
-                    items = above.probe.up(items, now)
+                    items = above.test_protocol.up(items, now)
             if is_delivery:
                 self._risen += [one.data for one in items]
             else:
@@ -235,19 +246,19 @@ class Probing:
     def _note(self) -> None:
         """Have the trace say what was done on purpose: a checker must tell a fault from a bug."""
         for placed in self._placed:
-            struck = placed.probe.count - placed.noted
+            struck = placed.test_protocol.count - placed.noted
             if struck:
-                placed.noted = placed.probe.count
+                placed.noted = placed.test_protocol.count
                 self._port.drop(f"probe-{placed.name.lower()}", struck)
 
 
-def _bytes(data: Any) -> bytes:  # noqa: ANN401 opaque to a probe
+def _bytes(data: Any) -> bytes:  # noqa: ANN401 opaque to a test protocol
     assert isinstance(data, bytes)
     return data
 
 
 def _head_of(delivery: Delivery) -> Head:
-    """What a probe may ask of a delivery."""
+    """What a test protocol may ask of a delivery."""
     blank = dict.fromkeys(Head._fields, 0)
     blank |= {
         "kind": wire.DATA,

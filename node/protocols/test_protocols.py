@@ -1,9 +1,9 @@
-"""Probes: test protocols that lose, delay, repeat and reorder what passes their place in a stack.
+"""Test protocols: they lose, delay, repeat and reorder what passes their place in a stack.
 
-Directly above the transport they are a bad network; between two protocols, a faulty neighbour. A
-probe is handed what passes it and hands on what shall go further: now, or when `release` is due.
-All chance comes from the dice it was given, so a run replays; `count` says how often it struck,
-and the stack traces that, because a checker must be able to tell a fault from a bug.
+Directly above the transport they are a bad network; between two protocols, a faulty neighbour. Each
+is handed what passes it and hands on what shall go further: now, or when `release` is due. All
+chance comes from the dice it was given, so a run replays; `count` says how often it struck, and
+the stack traces that, because a checker must be able to tell a fault from a bug.
 
 Above the reliable protocols, what goes up are deliveries: items whose head describes them and whose
 data is opaque.
@@ -26,7 +26,7 @@ from stormcast.node.reading.fields import Share, build
 
 MAX_COPIES: Final = 16
 MAX_HELD: Final = 4096
-"""Items that a probe holds back per direction at most."""
+"""Items that a test protocol holds back per direction at most."""
 
 
 class Item(NamedTuple):
@@ -42,24 +42,31 @@ Items = list[Item]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeConfig:
-    """What all probes have in common."""
+class TestProtocolConfig:
+    """What all test protocols have in common."""
+
+    __test__: ClassVar[bool] = False
+    """For pytest: no class of tests, though it is called so."""
 
     settable: ClassVar[frozenset[str]] = frozenset()
     """What may change while the stack runs."""
 
     match: Match = field(default=ANYTHING)
-    """What the probe strikes; everything else passes untouched."""
+    """What it strikes; everything else passes untouched."""
 
 
-class Probe:
+class TestProtocol:
     """A place in the stack. The base class lets everything pass."""
 
-    config_type: ClassVar[type[Any]] = ProbeConfig
+    __test__: ClassVar[bool] = False
+
+    config_type: ClassVar[type[Any]] = TestProtocolConfig
     loses: ClassVar[bool] = False
     """Whether what it strikes is gone, and not merely late, doubled or out of order."""
 
-    def __init__(self, config: ProbeConfig, dice: Random, name_of: Callable[[int], str]) -> None:
+    def __init__(
+        self, config: TestProtocolConfig, dice: Random, name_of: Callable[[int], str]
+    ) -> None:
         self.config = config
         self.dice = dice
         self.count = 0
@@ -110,7 +117,7 @@ class Probe:
         return self._name_of(member) in names or f"{member:08x}" in names
 
     def _strike(self, item: Item, direction: Direction, now: float, passed: Items) -> None:
-        """Do to `item` what this probe does; what goes on at once is appended to `passed`."""
+        """Do to `item` what this protocol does; what goes on at once is appended to `passed`."""
         passed.append(item)
 
 
@@ -118,7 +125,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiscardConfig(ProbeConfig):
+class DiscardConfig(TestProtocolConfig):
     """Settings of DISCARD."""
 
     up: Share = 0.0
@@ -145,7 +152,7 @@ class DiscardConfig(ProbeConfig):
             require(number >= 0, f"discard.{name} is {number}: it must not be negative")
 
 
-class Discard(Probe):
+class Discard(TestProtocol):
     """DISCARD: loses a share of what passes, the next few items, or all of one member."""
 
     config_type = DiscardConfig
@@ -179,7 +186,7 @@ class Discard(Probe):
         return self.dice.random() < self.config.down
 
 
-class Drop(Probe):
+class Drop(TestProtocol):
     """DROP: loses what matches."""
 
     loses = True
@@ -192,7 +199,7 @@ class Drop(Probe):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DuplicateConfig(ProbeConfig):
+class DuplicateConfig(TestProtocolConfig):
     """Settings of DUPLICATE."""
 
     copies: int = 1
@@ -205,7 +212,7 @@ class DuplicateConfig(ProbeConfig):
         )
 
 
-class Duplicate(Probe):
+class Duplicate(TestProtocol):
     """DUPLICATE: passes on copies."""
 
     config_type = DuplicateConfig
@@ -220,7 +227,7 @@ class Duplicate(Probe):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DelayConfig(ProbeConfig):
+class DelayConfig(TestProtocolConfig):
     """Settings of DELAY."""
 
     delay: float = 0.1
@@ -241,7 +248,7 @@ class DelayConfig(ProbeConfig):
         )
 
 
-class Delay(Probe):
+class Delay(TestProtocol):
     """DELAY: holds each item back for a time of its own."""
 
     config_type = DelayConfig
@@ -254,7 +261,7 @@ class Delay(Probe):
 
     def _strike(self, item: Item, direction: Direction, now: float, passed: Items) -> None:
         if len(self._held) >= 2 * MAX_HELD:
-            # A probe that is full lets pass what it cannot hold: losing it is not its fault to do.
+            # One that is full lets pass what it cannot hold: to lose is not what it was set to do.
             passed.append(item)
             return
         due = now + self.config.delay
@@ -281,7 +288,7 @@ class Delay(Probe):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HoldConfig(ProbeConfig):
+class HoldConfig(TestProtocolConfig):
     """Settings of SHUFFLE and of REVERSE."""
 
     max_size: int = 10
@@ -298,7 +305,7 @@ class HoldConfig(ProbeConfig):
         require(self.max_time > 0, f"max_time is {self.max_time:g}: it must be positive")
 
 
-class Hold(Probe):
+class Hold(TestProtocol):
     """Collects, and passes on in another order."""
 
     config_type = HoldConfig
@@ -350,7 +357,7 @@ class Reverse(Hold):
         return held[::-1]
 
 
-PROBES: Final[dict[str, type[Probe]]] = {
+TEST_PROTOCOLS: Final[dict[str, type[TestProtocol]]] = {
     "DISCARD": Discard,
     "DROP": Drop,
     "DELAY": Delay,
@@ -361,8 +368,9 @@ PROBES: Final[dict[str, type[Probe]]] = {
 """By the name that stack files use."""
 
 
-def read_probe(name: str, values: Mapping[str, object]) -> ProbeConfig:
-    """The settings of a probe from a stack file: durations with a unit, `match` as a mapping."""
-    require(name in PROBES, f"unknown probe {name}; known: {', '.join(PROBES)}")
-    config: ProbeConfig = build(PROBES[name].config_type, values, name)
+def read_test_protocol(name: str, values: Mapping[str, object]) -> TestProtocolConfig:
+    """Settings from a stack file: durations with a unit, `match` as a mapping."""
+    known = ", ".join(TEST_PROTOCOLS)
+    require(name in TEST_PROTOCOLS, f"unknown test protocol {name}; known: {known}")
+    config: TestProtocolConfig = build(TEST_PROTOCOLS[name].config_type, values, name)
     return config

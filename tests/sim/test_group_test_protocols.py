@@ -23,11 +23,11 @@ everywhere = pytest.mark.parametrize(
     ("stack", "timing"), [(stack, timing) for stack in STACKS for timing in TIMINGS]
 )
 Values = dict[str, object]
-Probe = dict[str, Values]
+TestProtocol = dict[str, Values]
 
 
 class Shelf:
-    """A folder with the files that ship, to which stacks with probes are added."""
+    """A folder with the files that ship, to which stacks with test protocols are added."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,12 +36,14 @@ class Shelf:
             for entry in files("stormcast.node").joinpath(kind).iterdir():
                 (folder / kind / entry.name).write_text(entry.read_text())
 
-    def with_probes(self, stack: str, *probes: Probe, above: str = "UDP") -> str:
-        """The name of a stack that has these probes, too, right above one of its protocols."""
+    def with_test_protocols(
+        self, stack: str, *test_protocols: TestProtocol, above: str = "UDP"
+    ) -> str:
+        """The name of a stack that has these, too, right above one of its protocols."""
         content = yaml.safe_load((self.folder / "stacks" / f"{stack}.yaml").read_text())
         layers = content["protocols"]
         (place,) = (at for at, layer in enumerate(layers) if above in layer)
-        content["protocols"] = [*layers[:place], *probes, *layers[place:]]
+        content["protocols"] = [*layers[:place], *test_protocols, *layers[place:]]
         (self.folder / "stacks" / "probed.yaml").write_text(yaml.safe_dump(content))
         return "probed"
 
@@ -53,13 +55,13 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     return made
 
 
-def strikes(world: GroupWorld, probe: str) -> int:
-    """How often the traces of all members say that a probe struck."""
+def strikes(world: GroupWorld, test_protocol: str) -> int:
+    """How often the traces of all members say that a test protocol struck."""
     return sum(
         event.count
         for member in world
         for event, text in member.told(trace.DROPPED)
-        if text == f"probe-{probe.lower()}"
+        if text == f"probe-{test_protocol.lower()}"
     )
 
 
@@ -83,7 +85,7 @@ def unicasts(world: GroupWorld, name: str, sender: str) -> list[bytes]:
 
 # -- Above the transport --------------------------------------------------------------------------
 
-NETWORKS: dict[str, tuple[Probe, ...]] = {
+NETWORKS: dict[str, tuple[TestProtocol, ...]] = {
     "loss": ({"DISCARD": {"up": 0.1, "down": 0.1}},),
     "copies": ({"DUPLICATE": {"copies": 2}},),
     "delay": ({"DELAY": {"delay": "5ms", "jitter": "20ms"}},),
@@ -105,8 +107,8 @@ def test_a_probe_above_the_transport_is_a_bad_network_and_costs_nothing_but_time
     shelf: Shelf, stack: str, timing: str, network: str
 ) -> None:
     """O-01, O-02: a group forms, everybody multicasts and sends, all arrives once and in order."""
-    probes = NETWORKS[network]
-    world = formed("ABC", shelf.with_probes(stack, *probes), timing)
+    test_protocols = NETWORKS[network]
+    world = formed("ABC", shelf.with_test_protocols(stack, *test_protocols), timing)
     for first in range(1, 100, 10):
         for name, other in zip("ABC", "BCA", strict=True):
             world.multicast(name, *numbered(first, first + 9))
@@ -119,8 +121,8 @@ def test_a_probe_above_the_transport_is_a_bad_network_and_costs_nothing_but_time
         for name in "ABC":
             assert multicasts(world, name, sender) == numbered(1, 100)
     assert world.views_agree("ABC")
-    for probe in probes:
-        assert strikes(world, *probe) > 0
+    for test_protocol in test_protocols:
+        assert strikes(world, *test_protocol) > 0
 
 
 @everywhere
@@ -128,8 +130,8 @@ def test_the_next_few_multicasts_of_each_member_are_lost_and_repaired(
     shelf: Shelf, stack: str, timing: str
 ) -> None:
     """DISCARD counts what goes to the group, be it discovery, heartbeats or messages."""
-    probe: Probe = {"DISCARD": {"next_multicasts": 3, "match": {"kind": ["DATA"]}}}
-    world = GroupWorld("ABC", shelf.with_probes(stack, probe), timing)
+    test_protocol: TestProtocol = {"DISCARD": {"next_multicasts": 3, "match": {"kind": ["DATA"]}}}
+    world = GroupWorld("ABC", shelf.with_test_protocols(stack, test_protocol), timing)
     for name in "ABC":
         world.multicast(name, *numbered(1, 3))
     world.deliver()
@@ -147,8 +149,8 @@ def test_who_is_ignored_by_one_is_heard_by_all_others(
     shelf: Shelf, stack: str, timing: str
 ) -> None:
     """DISCARD at every member takes nothing of C's: A and B do not learn what it says."""
-    probe: Probe = {"DISCARD": {"ignored": ["C"]}}
-    world = GroupWorld("ABC", shelf.with_probes(stack, probe), timing)
+    test_protocol: TestProtocol = {"DISCARD": {"ignored": ["C"]}}
+    world = GroupWorld("ABC", shelf.with_test_protocols(stack, test_protocol), timing)
     world.multicast("C", b"heard by nobody else")
     world.multicast("A", b"heard by all")
     world.advance(5.0)
@@ -159,7 +161,7 @@ def test_who_is_ignored_by_one_is_heard_by_all_others(
 @everywhere
 def test_chosen_frames_are_lost_and_no_others(shelf: Shelf, stack: str, timing: str) -> None:
     """DROP: A's first copy of its second and third multicast; repeats pass."""
-    probe: Probe = {
+    test_protocol: TestProtocol = {
         "DROP": {
             "match": {
                 "kind": ["DATA"],
@@ -170,7 +172,7 @@ def test_chosen_frames_are_lost_and_no_others(shelf: Shelf, stack: str, timing: 
             }
         }
     }
-    world = GroupWorld("AB", shelf.with_probes(stack, probe), timing)
+    world = GroupWorld("AB", shelf.with_test_protocols(stack, test_protocol), timing)
     for number in numbered(1, 5):
         world.multicast("A", number)
     world.deliver()
@@ -185,8 +187,8 @@ def test_heartbeats_that_are_lost_below_the_detector_raise_suspicions_that_are_c
     shelf: Shelf, stack: str, timing: str
 ) -> None:
     """DROP of one protocol's frames: who is asked answers, so nobody is excluded."""
-    probe: Probe = {"DROP": {"match": {"kind": ["HEARTBEAT"], "direction": "up"}}}
-    world = formed("AB", shelf.with_probes(stack, probe), timing)
+    test_protocol: TestProtocol = {"DROP": {"match": {"kind": ["HEARTBEAT"], "direction": "up"}}}
+    world = formed("AB", shelf.with_test_protocols(stack, test_protocol), timing)
     world.advance(3 * world.settings.of("FD_ALL3").timeout)
     assert world.sizes("A") == [1, 2]
     streams = {event.stream for event in world["A"].events(trace.SUSPECT)}
@@ -205,9 +207,11 @@ def test_a_probe_sees_only_what_passes_its_place(shelf: Shelf, stack: str, timin
     """A DROP of everything between unicast and multicast: unicast protocols are cut off, multicast
     and membership (which stands above, too) are told apart by where they stand."""
     reliable = "MCAST" if stack == "mcast" else "NAKACK2"
-    probe: Probe = {"DROP": {}}
-    world = GroupWorld("AB", shelf.with_probes(stack, probe, above=reliable), timing)
-    # The same protocols without the probe.
+    test_protocol: TestProtocol = {"DROP": {}}
+    world = GroupWorld(
+        "AB", shelf.with_test_protocols(stack, test_protocol, above=reliable), timing
+    )
+    # The same protocols without the test protocol.
     plain = GroupWorld("AB", stack, timing)
     for each in (world, plain):
         each.multicast("A", *numbered(1, 5))
@@ -215,7 +219,7 @@ def test_a_probe_sees_only_what_passes_its_place(shelf: Shelf, stack: str, timin
         each.advance(5.0)
     assert multicasts(plain, "B", "A") == unicasts(plain, "B", "A") == numbered(1, 5)
     assert unicasts(world, "B", "A") == []
-    # Its frames pass below; what it delivers has to pass the probe.
+    # Its frames pass below; what it delivers has to pass the test protocol.
     assert multicasts(world, "B", "A") == []
     assert world.machine("B").inbound()[world.short("A")].window.delivered == 5
 
@@ -227,7 +231,7 @@ def test_what_is_lost_above_the_reliable_protocols_nobody_repairs(
     """DISCARD above all: half of the deliveries, whole batches, do not reach the application; the
     windows below are complete, and senders are free."""
     world = GroupWorld(
-        "AB", shelf.with_probes(stack, {"DISCARD": {"up": 0.5}}, above="FRAG"), timing
+        "AB", shelf.with_test_protocols(stack, {"DISCARD": {"up": 0.5}}, above="FRAG"), timing
     )
     for number in numbered(1, 100):
         world.multicast("A", number)
@@ -250,11 +254,13 @@ def test_deliveries_that_are_doubled_or_delayed_reach_the_application_so(
     shelf: Shelf, stack: str, timing: str
 ) -> None:
     """DUPLICATE and DELAY above all: a faulty neighbour breaks what the layers below had kept."""
-    probes: list[Probe] = [
+    test_protocols: list[TestProtocol] = [
         {"DUPLICATE": {"copies": 1}},
         {"DELAY": {"delay": "1s", "keep_order": True}},
     ]
-    world = GroupWorld("AB", shelf.with_probes(stack, *probes, above="FRAG"), timing)
+    world = GroupWorld(
+        "AB", shelf.with_test_protocols(stack, *test_protocols, above="FRAG"), timing
+    )
     world.multicast("A", b"1")
     world.multicast("A", b"2")
     world.advance(0.9)
@@ -267,8 +273,8 @@ def test_deliveries_that_are_doubled_or_delayed_reach_the_application_so(
 
 @everywhere
 def test_the_same_stack_file_gives_the_same_traces(shelf: Shelf, stack: str, timing: str) -> None:
-    """All chance of probes comes from the dice of their member."""
-    probed = shelf.with_probes(stack, *NETWORKS["all"])
+    """All chance of test protocols comes from the dice of their member."""
+    probed = shelf.with_test_protocols(stack, *NETWORKS["all"])
     traces = []
     for _again in range(2):
         world = formed("AB", probed, timing)

@@ -1,4 +1,4 @@
-"""Probes do what their settings say to what they are meant for, and nothing to the rest."""
+"""Test protocols do what their settings say to what they are meant for, and nothing to the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.match import read_match
 from stormcast.node.core.model import FIRST, OOB
 from stormcast.node.core.wire import Head
-from stormcast.node.protocols.probes import PROBES, Item, Probe, read_probe
+from stormcast.node.protocols.test_protocols import (
+    TEST_PROTOCOLS,
+    Item,
+    TestProtocol,
+    read_test_protocol,
+)
 
 A, B, C = 0xA, 0xB, 0xC
 NAMES = {A: "a", B: "b", C: "c"}
@@ -46,8 +51,10 @@ def numbered(count: int) -> list[Item]:
     return [frame(lo) for lo in range(1, count + 1)]
 
 
-def probe(name: str, *, seed: int = 1, **values: object) -> Probe:
-    return PROBES[name](read_probe(name, values), Random(seed), lambda short: NAMES.get(short, "?"))
+def made(name: str, *, seed: int = 1, **values: object) -> TestProtocol:
+    return TEST_PROTOCOLS[name](
+        read_test_protocol(name, values), Random(seed), lambda short: NAMES.get(short, "?")
+    )
 
 
 def seqnos(items: list[Item]) -> list[int]:
@@ -59,7 +66,7 @@ def seqnos(items: list[Item]) -> list[int]:
 
 def struck(items: list[Item], way: str = "down", **match: object) -> list[int]:
     """The places, from 1, of the items that a DROP with this match takes."""
-    drop = probe("DROP", match=match)
+    drop = made("DROP", match=match)
     hand = drop.down if way == "down" else drop.up
     return [place for place, item in enumerate(items, 1) if not hand([item], 0.0)]
 
@@ -157,7 +164,7 @@ def test_a_match_that_cannot_be_meant_is_refused(match: dict[str, object], messa
         read_match(match)
 
 
-# -- Every probe -----------------------------------------------------------------------------------
+# -- Every test protocol -------------------------------------------------------------------------
 
 EACH = {
     "DISCARD": {"up": 0.5, "down": 0.5},
@@ -167,12 +174,12 @@ EACH = {
     "SHUFFLE": {"max_size": 4},
     "REVERSE": {"max_size": 4},
 }
-EVERY = pytest.mark.parametrize("name", sorted(PROBES))
+EVERY = pytest.mark.parametrize("name", sorted(TEST_PROTOCOLS))
 
 
 @EVERY
 def test_what_is_not_meant_passes_untouched(name: str) -> None:
-    tried = probe(name, **EACH[name], match={"kind": "ACK"})
+    tried = made(name, **EACH[name], match={"kind": "ACK"})
     items = numbered(20)
     assert tried.down(items, 0.0) == items
     assert tried.up(items, 0.0) == items
@@ -183,7 +190,7 @@ def test_what_is_not_meant_passes_untouched(name: str) -> None:
 @EVERY
 def test_the_same_dice_strike_the_same_items(name: str) -> None:
     def run(seed: int) -> list[list[int]]:
-        tried = probe(name, seed=seed, **EACH[name])
+        tried = made(name, seed=seed, **EACH[name])
         out = [seqnos(tried.down(numbered(30), 0.0)), seqnos(tried.up(numbered(30), 0.5))]
         return out + [seqnos(items) for items in tried.release(inf)]
 
@@ -194,7 +201,7 @@ def test_the_same_dice_strike_the_same_items(name: str) -> None:
 
 @EVERY
 def test_nothing_is_invented_and_only_losers_lose(name: str) -> None:
-    tried = probe(name, **EACH[name])
+    tried = made(name, **EACH[name])
     out = tried.down(numbered(30), 0.0) + tried.release(inf)[0]
     assert set(seqnos(out)) <= set(range(1, 31))
     if name not in ("DISCARD", "DROP"):
@@ -205,7 +212,7 @@ def test_nothing_is_invented_and_only_losers_lose(name: str) -> None:
 
 @EVERY
 def test_every_strike_is_counted(name: str) -> None:
-    tried = probe(name, **EACH[name], match={"kind": "DATA", "times": 10})
+    tried = made(name, **EACH[name], match={"kind": "DATA", "times": 10})
     tried.up(numbered(30), 0.0)
     if name == "DISCARD":
         assert 0 < tried.count < 10
@@ -217,7 +224,7 @@ def test_every_strike_is_counted(name: str) -> None:
 def test_a_delivery_passes_as_a_frame_does(name: str) -> None:
     """What an item carries is opaque: it comes out as the very same object."""
     carried = object()
-    tried = probe(name, **EACH[name])
+    tried = made(name, **EACH[name])
     item = frame()._replace(data=carried)
     out = tried.up([item] * 4, 0.0) + tried.release(inf)[1]
     assert all(each.data is carried for each in out)
@@ -227,19 +234,19 @@ def test_a_delivery_passes_as_a_frame_does(name: str) -> None:
 
 
 def test_discard_loses_its_share_in_each_direction() -> None:
-    tried = probe("DISCARD", up=0.3, down=0.0)
+    tried = made("DISCARD", up=0.3, down=0.0)
     assert len(tried.down(numbered(1000), 0.0)) == 1000
     assert 650 < len(tried.up(numbered(1000), 0.0)) < 750
 
 
 def test_discard_of_everything_leaves_nothing() -> None:
-    tried = probe("DISCARD", up=1, down=1)
+    tried = made("DISCARD", up=1, down=1)
     assert tried.up(numbered(100), 0.0) == tried.down(numbered(100), 0.0) == []
 
 
 def test_discard_loses_the_next_few_of_each_kind() -> None:
     """Also those that a test asks for later."""
-    tried = probe("DISCARD", next_unicasts=2, next_multicasts=1)
+    tried = made("DISCARD", next_unicasts=2, next_multicasts=1)
     single, group = numbered(3), [frame(lo, dest=wire.GROUP) for lo in (11, 12)]
     assert seqnos(tried.down([single[0], group[0], *single[1:], group[1]], 0.0)) == [3, 12]
     assert seqnos(tried.up(single, 0.0)) == [1, 2, 3]
@@ -248,19 +255,19 @@ def test_discard_loses_the_next_few_of_each_kind() -> None:
 
 
 def test_discard_ignores_a_member_in_one_direction() -> None:
-    tried = probe("DISCARD", ignored=["c"])
+    tried = made("DISCARD", ignored=["c"])
     both = [frame(1, source=B, dest=A), frame(2, source=C, dest=A)]
     assert seqnos(tried.up(both, 0.0)) == [1]
     assert seqnos(tried.down([frame(3, dest=C)], 0.0)) == [3]
 
 
 def test_duplicate_passes_copies_right_behind_the_original() -> None:
-    tried = probe("DUPLICATE", copies=2, match={"seqno": 2})
+    tried = made("DUPLICATE", copies=2, match={"seqno": 2})
     assert seqnos(tried.down(numbered(3), 0.0)) == [1, 2, 2, 2, 3]
 
 
 def test_delay_holds_each_item_back_for_as_long_as_it_says() -> None:
-    tried = probe("DELAY", delay="100ms")
+    tried = made("DELAY", delay="100ms")
     assert tried.down([frame(1)], 0.0) == []
     assert tried.up([frame(2)], 0.05) == []
     assert tried.next_deadline() == pytest.approx(0.1)
@@ -272,8 +279,8 @@ def test_delay_holds_each_item_back_for_as_long_as_it_says() -> None:
 
 
 def test_delay_with_jitter_reorders_unless_it_keeps_order() -> None:
-    loose = probe("DELAY", delay=0.1, jitter=1.0)
-    strict = probe("DELAY", delay=0.1, jitter=1.0, keep_order=True)
+    loose = made("DELAY", delay=0.1, jitter=1.0)
+    strict = made("DELAY", delay=0.1, jitter=1.0, keep_order=True)
     for tried in (loose, strict):
         assert tried.up(numbered(50), 0.0) == []
         assert tried.release(0.09) == ([], [])
@@ -282,13 +289,13 @@ def test_delay_with_jitter_reorders_unless_it_keeps_order() -> None:
 
 
 def test_items_due_together_keep_their_order() -> None:
-    tried = probe("DELAY", delay=0.1)
+    tried = made("DELAY", delay=0.1)
     tried.down(numbered(50), 0.0)
     assert seqnos(tried.release(0.1)[0]) == list(range(1, 51))
 
 
 def test_reverse_holds_so_many_and_passes_the_last_one_first() -> None:
-    tried = probe("REVERSE", max_size=3)
+    tried = made("REVERSE", max_size=3)
     assert seqnos(tried.up(numbered(2), 0.0)) == []
     assert seqnos(tried.up([frame(3), frame(4)], 0.0)) == [3, 2, 1]
     assert seqnos(tried.release(1.5)[1]) == [4]
@@ -296,7 +303,7 @@ def test_reverse_holds_so_many_and_passes_the_last_one_first() -> None:
 
 def test_shuffle_by_size_passes_each_item_once() -> None:
     """The original passed the newest one n times, and lost the others."""
-    tried = probe("SHUFFLE", max_size=10)
+    tried = made("SHUFFLE", max_size=10)
     out = seqnos(tried.up(numbered(10), 0.0))
     assert sorted(out) == list(range(1, 11))
     assert out != list(range(1, 11))
@@ -305,7 +312,7 @@ def test_shuffle_by_size_passes_each_item_once() -> None:
 @pytest.mark.parametrize("name", ["SHUFFLE", "REVERSE"])
 def test_what_is_collected_is_passed_on_in_time_however_little_it_is(name: str) -> None:
     """The time counts from the first item, and for each direction on its own."""
-    tried = probe(name, max_size=10, max_time="1s")
+    tried = made(name, max_size=10, max_time="1s")
     tried.down([frame(1)], 0.0)
     tried.down([frame(2)], 0.9)
     tried.up([frame(3)], 0.5)
@@ -321,7 +328,7 @@ def test_what_is_collected_is_passed_on_in_time_however_little_it_is(name: str) 
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("LOSE", {}, "unknown probe LOSE"),
+        ("LOSE", {}, "unknown test protocol LOSE"),
         ("DROP", {"rate": 1}, "unknown setting rate"),
         ("DROP", {"match": "ACK"}, "write conditions as a mapping"),
         ("DISCARD", {"up": 1.1}, "discard.up is 1.1"),
@@ -343,4 +350,4 @@ def test_settings_that_cannot_work_are_refused(
     name: str, values: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        read_probe(name, values)
+        read_test_protocol(name, values)
