@@ -1,8 +1,8 @@
 """Faults as data: what a scenario may do to links, members and connections.
 
-Members go by name here; a backend knows where they live. A network fault lasts until its step's
-duration is over or a `Heal` ends it. Several may act on one link; all that act at one moment are a
-`NetworkState`.
+Faults name members; a backend knows where each of them lives. A network fault lasts until its
+step's duration is over or a `Heal` ends it. Several may act on one link; all that act at one moment
+are a `NetworkState`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ BASE: Final = "network"
 RANDOM: Final = "random"
 """Stands for a member that the schedule draws from the seed."""
 COORDINATOR: Final = "coordinator"
-"""Stands for whom most members hold for the coordinator when the step is done."""
+"""Stands for the member that most members see as the coordinator when the step is done."""
 PARTICIPANT: Final = "random-participant"
 """Stands for a living member that does not coordinate, drawn when the step is done."""
 ROLES: Final = (COORDINATOR, PARTICIPANT)
-"""Who can only be known while the scenario runs."""
+"""Words that stand for members which are known only while the scenario runs."""
 
 SHAPES: Final = (
     RANDOM,
@@ -55,25 +55,25 @@ class Link:
 
     @property
     def can_lose(self) -> bool:
-        """Whether a frame may not arrive. A limit queues a little, and drops the rest."""
+        """Whether frames may get lost. A bandwidth limit queues a little, and drops the rest."""
         return self.loss > 0 or self.corrupt > 0 or self.bandwidth is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkFault:
-    """What `heal` ends; when, and by which name, stands in the step."""
+    """A fault that `heal` ends. Its time and its name stand in the step."""
 
     def strikes(self, source: str, dest: str) -> bool:
-        """Whether it acts on the link from `source` to `dest`."""
+        """Whether the fault acts on the link from `source` to `dest`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition(NetworkFault):
-    """Only members of one group hear each other; who is in two is a bridge, in none alone."""
+    """Only members of one group hear each other; a member of two bridges them, of none is alone."""
 
     groups: tuple[Names, ...] = ()
-    """Empty: `shape` says what they are, once it is known who is there."""
+    """Empty: the schedule makes them by `shape` (`isolate-coordinator`: when the step is done)."""
     shape: str = RANDOM
 
     def strikes(self, source: str, dest: str) -> bool:
@@ -82,7 +82,7 @@ class Partition(NetworkFault):
 
 @lru_cache(maxsize=64)
 def _together(groups: tuple[Names, ...]) -> frozenset[tuple[str, str]]:
-    """Who hears whom; kept, because every path of the network asks."""
+    """Return each pair that shares a group; cached, because every path of the network asks."""
     return frozenset(pair for group in groups for pair in permutations(group, 2))
 
 
@@ -111,7 +111,7 @@ class Loss(LinkFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossModel(LinkFault):
-    """A loss with a memory, of each path by itself."""
+    """A loss that depends on the frames before, on each path by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class Corrupt(LinkFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth(LinkFault):
-    """Bytes per second that pass, queueing the rest for a moment."""
+    """At most `rate` bytes per second pass; frames queue for a moment, and the rest is lost."""
 
     rate: float
 
@@ -182,10 +182,10 @@ class Rule(NetworkFault):
     copies: int = 1
     """Extra frames of a `duplicate` rule."""
     times: int | None = None
-    """Ends after so many frames; None is without limit."""
+    """The rule ends after so many frames; None is without limit."""
 
     def is_told_by_the_preamble(self) -> bool:
-        """Whether it is nothing but a drop, of frames that are known by themselves."""
+        """Whether the rule only drops, and the preamble of a frame alone says if it is meant."""
         match = self.match
         return (
             self.does == "drop"
@@ -203,7 +203,7 @@ class Rule(NetworkFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Lets go the frames that `hold` rules keep (the named one, or all) while the rules stay."""
+    """Lets go the frames that the named `hold` rule keeps, or all such rules; the rules go on."""
 
     name: str | None = None
 
@@ -217,14 +217,14 @@ class Heal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
-    """The process is gone at once, and what it had in memory. Undone, it is a restart."""
+    """Ends the process at once, with all that it had in memory. Its undo is a restart."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """The process stops, and takes what its socket kept when it resumes."""
+    """Stops the process. When it resumes, it reads what its socket kept."""
 
     member: str
 
@@ -245,7 +245,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """The member leaves its group as the protocol does, and ends. Undone, it joins again."""
+    """The member leaves its group by the protocol, and ends. The undo has it join again."""
 
     member: str
 
@@ -259,7 +259,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Churn:
-    """Every so often one of the members goes, by leave or crash, or the one that went is back."""
+    """Every `every` seconds one of the members leaves or crashes, or the one that did is back."""
 
     members: Names
     every: float
@@ -341,5 +341,5 @@ MemberAction = (
     | Stall
 )
 Cure = Heal | Release | Resume | Consume
-"""What ends faults, and is none."""
+"""Actions that end faults, and are no faults themselves."""
 Action = NetworkAction | MemberAction | Cure

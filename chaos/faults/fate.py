@@ -1,8 +1,8 @@
-"""The fate of a frame: a keyed hash of what the frame is, never a draw from a stream.
+"""The fate of a frame: a keyed hash of its identity, never the next number of a generator.
 
 So timing does not change what is lost: the same frame of the same connection, in the same
-transmission, meets the same fate in every run with the same seed, and on every backend that uses
-the same function.
+transmission, has the same fate in every run with the same seed, and on every backend that uses the
+same function.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 from xxhash import xxh3_64_intdigest
 
 Fate = Callable[[bytes, int], int]
-"""From the identity of a frame (stormcast.node.core.wire) and a key to a uniform 64-bit number."""
+"""Maps the identity of a frame (stormcast.node.core.wire) and a key to a uniform 64-bit number."""
 
 WHOLE: Final = 1 << 64
 
 
 def fate_key(seed: int, rule: str, receiver: str) -> int:
-    """The key of one rule's dice at one receiver."""
+    """Return the key of the dice that one fault throws for one receiver."""
     return xxh3_64_intdigest(f"{seed}/{rule}/{receiver}".encode())
 
 
@@ -29,16 +29,16 @@ def jhash_fate(known: bytes, key: int) -> int:
 
 
 FATES: Final[dict[str, Fate]] = {"xxh3": xxh3_64_intdigest, "jhash": jhash_fate}
-"""xxh3 is the simulator's own, and fast."""
+"""The functions by name: xxh3 is the simulator's own and fast, jhash the kernel's."""
 
 
 def threshold(share: float) -> int:
-    """The bound below which a fate falls with probability `share`."""
+    """Return the bound below which a fate lies with probability `share`."""
     return int(share * WHOLE)
 
 
 def unit(fate: int) -> float:
-    """A fate as a number in [0, 1)."""
+    """Return a fate as a number in [0, 1)."""
     return (fate >> 11) / (1 << 53)
 
 

@@ -1,7 +1,7 @@
 """Losses that have a memory: one model per fault and path, advanced by every frame that passes.
 
-What becomes of a frame depends on how many passed before it, and so on timing; the dice of plain
-losses do not. Runs are as deterministic, because the order of frames on a path is.
+Whether a frame is lost depends on how many passed before it, and so on timing; plain losses do not
+depend on it. Runs are deterministic all the same, because the order of frames on a path is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class LossModel(Protocol):
     fault: str
 
     def loses(self) -> bool:
-        """Advance by one frame."""
+        """Count one frame, and return whether it is lost."""
 
 
 class GilbertElliottModel:
@@ -58,7 +58,7 @@ class NthLossModel:
         self._frames = 0
 
     def loses(self) -> bool:
-        """Count; a burst begins with each n-th frame."""
+        """Count one frame; a burst of losses begins with each n-th."""
         self._frames += 1
         nth = self._action.nth
         return self._frames >= nth and self._frames % nth < self._action.burst

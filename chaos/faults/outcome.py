@@ -1,8 +1,9 @@
-"""What becomes of a frame on a path: the one place where it is decided, for simulated frames and,
-where nftables cannot decide alone, for real packets.
+"""Decides whether, when and how a frame arrives on a path: for simulated frames and, where nftables
+cannot decide alone, for real packets.
 
-The order, and what counts as an effect, are those of docs/scenarios.md. Every fault counts what it
-did, because a fault that did nothing proves nothing; the network's own delay is no fault.
+The order of the faults, and what counts as a bite, are those of docs/scenarios.md. Bites of every
+fault are counted, because a fault that never bit proves nothing; the network's own delay is no
+fault.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from stormcast.chaos.faults.paths import ActingRule, Ends, Path
 from stormcast.node.core.wire import identity, read_preamble
 
 QUEUE_SECONDS: Final = 0.25
-"""A bandwidth limit queues this much, and drops what would wait longer."""
+"""Seconds that a frame waits for bandwidth at most: those that would wait longer are dropped."""
 COPY_GAP: Final = 0.0005
 """Seconds by which a duplicate follows its original at least, and each copy the one before."""
 GOLDEN: Final = 0x9E3779B97F4A7C15
@@ -28,25 +29,25 @@ HOLD: Final = "hold"
 
 
 class FrameOutcome(NamedTuple):
-    """What becomes of one frame."""
+    """The decision on one frame."""
 
     does: str
     """PASS, DROP or HOLD."""
     at: float = 0.0
-    """When it arrives."""
+    """The time at which it arrives."""
     flips: tuple[int, ...] = ()
-    """Numbers by which bits are chosen that are flipped; none in the copies."""
+    """Numbers that choose one bit each, to be flipped; copies are not damaged."""
     copies: tuple[float, ...] = ()
-    """When each of its copies arrives."""
+    """The time at which each of its copies arrives."""
     held_by: str = ""
-    """The rule."""
+    """The id of the rule that holds it."""
 
 
 LOST: Final = FrameOutcome(DROP)
 
 
 class Decider:
-    """Decides by one kind of dice, and counts."""
+    """Decides on frames, with one function for their fates, and counts the bites of faults."""
 
     __slots__ = ("_fate", "bites")
 
@@ -60,14 +61,14 @@ class Decider:
         return {fault: dict(counts) for fault, counts in self.bites.items()}
 
     def decide(self, path: Path, frame: bytes, size: int, now: float) -> FrameOutcome:
-        """What becomes of a frame of so many bytes; its preamble is enough."""
+        """Decide on a frame of `size` bytes; `frame` may be its preamble alone."""
         rule = self.rule_for(path, frame) if path.is_watched else None
         if rule is not None:
             return outcome_of(rule, now + path.delay)
         return self.after_rules(path, frame, size, now)
 
     def after_rules(self, path: Path, frame: bytes, size: int, now: float) -> FrameOutcome:
-        """What becomes of a frame that no rule took."""
+        """Decide on a frame that no rule took."""
         if path.blocked_by and self.is_blocked(path):
             return LOST
         known = identity(frame)
@@ -76,7 +77,7 @@ class Decider:
         return self.after_losses(path, known, size, now)
 
     def rule_for(self, path: Path, frame: bytes) -> ActingRule | None:
-        """The first rule that takes a frame, if one does. On a path that is cut none does."""
+        """Return the first rule that takes a frame, or None. On a path that is cut none does."""
         head = read_preamble(frame)
         if path.connections is not None:
             path.connections.note(head)
@@ -87,7 +88,7 @@ class Decider:
         return None
 
     def is_blocked(self, path: Path) -> bool:
-        """Whether a path is cut; each of its cuts has an effect on the frame."""
+        """Whether a path is cut. Counts a bite of each of its cuts."""
         self._bite_all(path.blocked_by, path)
         return bool(path.blocked_by)
 
@@ -101,14 +102,14 @@ class Decider:
         return False
 
     def is_lost_by_model(self, path: Path) -> bool:
-        """Whether a loss with a memory takes the next frame; all of them see it."""
+        """Whether a loss with a memory takes the next frame. All models of the path count it."""
         struck = [model.fault for model in path.models if model.loses()]
         self._bite_all(struck, path)
         return bool(struck)
 
     def fails(self, path: Path, frame: bytes, attempt: int) -> bool:
-        """Whether a connection has to transmit a frame again: it is lost, or damaged. Each attempt
-        has dice of its own."""
+        """Whether a connection has to transmit a frame again, because it is lost or damaged. Each
+        attempt has dice of its own."""
         if path.blocked_by and self.is_blocked(path):
             return True
         if path.is_plain and not path.losses:
@@ -121,8 +122,8 @@ class Decider:
         return bool(path.models) and self.is_lost_by_model(path)
 
     def after_losses(self, path: Path, known: bytes | None, size: int, now: float) -> FrameOutcome:
-        """What becomes of a frame that no cut, rule or plain loss took. Without an identity, as
-        what is no frame, it may only be late."""
+        """Decide on a frame that no cut, rule or plain loss took. A packet without an identity,
+        which is no frame, is only delayed, or dropped by a bandwidth limit."""
         if known is not None and path.models and self.is_lost_by_model(path):
             return LOST
         at = now + path.delay
@@ -137,11 +138,11 @@ class Decider:
         if known is not None and path.has_chances:
             at = self.late(path, known, at)
             flips, copies = self._flips(path, known), self.copies(path, known, at)
-        # A third of the cost of `FrameOutcome(…)`, which is a function written in Python.
+        # This costs a third of `FrameOutcome(…)`, which is a function written in Python.
         return tuple.__new__(FrameOutcome, (PASS, at, flips, copies, ""))
 
     def late(self, path: Path, known: bytes, at: float) -> float:
-        """When a frame arrives, after jitter and reordering."""
+        """Return the time at which a frame arrives, after jitter and reordering."""
         fate = self._fate
         for fault, key, _below, amount in path.jitters:
             at += amount * unit(fate(known, key))
@@ -153,7 +154,7 @@ class Decider:
         return at
 
     def copies(self, path: Path, known: bytes, at: float) -> tuple[float, ...]:
-        """When the copies of a frame arrive that arrives itself at a time."""
+        """Return the times at which the copies of a frame arrive; it arrives itself at `at`."""
         found: tuple[float, ...] = ()
         for fault, key, below, amount in path.duplicates:
             if self._fate(known, key) < below:
@@ -162,11 +163,11 @@ class Decider:
         return found
 
     def let_go(self, path: Path, now: float) -> FrameOutcome:
-        """What becomes of a frame that was held, on what its path is by now."""
+        """Decide on a frame that a rule held, by its path as it is now."""
         return LOST if self.is_blocked(path) else FrameOutcome(PASS, now + path.delay)
 
     def note_delay(self, path: Path) -> None:
-        """A frame is late by the delay of its path."""
+        """Count a bite of each fault that delays a path."""
         for fault in path.delayed_by:
             self.bites[fault][path.ends] += 1
 
@@ -179,7 +180,7 @@ class Decider:
         return found
 
     def _wait(self, path: Path, size: int, now: float) -> float | None:
-        """Seconds that a frame waits for bandwidth, and takes; None: there is no room."""
+        """Return the seconds that a frame waits for bandwidth and takes to pass; None: no room."""
         limit = path.limit
         assert limit is not None
         start = max(now, limit.busy_until)
@@ -200,7 +201,7 @@ def _counts() -> defaultdict[Ends, int]:
 
 
 def outcome_of(acting: ActingRule, at: float) -> FrameOutcome:
-    """What a rule makes of a frame that would arrive at a time."""
+    """Return what a rule does with a frame that would arrive at `at`."""
     rule = acting.rule
     match rule.does:
         case "hold":
@@ -217,7 +218,7 @@ def outcome_of(acting: ActingRule, at: float) -> FrameOutcome:
 
 
 def damaged(data: bytes, flips: tuple[int, ...], begin: int = 0) -> bytes:
-    """The data with one bit behind `begin` flipped for each number."""
+    """Return the data with one bit flipped for each number, none of them before byte `begin`."""
     if not flips:
         return data
     changed = bytearray(data)

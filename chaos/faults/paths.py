@@ -1,7 +1,7 @@
-"""Paths: what acts on frames from one member to another, made of a state of the network.
+"""Paths: all that acts on frames from one member to another, made of a state of the network.
 
-Paths are made anew with every change of that state. What must outlive it, how far rules and losses
-have counted and how long a narrow link is taken, is kept by the `PathMaker`.
+Paths are made anew with every change of that state. The `PathMaker` keeps what must outlive them:
+how far rules and losses have counted, and until when a narrow link is busy.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Limit:
 
 
 class Path:
-    """What acts on frames from one member to another."""
+    """All that acts on frames from one member to another."""
 
     __slots__ = (
         "blocked_by",
@@ -78,7 +78,7 @@ class Path:
         self.blocked_by: tuple[str, ...] = ()
         self.rules: tuple[ActingRule, ...] = ()
         self.connections: Connections | None = None
-        """Where it is noted of which connections frames are; None where no rule asks for it."""
+        """Numbers the connections of the frames that pass; None where no rule asks for that."""
         self.losses: tuple[Dice, ...] = ()
         self.models: tuple[LossModel, ...] = ()
         self.limit: Limit | None = None
@@ -89,13 +89,13 @@ class Path:
         self.has_chances = False
         """Whether dice are thrown for frames that were not lost."""
         self.is_watched = False
-        """Whether rules want to see frames."""
+        """Whether frames must be shown to rules, or to `connections`."""
         self.is_plain = True
         """Whether frames that no rule takes are only delayed and lost: the common, and fast, case.
         """
 
     def seal(self) -> None:
-        """Note, once, what need not be looked at."""
+        """Set `has_chances`, `is_watched` and `is_plain`, once all faults were added."""
         self.has_chances = bool(self.jitters or self.reorders or self.duplicates or self.corrupts)
         self.is_watched = self.connections is not None or bool(self.rules)
         self.is_plain = not (
@@ -110,15 +110,16 @@ class PathMaker:
         self.rules: dict[str, ActingRule] = {}
         """By fault, in the order in which they began."""
         self.selects_by_connection = False
-        """Whether connections are numbered: from when a rule selects by it, or it is set."""
+        """Whether connections are numbered: from the first rule that selects by them, or when set.
+        """
         self._connections = Connections()
         self._limits: dict[Ends, Limit] = {}
         self._models: dict[tuple[str, Ends], LossModel] = {}
         self._seed = 0
 
     def renew(self, seed: int, acting: Mapping[str, faults.NetworkFault]) -> list[str]:
-        """Take the rules that act from now on; those that did before go on counting. Returns the
-        ids of those that ended."""
+        """Take the rules that act from now on; those that acted before go on counting. Returns the
+        ids of the rules that ended."""
         self._seed = seed
         wanted = {key: one for key, one in acting.items() if isinstance(one, faults.Rule)}
         before = self.rules
@@ -132,13 +133,13 @@ class PathMaker:
         return ended
 
     def rules_named(self, name: str | None) -> list[str]:
-        """The id of one rule that acts, or of all, in their order."""
+        """Return the id of one rule, if it acts, or of all that act, oldest first."""
         return [fault for fault in self.rules if name in (None, fault)]
 
     def path(
         self, source: str, dest: str, base: faults.Link, acting: Mapping[str, faults.NetworkFault]
     ) -> Path:
-        """A path as the network itself, and the faults that strike it, make it together."""
+        """Make a path of what the network is by itself and the faults that strike it."""
         path = Path(base.delay, (source, dest))
         if self.selects_by_connection:
             path.connections = self._connections

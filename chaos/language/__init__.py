@@ -1,1 +1,1 @@
-"""What a scenario file may say, and what is made of it: values, steps, states of a network."""
+"""The language of scenario files, and what they are read into: values, steps, network states."""

@@ -21,13 +21,13 @@ from stormcast.node.core.errors import suggestion
 from stormcast.node.reading.yaml_nodes import Item
 
 Settings = tuple[tuple[str, object], ...]
-"""Names and values; what reads them knows which there are."""
+"""Names and values of settings. The stack that they are for knows which names there are."""
 
 GENERATIONS: Final = ("UNICAST", "UNICAST2", "UNICAST3", "UNICAST3-SYNC", "UNICAST4")
 TIMINGS: Final = ("compatible", "fast")
 JOINS: Final = ("together", "one-by-one")
 MAX_MEMBERS: Final = 256
-"""Links grow with its square."""
+"""A limit, because the number of links grows with the square of the members."""
 
 _PROTOCOL: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _STACK: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}|[^\x00-\x1f\x7f]{1,1000}\.ya?ml")
@@ -42,7 +42,7 @@ _MEMBER: Final = re.compile(rf"(?!(?:{_RESERVED})$)[a-z][a-z0-9-]{{0,62}}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Who takes part, and what every member runs."""
+    """The members, and what every one of them runs."""
 
     members: Names
     stack: str = "unicast-only"
@@ -89,7 +89,7 @@ def _write_members(members: Names) -> Plain:
 
 
 def _read_late(item: Item) -> Names:
-    """Names, to be held against the members once both are known."""
+    """Read names; `_check_late` compares them with the members, once both are known."""
     pattern = "write the names of members, such as [n5]"
     late = [part.word(_MEMBER, pattern) for part in (item.items() if item.is_list() else [item])]
     for name in late:

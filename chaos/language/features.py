@@ -1,5 +1,5 @@
-"""What a run may make use of, and which of it a scenario does: the words of the feature × backend
-matrix."""
+"""The features that a backend may have, and those that a scenario needs: the words of the
+feature × backend matrix."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ FEATURES: Final[dict[str, str]] = {
     "no-group": "members that are told of each other, without a group",
     "commands": "have members forget or close connections, take views and settings, stall",
 }
-"""Each with what it is."""
+"""Each feature, and what it is."""
 OTHER_WAYS: Final = frozenset({"netem", "frames-of-streams"})
-"""What no scenario needs: without it the same is done in another way."""
+"""Features that no scenario needs: without them the same is done in another way."""
 
 _BY_FAULT: Final[dict[type, str]] = {
     faults.Partition: "partition",
@@ -66,7 +66,7 @@ _BY_LINK: Final = {
 
 
 def features_of(scenario: Scenario, *, in_members: bool, is_group: bool) -> frozenset[str]:
-    """What a scenario needs of a backend; whether its rules are done inside of members."""
+    """Return the features that a scenario needs; `in_members`: rules are done inside of members."""
     found = {"members", "group" if is_group else "no-group"}
     base, plain = scenario.network, faults.Link()
     found |= {what for key, what in _BY_LINK.items() if getattr(base, key) != getattr(plain, key)}

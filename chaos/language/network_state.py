@@ -1,7 +1,7 @@
-"""What the network between members is to be like, as one value: what a backend is handed, and what
-an agent carries out.
+"""The state that the network between members shall have, as one value: a backend is handed it, and
+an agent carries it out.
 
-It is the whole truth each time, never a change to what was before: whoever gets it makes the
+It is complete each time, never a change to the state before: a backend or an agent makes the
 network so, whatever it was. As text it is YAML in the words of a scenario.
 """
 
@@ -27,27 +27,27 @@ class NetworkState:
     places: Mapping[str, Names] = field(default_factory=dict)
     """The IP addresses of each member, IPv4 or IPv6; empty where a backend has none."""
     base: Link = field(default_factory=Link)
-    """The default one means: as the backend's network is by itself."""
+    """The network without faults. The default means: as the backend's network is by itself."""
     faults: Mapping[str, NetworkFault] = field(default_factory=dict)
     """By id, in the order in which they began."""
     seed: int = 1
-    """Of the dice (chaos/faults/fate.py: the key of a fault's dice at a receiver)."""
+    """The seed of the dice (`fate_key` in chaos/faults/fate.py)."""
     netem: bool = False
-    """Whether every member's kernel can delay packets by itself, and is to."""
+    """Whether the kernel of every member can delay packets, and shall do so."""
 
     def struck(self, dest: str) -> Iterator[tuple[str, str, NetworkFault]]:
-        """What acts on frames to one member: id, who sends, the fault."""
+        """Yield each fault that acts on frames to one member: its id, the sender, the fault."""
         for fault_id, fault in self.faults.items():
             for source in self.members:
                 if source != dest and fault.strikes(source, dest):
                     yield fault_id, source, fault
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Every sender and receiver."""
+        """Yield every pair of a sender and a receiver."""
         yield from permutations(self.members, 2)
 
     def to_text(self) -> str:
-        """As YAML; `from_text` makes an equal one of it."""
+        """Return the state as YAML; `parse_state` makes an equal one of it."""
         shapes = actions(self.members)
         listed: list[Plain] = [
             {"id": fault_id, "do": WORDS[type(fault)], **shapes[WORDS[type(fault)]].write(fault)}
@@ -65,7 +65,7 @@ class NetworkState:
 
 
 def parse_state(text: str) -> NetworkState:
-    """A state from its text; raises nothing but ConfigError."""
+    """Read a state from its text; raises nothing but ConfigError."""
     root = compose(text, "state", "scenario")
     found = root.entries(("members", "places", "network", "faults", "seed", "netem"), ())
     members = tuple(item.text() for item in found["members"].items())

@@ -1,4 +1,4 @@
-"""Whom a step means that names a role: only known when it is done, and kept to its end."""
+"""The member that a step means by a role: known when the step is done, the same until its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stormcast.chaos.faults import Names
 
 
 class Roles:
-    """Who has a role, by whoever knows the group at the moment."""
+    """Finds the member that has a role, by asking `coordinator` and `participant`."""
 
     def __init__(
         self,
@@ -22,10 +22,10 @@ class Roles:
         self._coordinator = coordinator
         self._participant = participant
         self._struck: dict[str, str] = {}
-        """Which member a fault that names a role has struck, by its id."""
+        """The member that each fault with a role has struck, by the id of the fault."""
 
     def name_of(self, fault: str, action: Any) -> str | None:  # noqa: ANN401 whatever has a member
-        """The member that a step means; None where nobody has the role, or had it."""
+        """Return the member that a step means; None where nobody has the role, or had it."""
         name: str = action.member
         if name not in faults.ROLES:
             return name
@@ -40,7 +40,7 @@ class Roles:
         return found
 
     def aimed(self, action: faults.NetworkFault) -> faults.NetworkFault:
-        """A partition around the coordinator, now that it matters who that is."""
+        """Return the action; `isolate-coordinator` now gets its groups, by who coordinates."""
         if not isinstance(action, faults.Partition) or action.shape != "isolate-coordinator":
             return action
         alone = self._coordinator() or self._members[0]

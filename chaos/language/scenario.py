@@ -1,7 +1,7 @@
-"""Scenario files: what is run, what is done to it and what must hold; YAML to dataclasses and back.
+"""Scenario files: the cluster, its faults and what must hold, from YAML to dataclasses and back.
 
 A file means the same on every backend, or is refused with file, line and column: unknown keys,
-missing units, names of nobody, times beyond the run.
+missing units, names that no member has, times beyond the run.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ GUARANTEES: Final = (
     "T1",
 )
 NEEDS: Final = tuple(dict.fromkeys([*LOADS, "stream", "clock-skew", *WORDS.values()]))
-"""What a scenario may ask of a backend: kinds of load, kinds of fault, and what no key asks for."""
+"""The needs that a file may name: kinds of load, kinds of fault, and those that no key implies."""
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
@@ -97,12 +97,13 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What ends a run."""
+    """The limits of a run."""
 
     run: float = 60.0
     """Seconds in which workload, timeline and expectations must be over."""
     settle: float = 20.0
-    """Seconds of a perfect network after the last of them."""
+    """Seconds that the healed cluster has to settle after the last of them; more, if its group may
+    take longer to regroup."""
     trace: int = 200 << 20
     """Bytes of trace, over all members."""
 
@@ -137,13 +138,13 @@ def load_scenario(path: str | Path) -> Scenario:
     stack = scenario.cluster.stack
     if not is_path(stack):
         return scenario
-    # As the file means it, wherever the command runs.
+    # A path is relative to the scenario file, not to where the command runs.
     found = str((Path(path).parent / stack).resolve())
     return replace(scenario, cluster=replace(scenario.cluster, stack=found))
 
 
 def parse_scenario(text: str, path: str = "<text>") -> Scenario:
-    """A scenario from the text of its file; raises nothing but ConfigError."""
+    """Read a scenario from the text of its file; raises nothing but ConfigError."""
     root = compose(text, path, "scenario")
     found = {key.node.value: value for key, value in root.pairs()}
     # These two first: names and times are checked against them.
@@ -154,7 +155,7 @@ def parse_scenario(text: str, path: str = "<text>") -> Scenario:
 
 
 def dump(scenario: Scenario) -> str:
-    """The text of a scenario file that reads as an equal scenario."""
+    """Return the text of a file that reads as an equal scenario."""
     shape = _scenario(scenario.cluster.members, scenario.limits.run)
     return "".join(chain.from_iterable(map(_lines, shape.write(scenario).items())))
 
@@ -169,7 +170,7 @@ def _lines(entry: tuple[str, Plain]) -> Iterator[str]:
 
 
 def _needs(scenario: Scenario) -> Names:
-    """What it names, and what its loads imply."""
+    """Return the needs that the file names, and those that its loads imply."""
     implied = [load.do for load in scenario.workload if load.do == "multicast"]
     return tuple(dict.fromkeys([*scenario.needs, *implied]))
 
@@ -231,7 +232,7 @@ LIMITS: Final = Shape(
 
 
 def _scenario(members: Names, run: float) -> Shape:
-    """The whole file, once its members and its length are known."""
+    """Return the shape of the whole file, given its members and the limit of the run."""
     shapes = actions(members)
     step = Notation(
         lambda item: read_step(item, shapes),

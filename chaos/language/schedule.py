@@ -1,7 +1,7 @@
-"""Scenario and seed to timed steps: every end made explicit, every choice made. Pure.
+"""Makes timed steps of a scenario and a seed: every end explicit, every random choice made. Pure.
 
-What the steps leave broken is put right at the end, so that the settling time of every run is spent
-in a healed cluster; crashed members stay down unless the scenario restarts them.
+Faults that the timeline leaves are ended after it, so that every run settles in a healed cluster;
+crashed members stay down unless the scenario restarts them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.node.reading.quantities import DURATION, RATE, SIZE
 
 _UNDO: Final = 0
-"""At equal times what ends comes first: faults that follow each other do not overlap."""
+"""Sorts before _DO: of two steps at one time an end is first, so that faults do not overlap."""
 _DO: Final = 1
 
 
@@ -35,11 +35,11 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedStep:
-    """What to do, and when, seconds from the start of the run."""
+    """An action and its time, in seconds from the start of the run."""
 
     at: float
     fault: str
-    """Id of the fault that it begins or ends; empty where it ends whatever there is."""
+    """Id of the fault that the step begins or ends; empty where it ends all of a kind."""
     do: str
     action: Action | End
 
@@ -74,8 +74,8 @@ def _ring(names: Names, _dice: Random) -> tuple[Names, ...]:
 
 
 def _majorities(names: Names, dice: Random) -> tuple[Names, ...]:
-    """Around a circle, each hears so many to its left and right that with itself they are a
-    majority; no two have the same one."""
+    """Group each member of a shuffled circle with the `reach` that follow it. So each hears `reach`
+    to its left and right: with itself a majority, and no two have the same one."""
     around = dice.sample(names, len(names)) * 2
     reach = (len(names) // 2 + 1) // 2
     return tuple(tuple(around[at : at + reach + 1]) for at in range(len(names)))
@@ -94,17 +94,17 @@ GROUPS: Final[dict[str, Callable[[Names, Random], tuple[Names, ...]]]] = {
     "ring": _ring,
     "majorities": _majorities,
 }
-"""Who is together in a partition of each shape."""
+"""The function that makes the groups of each shape of a partition."""
 assert tuple(GROUPS) == faults.SHAPES
 
 
 def schedule(scenario: Scenario, seed: int) -> tuple[TimedStep, ...]:
-    """All steps of a run, in order; equal for equal arguments."""
+    """Return all steps of a run, in order; equal for equal arguments."""
     return tuple(_Plan(scenario, seed).steps())
 
 
 class _Plan:
-    """Walks the timeline, keeping count of what is broken."""
+    """Walks the timeline, and keeps count of the faults that last."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.members = scenario.cluster.members
@@ -114,13 +114,13 @@ class _Plan:
         self.seed = seed
         self.ahead: list[tuple[float, int, int, str, Action | End, float | None]] = []
         self.active: dict[str, faults.NetworkFault] = {}
-        # Members by the fault that stopped them. Of one that is only known by its role, the fault
-        # stands for the member.
+        # The fault that stopped each member, by its name. A member that is only known by its role
+        # is kept under that fault's id.
         self.down: dict[str, str] = {}
         self.paused: dict[str, str] = {}
         self.leaving: set[str] = set()
-        """Paused members that were told to leave: they do when they go on, and until then are there
-        for a join."""
+        """Paused members that were told to leave: they leave when they go on. Until then a join
+        finds them there, and does nothing."""
         self.roles: dict[str, str] = {}
         self.stalled: dict[str, str] = {}
         self.pushed = number = 0
@@ -142,7 +142,7 @@ class _Plan:
         yield from self._clean(max(now, self.loads_end))
 
     def _push_step(self, step: Step, fault: str) -> None:
-        """A step, or those that it stands for."""
+        """Push a step, or the steps that it stands for."""
         length = step.duration
         if isinstance(step.action, faults.Churn):
             assert length is not None
@@ -156,7 +156,7 @@ class _Plan:
             self._push(step.at, _DO, fault, step.action, length)
 
     def _push_churn(self, at: float, churn: faults.Churn, length: float, fault: str) -> None:
-        """By turns one of the members goes, and is back; at the end everyone is."""
+        """Push the steps of a churn: by turns one member goes and is back; at the end all are."""
         dice = Random(f"{self.seed}:{fault}")
         number = ceil(length / churn.every)
         for turn in range(0, number, 2):
@@ -169,7 +169,7 @@ class _Plan:
     def _push(
         self, at: float, when: int, fault: str, action: Action | End, duration: float | None
     ) -> None:
-        # No two are equal in it, so actions are never compared.
+        # No two entries have the same number, so the heap never compares actions.
         self.pushed += 1
         heappush(self.ahead, (at, when, self.pushed, fault, action, duration))
 
@@ -190,7 +190,7 @@ class _Plan:
         return fault in self.active
 
     def _chosen(self, fault: str, action: Action | End) -> Action | End:
-        """The action with every `random` in it decided by the seed."""
+        """Return the action with every `random` in it decided by the seed."""
         dice = Random(f"{self.seed}:{fault}")
         if isinstance(action, faults.Partition) and not action.groups:
             return replace(action, groups=GROUPS[action.shape](self.members, dice))
@@ -198,7 +198,7 @@ class _Plan:
             isinstance(action, faults.Crash | faults.Pause | faults.Restart | faults.Leave)
             and action.member == RANDOM
         ):
-            # A dead member cannot be crashed again, and it is the dead that want a restart.
+            # A dead member cannot be crashed again, and only a dead one wants a restart.
             if isinstance(action, faults.Restart):
                 fitting = [name for name in self.members if name in self.down]
             else:
@@ -208,11 +208,11 @@ class _Plan:
         return action
 
     def _key(self, fault: str, member: str) -> str:
-        """Under what a stopped member is kept: its name, or the fault that found it by its role."""
+        """Return the key of a stopped member: its name, or the fault that found it by a role."""
         return member if member in self.members else fault
 
     def _note(self, fault: str, action: Action | End) -> str:  # noqa: PLR0912 it is one table
-        """Keep count of what an action breaks or mends; returns the fault it belongs to."""
+        """Keep count of what an action breaks or mends; returns the fault that it belongs to."""
         match action:
             case End():
                 del self.active[fault]
@@ -238,8 +238,8 @@ class _Plan:
                 self._gone(member)
                 self._came(fault, member)
             case faults.Join(member=member):
-                # Of one that is still there, as of a leaver that takes its time, it does nothing:
-                # then a pause or stall goes on and needs its end, which does nothing to another
+                # A member that is still there, such as a leaver that takes its time, is not started
+                # anew: its pause or stall lasts and needs an end, which does nothing to another
                 # process.
                 if self._key(fault, member) not in self.leaving:
                     self._came(fault, member)
@@ -261,7 +261,7 @@ class _Plan:
         self.absent.discard(member)
 
     def _gone(self, member: str) -> None:
-        """A process that ends takes its pause and its stall with it."""
+        """Forget the pause and the stall of a process that ends."""
         self.paused.pop(member, None)
         self.leaving.discard(member)
         self.stalled.pop(member, None)
@@ -280,7 +280,7 @@ class _Plan:
         return End(fault=fault)
 
     def _clean(self, at: float) -> Iterator[TimedStep]:
-        """Mend what is still broken, but for the dead."""
+        """Yield the steps that end all faults that last; dead members stay dead."""
         if self.active:
             yield self._step(at, "", faults.Heal())
         if any(isinstance(one, faults.Rule) and one.does == "hold" for one in self.active.values()):
@@ -292,7 +292,7 @@ class _Plan:
 
 
 def format_plan(scenario: Scenario, seed: int) -> str:
-    """The timed steps and the loads as a table, in order of time."""
+    """Return the timed steps and the loads as a table, in order of time."""
     shapes = actions(scenario.cluster.members)
     rows = [(load.start, "", load.do, _load_words(load)) for load in scenario.workload]
     rows += [

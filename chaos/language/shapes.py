@@ -1,7 +1,7 @@
 """Records of a scenario file, declared once for both directions: how a value is read and written.
 
 A `Notation` is one value, a `Shape` one mapping: its keys, their notations and defaults. Reading
-refuses with the place; writing leaves out what is default, and what it writes reads back equal.
+refuses a wrong value with its place; writing leaves out defaults, and its text reads back equal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stormcast.node.reading.quantities import DURATION, SHARE, SIZE, Quantity
 from stormcast.node.reading.yaml_nodes import SWITCHES, Item
 
 Plain = str | int | bool | Sequence["Plain"] | Mapping[str, "Plain"]
-"""What is written: text, numbers, lists and mappings."""
+"""A value as it is written: text, numbers, lists and mappings."""
 Names = tuple[str, ...]
 
 REQUIRED: Final = object()
@@ -34,14 +34,14 @@ _resolve: Final[Callable[..., object]] = yaml.resolver.Resolver().resolve
 
 
 class Notation(NamedTuple):
-    """One value: from the file, and back."""
+    """How one value is read from the file, and written back."""
 
     read: Callable[[Item], Any]
     write: Callable[[Any], Plain]
 
 
 class Key(NamedTuple):
-    """One key of a mapping: what it sets, its notation, and what its absence means."""
+    """One key of a mapping: the attribute that it sets, its notation, and its default."""
 
     attribute: str | Names
     """One attribute, or several that the notation reads and writes as a tuple."""
@@ -56,10 +56,10 @@ class Shape:
     make: Callable[..., Any]
     keys: dict[str, Key]
     check: Callable[[Item, Any], None] | None = None
-    """Refuses what no single value shows."""
+    """Refuses values that contradict each other."""
 
     def read(self, item: Item, besides: Collection[str] = ()) -> Any:  # noqa: ANN401 the type is `make`'s
-        """The record that a mapping says; keys in `besides` are somebody else's."""
+        """Read the record of a mapping; keys in `besides` are read by the caller."""
         required = [name for name, key in self.keys.items() if key.default is REQUIRED]
         optional = [name for name, key in self.keys.items() if key.default is not REQUIRED]
         found = item.entries(required, [*optional, *besides])
@@ -76,14 +76,14 @@ class Shape:
         return record
 
     def write(self, record: object) -> dict[str, Plain]:
-        """The mapping that `read` turns into an equal record."""
+        """Return the mapping that `read` turns into an equal record."""
         values = ((name, key, _value(record, key.attribute)) for name, key in self.keys.items())
         return {
             name: key.notation.write(value) for name, key, value in values if value != key.default
         }
 
     def notation(self) -> Notation:
-        """The shape as a value of another one."""
+        """Return the shape as the notation of a value in another shape."""
         return Notation(self.read, self.write)
 
 
@@ -154,7 +154,7 @@ def word(pattern: re.Pattern[str], remedy: str) -> Notation:
 
 
 def one_of(known: Collection[str], kind: str) -> Notation:
-    """One of the words there are."""
+    """One of the known words."""
     return Notation(lambda item: item.one_of(known, kind), lambda value: value)
 
 
@@ -226,7 +226,7 @@ def setting_value(name: str) -> Notation:
 
 
 def _read_unnamed(item: Item) -> object:
-    """A value whose setting does not say what it is: it says so itself."""
+    """Read a value of a setting whose name does not tell its kind: the text itself tells it."""
     if item.is_plain() and item.node.value.lower() in ("true", "false"):
         return item.flag()
     for kind in (DURATION, SIZE, SHARE):
@@ -257,7 +257,7 @@ SETTINGS: Final = Notation(
 
 
 def flow(value: Plain) -> str:
-    """A value on one line, with quotes only where YAML would misread it."""
+    """Write a value on one line, with quotes only where YAML would misread it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -276,7 +276,7 @@ def _is_unquoted(text: str) -> bool:
 
 
 def _quoted(text: str) -> str:
-    # The emitter knows which characters YAML wants escaped; its line breaks are not wanted.
+    # The emitter knows which characters YAML wants escaped; `width` keeps it from breaking lines.
     return yaml.dump(text, Dumper=yaml.SafeDumper, default_style='"', width=float("inf")).rstrip(
         "\n"
     )

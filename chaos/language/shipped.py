@@ -17,7 +17,7 @@ FOLDERS: Final = {
     "live": "short ones, for real packets",
     "museum": "flaws of earlier designs: stormcast museum shows each, and that it is gone",
 }
-"""Below chaos/scenarios, and what is in them."""
+"""The folders below chaos/scenarios, and what is in each."""
 SUFFIX: Final = ".yaml"
 
 
@@ -38,12 +38,12 @@ class Shipped:
         return self.file.read_text()
 
     def read(self) -> Scenario:
-        """What the file says."""
+        """Read the scenario of the file."""
         return parse_scenario(self.text, self.file.name)
 
 
 def shipped(folder: str | None = None) -> Iterator[Shipped]:
-    """The files of one folder, or of all, in order of their names."""
+    """Yield the files of one folder, or of all folders, in order of their names."""
     root = files("stormcast.chaos").joinpath("scenarios")
     for chosen in FOLDERS if folder is None else (folder,):
         for entry in sorted(root.joinpath(chosen).iterdir(), key=lambda entry: entry.name):
@@ -52,7 +52,7 @@ def shipped(folder: str | None = None) -> Iterator[Shipped]:
 
 
 def find_shipped(name: str) -> Shipped:
-    """The file that ships under a name."""
+    """Return the file that ships under a name."""
     known = {one.name: one for one in shipped()}
     if name in known:
         return known[name]
@@ -61,7 +61,7 @@ def find_shipped(name: str) -> Shipped:
 
 
 def open_scenario(word: str | Path) -> Scenario:
-    """A scenario by the path of its file, or by the name of one that ships."""
+    """Read a scenario, given the path of its file or the name of one that ships."""
     if isinstance(word, Path) or "/" in word or word.endswith(SUFFIX) or Path(word).is_file():
         return load_scenario(word)
     return find_shipped(word).read()

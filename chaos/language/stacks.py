@@ -20,11 +20,12 @@ _SINGLE: Final = ("stack", "timing", "unicast", "max_batch")
 _OF_PROTOCOLS: Final = ("settings", "historical", "multicast_settings")
 
 Keys = tuple[str, ...]
-"""What leads to a value within `cluster`."""
+"""The keys that lead to a value within `cluster`."""
 
 
 def settings_of(scenario: Scenario) -> StackSettings:
-    """The stack that a scenario asks for; what cannot work is refused where its file says it."""
+    """Return the stack that a scenario asks for. A setting that cannot work is refused with its
+    place in the file."""
     cluster = scenario.cluster
     try:
         return _settings(cluster)
@@ -50,7 +51,7 @@ def _settings(cluster: Cluster) -> StackSettings:
         max_batch=cluster.max_batch,
     )
     if cluster.multicast_settings:
-        # Which protocol they are for, only the stack knows.
+        # Only the stack knows which protocol these settings are for.
         multicast = load().multicast or ""
         require(
             bool(multicast),
@@ -62,7 +63,7 @@ def _settings(cluster: Cluster) -> StackSettings:
 
 
 def _said(cluster: Cluster) -> Iterator[Keys]:
-    """What a cluster says of its stack."""
+    """Yield the keys of everything that a cluster says of its stack."""
     yield from ((name,) for name in _SINGLE if getattr(cluster, name) != getattr(_NO_STACK, name))
     for part in _OF_PROTOCOLS:
         yield from ((part, name) for name, _value in getattr(cluster, part))

@@ -1,4 +1,4 @@
-"""The timeline of a scenario file: each action's keys, and what no single step shows."""
+"""The timeline of a scenario file: the keys of each action, and the checks across steps."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ LASTING: Final = (
     faults.Leave,
     faults.Churn,
 )
-"""What may have a duration (`for:`)."""
+"""Actions that may have a duration (`for:`)."""
 FLAPPING: Final = (faults.Partition, faults.LinkFault)
-"""What may come and go (`every:`, `up:`)."""
+"""Actions that may come and go (`every:`, `up:`)."""
 FEWEST: Final = {"bridge": 3, "ring": 4, "majorities": 4}
-"""Members that a partition needs to be one."""
+"""The fewest members of which a partition of each shape can be made."""
 CURES: Final = (faults.Heal, faults.Release, faults.Resume, faults.Consume)
-"""What ends faults, and so has no name of its own."""
+"""Actions that end faults, and so have no name of their own."""
 
 _FAULT_NAME: Final = re.compile(r"(?!(?:f\d+|network)$)[a-z][a-z0-9-]{0,62}")
 _ATTRIBUTE: Final = re.compile(r"([A-Z][A-Z0-9_]{0,31}\.)?[a-z][a-z0-9_]{0,63}")
@@ -65,11 +65,11 @@ class Step:
     duration: float | None = None
     """Seconds until the action is undone (`for:`); None: until something else undoes it."""
     every: float | None = None
-    """Seconds from one of its beginnings to the next, while it lasts; None: it lasts in one."""
+    """Seconds from one beginning of the fault to the next; None: it does not come and go."""
     up: float | None = None
-    """Seconds at the end of each such period in which all is well."""
+    """Seconds at the end of each such period without the fault."""
     line: int = field(default=0, compare=False)
-    """Where it stands in the file; no part of what it says."""
+    """The line of the file in which the step stands; not compared."""
 
 
 NAME: Final = word(
@@ -130,7 +130,7 @@ def _match(members: Names) -> Shape:
 
 
 def actions(members: Names) -> dict[str, Shape]:
-    """Every word that may stand behind `do:`, and the keys that come with it."""
+    """Return every word that may stand behind `do:`, with the keys that belong to it."""
     some, one = members_of(members), one_of(members, "member")
     anyone = {"member": Key("member", one_of([*members, RANDOM, *ROLES], "member"))}
     member, peer = {"member": Key("member", one)}, {"peer": Key("peer", one)}
@@ -229,7 +229,7 @@ def actions(members: Names) -> dict[str, Shape]:
 
 
 def read_step(item: Item, shapes: dict[str, Shape]) -> Step:
-    """One entry of a timeline."""
+    """Read one entry of a timeline."""
     shape = shapes[item.peek("do").one_of(shapes, "fault or action")]
     timing = _timing(shape.make)
     action = shape.read(item, besides=["do", *timing.keys])
@@ -241,7 +241,7 @@ def read_step(item: Item, shapes: dict[str, Shape]) -> Step:
 
 
 def _check_periods(item: Item, step: Step) -> None:
-    """What comes and goes needs a period, the good part of it, and an end."""
+    """Refuse a fault that comes and goes without `every`, `up` or `for`, and an endless churn."""
     if isinstance(step.action, faults.Churn):
         if step.duration is None:
             raise item.error("timeline: churn needs the key 'for'; say how long it lasts")
@@ -262,7 +262,7 @@ def _check_periods(item: Item, step: Step) -> None:
 
 
 def write_step(step: Step, shapes: dict[str, Shape]) -> dict[str, Plain]:
-    """The mapping that `read_step` turns into an equal step."""
+    """Return the mapping that `read_step` turns into an equal step."""
     action, do = step.action, WORDS[type(step.action)]
     words, times = shapes[do].write(action), _timing(type(action)).write(step)
     if isinstance(action, faults.SetAttribute):
@@ -271,7 +271,7 @@ def write_step(step: Step, shapes: dict[str, Shape]) -> dict[str, Plain]:
 
 
 def _timing(kind: Callable[..., Any]) -> Shape:
-    """The keys about a step itself: some actions last, all but cures have a name."""
+    """Return the keys about the step itself: some actions last, all but cures have a name."""
     lasts = isinstance(kind, type) and issubclass(kind, LASTING)
     flaps = isinstance(kind, type) and issubclass(kind, FLAPPING)
     keys = AT | (FOR if lasts else {}) | (FLAPS if flaps else {})
@@ -281,7 +281,8 @@ def _timing(kind: Callable[..., Any]) -> Shape:
 def check_timeline(
     parsed: Iterable[tuple[Item, Step]], run: float, late: Collection[str] = ()
 ) -> None:
-    """Refuse what goes beyond the run, and what is aimed at a fault that is not there."""
+    """Refuse steps beyond the end of the run, names given twice, and cures of what no earlier step
+    broke."""
     names: dict[str, Step] = {}
     broken: set[tuple[str, str]] = {("gone", name) for name in late}
     for item, step in sorted(parsed, key=lambda entry: entry[1].at):
@@ -325,7 +326,7 @@ _NOTHING_TO_MEND: Final[dict[type, str]] = {
 
 
 def _breaks(action: Action) -> Iterator[tuple[str, str]]:
-    """What is broken from here on: a kind of thing, and the member it belongs to."""
+    """Yield what an action breaks: a kind of thing, and the member that it belongs to."""
     match action:
         case faults.NetworkFault():
             yield "network", ""
@@ -342,7 +343,7 @@ def _breaks(action: Action) -> Iterator[tuple[str, str]]:
 
 
 def _mends(action: Action) -> set[tuple[str, str]]:
-    """Of which something must have been broken before."""
+    """Return what a cure mends: one of these must have been broken by an earlier step."""
     match action:
         case faults.Heal():
             return {("network", "")}
@@ -402,15 +403,15 @@ def _check_view(item: Item, action: faults.InstallView) -> None:
 
 
 def _check_attribute(item: Item, action: faults.SetAttribute) -> None:
-    # Read once more, now that the name says what kind of value it wants.
+    # Read the value once more: now the name of the setting says which kind of value it has.
     setting_value(action.attribute).read(item.peek("value"))
 
 
 WORDS: Final = {shape.make: do for do, shape in actions(("n0",)).items()}
-"""Every kind of action, and the word it goes by."""
+"""Every kind of action, and its word behind `do:`."""
 NETWORK_FAULTS: Final = tuple(
     do
     for kind, do in WORDS.items()
     if isinstance(kind, type) and issubclass(kind, faults.NetworkFault)
 )
-"""The words of what acts on the network, and ends by `heal`."""
+"""The words of the faults that act on the network, and that `heal` ends."""

@@ -1,4 +1,4 @@
-"""The workload of a scenario, and what must have come of it: loads and expectations."""
+"""The loads of a scenario, and what it expects to come of them."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class ScenarioLoad(Load):
     count: int = 1000
 
     def __post_init__(self) -> None:
-        # One way to say one thing: where no source is a dest, there is nothing to leave out.
+        # Where no source is a dest, both values mean the same: keep one.
         if set(self.sources).isdisjoint(self.dests):
             object.__setattr__(self, "excludes_self", True)
 
     @property
     def end(self) -> float:
-        """When the last message is offered."""
+        """The time at which the last message is offered."""
         return self.start + self.count / self.rate
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Every source and dest that it has send."""
+        """Yield each source with each dest that it sends to."""
         for source in self.sources:
             for dest in self.dests:
                 if source != dest or not self.excludes_self:
@@ -61,7 +61,7 @@ class Expect:
     count: int | None = None
 
     def wanted(self, sent: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-        """How many messages each pair of source and dest needs, given what was accepted of it."""
+        """Return how many messages must arrive for each source and dest; `sent` were accepted."""
         pairs = [
             (source, dest)
             for source in self.sources
@@ -84,7 +84,8 @@ class ExpectView:
 
 
 def _dests(members: Names) -> Notation:
-    """`others`, or those named, `all` of them or some: a source that is named sends to itself."""
+    """Read and write `others`, `all`, or names of members. Only with `others` does a source not
+    send to itself."""
     named = members_of(members)
 
     def read(item: Item) -> tuple[Names, bool]:
@@ -102,7 +103,7 @@ def _dests(members: Names) -> Notation:
 
 
 def load_shapes(members: Names) -> dict[str, Shape]:
-    """The keys of a load, for each kind there is."""
+    """Return the keys of a load, by its kind."""
     keys = {
         "from": Key("sources", members_of(members), members),
         "count": Key("count", whole(1), 1000),
@@ -127,7 +128,7 @@ def _check_load(item: Item, load: ScenarioLoad) -> None:
 
 
 def load_notation(members: Names) -> Notation:
-    """One entry of a workload."""
+    """Return the notation of one entry of a workload."""
     shapes = load_shapes(members)
 
     def read(item: Item) -> ScenarioLoad:
@@ -147,7 +148,7 @@ def load_notation(members: Names) -> Notation:
 
 
 class _Delivered(NamedTuple):
-    """What the key `delivered` says."""
+    """The value of the key `delivered`."""
 
     sources: Names
     dests: Names
@@ -155,7 +156,7 @@ class _Delivered(NamedTuple):
 
 
 def expect_shape(members: Names) -> Shape:
-    """One entry of the expectations."""
+    """Return the shape of an expectation about deliveries."""
     some = members_of(members)
     chosen = Shape(
         _Delivered,
@@ -186,7 +187,7 @@ def expect_shape(members: Names) -> Shape:
 
 
 def expect_view_shape(members: Names) -> Shape:
-    """One entry of the expectations that is about a view."""
+    """Return the shape of an expectation about a view."""
     some = members_of(members)
     return Shape(
         ExpectView,
@@ -206,7 +207,7 @@ def _check_view(item: Item, expect: ExpectView) -> None:
 
 
 def expect_notation(members: Names) -> Notation:
-    """One entry of the expectations, of either kind."""
+    """Return the notation of one expectation, of either kind."""
     delivered, viewed = expect_shape(members), expect_view_shape(members)
 
     def read(item: Item) -> Expect | ExpectView:

@@ -1,1 +1,1 @@
-"""The oracles: independent readers of a run's traces, which decide whether the guarantees held."""
+"""The oracles: they decide from a run's traces alone whether the guarantees held."""

@@ -1,7 +1,6 @@
-"""A1, agreement: members that stay together deliver the same multicasts of who stays with them.
+"""A1, agreement: members that stay together deliver the same multicasts of a sender that stays.
 
-What a crashed or expelled sender left behind is a prefix at each of them, by G3, and prefixes may
-differ.
+Of a crashed or expelled sender each of them delivers a prefix, by G3, and prefixes may differ.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ ViewIds = tuple[tuple[int, int], ...]
 
 
 class Held(NamedTuple):
-    """What a member has of a stream at the end, and through which views it watched it."""
+    """The seqnos of a stream that a member ends with, and its views since the window opened."""
 
     views: ViewIds
     begins: int
-    """Nothing at or below was to be delivered."""
+    """Seqnos up to this one were not to be delivered."""
     spans: Spans
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Pairs of members that went through the same views with a sender, and differ."""
+    """Pairs of members that went through the same views, and delivered differently of a sender."""
     for stream in evidence.groups.streams.values():
         if not stream.sender.lives:
             continue
@@ -45,7 +44,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _held(stream: Stream, window: Window) -> Held | None:
-    """What a member ends with, if the sender is still in its view."""
+    """Return what a member has of a stream at the end; None if the sender is not in its view."""
     receiver = window.receiver
     last = last_view(receiver)
     first = view_at(receiver, window.opened_at)
@@ -59,7 +58,8 @@ def _held(stream: Stream, window: Window) -> Held | None:
 def _differ(
     evidence: Evidence, one: tuple[Held, Window], other: tuple[Held, Window]
 ) -> Iterator[Violation]:
-    """What one of two has delivered and the other not, above where both begin."""
+    """The first multicast that one of two members delivered and the other did not, above where both
+    windows begin."""
     longer, shorter = sorted((one, other), key=lambda each: len(each[0].views), reverse=True)
     if longer[0].views[-len(shorter[0].views) :] != shorter[0].views:
         return
@@ -73,8 +73,8 @@ def _differ(
 
 
 def _sent_before(stream: Stream, view: tuple[int, int]) -> int:
-    """The last seqno sent before the sender, too, came to a view: a member that was with it before
-    may have that, and one that was not need not."""
+    """Return the last seqno that was sent before the sender installed a view: a member that was
+    with the sender before may have it, and another one need not."""
     place = next((each.place for each in stream.sender.views if each.id == view), None)
     return max(
         (
@@ -91,7 +91,7 @@ def _is_excused(evidence: Evidence, window: Window, seqno: int) -> bool:
 
 
 def _first_beyond(has: list[tuple[int, int]], lacks: list[tuple[int, int]]) -> int | None:
-    """The first seqno in some ranges and not in others; both ascend."""
+    """Return the first seqno that is in `has` and not in `lacks`, both ascending; None: none is."""
     at = 0
     for lo, hi in has:
         seqno = lo

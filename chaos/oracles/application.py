@@ -1,8 +1,8 @@
-"""What applications offered and were handed: between these ends messages are counted (G1 to G4).
+"""The messages that applications offered and were handed, compared with the windows (G1 to G4).
 
-The windows say what became of seqnos. Before them a message waits in a lane, and may be cut into
-pieces; behind them pieces are joined, and what was delivered waits for its application. Here both
-ends are laid beside what the windows say. Traces of version 1 say nothing of either end.
+Windows deliver seqnos. Before a window a message waits in a lane, and may be cut into pieces;
+behind it pieces are joined, and deliveries wait for their application. This module compares both
+ends with the events of the windows. Traces of version 1 have no events of either end.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from stormcast.chaos.oracles.evidence import Evidence
 
 SAYS_BOTH_ENDS: Final = 2
-"""The version of traces from which on they say what applications offered and were handed."""
+"""The first version of traces that says what applications offered and were handed."""
 _OF_INCOMING: Final = frozenset({DELIVERED, HANDED})
 LOW: Final = 0xFFFFFFFF
-"""What a record keeps of a message's number."""
+"""The bits of a message's number that a record keeps."""
 
 
 class Large(NamedTuple):
@@ -42,7 +42,7 @@ class Large(NamedTuple):
 
 
 class Outgoing:
-    """What one member offered to one destination, and what left for it, in order."""
+    """The messages that one member offered to one destination, and the batches that left for it."""
 
     __slots__ = ("abandoned", "cuts", "dest", "events", "offered", "sender")
 
@@ -50,14 +50,14 @@ class Outgoing:
         self.sender = sender
         self.dest = dest
         self.events: list[Event] = []
-        """SENT, and ABANDONED of what had not left, in order."""
+        """SENT, and ABANDONED of messages that had not left, in order."""
         self.offered: Event | None = None
         """The last OFFERED."""
         self.cuts: dict[int, Event] = {}
-        """CUT by number of the message."""
+        """CUT by the low half of the message's number."""
 
     def large(self) -> Iterator[Large]:
-        """The messages that left in pieces."""
+        """Yield the messages that left in pieces."""
         found: Large | None = None
         number = 0
         for event in self.events:
@@ -76,8 +76,8 @@ class Outgoing:
 
 
 class Incoming:
-    """What one member's windows delivered of one connection, and what its application was handed,
-    in order."""
+    """The deliveries of one member's windows on one connection, and what its application was
+    handed, in order."""
 
     def __init__(self, receiver: Member) -> None:
         self.receiver = receiver
@@ -86,7 +86,7 @@ class Incoming:
 
     @cached_property
     def pieces(self) -> dict[int, dict[int, Event]]:
-        """The delivered pieces of messages, by window (its epoch) and seqno."""
+        """The delivered pieces of messages, by the epoch of their window and by seqno."""
         found: dict[int, dict[int, Event]] = {}
         for event in self.events:
             if event.kind == DELIVERED and event.flags & FRAGMENT:
@@ -104,7 +104,7 @@ class Incoming:
 
 
 class ApplicationIndex:
-    """Both ends of all members, by who they are."""
+    """The index of offered and handed messages of all members."""
 
     def __init__(self) -> None:
         self.outgoing: dict[tuple[int, int], Outgoing] = {}
@@ -112,10 +112,10 @@ class ApplicationIndex:
         self.incoming: dict[tuple[int, int, int, int], Incoming] = {}
         """By receiver, source, protocol and connection."""
         self.abandoned: dict[tuple[int, int, int], list[Event]] = {}
-        """ABANDONED of what had left, by sender, destination and connection."""
+        """ABANDONED of messages that had left, by sender, destination and connection."""
 
     def note(self, member: Member, event: Event) -> None:
-        """Note an event that has to do with either end."""
+        """Note an event about offered or handed messages."""
         kind = event.kind
         if kind in _OF_INCOMING:
             key = member.short, event.peer, event.protocol, event.conn
@@ -139,7 +139,7 @@ class ApplicationIndex:
             outgoing.events.append(event)
 
     def was_told(self, sender: Member, dest: int, conn: int, seqno: int) -> bool:
-        """Whether a sender said that it gave up a seqno that had left."""
+        """Whether a sender said that it gave up a seqno. Of a trace of version 1: True."""
         if sender.version < SAYS_BOTH_ENDS:
             return True
         told = self.abandoned.get((sender.short, dest, conn), ())
@@ -150,7 +150,7 @@ class ApplicationIndex:
 
 
 def not_sent(evidence: Evidence) -> Iterator[Violation]:
-    """Messages that were accepted, and neither left nor were given up aloud (G1)."""
+    """Messages that were accepted, did not leave, and were not given up aloud either (G1)."""
     for outgoing in evidence.application.outgoing.values():
         if outgoing.sender.version < SAYS_BOTH_ENDS:
             continue
@@ -183,19 +183,19 @@ def sent_again(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _numbers(outgoing: Outgoing) -> Iterator[tuple[Event, int, int]]:
-    """What left or was given up, with the numbers of its first and last message; the pieces of one
-    message count once, with the last of them."""
+    """Yield the events by which messages left or were given up, each with the numbers of its first
+    and last message. A message in pieces is yielded once, with its last piece."""
     at = 0
-    """The number of the last message that is dealt with."""
+    """The number of the last message that was yielded."""
     pieces: Counter[int] = Counter()
-    """Of messages of which some have left, by number."""
+    """The pieces that have left of messages of which some have not, by the message's number."""
     for event in outgoing.events:
         if event.kind == ABANDONED:
             pieces.clear()
             yield event, event.lo, event.hi
             at = event.hi
             continue
-        # A record keeps the low half of a number: it is the one next to where we are.
+        # A record keeps the low half of a number: of those that fit, the nearest to `at` is meant.
         first = at + 1 + _signed(event.trim - (at + 1))
         if not event.flags & FRAGMENT:
             at = first + event.count - 1
@@ -210,7 +210,7 @@ def _numbers(outgoing: Outgoing) -> Iterator[tuple[Event, int, int]]:
 
 
 def _signed(difference: int) -> int:
-    """The smallest number that is equal to a difference in its low 32 bits."""
+    """Return the number of smallest size with the low 32 bits of a difference."""
     return ((difference + 0x80000000) & LOW) - 0x80000000
 
 
@@ -220,7 +220,7 @@ def _skipped(outgoing: Outgoing, lo: int, hi: int, after: Event) -> Violation:
 
 
 def _should_leave(evidence: Evidence, outgoing: Outgoing) -> bool:
-    """Whether what waits in a lane at the end of a run has somewhere to go."""
+    """Whether messages that wait in a lane at the end of a run have a living dest, or a group."""
     sender = outgoing.sender
     if not sender.lives:
         return False

@@ -1,4 +1,4 @@
-"""C1, control traffic is bounded: syncs and requests are spaced, acks few, and then it is quiet."""
+"""C1, control traffic is bounded: syncs and requests are spaced, acks few, and silence follows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRAFFIC: Final = frozenset({SENT, ACKED, REQUESTED, RETRANSMITTED, SYNC})
 
 
 class Budget(Protocol):
-    """What control traffic a scenario allows; None is no limit."""
+    """The control traffic that a scenario allows; None is no limit."""
 
     @property
     def acks(self) -> float | None:
@@ -37,7 +37,7 @@ class Budget(Protocol):
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Control traffic beyond what the members' own settings promise."""
+    """Control traffic beyond the bounds that the members' own settings promise."""
     for (short, _peer), syncs in evidence.unicasts.syncs.items():
         yield from _hasty_syncs(evidence.find(short), syncs)
     yield from c1_requests.violations(evidence)
@@ -76,7 +76,7 @@ def over_budget(evidence: Evidence, budget: Budget) -> Iterator[Violation]:
 def _over(
     evidence: Evidence, kind: int, what: str, limit: float, said: str, sent: int
 ) -> Iterator[Violation]:
-    """All of a kind, counted; the witness is the one that broke the budget."""
+    """Events of a kind beyond the limit; the witness is the first one beyond it."""
     events = [
         (member, event)
         for member in evidence.members.values()
@@ -105,14 +105,15 @@ def _hasty_syncs(member: Member, syncs: list[Event]) -> Iterator[Violation]:
     for before, sync in pairwise(syncs):
         if sync.time - before.time >= spacing - EPSILON:
             continue
-        # What a pause held up comes late, and what follows comes in time.
+        # A sync that a pause held up comes late, and the next one comes in time.
         if not member.is_hindered(before.time - spacing, sync.time):
             detail = f"two syncs {sync.time - before.time:.6f}s apart: the spacing is {spacing:g}s"
             yield Violation(sync.time, detail, ((member, before), (member, sync)))
 
 
 def _never_aged(evidence: Evidence, member: Member) -> Iterator[Violation]:
-    """Messages resent to a member that is gone, and in no view, longer than connections age."""
+    """The first message resent to a member that is in no view, and was gone for longer than
+    connections age."""
     age, slack = member.bounds.get("age_within"), member.bounds.get("quiet_within")
     if age is None or slack is None:
         return
@@ -136,10 +137,11 @@ def _never_aged(evidence: Evidence, member: Member) -> Iterator[Violation]:
 
 
 def _not_quiet(evidence: Evidence, member: Member) -> Iterator[Violation]:
-    """Traffic with a living peer after everything has had its time to settle (P-03).
+    """Traffic with a living peer later than `quiet_within` after the last fault, send, view and
+    alarm (P-03).
 
-    A view that comes later, as a merge does after the network healed, has windows opened and filled
-    again, and an alarm has what is missing asked for after all: the time runs from there.
+    A late view, as of a merge after a heal, has windows opened and filled again, and an alarm has
+    missing messages asked for after all: so the time begins anew with each.
     """
     quiet = evidence.calm + EPSILON
     for event in reversed(member.events):
@@ -159,7 +161,7 @@ def _not_quiet(evidence: Evidence, member: Member) -> Iterator[Violation]:
 
 
 def _is_heard(evidence: Evidence, member: Member, event: Event) -> bool:
-    """Whether whom it is for still lives; of the group, anyone."""
+    """Whether the peer of an event still lives; of the group, any other member."""
     if event.peer == GROUP:
         return any(other.lives for other in evidence.members.values() if other is not member)
     return evidence.find(event.peer).lives

@@ -1,4 +1,4 @@
-"""C1, questions for credits: they name what is there, and end once it was taken."""
+"""C1, questions for credits: they name seqnos of living connections, and end when all is acked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stormcast.node.trace import ASKED, CONN, CREDIT, SENDER_REMOVED, Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Questions that nothing will ever answer, and those that go on when nothing is in the way."""
+    """Questions about ended connections, and questions that go on though all was acked."""
     for member in evidence.members.values():
         yield from _of_the_past(member)
         yield from _unanswered(evidence, member)
@@ -31,7 +31,7 @@ def _of_the_past(member: Member) -> Iterator[Violation]:
 
 
 def _unanswered(evidence: Evidence, member: Member) -> Iterator[Violation]:
-    """Questions that are repeated when the run is quiet, and all that they name was acked."""
+    """Questions that are repeated in a quiet run although all that they name was acked."""
     calm = evidence.calm + EPSILON
     first: dict[tuple[int, int, int], Event] = {}
     for event in member.events:

@@ -1,4 +1,4 @@
-"""C1 for multicasts: what windows may ask for and ack, and silence where nothing is repaired."""
+"""C1 for multicasts: bounds on the requests and acks of windows, and on needless alarms."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from stormcast.node.core import wire
 from stormcast.node.trace import JOINING, REPAIR, Event
 
 SPACINGS: Final = {REPAIR: "request_spacing", JOINING: "join_spacing"}
-"""The bounds of the two streams of requests."""
+"""The bound of each kind of request."""
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Requests, acks and announcements of multicast windows beyond what is promised."""
+    """Requests, acks, announcements and alarms of multicast windows beyond the promised bounds."""
     for window in evidence.groups.windows():
         yield from _unjustified(window)
         yield from _unasked_for(window)
@@ -43,11 +43,11 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _needless_alarms(receiver: Member, stream: Stream, alarms: list[Event]) -> Iterator[Violation]:
-    """Alarms about what no network lost: it was sent to others only, before the window opened. A
-    window that begins below has to be completed, and that is all.
+    """Alarms about multicasts that no network lost: they were sent before the window opened, in a
+    view without the receiver. A window that begins below them asks for them by itself.
 
-    What was sent in a later view than the window was opened in came after it, even where its member
-    heard late of the view: that one was excluded, and does not know it yet.
+    A multicast of a later view than that in which the window was opened is not meant, even if the
+    window opened later by time: the receiver was excluded by then, and did not know it yet.
     """
     windows = stream.windows.get(receiver.short, {})
     for alarm in alarms:
@@ -69,14 +69,14 @@ def _needless_alarms(receiver: Member, stream: Stream, alarms: list[Event]) -> I
 
 
 def _is_silent(member: Member, time: float) -> bool:
-    """Whether a member had switched repair off, and neither did nor undid it in this moment."""
+    """Whether a member repairs nothing, and did not change that setting in this very moment."""
     if any(abs(start - time) <= EPSILON for start, _interval in member.intervals):
         return False
     return member.repairs(time) is False
 
 
 def _unjustified(window: Window) -> Iterator[Violation]:
-    """Requests for what was delivered, or never sent (M-7, P-15)."""
+    """Requests for multicasts that were delivered, or never sent (M-7, P-15)."""
     stream, receiver = window.stream, window.receiver
     for request, reached in window.requested:
         if request.lo <= reached:
@@ -93,7 +93,7 @@ def _unjustified(window: Window) -> Iterator[Violation]:
 
 
 def _unasked_for(window: Window) -> Iterator[Violation]:
-    """Repairs where the settings forbid them; completing a window that just opened is none."""
+    """The first repair where the settings forbid repairs; completing a new window is no repair."""
     receiver = window.receiver
     for request, _reached in window.requested:
         if request.stream == REPAIR and _is_silent(receiver, request.time):
@@ -131,7 +131,7 @@ def _too_much(evidence: Evidence, window: Window) -> Iterator[Violation]:
 
 
 def _protocol(window: Window) -> int | None:
-    """The protocol of a window, as its records name it."""
+    """Return the protocol of a window, as its requests or acks name it."""
     events: list[Event] = [
         *(request.event for request in window.requested[:1]),
         *window.acked[:1],

@@ -1,4 +1,4 @@
-"""C1, requests and acks: of bounded size, spaced, patient, few. Any window keeps these rules."""
+"""C1, requests and acks: requests are bounded, spaced and patient, acks are few, in any window."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from stormcast.node.core.model import OOB
 from stormcast.node.trace import Event
 
 SPARE_ACKS: Final = 3
-"""Acks that no rate accounts for: of the opening, of the last message, at the removal."""
+"""Acks besides those of the two rates: at the opening, for the last message, at the removal."""
 
 Bound = Callable[[str], float | None]
-"""What a receiver's settings promise, by name."""
+"""Returns a bound that a receiver's settings promise, by its name."""
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Requests and acks of unicast windows beyond what their receiver promises."""
+    """Requests and acks of unicast windows beyond the bounds that their receiver promises."""
     for epoch in evidence.unicasts.epochs():
         receiver = epoch.connection.receiver
         bound = receiver.bounds.get
@@ -63,7 +63,7 @@ def hasty_requests(
 
 
 def _impatient_requests(epoch: Epoch) -> Iterator[Violation]:
-    """Requests for what may simply be under way: the two-look rule (JGRP-1539)."""
+    """The first request of a window for a seqno that may simply be under way (JGRP-1539)."""
     receiver = epoch.connection.receiver
     patience = receiver.bounds.get("request_patience")
     if not patience:
@@ -83,7 +83,7 @@ def _impatient_requests(epoch: Epoch) -> Iterator[Violation]:
 
 
 def _late_requests(epoch: Epoch) -> Iterator[Violation]:
-    """The first request of a window for what it had delivered: that was not lost."""
+    """The first request of a window for a seqno that it had delivered: it was not lost."""
     receiver = epoch.connection.receiver
     delivered = iter(epoch.delivered)
     had: Event | None = None
@@ -103,14 +103,14 @@ def is_impatient(receiver: Member, request: Event, sent: Event, patience: float)
     """Whether the highest seqno of a request was sent less than two looks ago."""
     if request.time - sent.time >= patience - EPSILON:
         return False
-    # A grid tick that a pause delayed is followed by the next one sooner.
+    # After a look that a pause delayed, the next one on the grid comes sooner.
     return not receiver.is_hindered(request.time - 2 * patience, request.time)
 
 
 def impatience(
     receiver: Member, request: Event, sender: Member, sent: Event, patience: float
 ) -> Violation:
-    """A request that came too early."""
+    """Return the violation by a request that came too early."""
     detail = (
         f"seqno {request.hi} was requested {request.time - sent.time:.6f}s after it was sent: "
         f"two looks take {patience:g}s"
@@ -121,8 +121,8 @@ def impatience(
 def _share_a_seqno(one: Event, other: Event) -> bool:
     """Whether two requests surely ask for the same seqno.
 
-    A request records its first and last seqno and their number, not its holes: its ends are asked
-    for, and everything between when the number leaves no room for a hole.
+    A request records its first and last seqno and how many it asks for, but not its holes. It asks
+    for both ends, and surely for all between if the number leaves no room for a hole.
     """
     return (
         _surely_asks(one, other.lo)
@@ -139,12 +139,12 @@ def _surely_asks(request: Event, seqno: int) -> bool:
 
 
 def _many_acks(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
-    """Acks of an epoch, against the messages that were sent to it in its life."""
+    """Acks of an epoch beyond those for the messages that were sent to it in its life."""
     receiver = epoch.connection.receiver
     if not epoch.acked:
         return
     start = min(epoch.opened_at, epoch.acked[0].time) if epoch.opened else receiver.started
-    # What waits behind a gap counts too; all that is known of it is that it was sent.
+    # Messages that wait behind a gap count, too; the traces say only that they were sent.
     received = sum(
         batch.count
         for entry in epoch.connection.entries
@@ -166,7 +166,7 @@ def many_acks(
     life: float,
     bound: Bound,
 ) -> Iterator[Violation]:
-    """An ack per threshold of messages, one per spacing of time, and a few at the ends."""
+    """Acks beyond one per threshold of messages, one per spacing of time, and a few at the ends."""
     threshold, spacing = bound("ack_threshold"), bound("ack_spacing")
     if not threshold or not spacing:
         return

@@ -1,8 +1,8 @@
-"""C1, resends: a batch leaves again because somebody asked, or because a sender heard nothing.
+"""C1, resends: a batch is sent again because a peer asked, or because its sender heard nothing.
 
 Requests, syncs and reports are each answered once per arrival, and a network may repeat a frame.
-What no one asked for is paced by silent looks: in a stretch of T seconds without progress there are
-at most log2(1 + T / least wait) of them while the wait doubles, and T / interval after that.
+Resends that nobody asked for happen at silent looks: in T seconds without progress there are at
+most log2(1 + T / least wait) looks while the wait doubles, and T / interval after that.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from stormcast.node.core import wire
 from stormcast.node.trace import PURGED, RETRANSMITTED, SENT, Event
 
 SPARE_RESENDS: Final = 2
-"""Looks that no stretch accounts for: the ones at its two ends."""
+"""Looks that the formula for a stretch leaves out: those at its two ends."""
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Batches that were sent again more often than anything accounts for."""
+    """Batches that were sent again more often than requests and silence allow."""
     for connection in evidence.unicasts.connections.values():
         for entry in connection.entries:
             yield from _unicast(evidence, connection, entry)
@@ -58,8 +58,8 @@ def _unicast(evidence: Evidence, connection: Connection, entry: SenderLife) -> I
 def _in_the_middle(
     evidence: Evidence, connection: Connection, entry: SenderLife
 ) -> Iterator[Violation]:
-    """Batches that were sent again though others were unacked before and after them, and nobody had
-    asked for them: what is lost there shows as a gap."""
+    """Batches with others unacked before and after them that were sent again more often than asked
+    for. The loss of such a batch shows as a gap, so its receiver asks."""
     sender = connection.sender
     resent: dict[int, list[Event]] = {}
     high = low = 0
@@ -101,7 +101,7 @@ class _Looks:
             self._sums.append(self._sums[-1] + self._in(after - before))
 
     def within(self, start: float, end: float) -> float:
-        """At most so many in a stretch of the entry's life."""
+        """Return the most looks in a stretch of the entry's life."""
         times = self._times
         first, last = bisect_left(times, start), bisect_right(times, end) - 1
         if not times or first > last:
@@ -110,21 +110,21 @@ class _Looks:
         return self._in(times[first] - start) + between + self._in(end - times[last])
 
     def _in(self, seconds: float) -> float:
-        """At most so many in a stretch without progress; none where two looks do not fit."""
+        """Return the most looks in a time without progress; 0 if the least wait is longer."""
         if seconds < self._least - EPSILON:
             return 0.0
         return log2(1 + seconds / self._least) + seconds / self._interval
 
 
 def _purged_at(entry: SenderLife, batch: Event, last: float) -> float:
-    """When nothing of a batch was left to be sent again."""
+    """Return the time at which the last of a batch was purged; `last` if it was not."""
     at = bisect_left(entry.purged, batch.hi, key=lambda purge: purge.hi)
     return min(last, entry.purged[at].time) if at < len(entry.purged) else last
 
 
 def _asked(evidence: Evidence, connection: Connection, batch: Event) -> int:
-    """Requests for a batch, and syncs and reports that may be answered with it: one that is late
-    may be answered with what was sent after it."""
+    """Count the requests for a batch, and all syncs and reports of its connection: those that come
+    late may be answered with batches that were sent after them."""
     pair = connection.receiver.short, connection.sender.short
     asked = sum(1 for sync in evidence.unicasts.syncs.get(pair, ()) if sync.conn == connection.conn)
     return asked + _requests(connection, batch) + _reports(connection)
@@ -140,7 +140,7 @@ def _requests(connection: Connection, batch: Event) -> int:
 
 
 def _reports(connection: Connection) -> int:
-    """Of UNICAST2: what lies above what one names is sent again."""
+    """Count the reports of UNICAST2: batches above the seqno that one names are sent again."""
     return sum(1 for epoch in connection.epochs for ack in epoch.acked if ack.stream == wire.STABLE)
 
 
@@ -157,7 +157,7 @@ def _too_often(
 
 
 def _multicast(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
-    """Nobody repeats a multicast unasked, unless its settings say how often."""
+    """Multicasts that were repeated more often than requests and `tail_repeats` allow."""
     resent = Counter(event.lo for _by, event in stream.resent)
     if not resent:
         return
@@ -185,6 +185,6 @@ def _multicast(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
 
 
 def _answers(evidence: Evidence, receiver: Member) -> int:
-    """How many members may answer one request of a member."""
+    """Return how many members may answer one request of a member."""
     asks_all = any(settings.get("use_mcast_xmit_req") for settings in receiver.protocols.values())
     return len(evidence.members) if asks_all else 1

@@ -1,4 +1,4 @@
-"""Ranges of seqnos, and what they cover together."""
+"""Ranges of seqnos: gaps in them, their union, and whether they cover another range."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stormcast.node.trace import Event
 
 
 def first_gap(lo: int, hi: int, parts: Iterable[Event]) -> int | None:
-    """The first seqno of `lo..hi` that no part covers."""
+    """Return the first seqno of `lo..hi` that no part covers; None: all are covered."""
     at = lo
     for part_lo, part_hi in sorted((part.lo, part.hi) for part in parts):
         if part_lo > at:
@@ -20,7 +20,7 @@ def first_gap(lo: int, hi: int, parts: Iterable[Event]) -> int | None:
 
 
 def spans(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The fewest ranges that cover what the parts cover, in order."""
+    """Return the union of the parts as the fewest ranges, in order."""
     found: list[tuple[int, int]] = []
     for lo, hi in sorted(parts):
         if found and lo <= found[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""The evidence of a run: its traces, read whole or not at all, and indexed once."""
+"""The evidence of a run: its traces, each read whole or not at all, and indexed once."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ class Evidence:
     def __init__(self, reader: TraceReader, hash64: Hash64) -> None:
         self.hash64 = hash64
         self.defects = reader.defects
-        """Why the traces prove nothing."""
+        """The reasons why the traces prove nothing."""
         self.members = reader.members
-        """By short id; the rig apart."""
+        """By short id; the rig is not among them."""
         self.rig = RigRecord(reader.rig, self.defects)
         self.unicasts = UnicastIndex(self.find)
         self.groups = GroupIndex(self.find)
         self.unnumbered = UnnumberedIndex()
         self.application = ApplicationIndex()
-        """What applications offered and were handed."""
+        """The messages that applications offered and were handed."""
         self.gauges: list[tuple[Member, Event]] = []
         self._strangers: dict[int, Member] = {}
-        """Of whom others speak, and who left no trace."""
+        """Members that others name, and that left no trace."""
 
     @classmethod
     def from_blocks(cls, traces: Traces, hash64: Hash64) -> Evidence:
-        """Read and index the traces of a run. What is wrong with them goes to `defects`."""
+        """Read and index the traces of a run. Faults of the traces are listed in `defects`."""
         reader = TraceReader(hash64)
         reader.read_all(traces)
         evidence = cls(reader, hash64)
@@ -81,8 +81,8 @@ class Evidence:
 
     @cached_property
     def calm(self) -> float:
-        """From here on the rig did nothing, nobody sent, no view changed, and nobody raised an
-        alarm."""
+        """The time after which the rig did nothing, nobody sent, no view changed, and nobody raised
+        an alarm."""
         sends = (one.sent[-1].time for one in self._numbered() if one.sent)
         changes = (member.views[-1].event.time for member in self.members.values() if member.views)
         alarms = (alarms[-1].time for alarms in self.groups.alarms.values())
@@ -90,18 +90,18 @@ class Evidence:
 
     @cached_property
     def hand_over_breaches(self) -> list[hand_over.Breach]:
-        """What is wrong between windows and applications."""
+        """The breaches of guarantees between windows and applications."""
         return [*hand_over.breaches(self)]
 
     @property
     def messages_sent(self) -> int:
-        """Messages of all members, repeats apart."""
+        """The number of messages that all members sent, without repeats."""
         numbered = (event for each in self._numbered() for event in each.sent)
         unnumbered = chain.from_iterable(self.unnumbered.sent.values())
         return sum(event.count for event in chain(numbered, unnumbered))
 
     def _numbered(self) -> Iterable[SenderLife | Stream]:
-        """All that was sent with numbers, by who sent it to whom."""
+        """Return all sender entries and streams: they hold all that was sent with a seqno."""
         return chain(self.unicasts.entries(), self.groups.streams.values())
 
     @property
@@ -111,14 +111,14 @@ class Evidence:
 
     @property
     def begin(self) -> float:
-        """When the run began, on the clock of the traces: as the rig says, or with the first
-        event."""
+        """The time at which the run began, on the clock of the traces: as the rig says, or else
+        when the first member started."""
         if self.rig.begin is not None:
             return self.rig.begin
         return min((member.started for member in self.members.values()), default=0.0)
 
     def find(self, short: int) -> Member:
-        """A member by its short id, or a stand-in for one that left no trace."""
+        """Return the member of a short id, or a stand-in for one that left no trace."""
         member = self.members.get(short) or self._strangers.get(short)
         if member is None:
             member = self._strangers[short] = Member(f"{short:x}", short)
@@ -161,7 +161,7 @@ class Evidence:
             self._miss_traces()
 
     def _miss_traces(self) -> None:
-        """Whoever acked or sent was there, and must have left a trace."""
+        """Note a defect for each member that acked or sent, and left no trace."""
         unicasts = self.unicasts
         spoke = {entry.connection.receiver.short for entry in unicasts.entries() if entry.purged}
         spoke |= {epoch.connection.sender.short for epoch in unicasts.epochs() if epoch.delivered}

@@ -1,4 +1,4 @@
-"""G1, where nothing was done that could lose a message: there nobody has a reason to raise an
+"""G1 where nothing was done that could lose a message: there no member has a reason to raise an
 alarm, to give a message up, or to miss one that is not repaired."""
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from stormcast.node.trace import ALARM, DROPPED, SKIPPED, Event
 HARMLESS: Final = frozenset(
     {"delay", "reorder", "duplicate", "pause", "resume", "stall", "consume", "join"}
 )
-"""What a rig may do, and every message arrives all the same."""
+"""Actions of the rig that lose no message."""
 NOT_MEANT: Final = "not for this member"
-"""How a member says that it passed over what it was never to have."""
+"""The text with which a member passes over a message that was not meant for it."""
 PROBE: Final = "probe-"
-"""How a member says what a test protocol in its stack took."""
+"""The beginning of the reason with which a test protocol drops a frame."""
 STREAMS: Final = ("TCP", "TCP_NIO2")
 SOUND: Final = {"conn_ids": "every", "queue_overflow": "none", "split_send": False}
-"""Historical settings that are no flaw; of all others it is True."""
+"""Values of historical settings that are no flaw; of every other setting it is True."""
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Losses, or the word of a member that there are some, without a cause."""
+    """Losses without a cause, and alarms and skips of members that report one."""
     until = disturbed_at(evidence)
     for member in evidence.members.values():
         yield from _said(evidence, member, until)
@@ -36,7 +36,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 
 def disturbed_at(evidence: Evidence) -> float:
-    """When something first happened that could lose a message; `inf` if nothing ever did."""
+    """Return the time of the first event that could lose a message; `inf` if there was none."""
     members = evidence.members.values()
     if any(map(_loses_by_design, members)):
         return -inf
@@ -44,7 +44,7 @@ def disturbed_at(evidence: Evidence) -> float:
     times += [step.time for step in evidence.rig.steps if step.begins and step.do not in HARMLESS]
     for member in members:
         times.append(member.ended)
-        # What was sent to whom a view leaves out may be forgotten.
+        # Messages to a member that a view leaves out may be forgotten.
         times += [
             view.time
             for before, view in pairwise(member.views)
@@ -59,8 +59,8 @@ def disturbed_at(evidence: Evidence) -> float:
 
 
 def _loses_by_design(member: Member) -> bool:
-    """Whether a member has a flaw on purpose: of history, or no repair over a transport that may
-    drop."""
+    """Whether the settings of a member lose messages: by a historical flaw, or because it repairs
+    nothing over a transport that may drop."""
     flaws = (settings.get("historical") or {} for settings in member.protocols.values())
     if not all(map(_is_sound, (member.historical, *flaws))):
         return True
@@ -78,7 +78,7 @@ def _is_sound(historical: dict[str, Any]) -> bool:
 
 
 def _may_drop(settings: dict[str, Any]) -> bool:
-    """Whether these are the settings of a transport that has a bound beyond which it drops."""
+    """Whether these are settings of a transport that drops beyond a bound."""
     return bool(
         settings.get("drop_when_full")
         or settings.get("receive_queue")
@@ -86,11 +86,11 @@ def _may_drop(settings: dict[str, Any]) -> bool:
     )
 
 
-# -- What members say ------------------------------------------------------------------------------
+# -- Alarms and skips ------------------------------------------------------------------------------
 
 
 def _said(evidence: Evidence, member: Member, until: float) -> Iterator[Violation]:
-    """Alarms about multicasts, and messages given up."""
+    """Alarms of a member about multicasts, and messages that it gave up, before `until`."""
     for number, text in member.texts.items():
         event = member.events[number]
         if event.time >= until - EPSILON:
@@ -126,7 +126,8 @@ def _is_on_a_stream(member: Member) -> bool:
 def _unheard(
     evidence: Evidence, sender: Member, receiver: Member, until: float
 ) -> Iterator[Violation]:
-    """What one member sent to another that had it, and it had, from before to the end."""
+    """Unnumbered messages that never came, between two members that had each other in their views
+    from before the sending to the end."""
     ours, theirs = since(sender, receiver), since(receiver, sender)
     if ours is None or theirs is None:
         return
@@ -136,7 +137,7 @@ def _unheard(
     batches = list(_sent_between(evidence, sender, receiver))
     limit = evidence.rig.quiet
     if until < inf:
-        # Connections keep the order: what was sent before something that came in time was due.
+        # Connections keep the order: a batch is due if a later one came in time.
         came = (sent.time for sent in batches if heard.get(sent.digest, inf) < until - EPSILON)
         limit = min(limit, max(came, default=-inf))
     met = max(ours.time, theirs.time)

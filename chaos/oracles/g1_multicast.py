@@ -1,4 +1,4 @@
-"""G1 for multicasts: what was sent in a view is delivered by all who stay with its sender."""
+"""G1 for multicasts: all members that stay with the sender deliver what it sent in a view."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stormcast.node.trace import Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Stream that a member did not deliver, though it and the sender stayed together."""
+    """Multicasts that a member did not deliver, though it and the sender stayed together."""
     for stream in evidence.groups.streams.values():
         if not stream.sender.lives or not stream.sent:
             continue
@@ -24,7 +24,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _own_lost(stream: Stream) -> Iterator[Violation]:
-    """A sender delivers its own multicasts, whoever else is in its view."""
+    """Multicasts that their sender did not deliver itself: it must, whoever is in its view."""
     sender = stream.sender
     muted = [sent for sent in stream.sent if sent.flags & DONT_LOOPBACK]
     lost = first_gap(1, stream.high, [*stream.delivered_to(sender), *muted])
@@ -39,14 +39,14 @@ def _lost(evidence: Evidence, stream: Stream, receiver: Member) -> Iterator[Viol
         return
     lost = first_gap(lo, stream.high, stream.delivered_to(receiver))
     sent = stream.batch_at(lost) if lost is not None else None
-    # A seqno that was never given to a message can not be lost.
+    # A seqno that was never given to a message cannot be lost.
     if lost is not None and sent is not None and not was_told(evidence, stream, receiver, lost):
         yield _loss(stream, receiver, sent, lost)
 
 
 def was_told(evidence: Evidence, stream: Stream, receiver: Member, lost: int) -> bool:
-    """Whether a loss is excused: nothing repairs, something was done to the run, and the receiver
-    raised the alarm about this gap or one before it. Never silent."""
+    """Whether a loss is excused: the receiver repairs nothing, something was done to the run, and
+    the receiver raised an alarm about this gap or one before it."""
     sent = stream.batch_at(lost)
     if sent is None or not evidence.rig.steps or receiver.repairs(sent.time) is not False:
         return False
@@ -55,7 +55,7 @@ def was_told(evidence: Evidence, stream: Stream, receiver: Member, lost: int) ->
 
 
 def _loss(stream: Stream, receiver: Member, sent: Event, lost: int) -> Violation:
-    """The batch, and how it came to be lost, if that can be seen."""
+    """Return the violation: the batch, and how it came to be lost, if that can be seen."""
     sender = stream.sender
     witness = [(sender, sent)]
     detail = f"multicast {lost} was never delivered by {receiver.name}"

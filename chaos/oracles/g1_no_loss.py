@@ -1,5 +1,5 @@
-"""G1, no loss: what was accepted for a member that stays is handed to its application, or its
-sender is told."""
+"""G1, no loss: a message that was accepted for a member that stays is handed to its application, or
+its sender is told."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLOSE_AT_ONCE: Final = frozenset({wire.UNICAST, wire.UNICAST2})
 GIVEN_UP: Final = frozenset({"aged", "forgot", "stop"})
 """Reasons for which a connection may be removed at once, with all that it still held."""
 FLUSHED: Final = frozenset({"idle", "close", "closed", "view"})
-"""Reasons for which it may be removed only after it was closing, and so had time to repeat it."""
+"""Reasons for which a connection may be removed only after it was closing, with time to repeat."""
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
@@ -40,7 +40,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 
 def was_given_up(entry: SenderLife) -> bool:
-    """Whether the sender was right to remove the connection with undelivered messages in it."""
+    """Whether the sender rightly removed the connection, with undelivered messages in it."""
     removed = entry.removed
     if removed is None:
         return False
@@ -52,21 +52,21 @@ def was_given_up(entry: SenderLife) -> bool:
 
 
 def closed_as(entry: SenderLife) -> str:
-    """Why a removed connection was closing before; empty where it was not."""
+    """Return why a removed connection was closing before; empty where it was not."""
     if len(entry.states) > 1 and entry.states[-2].event.stream == SENDER_CLOSING:
         return entry.states[-2].text
     return ""
 
 
 def was_idle(entry: SenderLife) -> bool:
-    """Whether a connection was removed because it was idle: closing ended, and no command."""
+    """Whether a connection was removed because it was idle: it was closing as idle until then."""
     removed = entry.removed
     return removed is not None and removed.text == "closed" and closed_as(entry) == "idle"
 
 
 def is_held_to(entry: SenderLife) -> bool:
-    """Whether a connection was removed for its silence, though its peer is in the view of the
-    sender: a member is not given up before the view gives it up."""
+    """Whether a connection was removed as aged or idle while its peer was in the view of the
+    sender: a member may not be given up before the view gives it up."""
     removed = entry.removed
     if removed is None or not (removed.text == "aged" or was_idle(entry)):
         return False
@@ -75,7 +75,7 @@ def is_held_to(entry: SenderLife) -> bool:
 
 
 def _untold(evidence: Evidence, entry: SenderLife) -> Iterator[Violation]:
-    """Messages that were rightly given up, of which nobody was told."""
+    """Messages that were rightly given up, and whose application was not told."""
     sender, receiver = entry.connection.sender, entry.connection.receiver
     conn, removed = entry.connection.conn, entry.removed
     assert removed is not None
@@ -90,8 +90,8 @@ def _untold(evidence: Evidence, entry: SenderLife) -> Iterator[Violation]:
 
 
 def _thrown_away(evidence: Evidence) -> Iterator[Violation]:
-    """What waited for a connection that was closed as idle though all that was sent was acked: it
-    was not idle, it waited. Or for one to a member of the view."""
+    """Messages that waited for a connection which was wrongly closed: as idle, though all that was
+    sent was acked (messages waited, so it was not idle), or though its peer was in the view."""
     for outgoing in evidence.application.outgoing.values():
         dest = evidence.members.get(outgoing.dest)
         if dest is None or not (dest.lives and outgoing.sender.lives):
@@ -115,7 +115,7 @@ def _thrown_away(evidence: Evidence) -> Iterator[Violation]:
 def _last_removed(
     evidence: Evidence, sender: Member, dest: Member, event: Event
 ) -> SenderLife | None:
-    """The connection whose end threw away what waited for it."""
+    """Return the sender entry whose removal gave up what waited for its connection."""
     found: SenderLife | None = None
     for entry in evidence.unicasts.entries():
         connection, removed = entry.connection, entry.removed
@@ -129,14 +129,14 @@ def _last_removed(
 
 
 class Gap(NamedTuple):
-    """A batch that was not wholly delivered, and the first seqno of it that was not."""
+    """A batch that was not wholly delivered, and its first seqno that was not."""
 
     sent: Event
     seqno: int
 
 
 def _lost(entry: SenderLife) -> Iterator[Violation]:
-    """Batches not wholly delivered, though both ends live and nobody gave the connection up."""
+    """Batches of a connection that nobody rightly gave up, and that were not wholly delivered."""
     for sent, seqno in _gaps(entry):
         yield _loss(entry, sent, seqno)
 
@@ -154,7 +154,7 @@ def _gaps(entry: SenderLife) -> Iterator[Gap]:
 
 
 def _loss(entry: SenderLife, sent: Event, lost: int) -> Violation:
-    """The batch, and how the sender came to forget it, if it did."""
+    """Return the violation: the batch, and how the sender came to forget it, if it did."""
     sender = entry.connection.sender
     witness = [(sender, sent)]
     detail = f"seqno {lost} was sent and never delivered"

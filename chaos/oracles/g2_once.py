@@ -1,6 +1,6 @@
 """G2, at most once: a message is delivered once by a member, in whatever windows.
 
-One that is opened again begins above what the last one delivered.
+A window that is opened again begins above what the last one delivered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Where = TypeVar("Where")
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Pairs of deliveries that share a seqno, and may not."""
+    """Two deliveries of one seqno, where there may be only one; and messages that left twice."""
     for epoch in evidence.unicasts.epochs():
         for (_, first), (_, again) in repeats([(epoch, event) for event in epoch.delivered]):
             receiver = epoch.connection.receiver
@@ -56,8 +56,8 @@ def _multicast_twice(stream: Stream, windows: list[Window]) -> Iterator[Violatio
 def repeats(
     delivered: Sequence[tuple[Where, Event]],
 ) -> Iterator[tuple[tuple[Where, Event], tuple[Where, Event]]]:
-    """Pairs of deliveries that share a seqno, the earlier one first."""
-    # Nearly all streams ascend, and need no sorting to be seen to.
+    """Yield pairs of deliveries that share a seqno, the earlier one first."""
+    # Nearly all lists ascend; then there are none, and sorting is not needed to see it.
     if all(before[1].hi < after[1].lo for before, after in pairwise(delivered)):
         return
     reaching: list[tuple[int, tuple[Where, Event]]] = []

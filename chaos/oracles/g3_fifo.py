@@ -17,7 +17,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     """Deliveries at or behind their predecessor, or beyond a seqno that nothing accounts for."""
     for epoch in evidence.unicasts.epochs():
         receiver = epoch.connection.receiver
-        # The highest delivery in order so far. Where a window starts is for G1 to judge.
+        # `before` is the highest delivery in order so far. G1 judges where a window starts.
         before: Event | None = None
         early = {event.lo: event for event in _early_before(epoch)}
         for event in epoch.delivered:
@@ -34,7 +34,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _early_before(epoch: Epoch) -> Iterator[Event]:
-    """What earlier windows on the connection delivered out of band: it keeps its place."""
+    """Yield the OOB deliveries of earlier windows on the connection: they still count."""
     for past in epoch.connection.epochs:
         if past is epoch:
             return
@@ -42,7 +42,7 @@ def _early_before(epoch: Epoch) -> Iterator[Event]:
 
 
 def _multicasts(window: Window) -> Iterator[Violation]:
-    """The same for a window on multicasts, which also says where it begins."""
+    """Steps back and skips in a window on multicasts, which also says where it begins."""
     receiver = window.receiver
     before: Event | None = window.opened.event if window.opened else None
     reached = window.offset
@@ -70,7 +70,8 @@ def _multicasts(window: Window) -> Iterator[Violation]:
 
 
 def _passed_over(window: Window, reached: int, event: Event, early: dict[int, Event]) -> str:
-    """What lies unaccounted for between the last multicast in order and this one."""
+    """Describe the first seqno that nothing accounts for between `reached` and a delivery; empty:
+    there is none."""
     at = reached + 1
     while at in early and at < event.lo:
         at = early[at].hi + 1
@@ -87,7 +88,7 @@ def _passed_over(window: Window, reached: int, event: Event, early: dict[int, Ev
 
 
 def _fault(epoch: Epoch, before: Event, event: Event, early: dict[int, Event]) -> str:
-    """What is wrong with a delivery that is not next, if anything is."""
+    """Describe how a delivery breaks the order after the one before; empty: it does not."""
     if event.lo <= before.hi:
         return f"seqno {event.lo} was delivered after seqno {before.hi}"
     at = before.hi + 1
@@ -103,8 +104,8 @@ def _fault(epoch: Epoch, before: Event, event: Event, early: dict[int, Event]) -
 
 
 def _accounted(epoch: Epoch, lo: int, hi: int, time: float) -> Iterator[Event]:
-    """What explains a hole: seqnos given up aloud, or not meant to be delivered to their sender."""
-    # A skip names the seqno up to which it gave up; where it names no first one, that is all below.
+    """Yield the events that explain a hole: skips, and messages to oneself with DONT_LOOPBACK."""
+    # A skip names the seqno up to which it gave up; without a first one, it gave up all below.
     yield from (skip for skip in epoch.skipped if skip.time <= time)
     if epoch.connection.is_to_self:
         for entry in epoch.connection.entries:

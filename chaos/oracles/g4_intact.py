@@ -1,4 +1,4 @@
-"""G4, intact: only what was sent, bit for bit, to whom it was sent."""
+"""G4, intact: every delivery is of a batch that was sent to this receiver, bit for bit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import DROPPED, SENT, WHOLE, Event
 
 Payloads = Callable[[str, str, int, int], bytes]
-"""The payloads, back to back, of messages number `lo..hi` from one trace label to another. They are
-counted from 0 in the order of sending, over all connections."""
+"""Returns the payloads, back to back, of messages number `lo..hi` from one trace label to another.
+They are counted from 0 in the order of sending, over all connections."""
 
 MIXED: Final = "fragment-inconsistent"
 DELIVERY_FLAGS: Final = OOB | DONT_LOOPBACK
@@ -24,7 +24,7 @@ DELIVERY_FLAGS: Final = OOB | DONT_LOOPBACK
 
 
 def violations(evidence: Evidence, payloads: Payloads | None = None) -> Iterator[Violation]:
-    """Deliveries that differ from their batch; in their bytes too, where those can be remade."""
+    """Deliveries that differ from their batch; also in their bytes, where `payloads` makes them."""
     for epoch in evidence.unicasts.epochs():
         for event in epoch.strange:
             yield _strange(evidence, epoch, event)
@@ -47,7 +47,7 @@ def violations(evidence: Evidence, payloads: Payloads | None = None) -> Iterator
 
 
 def _mixed(evidence: Evidence) -> Iterator[Violation]:
-    """Fragments that do not fit together, though each was sent so: two messages were mixed."""
+    """Messages whose delivered fragments contradict each other: two messages were mixed."""
     for member in evidence.members.values():
         for number, event in enumerate(member.events):
             if event.kind == DROPPED and member.texts.get(number) == MIXED:
@@ -56,8 +56,8 @@ def _mixed(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _multicasts(stream: Stream, window: Window) -> Iterator[Violation]:
-    """Deliveries that were not multicast so; what has no batch at all is beside the one it takes
-    the seqno of, if there is one."""
+    """Deliveries that differ from what was multicast. A delivery that matches no batch is shown
+    beside the batch that has its first seqno, if there is one."""
     for event in window.delivered:
         batch = stream.batch_at(event.lo)
         if batch is not None and stream.origin(event) is batch:
@@ -74,7 +74,7 @@ def _multicasts(stream: Stream, window: Window) -> Iterator[Violation]:
 
 
 def _difference(batch: Event, event: Event) -> str:
-    """How a delivery of the right batch contradicts it."""
+    """Describe how a delivery contradicts the batch that it is of; empty: it does not."""
     if (batch.flags ^ event.flags) & DELIVERY_FLAGS:
         return f"seqnos {event.lo}..{event.hi} were delivered with other flags than they were sent"
     if event.count != event.hi - event.lo + 1:
@@ -90,7 +90,8 @@ def _difference(batch: Event, event: Event) -> str:
 
 
 def _strange(evidence: Evidence, epoch: Epoch, event: Event) -> Violation:
-    """A delivery of what was not sent here, beside the batch that it pretends to be, or is."""
+    """Return the violation by a delivery that was not sent on its connection: beside its batch on
+    another connection, or beside the one with its first seqno on this."""
     connection = epoch.connection
     witness = [(connection.receiver, event)]
     what = f"seqnos {event.lo}..{event.hi}"
@@ -123,7 +124,7 @@ def _contradiction(batch: Event, event: Event) -> str:
 
 
 def _unnumbered(evidence: Evidence) -> Iterator[Violation]:
-    """Messages without a number are known by their digest alone, and may be lost or repeated."""
+    """Unnumbered deliveries whose digest had not been sent: they may be lost and repeated only."""
     for (receiver, sender), delivered in evidence.unnumbered.delivered.items():
         sent: dict[int, float] = {}
         for dest in (receiver, GROUP):
@@ -136,7 +137,7 @@ def _unnumbered(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _different_bytes(evidence: Evidence, payloads: Payloads) -> Iterator[Violation]:
-    """Parts whose bytes are not those of the messages they stand for."""
+    """Parts of batches whose bytes are not those of their messages."""
     numbers = _message_numbers(evidence)
     for entry in evidence.unicasts.entries():
         sender, receiver = entry.connection.sender, entry.connection.receiver
@@ -154,7 +155,7 @@ def _different_bytes(evidence: Evidence, payloads: Payloads) -> Iterator[Violati
 
 
 def _message_numbers(evidence: Evidence) -> dict[int, int]:
-    """The number of the first message of each SENT, by the identity of the event."""
+    """Return the number of the first message of each SENT, by the `id` of the event."""
     numbers: dict[int, int] = {}
     for member in evidence.members.values():
         counted: dict[int, int] = {}

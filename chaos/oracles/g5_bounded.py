@@ -1,5 +1,5 @@
-"""G5, bounded memory: no gauge above its bound, nothing kept for ever behind a gap, and no more
-under way than credits allow."""
+"""G5, bounded memory: no gauge is above its bound, no message is kept for ever behind a gap, and no
+more bytes are under way than credits allow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECEIVE_WINDOW: Final = frozenset({RECEIVE_MESSAGES, RECEIVE_BYTES})
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
     """Gauges above their bound at any time, receive windows that are not empty at the end, and
-    bytes that nobody allowed."""
+    bytes beyond the credits."""
     for member, gauge in evidence.gauges:
         if 0 < gauge.hi < gauge.lo:
             detail = f"{GAUGES.get(gauge.stream, 'gauge')}: {gauge.lo}, and the bound is {gauge.hi}"
@@ -28,7 +28,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _stuck(evidence: Evidence, member: Member, gauge: Event) -> Iterator[Violation]:
-    """What still waits at the end waits for ever: its sender could fill the gap and does not."""
+    """A receive window that holds messages at the end, though its sender could fill the gap."""
     if not evidence.find(gauge.peer).lives:
         return
     if gauge.protocol in MULTICAST:
@@ -49,8 +49,8 @@ def _stuck(evidence: Evidence, member: Member, gauge: Event) -> Iterator[Violati
 
 
 def _stuck_multicasts(evidence: Evidence, member: Member, gauge: Event) -> Iterator[Violation]:
-    """The same for a window on multicasts: of a sender that is still together with the member, and
-    unless nothing repairs."""
+    """A window on multicasts that holds messages at the end, if its sender and the member are
+    together, and unless the member repairs nothing."""
     stream = evidence.groups.streams.get(gauge.peer)
     window = stream.current(member) if stream else None
     if stream is None or window is None or member.repairs(gauge.time) is False:
@@ -62,6 +62,6 @@ def _stuck_multicasts(evidence: Evidence, member: Member, gauge: Event) -> Itera
 
 
 def _is_current(connection: Connection) -> bool:
-    """Whether both ends still hold it: a sender that removed it has nothing left to send."""
+    """Whether both ends still hold a connection: a sender that removed it sends nothing more."""
     entries, epochs = connection.entries, connection.epochs
     return bool(entries and epochs) and entries[-1].removed is None and epochs[-1].removed is None

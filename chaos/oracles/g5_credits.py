@@ -1,8 +1,8 @@
-"""G5, credits: no more of one sender is sent and not taken by one receiver than was allowed.
+"""G5, credits: the bytes that one sender has sent and one receiver not taken stay within the limit.
 
-What a sender can know of what was taken is what receivers named. So each batch is held against what
-its receiver had delivered when it named the limit that the sender believed last: both are places in
-one member's own trace, and no clock is asked.
+A sender knows only by the limits that receivers name how much was taken. So each batch is compared
+with what its receiver had delivered when it named the limit that the sender believed last. Places
+in the receiver's own trace say that, and no clock is compared.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from stormcast.node.core.model import FRAGMENT, NO_FC
 from stormcast.node.trace import BELIEVED, CREDIT, DELIVERED, NAMED, PARTIAL, SENT, VIEW, Event
 
 LENGTH_BYTES: Final = 4
-"""What a message's length takes of a body, at most: credits count payloads."""
+"""The most that the length of a message takes of a body: credits count payloads."""
 FRAGMENT_BYTES: Final = 24
-"""What the header of a fragment takes."""
+"""The size of the header of a fragment."""
 UNICAST: Final = frozenset({wire.UNICAST, wire.UNICAST2, wire.UNICAST3, wire.UNICAST4})
 
 Flow = tuple[int, int]
-"""The receiver, and its connection; 0 for multicasts."""
+"""The receiver's short id, and the connection; 0 for multicasts."""
 
 
 class Sent(NamedTuple):
-    """A batch, as a sender saw things when it left."""
+    """A batch, and what its sender knew when it left."""
 
     event: Event
     total: int
-    """Bytes of its flow up to it."""
+    """Bytes of its flow, up to and with this batch."""
     believed: Event | None
-    """The last limit it had heard of; None: nothing but the one that everybody begins with."""
+    """The last limit that the sender believed; None: the one that every sender begins with."""
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Limits that nobody named, and bytes beyond those that were."""
+    """Limits that their receiver never named, and bytes beyond the limits."""
     taken = {short: _Taken(member) for short, member in evidence.members.items()}
     for sender in evidence.members.values():
         yield from _never_named(evidence, sender, taken)
@@ -55,7 +55,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 def _never_named(
     evidence: Evidence, sender: Member, taken: dict[int, _Taken]
 ) -> Iterator[Violation]:
-    """Limits that a sender believed, and that the receiver it has them of never said."""
+    """Limits that a sender believed of a receiver, and that the receiver never named."""
     for event in sender.events:
         if event.kind != CREDIT or event.stream != BELIEVED or event.peer not in taken:
             continue
@@ -68,7 +68,7 @@ def _never_named(
 def _beyond(
     sender: Member, taken: _Taken, conn: int, first: int, most: float, batches: list[Sent]
 ) -> Iterator[Violation]:
-    """The first batch of a flow with which more was sent than could be known to be taken."""
+    """The first batch of a flow with which more than `most` bytes were not known to be taken."""
     numbers, totals = taken.delivered(sender.short, conn, first)
     named = taken.named.get((sender.short, wire.UFC if conn else wire.MFC), {})
     for batch in batches:
@@ -90,12 +90,12 @@ def _beyond(
 
 
 class _Taken:
-    """What one member delivered of others, and the limits that it named them."""
+    """The deliveries of one member, and the limits that it named to senders."""
 
     def __init__(self, member: Member) -> None:
         self.member = member
         self.named: dict[tuple[int, int], dict[int, tuple[int, Event]]] = {}
-        """By sender and protocol: each limit, and where it was named first."""
+        """By sender and protocol: each limit, with the event that named it first and its number."""
         self._delivered: dict[tuple[int, int], list[tuple[int, Event]]] = {}
         for number, event in enumerate(member.events):
             if event.kind == CREDIT and event.stream == NAMED:
@@ -105,8 +105,8 @@ class _Taken:
                 self._delivered.setdefault((event.peer, conn_of(event)), []).append((number, event))
 
     def delivered(self, sender: int, conn: int, first: int) -> tuple[list[int], list[int]]:
-        """The deliveries of a flow from a seqno on: their numbers, and the bytes before each, and
-        after the last."""
+        """Return the event numbers of the deliveries of a flow from a seqno on; and the bytes that
+        were delivered before each of them, and after the last."""
         numbers, totals = [], [0]
         for number, event in self._delivered.get((sender, conn), ()):
             if event.hi >= first:
@@ -117,13 +117,15 @@ class _Taken:
 
 @dataclass
 class _Flows:
-    """What one member sent to those that it has in its view to the end, since it has them."""
+    """The batches that one member sent to members that it has in its view to the end, from where it
+    has them."""
 
     evidence: Evidence
     sender: Member
     sent: dict[Flow, list[Sent]] = field(default_factory=dict)
     first: dict[Flow, int] = field(default_factory=dict)
-    """The first seqno that counts: before it they had not met, or nothing more is expected."""
+    """The first seqno of each flow that counts: earlier ones were sent before the two met, or are
+    not expected any more."""
 
     def __post_init__(self) -> None:
         sender = self.sender
@@ -150,11 +152,11 @@ class _Flows:
                         self._add((receiver, conn_of(event)), event, said)
 
     def most(self, conn: int) -> float | None:
-        """How much may be sent and not taken; None where nothing is promised."""
+        """Return the bytes that may be sent and not taken; None where nothing is promised."""
         return self.sender.bound(wire.UFC if conn else wire.MFC, "most_untaken")
 
     def _given_up(self) -> dict[Flow, int]:
-        """The seqno of each flow up to which its receiver expects nothing more."""
+        """Return the seqno of each flow up to which its receiver expects nothing more."""
         found: dict[Flow, int] = {}
         stream = self.evidence.groups.streams.get(self.sender.short)
         for window in stream.all_windows() if stream else ():
@@ -177,22 +179,23 @@ class _Flows:
 
 
 def is_counted(event: Event) -> bool:
-    """Whether a batch takes credits, and its flow can be told from others."""
+    """Whether a batch takes credits, and its record names its flow."""
     is_told = event.protocol in MULTICAST or (event.protocol in UNICAST and event.conn > 0)
     return is_told and not event.flags & NO_FC
 
 
 def conn_of(event: Event) -> int:
-    """The connection of a batch; 0 for multicasts."""
+    """Return the connection of a batch; 0 for multicasts."""
     return 0 if event.protocol in MULTICAST else event.conn
 
 
 def least_payload(event: Event) -> int:
-    """Bytes of the messages of a batch, of which the record has the whole body."""
+    """Return the fewest bytes of payload that a batch may have, by the bytes of its body."""
     header = FRAGMENT_BYTES if event.flags & FRAGMENT else 0
     return max(0, event.bytes - LENGTH_BYTES * event.count - header)
 
 
 def most_payload(event: Event) -> int:
-    """The same of a delivery, at most. A whole batch has what it had when it was sent."""
+    """Return the most that the payloads of a delivery may be; of a whole batch the least, as when
+    it was sent."""
     return event.bytes if event.stream == PARTIAL else least_payload(event)

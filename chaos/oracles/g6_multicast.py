@@ -1,4 +1,4 @@
-"""G6 for multicasts: a sender drops nothing before every member of its view has it (M-3, P-16)."""
+"""G6 for multicasts: a sender purges none before every member of its view has it (M-3, P-16)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stormcast.node.trace import Event
 
 
 class Step(NamedTuple):
-    """What a member came to have of a stream: a range, or everything below where it begins."""
+    """A range of a stream that a member has from a time on, or wants no more; `lo` 0: all below."""
 
     time: float
     lo: int
@@ -22,7 +22,7 @@ class Step(NamedTuple):
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Stream that were purged while a member of the sender's view did not have them."""
+    """Multicasts that were purged while a member of the sender's view did not have them."""
     for stream in evidence.groups.streams.values():
         views = stream.sender.views
         places = {place for place, _purge in stream.purged if place >= 0}
@@ -31,8 +31,8 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _early(stream: Stream, receiver: Member) -> Iterator[Violation]:
-    """The first purge that was too early for one member: play what it got and the purges by time,
-    with everything up to `reached` in its hands."""
+    """The first purge that was too early for one member: play its deliveries and the purges by
+    time; it has everything up to `reached`."""
     views = stream.sender.views
     steps = _steps(stream, receiver)
     reached, taken = 0, 0
@@ -45,7 +45,7 @@ def _early(stream: Stream, receiver: Member) -> Iterator[Violation]:
             reached = max(reached, heappop(islands)[1])
         if purge.hi <= reached or place < 0 or receiver.short not in views[place].members:
             continue
-        # A member that has never had a window yet wants nothing below where it will begin.
+        # A member that has had no window yet wants nothing below where its first one will begin.
         wants = max(reached, _begins(stream, receiver))
         if purge.hi > wants:
             yield _violation(stream, receiver, purge, wants + 1)
@@ -53,12 +53,12 @@ def _early(stream: Stream, receiver: Member) -> Iterator[Violation]:
 
 
 def _steps(stream: Stream, receiver: Member) -> list[Step]:
-    """By time, what a member delivered, skipped, or was told not to expect."""
+    """Return, by time, the ranges that a member delivered, skipped, or need not expect."""
     steps = []
     for window in stream.windows_of(receiver):
         steps.append(Step(window.opened_at, 0, window.offset))
         steps += [Step(event.time, event.lo, event.hi) for event in window.genuine]
-        # A skip names the seqno up to which it gave up: that is all below.
+        # A skip names the seqno up to which it gave up: nothing below it is expected.
         steps += [Step(event.time, 0, event.hi) for event in window.skipped]
     if receiver is stream.sender:
         muted = (sent for sent in stream.sent if sent.flags & DONT_LOOPBACK)
@@ -67,7 +67,7 @@ def _steps(stream: Stream, receiver: Member) -> list[Step]:
 
 
 def _begins(stream: Stream, receiver: Member) -> int:
-    """Where the first window of a member begins; 0 where it has none."""
+    """Return the seqno after which a member's first window begins; 0 if it has no window."""
     windows: list[Window] = stream.windows_of(receiver)
     return windows[0].offset if windows else 0
 

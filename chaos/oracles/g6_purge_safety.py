@@ -1,4 +1,4 @@
-"""G6, purge safety: a sender drops nothing before its receiver has it."""
+"""G6, purge safety: a sender purges no seqno before its receiver has it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stormcast.node.core import wire
 from stormcast.node.trace import Event
 
 ACK_DELIVERED: Final = frozenset({wire.UNICAST2, wire.UNICAST4})
-"""Protocols whose receivers report what they delivered, not what they received (D-12)."""
+"""Protocols whose receivers ack what they delivered, not what they received (D-12)."""
 
 
 class EarlyPurge(NamedTuple):
@@ -25,7 +25,7 @@ class EarlyPurge(NamedTuple):
     purge: Event
     seqno: int
     late: Event | None
-    """Its delivery after the purge, if there was one."""
+    """The delivery of the seqno after the purge, if there was one."""
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
@@ -48,7 +48,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 
 def early_purges(evidence: Evidence) -> Iterator[EarlyPurge]:
-    """The first early purge of each entry."""
+    """Yield the first early purge of each sender entry."""
     for entry in evidence.unicasts.entries():
         if entry.purged:
             yield from _first_early(entry)
@@ -74,7 +74,7 @@ def _first_early(entry: SenderLife) -> Iterator[EarlyPurge]:
 
 
 class _Held:
-    """What a receiver can have had without having delivered it.
+    """The seqnos that a receiver may have had without having delivered them.
 
     Only a stalled receiver acks before it delivers. It delivers later, unless it ends or removes
     its window.
@@ -85,7 +85,7 @@ class _Held:
         self._in_the_end: list[tuple[int, int]] | None = None
 
     def may_be(self, purge: Event, lo: int) -> bool:
-        """Whether what was purged, from `lo` on, can have been held."""
+        """Whether the receiver may have held the purged seqnos, from `lo` on."""
         entry = self._entry
         receiver = entry.connection.receiver
         if purge.protocol in ACK_DELIVERED or not receiver.is_stalled(purge.time):

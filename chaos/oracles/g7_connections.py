@@ -1,4 +1,4 @@
-"""G7, connections are apart: no old message comes up in a new one, no old ack purges a new one."""
+"""G7, connections stay apart: none delivers messages of another, or is purged by its acks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stormcast.node.trace import CONN, DELIVERED, RECEIVER_OPEN, Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Deliveries and purges that belong to another connection than they took effect on."""
+    """Deliveries and purges that took effect on another connection than their own."""
     for member in evidence.members.values():
         yield from _went_back(member)
     for connection in evidence.unicasts.connections.values():
@@ -41,13 +41,13 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _outlived(window: Window, following: Window | None) -> Iterator[Violation]:
-    """Stream delivered in a window after it was removed, or after the next one opened."""
+    """Multicasts delivered in a window after it was removed, or after the next one opened."""
     ends = [window.removed, following.opened if following else None]
     end = min((noted for noted in ends if noted), key=lambda noted: noted.number, default=None)
     if end is None:
         return
     receiver = window.receiver
-    # Within one turn the order of the records says nothing: a window that goes hands up its rest.
+    # Within one turn the order of the records proves nothing: a window that ends delivers its rest.
     late = next((e for e in window.delivered if e.time > end.event.time + EPSILON), None)
     if late is not None:
         detail = f"multicast {late.lo} was delivered in a window that had ended"
@@ -55,7 +55,7 @@ def _outlived(window: Window, following: Window | None) -> Iterator[Violation]:
 
 
 def _delivered_of_a_stranger(window: Window) -> Iterator[Violation]:
-    """Stream of who is not in the receiver's view: its window should have gone with it."""
+    """Multicasts of a sender that is not in the receiver's view: its window must end with that."""
     receiver, sender = window.receiver, window.stream.sender
     if not receiver.views or window.is_own:
         return
@@ -72,10 +72,10 @@ def _delivered_of_a_stranger(window: Window) -> Iterator[Violation]:
 
 
 def _had_it_just_now(window: Window, place: int, time: float) -> bool:
-    """Whether the view changed within this very turn."""
+    """Whether a view with the sender was replaced at this very time, within one turn."""
     receiver, sender = window.receiver, window.stream.sender
     views = receiver.views
-    # After a pause, several views may come in one turn.
+    # After a pause, a member may install several views in one turn.
     while place > 1 and views[place - 1].time >= time - EPSILON:
         if sender.short in views[place - 1].members:
             return True
@@ -88,7 +88,7 @@ def _had_it_just_now(window: Window, place: int, time: float) -> bool:
 
 
 def _went_back(member: Member) -> Iterator[Violation]:
-    """Deliveries on a connection after a newer one of the same sender was opened."""
+    """Deliveries of one member on a connection after a newer one of the same sender was opened."""
     newest: dict[int, Event] = {}
     for event in member.events:
         if event.protocol in MULTICAST:
@@ -107,7 +107,7 @@ def _went_back(member: Member) -> Iterator[Violation]:
 
 
 def _entries_went_back(connection: Connection) -> Iterator[Violation]:
-    """The same where frames name no connection: an entry's message after one of a later entry."""
+    """Deliveries of an entry after one of a later entry, where frames name no connection."""
     for older, newer in pairwise(connection.entries):
         if not newer.delivered:
             continue
@@ -121,7 +121,7 @@ def _entries_went_back(connection: Connection) -> Iterator[Violation]:
 
 
 def _purged_by_other(evidence: Evidence, early: EarlyPurge) -> Iterator[Violation]:
-    """The receiver had that seqno only on an older connection: it acked that one."""
+    """An early purge of a seqno that the receiver had, and acked, only on an older connection."""
     entry, purge, seqno, _late = early
     sender, receiver = entry.connection.sender, entry.connection.receiver
     for older in _older_entries(evidence, entry):
@@ -141,7 +141,7 @@ def _purged_by_other(evidence: Evidence, early: EarlyPurge) -> Iterator[Violatio
 
 
 def _older_entries(evidence: Evidence, entry: SenderLife) -> Iterator[SenderLife]:
-    """Entries of the same pair on older connection ids, and earlier ones on the same."""
+    """Yield the entries of the pair on older connection ids, and earlier ones on the same id."""
     here = entry.connection
     for connection in evidence.unicasts.connections.values():
         if connection.sender is not here.sender or connection.receiver is not here.receiver:

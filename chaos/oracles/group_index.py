@@ -1,4 +1,4 @@
-"""What traces say of groups, indexed: views, streams of multicasts, windows on them."""
+"""Indexes the events of groups: views, streams, and windows on streams."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from stormcast.node.trace import (
 
 
 class GroupIndex:
-    """Fed with one member's events after another's, each in order."""
+    """The index of groups. It is fed with the events of one member after another, in order."""
 
     def __init__(self, find: Callable[[int], Member]) -> None:
         self._find = find
         self.streams: dict[int, Stream] = {}
-        """What each member multicast, by its short id."""
+        """The stream of each member, by its short id."""
         self.announced: dict[int, list[Event]] = {}
-        """HIGHEST_SEQNO of each member."""
+        """The HIGHEST_SEQNO announcements of each member, by its short id."""
         self.alarms: dict[tuple[int, int], list[Event]] = {}
-        """Stream that may be lost, by who says so and whose they are."""
+        """Alarms about multicasts that may be lost, by the raising member and the sender."""
 
     def windows(self) -> Iterator[Window]:
-        """All lives of all windows on multicasts."""
+        """Return all lives of all windows on streams."""
         return (window for stream in self.streams.values() for window in stream.all_windows())
 
     def match(self) -> None:
-        """Say which view everything was sent in, and which deliveries anyone sent."""
+        """Find the view in which each batch was sent, and the deliveries that match a batch."""
         for stream in self.streams.values():
             place_in_views(stream)
             for window in stream.all_windows():
@@ -48,14 +48,14 @@ class GroupIndex:
                     window.genuine = [e for e in window.delivered if stream.origin(e)]
 
     def stream(self, member: Member) -> Stream:
-        """What a member multicast."""
+        """Return the stream of a member."""
         stream = self.streams.get(member.short)
         if stream is None:
             stream = self.streams[member.short] = Stream(member)
         return stream
 
     def note_view(self, member: Member, number: int, event: Event) -> str:
-        """Note a view; returns what is wrong with it, if anything is."""
+        """Note a view; returns its defect, or an empty text."""
         words = member.texts.get(number, "").split(",")
         try:
             shorts = tuple(int(word, 16) for word in words if word)
@@ -65,7 +65,7 @@ class GroupIndex:
         return ""
 
     def note(self, member: Member, number: int, event: Event) -> None:
-        """Note what happened to multicasts, or to a window on them."""
+        """Note an event of multicasts, or of a window on them."""
         kind = event.kind
         if kind == DELIVERED:
             self._window(member, event).deliver(event)
@@ -77,7 +77,7 @@ class GroupIndex:
         elif kind == ACKED:
             self._window(member, event).acked.append(event)
         elif kind == RETRANSMITTED:
-            # Somebody else's are named by their sender.
+            # A repeat of another member's multicasts names their sender.
             self.stream(self._find(event.conn) if event.conn else member).resent.append(
                 (member, event)
             )
@@ -100,7 +100,7 @@ class GroupIndex:
             self.alarms.setdefault((member.short, event.peer), []).append(event)
 
     def _window(self, member: Member, event: Event) -> Window:
-        """The window that an event is of; one that names none is of the newest."""
+        """Return the window of an event; an event that names none is of the newest window."""
         stream = self.stream(self._find(event.peer))
         number = event.epoch
         if not number and event.peer != member.short and (had := stream.windows_of(member)):

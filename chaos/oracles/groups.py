@@ -1,9 +1,9 @@
-"""The nouns of groups: views that members installed, streams of multicasts, windows on them.
+"""Groups as the oracles see them: views that members installed, streams, and windows on them.
 
-A `Stream` is all that one member multicast, in one numbering from 1. A `Window` is one life of
-a receiver's window on it; what a member delivers of its own is a window that nothing opens. A view
-of a member is one `Installed`, and two members are *together* from the first of the last unbroken
-run of views, at each of them, that contains the other.
+A `Stream` is all that one member multicast, in one numbering from 1. A `Window` is one life of a
+receiver's window on it; deliveries of a member's own multicasts are in a window that nothing opens.
+An `Installed` is one view at one member. Two members are *together* from the first view, at each of
+them, of the run of views up to its last one that all contain the other.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from stormcast.node.trace import Event
 MULTICAST: Final = frozenset({wire.NAKACK2, wire.MCAST})
 """Protocols whose messages are for the whole group, and whose windows name no connection."""
 VIEW_MASK: Final = 0xFFFFFFFF
-"""What a record keeps of a view's number."""
+"""The bits of a view's number that a record keeps."""
 
 
 class Installed(NamedTuple):
     """A view, as one member installed it."""
 
     place: int
-    """Among the views of this member, from 0."""
+    """Its index among the views of this member."""
     event: Event
     number: int
     creator: int
@@ -47,7 +47,7 @@ class Installed(NamedTuple):
 
 
 def since(member: Member, other: Member) -> Installed | None:
-    """The first of the unbroken run of views, up to the last one, in which `member` has `other`."""
+    """Return the view from which on all views of `member` have `other`; None: the last has not."""
     first = None
     for view in reversed(member.views):
         if other.short not in view.members:
@@ -57,18 +57,18 @@ def since(member: Member, other: Member) -> Installed | None:
 
 
 def view_at(member: Member, time: float) -> Installed | None:
-    """The view that a member holds at the end of a moment."""
+    """Return the view that a member holds at the end of a moment; None before the first."""
     index = bisect_right(member.views, time + EPSILON, key=lambda view: view.event.time) - 1
     return member.views[index] if index >= 0 else None
 
 
 def last_view(member: Member) -> Installed | None:
-    """The view that a member ends with."""
+    """Return the view that a member ends with; None if it had none."""
     return member.views[-1] if member.views else None
 
 
 class Request(NamedTuple):
-    """A request, and what its window had delivered in order when it was made."""
+    """A request, and the highest seqno that its window had then delivered in order."""
 
     event: Event
     reached: int
@@ -100,12 +100,12 @@ class Window:
         self.removed: Noted | None = None
         self.delivered: list[Event] = []
         self.genuine = self.delivered
-        """Deliveries of what was multicast."""
+        """The deliveries that match a batch of the stream."""
         self.acked: list[Event] = []
         self.requested: list[Request] = []
         self.skipped: list[Event] = []
         self.reached = 0
-        """The highest seqno delivered in order so far; while the traces are being read."""
+        """The highest seqno delivered in order so far; used while the traces are read."""
 
     @property
     def is_own(self) -> bool:
@@ -113,7 +113,7 @@ class Window:
 
     @property
     def offset(self) -> int:
-        """The first seqno that may be delivered is one more."""
+        """The seqno after which the window begins: only higher ones may be delivered."""
         return self.opened.event.lo if self.opened else 0
 
     @property
@@ -126,7 +126,7 @@ class Window:
 
     @property
     def given_up(self) -> int:
-        """The seqno up to which nothing more is expected: it begins there, or said so later."""
+        """The seqno up to which nothing more is expected: it begins after it, or gave it up."""
         return max((skip.hi for skip in self.skipped), default=self.offset)
 
     def deliver(self, event: Event) -> None:
@@ -136,13 +136,13 @@ class Window:
             self.reached = event.hi
 
     def early_before(self) -> Iterator[Event]:
-        """What earlier windows of this receiver delivered out of band: it keeps its place."""
+        """Yield the OOB deliveries of earlier windows of this receiver: they still count."""
         for past in self.stream.windows_of(self.receiver):
             if past.number < self.number:
                 yield from (event for event in past.genuine if event.flags & OOB)
 
     def spans(self, above: int) -> list[tuple[int, int]]:
-        """What was delivered above a seqno, as the fewest ranges."""
+        """Return the seqnos above `above` that were delivered, as the fewest ranges."""
         delivered = chain(self.genuine, self.early_before())
         return spans(
             (max(event.lo, above + 1), event.hi) for event in delivered if event.hi > above
@@ -162,9 +162,9 @@ class Stream:
         self.sent_in: list[int] = []
         """The place of the sender's view at each of `sent`; -1 before the first."""
         self.purged: list[tuple[int, Event]] = []
-        """With the place of the sender's view."""
+        """The purges, each with the place of the sender's view."""
         self.resent: list[tuple[Member, Event]] = []
-        """By whoever answered."""
+        """The repeats, each with the member that sent it."""
         self.windows: dict[int, dict[int, Window]] = {}
         """By receiver and number, in the order in which they were first heard of."""
 
@@ -174,7 +174,7 @@ class Stream:
         return self.sent[-1].hi if self.sent else 0
 
     def window(self, receiver: Member, number: int) -> Window:
-        """A window on this stream; made when first heard of."""
+        """Return a window on this stream; it is made when first asked for."""
         windows = self.windows.setdefault(receiver.short, {})
         window = windows.get(number)
         if window is None:
@@ -182,37 +182,37 @@ class Stream:
         return window
 
     def windows_of(self, receiver: Member) -> list[Window]:
-        """All windows that one member had, oldest first."""
+        """Return all windows that one member had, oldest first."""
         return list(self.windows.get(receiver.short, {}).values())
 
     def all_windows(self) -> Iterator[Window]:
-        """All windows that anyone had."""
+        """Yield all windows of all members."""
         for windows in self.windows.values():
             yield from windows.values()
 
     def delivered_to(self, receiver: Member) -> Iterator[Event]:
-        """What one member delivered of what was sent, in all its windows."""
+        """Return the deliveries of one member that match a batch, in all its windows."""
         return chain.from_iterable(window.genuine for window in self.windows_of(receiver))
 
     def current(self, receiver: Member) -> Window | None:
-        """The window that one member ends with, if it has one."""
+        """Return the window that one member ends with, if it has one."""
         windows = [window for window in self.windows_of(receiver) if window.removed is None]
         return windows[-1] if windows else None
 
     def batch_at(self, seqno: int) -> Event | None:
-        """The SENT that holds a seqno."""
+        """Return the SENT that holds a seqno; None if none does."""
         index = bisect_right(self.lows, seqno) - 1
         if index < 0 or self.sent[index].hi < seqno:
             return None
         return self.sent[index]
 
     def batches(self, lo: int, hi: int) -> list[Event]:
-        """The SENT that hold any of `lo..hi`."""
+        """Return the SENT that hold any of `lo..hi`."""
         first = max(0, bisect_right(self.lows, lo) - 1)
         return [sent for sent in self.sent[first : bisect_right(self.lows, hi)] if sent.hi >= lo]
 
     def origin(self, delivered: Event) -> Event | None:
-        """The batch that a delivery is of: of that digest, holding all of it, sent before."""
+        """Return the batch of a delivery: of its digest, sent before, with all its seqnos."""
         batch = self.batch_at(delivered.lo)
         if (
             batch is not None
@@ -224,10 +224,11 @@ class Stream:
         return None
 
     def owed_from(self, receiver: Member) -> int | None:
-        """The first seqno that a member must deliver because both are together; None: not one.
+        """Return the first seqno that a member must deliver, since both are together; None: none.
 
-        That is the first sent in a view from which on the sender always had the receiver, except
-        what was sent until the receiver had the sender and lies below where its window began.
+        It is the first seqno sent in a view from which on the sender always had the receiver.
+        Seqnos that were sent before the receiver had the sender are owed only above where the
+        receiver's window then begins.
         """
         begin, met = since(self.sender, receiver), since(receiver, self.sender)
         if begin is None or met is None:
@@ -235,8 +236,9 @@ class Stream:
         first = bisect_left(self.sent_in, begin.place)
         if first >= len(self.sent):
             return None
-        # Sent before they met at the receiver, or in that moment: without delay a digest and the
-        # view that it leads to have one time. The first window says what of it is its own.
+        # Of what was sent until the receiver had the sender, its first window says where it begins.
+        # "Until" includes that moment: without delay a digest and the view that it leads to have
+        # one time.
         late = bisect_left(self.sent, met.time + EPSILON, key=lambda sent: sent.time)
         met_at = self.sent[late].lo if late < len(self.sent) else self.high + 1
         opening = self._opening(receiver, met)
@@ -244,7 +246,7 @@ class Stream:
         return max(self.sent[first].lo, min(begins, met_at))
 
     def _opening(self, receiver: Member, met: Installed) -> Window | None:
-        """The window with which a view that first had the sender began."""
+        """Return the first window that outlived the first view with the sender."""
         windows = [window for window in self.windows_of(receiver) if window.opened]
         for window in windows:
             if window.removed_at > met.time + EPSILON:
@@ -253,8 +255,8 @@ class Stream:
 
 
 def place_in_views(stream: Stream) -> None:
-    """Say of each batch and purge which view of its sender it belongs to: the record names its
-    number, and within a turn the view may be recorded after it."""
+    """Correct the view of each batch and purge by the number in its record: within a turn the view
+    may be recorded after them."""
     views = stream.sender.views
     places = {view.number & VIEW_MASK: view.place for view in views}
     for at, sent in enumerate(stream.sent):
@@ -267,5 +269,5 @@ def place_in_views(stream: Stream) -> None:
 
 
 def covered(seqno: int, events: Iterable[Event]) -> Event | None:
-    """The first of some events that holds a seqno."""
+    """Return the first of some events that holds a seqno."""
     return next((event for event in events if event.lo <= seqno <= event.hi), None)

@@ -1,7 +1,6 @@
-"""Between windows and applications: what was delivered is handed over, once, whole, in order.
+"""G1 to G4 between windows and applications: deliveries are handed over, once, whole, in order.
 
-A part of G1 to G4. Messages in pieces are joined there, and are handed over where their last piece
-was delivered.
+Messages in pieces are joined between the two, and handed over where their last piece was delivered.
 """
 
 from __future__ import annotations
@@ -21,57 +20,57 @@ if TYPE_CHECKING:
 
 
 UNSAID_SECONDS: Final = 0.5
-"""Before the end of a run: a member says within a quarter of a second what it handed over, and a
-turn may be late. One that is killed at the end does not say it at all."""
+"""Seconds before the end of a run in which a hand-over may go unsaid: a member writes it within a
+quarter of a second, and a turn may be late. A member that is killed does not write it at all."""
 
 
 class Breach(NamedTuple):
-    """What is wrong with a hand-over, and which guarantee it breaks."""
+    """A wrong hand-over, and the guarantee that it breaks."""
 
     guarantee: str
     violation: Violation
 
 
 def found_in(evidence: Evidence, guarantee: str) -> Iterator[Violation]:
-    """All that is wrong between windows and applications, of one guarantee."""
+    """Yield the breaches of one guarantee between windows and applications."""
     for breach in evidence.hand_over_breaches:
         if breach.guarantee == guarantee:
             yield breach.violation
 
 
 def breaches(evidence: Evidence) -> Iterator[Breach]:
-    """All that is wrong between windows and applications."""
+    """Yield all breaches between windows and applications."""
     yield from _handed_otherwise(evidence)
     yield from _large_breaches(evidence)
 
 
 def _handed_otherwise(evidence: Evidence) -> Iterator[Breach]:
-    """Deliveries that the application was not handed, or otherwise than they were delivered."""
+    """Deliveries that were not handed over, or in another order or form than delivered."""
     for incoming in evidence.application.incoming.values():
         if incoming.receiver.version >= SAYS_BOTH_ENDS:
             yield from Walk(incoming, evidence.rig.end - UNSAID_SECONDS).breaches()
 
 
 class Walk:
-    """Along what was delivered and what was handed over: each once, in the same order, and a
-    message in pieces where its last piece stands."""
+    """Walks along deliveries and hand-overs: both must have each message once and in the same
+    order, a message in pieces where its last piece was delivered."""
 
     def __init__(self, incoming: Incoming, said_until: float) -> None:
         self._incoming = incoming
         self._said_until = said_until
-        """What was delivered later may have been handed over, and nobody wrote it down."""
+        """Deliveries after this time may have been handed over without an event that says so."""
         self._receiver = incoming.receiver
         self._waiting: deque[Event] = deque()
-        """What was delivered and is not handed over yet."""
+        """Deliveries that are not handed over yet."""
         self._pieces: set[int] = set()
-        """Of messages that were not joined yet."""
+        """The seqnos of the pieces of messages that were not joined yet."""
         self._joined: dict[int, Event] = {}
         """Messages that were joined, by the seqno of their first piece."""
         self._reached = 0
-        """Of the first that waits, the last seqno that was handed over; 0: nothing of it."""
+        """The last seqno of the first waiting delivery that was handed over; 0: none was."""
 
     def breaches(self) -> Iterator[Breach]:
-        """What is wrong first, if anything is: after that nothing can be compared."""
+        """Yield the first breach, if there is one: behind it nothing can be compared."""
         for event in self._incoming.events:
             if event.kind == DELIVERED:
                 self._waiting.append(event)
@@ -85,7 +84,8 @@ class Walk:
             yield from self._left_over()
 
     def _first(self) -> Event | None:
-        """The first delivery that waits and is no piece; pieces before it wait to be joined."""
+        """Return the first waiting delivery that is no piece; pieces before it are set aside, to be
+        joined."""
         waiting = self._waiting
         while waiting and waiting[0].flags & FRAGMENT:
             self._pieces.add(waiting.popleft().lo)
@@ -131,7 +131,7 @@ class Walk:
         return self._breach("G3", handed.time, f"{what} when it was not its turn", handed)
 
     def _out_of_order(self, handed: Event, first: Event, lo: int, expected: int) -> Breach:
-        """The first seqno of what was handed over is not the next one."""
+        """Return the breach by a hand-over whose first seqno is not the expected one."""
         what = f"{lo} was handed over when {expected} was next"
         if lo < expected:
             return self._breach("G2", handed.time, f"{what}: for the second time", first, handed)
@@ -156,7 +156,7 @@ class Walk:
 
 
 def _span(delivered: Event) -> tuple[int, int]:
-    """Its first and last seqno: batches without numbers count from 1, each by itself."""
+    """Return the first and last seqno of a delivery; a batch without seqnos counts from 1."""
     return (delivered.lo, delivered.hi) if delivered.protocol else (1, delivered.count)
 
 
@@ -210,8 +210,8 @@ def _large_at(
     if handed or not receiver.lives:
         return
     windows = [*incoming.pieces.values()]
-    # A connection outlives its windows, and so does what came of a message. A window of multicasts
-    # ends with the view that drops their sender, and what came of a message is given up with it.
+    # A connection outlives its windows, and so do the pieces that came of a message. A window on
+    # multicasts ends with the view that drops their sender, and such pieces are given up with it.
     seen = windows if is_cast else [ChainMap(*windows)]
     pieces = next((one for one in seen if all(at in one for at in range(lo, hi + 1))), None)
     if pieces is None:

@@ -1,6 +1,6 @@
-"""The nouns of the oracles: what a trace is cut into before it is judged.
+"""Members and connections, as the oracles see them: the parts into which traces are cut.
 
-The unit is what a guarantee speaks of: a `SenderLife` is one life of a sender's half of a
+The parts are those that the guarantees name: a `SenderLife` is one life of a sender's half of a
 connection, an `Epoch` one life of a receiver's window. All times are of one clock; the order of
 events within one member is the order of its trace.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RIG: Final = 0
 """The short id under which the rig writes faults, their bites and phases."""
 EPSILON: Final = 1e-6
-"""Seconds by which two times may differ and still be one: sums of floats are not exact."""
+"""Seconds by which two equal times may differ: sums of floats are not exact."""
 
 
 class Span(NamedTuple):
@@ -30,12 +30,12 @@ class Span(NamedTuple):
     end: float
 
     def overlap(self, start: float, end: float) -> float:
-        """How much of `start..end` lies within."""
+        """Return the seconds of `start..end` that lie within the span."""
         return max(0.0, min(self.end, end) - max(self.start, start))
 
 
 class Noted(NamedTuple):
-    """An event with its number in the member's trace and its text."""
+    """An event with its number in its member's trace, and its text."""
 
     number: int
     event: Event
@@ -68,42 +68,43 @@ class Member:
         self.short = short
         self.name = label
         self.events: list[Event] = []
-        """Without a gap: an event's number is its index."""
+        """All events, without a gap: an event's number is its index."""
         self.texts: dict[int, str] = {}
         """By event number."""
         self.bounds: dict[str, float | None] = {}
-        """What its settings of unicast promise; a missing one or None promises nothing."""
+        """The bounds that its settings of unicast promise; None or missing promises nothing."""
         self.protocols: dict[str, dict[str, Any]] = {}
         """The settings of its other protocols by name, with their own bounds."""
         self.historical: dict[str, Any] = {}
         """Settings that bring flaws of older designs back."""
         self.intervals: list[tuple[float, float | None]] = []
-        """From when on its multicast protocol repairs how often: seconds; None where nothing says;
-        not positive: never."""
+        """Times, and the seconds between repairs of its multicast protocol from then on: None where
+        the trace does not say; 0 or less: it never repairs."""
         self.views: list[Installed] = []
-        """Views of its group, in order. Views that a test handed in are none."""
+        """The views of its group, in order, without views that a test handed in."""
         self.version = 0
-        """Of its trace: what is not said there is not judged."""
+        """The version of its trace: an older one says less, and less is judged."""
         self.started = 0.0
         self.ended = inf
-        """When it crashed, stopped or was replaced."""
+        """The time at which it crashed, stopped or was replaced."""
         self.paused: list[Span] = []
         self.stalled: list[Span] = []
-        """While its application took no deliveries."""
+        """The times in which its application took no deliveries."""
 
     def shift(self, seconds: float) -> None:
-        """Have all its times be so much later."""
+        """Make all its times later by so many seconds."""
         self.events = [event._replace(time=event.time + seconds) for event in self.events]
         self.started += seconds
         self.intervals = [(at + seconds, value) for at, value in self.intervals]
 
     @property
     def lives(self) -> bool:
-        """Whether it ran to the end of the run."""
+        """Whether the member ran to the end of the run."""
         return self.ended == inf
 
     def bound(self, protocol: int, name: str) -> float | None:
-        """What its settings of one protocol promise; unicast speaks for what has no bounds."""
+        """Return a bound that its settings of one protocol promise; None: none. For unicasts, and
+        for messages without a protocol, these are the settings of unicast."""
         settings = self.protocols.get(wire.PROTOCOLS.get(protocol, ""))
         if settings is None:
             return self.bounds.get(name) if protocol <= wire.UNICAST4 else None
@@ -111,7 +112,7 @@ class Member:
         return found
 
     def repairs(self, time: float) -> bool | None:
-        """Whether its multicast protocol asks for what is missing; None where nothing says."""
+        """Whether its multicast protocol repairs at `time`; None where the trace does not say."""
         known: bool | None = None
         for start, interval in self.intervals:
             if start > time:
@@ -120,12 +121,12 @@ class Member:
         return known
 
     def is_stalled(self, time: float) -> bool:
-        """Whether deliveries were held back at `time`, or at its end if that came first."""
+        """Whether its application was stalled at `time`, or at its end if that came first."""
         time = min(time, self.ended)
         return any(span.start <= time <= span.end + EPSILON for span in self.stalled)
 
     def is_hindered(self, start: float, end: float) -> bool:
-        """Whether it was paused, stalled or gone at any time of `start..end`."""
+        """Whether the member was paused, stalled or gone at any time of `start..end`."""
         if self.ended <= end:
             return True
         return any(
@@ -133,7 +134,7 @@ class Member:
         )
 
     def paused_within(self, start: float, end: float) -> float:
-        """Seconds of `start..end` in which it did not run."""
+        """Return the seconds of `start..end` in which the member was paused."""
         return sum(span.overlap(start, end) for span in self.paused)
 
 
@@ -154,11 +155,11 @@ class Connection:
 
     @property
     def is_to_self(self) -> bool:
-        """Messages to self enter no window, and are never acked."""
+        """Whether the member sends to itself: such messages enter no window and are never acked."""
         return self.sender is self.receiver
 
     def origin(self, delivered: Event) -> SenderLife | None:
-        """The newest entry that had sent what was delivered: part of a batch of that digest."""
+        """Return the newest entry that had sent a batch of that digest with those seqnos."""
         for entry in reversed(self.entries):
             batch = entry.batch_at(delivered.lo)
             if (
@@ -189,7 +190,7 @@ class SenderLife:
         self.connection = connection
         self.opened_at = opened_at
         self.states: list[Noted] = []
-        """Its CONN events; a removal is the last of them."""
+        """The CONN events of the entry; a removal is the last of them."""
         self.sent: list[Event] = []
         self.lows: list[int] = []
         """The first seqno of each of `sent`."""
@@ -197,28 +198,28 @@ class SenderLife:
         self.activity: list[Event] = []
         """SENT, RETRANSMITTED and PURGED, in order."""
         self.delivered: list[tuple[Epoch, Event]] = []
-        """What the receiver delivered of it, by time."""
+        """The deliveries of what this entry sent, with the epoch of each, by time."""
 
     @property
     def removed(self) -> Noted | None:
-        """Its removal, if there was one."""
+        """The removal of the entry, if there was one."""
         last = self.states[-1] if self.states else None
         return last if last is not None and last.event.stream == SENDER_REMOVED else None
 
     @property
     def acked_all(self) -> bool:
-        """Whether everything that it sent was purged."""
+        """Whether everything that the entry sent was purged."""
         return not self.sent or (bool(self.purged) and self.purged[-1].hi >= self.sent[-1].hi)
 
     def batch_at(self, seqno: int) -> Event | None:
-        """The SENT that holds a seqno."""
+        """Return the SENT that holds a seqno; None if none does."""
         index = bisect_right(self.lows, seqno) - 1
         if index < 0 or self.sent[index].hi < seqno:
             return None
         return self.sent[index]
 
     def batches(self, lo: int, hi: int) -> list[Event]:
-        """The SENT that hold any of `lo..hi`."""
+        """Return the SENT that hold any of `lo..hi`."""
         first = max(0, bisect_right(self.lows, lo) - 1)
         return [sent for sent in self.sent[first : bisect_right(self.lows, hi)] if sent.hi >= lo]
 
@@ -242,7 +243,7 @@ class Epoch:
         self.connection = connection
         self.number = number
         self.opened: Noted | None = None
-        """None where the window is imaginary: messages to self enter none."""
+        """None for messages to oneself, which enter no window."""
         self.removed: Noted | None = None
         self.delivered: list[Event] = []
         self.acked: list[Event] = []
@@ -253,17 +254,17 @@ class Epoch:
 
     @property
     def opened_at(self) -> float:
-        """When its life began, as far as it is known."""
+        """The time at which the window was opened; 0 if no event says so."""
         return self.opened.event.time if self.opened else 0.0
 
     @property
     def removed_at(self) -> float:
-        """When its life ended; `inf` if it did not."""
+        """The time at which the window was removed; `inf` if it was not."""
         return self.removed.event.time if self.removed else inf
 
 
 class Violation(NamedTuple):
-    """One way in which a guarantee did not hold, and the few events that prove it."""
+    """One violation of a guarantee: when, how, and the few events that prove it."""
 
     time: float
     detail: str

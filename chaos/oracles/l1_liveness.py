@@ -1,4 +1,4 @@
-"""L1, liveness: what was received is acked in time, and what is not acked is resent in time."""
+"""L1, liveness: deliveries are acked in time, and senders repeat unacked messages in time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from stormcast.node.trace import BLOCKED, FREEZE, PURGED, SENT, UNBLOCKED, Event
 
 
 def violations(evidence: Evidence) -> Iterator[Violation]:
-    """Deliveries without an ack, senders that fall silent while something is unacked, lanes that
-    wait for what is there, and multicasts that everyone has and their sender keeps."""
+    """Deliveries without an ack, senders that fall silent with messages unacked, lanes that wait
+    for room that is there, and multicasts that a sender keeps although all members have them."""
     for epoch in evidence.unicasts.epochs():
         yield from _unacked(evidence, epoch)
         yield from _unflushed(epoch)
@@ -31,7 +31,7 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _unacked(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
-    """Deliveries in order that no ack of their window covers in time, with nothing in its way."""
+    """Unicasts delivered in order that no ack of their window covers in time."""
     receiver = epoch.connection.receiver
     within = receiver.bounds.get("ack_within")
     if within is None or epoch.connection.is_to_self:
@@ -41,7 +41,7 @@ def _unacked(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
 
 
 def _multicasts_unacked(evidence: Evidence, receiver: Member) -> Iterator[Violation]:
-    """The same for multicasts, where every member acks. While a view is made acks are frozen."""
+    """Multicasts of MCAST that a receiver does not ack in time, unless its acks are frozen."""
     within = receiver.bound(wire.MCAST, "ack_within")
     if within is None:
         return
@@ -64,7 +64,7 @@ def _multicasts_unacked(evidence: Evidence, receiver: Member) -> Iterator[Violat
 
 
 def _freezes(receiver: Member, within: float) -> list[Span]:
-    """When a member's acks were frozen, as it said itself, and the time it then had to catch up."""
+    """Return the times in which a member's acks were frozen, each with the time to catch up."""
     spans, start = [], None
     for event in receiver.events:
         if event.kind != FREEZE:
@@ -110,7 +110,7 @@ def _acked_late(
 
 
 def _unflushed(epoch: Epoch) -> Iterator[Violation]:
-    """A window that was removed before what it had delivered was acked (JGRP-1755)."""
+    """A window that was removed before all that it had delivered was acked (JGRP-1755)."""
     removed = epoch.removed
     if removed is None or not epoch.delivered or epoch.connection.is_to_self:
         return
@@ -122,7 +122,7 @@ def _unflushed(epoch: Epoch) -> Iterator[Violation]:
 
 
 def _blocked_for_ever(evidence: Evidence, member: Member) -> Iterator[Violation]:
-    """Lanes that wait at the end for room that is there (U-12, JGRP-2854)."""
+    """Lanes that wait at the end for room in a window, though there is room (U-12, JGRP-2854)."""
     if not member.lives:
         return
     waiting: dict[int, Event] = {}
@@ -150,7 +150,7 @@ def _blocked_for_ever(evidence: Evidence, member: Member) -> Iterator[Violation]
 
 
 def _everyone_has_all(evidence: Evidence, stream: Stream) -> bool:
-    """Whether every member of the sender's last view has delivered what its window begins with."""
+    """Whether every member of the sender's last view has delivered all that its window expects."""
     view = last_view(stream.sender)
     if view is None:
         return False
@@ -168,7 +168,7 @@ def _everyone_has_all(evidence: Evidence, stream: Stream) -> bool:
 
 
 def _kept_for_ever(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
-    """Stream that nobody needs any more and that were not dropped by the end (P-16)."""
+    """Multicasts that every member has, and that were not purged within `purge_within` (P-16)."""
     sender = stream.sender
     if not stream.sent or not sender.lives:
         return
@@ -183,7 +183,7 @@ def _kept_for_ever(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
 
 
 def _unrepeated(evidence: Evidence, entry: SenderLife) -> Iterator[Violation]:
-    """Stretches without a sign of life from an entry that waits for an ack."""
+    """The first time in which an entry with unacked messages sends and purges nothing too long."""
     sender = entry.connection.sender
     within = sender.bounds.get("resend_within")
     if within is None or entry.connection.is_to_self:
@@ -203,7 +203,7 @@ def _unrepeated(evidence: Evidence, entry: SenderLife) -> Iterator[Violation]:
 
 
 def _waits(entry: SenderLife) -> Iterator[tuple[Event, Event | None]]:
-    """Each event after which something is unacked, and the next one of the entry."""
+    """Yield each event after which messages are unacked, with the next event of the entry."""
     high = low = 0
     for event, following in zip_longest(entry.activity, entry.activity[1:]):
         if event.kind == SENT:

@@ -1,4 +1,4 @@
-"""How members lived, by what the rig did to them: killed, paused, stalled, set otherwise."""
+"""Notes at members what the rig did to them: kills, pauses, stalls, changes of settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Hold(NamedTuple):
     member: Member
 
     def is_ended_by(self, step: FaultStep) -> bool:
-        """Whether a step undoes it: by its id, or all of a kind."""
+        """Whether a step ends it: by the id of the fault, or as a `resume` or `consume`."""
         is_named = not step.begins and step.id == self.begun.id
         is_undone = step.do == _UNDONE_BY[self.begun.do]
         return (is_named or is_undone) and step.member in (None, self.member.short)
@@ -37,7 +37,8 @@ class _Hold(NamedTuple):
 
 
 def strike(members: Mapping[int, Member], steps: Iterable[FaultStep]) -> None:
-    """Note at each member what was done to it; faults of the network matter by their effect."""
+    """Note at each member what was done to it. Faults of the network are not noted: their effects
+    are in the traces."""
     holds: list[_Hold] = []
     for step in steps:
         for hold in [hold for hold in holds if hold.is_ended_by(step)]:
@@ -57,10 +58,10 @@ def strike(members: Mapping[int, Member], steps: Iterable[FaultStep]) -> None:
 
 
 def end_replaced(members: Iterable[Member]) -> None:
-    """A member whose name starts again is gone, whatever the rig knows of it. From here on each of
-    several of one name goes by its label."""
+    """End each incarnation when the next one of its name starts, whatever the rig says of it; and
+    name incarnations by their labels where a name has several."""
     by_name: dict[str, list[Member]] = {}
-    # Of two that started at once, the one that the rig killed was the first.
+    # Of two that started at the same time, the one that ended earlier was the first.
     for member in sorted(members, key=lambda each: (each.started, each.ended)):
         by_name.setdefault(member.name, []).append(member)
     for lives in by_name.values():
@@ -72,7 +73,7 @@ def end_replaced(members: Iterable[Member]) -> None:
 
 
 def _change_settings(member: Member, step: FaultStep) -> None:
-    # Its START tells what was promised before; what is promised now is written nowhere.
+    # Its START tells its promises before the change; those after it are written nowhere.
     member.bounds.clear()
     for settings in member.protocols.values():
         settings.pop("bounds", None)
@@ -84,7 +85,7 @@ def _change_settings(member: Member, step: FaultStep) -> None:
 
 
 def _seconds(value: Any) -> float | None:  # noqa: ANN401 whatever a trace may say
-    """An interval; None where it is none."""
+    """Return an interval in seconds; None where the value is none."""
     try:
         value = SETTING_DURATION.parse(value) if isinstance(value, str) else value
         return None if value is None else float(value)

@@ -1,7 +1,7 @@
-"""What a run owed: how many messages had to reach whom, and how many did.
+"""The messages that a run owed: how many had to reach their receivers, and how many did.
 
 A verdict of `holds` says that nothing owed is missing. It is worth as much as was owed: a load that
-ran while its sender was alone owed nothing to anybody.
+ran while its sender was alone owed nothing to any other member.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from stormcast.node.trace import HANDED, Event
 
 
 class Owed(NamedTuple):
-    """Messages, each counted once for every member that it was for."""
+    """Numbers of messages; `owed` and `delivered` count one for each member that it was for."""
 
     owed: int
     delivered: int
     unicasts: int
     """Unicasts that were owed."""
     multicasts: int
-    """Stream of which anything was owed."""
+    """Multicasts that were owed: of each stream, those owed to the member that is owed most."""
     members: int
-    """How many members a multicast was owed to, at most."""
+    """The most members that multicasts of one stream were owed to."""
 
     def __str__(self) -> str:
         parts = []
@@ -45,8 +45,8 @@ class Owed(NamedTuple):
 
 
 def owed_by(evidence: Evidence, *, is_all_there: bool = False) -> Owed:
-    """What all members owed each other, by G1. Where that holds, all of it is there, and need not
-    be looked for."""
+    """Count what all members owed each other by G1, and how much of it arrived. With
+    `is_all_there` all of it did, and is not searched."""
     unicasts = arrived = 0
     for entry in evidence.unicasts.entries():
         connection = entry.connection
@@ -84,7 +84,7 @@ def owed_by(evidence: Evidence, *, is_all_there: bool = False) -> Owed:
 
 
 def _owed_multicasts(evidence: Evidence, stream: Stream) -> Iterator[tuple[Member, list[Event]]]:
-    """Whom a stream was owed to, and what of it."""
+    """Yield each member that a stream was owed to, with the batches owed to it."""
     own = [sent for sent in stream.sent if not _is_muted(sent, is_own=True)]
     yield stream.sender, own
     for receiver in evidence.members.values():
@@ -104,13 +104,13 @@ def _arrived(
     key: tuple[int, int, int],
     delivered: Iterable[tuple[object, Event]],
 ) -> set[int]:
-    """The seqnos of a source, protocol and connection that an application was handed; by older
-    traces, those that were delivered."""
+    """Return the seqnos of a source, protocol and connection that an application was handed; by
+    traces of version 1, those that its window delivered."""
     if receiver.version >= SAYS_BOTH_ENDS:
         incoming = evidence.application.incoming.get((receiver.short, *key))
         events = incoming.events if incoming is not None else ()
         ranges = [event for event in events if event.kind == HANDED]
-        # What came in the last moment may have been handed over unsaid.
+        # Deliveries of the last moment may have been handed over without an event that says so.
         said_until = evidence.rig.end - UNSAID_SECONDS
         ranges += [event for _where, event in delivered if event.time > said_until]
     else:
@@ -119,8 +119,8 @@ def _arrived(
 
 
 def _messages(batches: Iterable[Event], arrived: set[int] | None = None) -> int:
-    """How many messages some batches are; with `arrived`, how many of them had arrived. The pieces
-    of one message are one, and arrive together."""
+    """Count the messages of some batches; with `arrived`, those of them that arrived. The pieces of
+    one message count once, and arrive together."""
     count = 0
     piece_of = -1
     for sent in batches:
@@ -137,18 +137,18 @@ def _messages(batches: Iterable[Event], arrived: set[int] | None = None) -> int:
 
 
 class Unowed(NamedTuple):
-    """A member's multicasts in some time, and those who lived and were in none of its views."""
+    """A member's multicasts in some time, and living members that were in none of its views."""
 
     sender: Member
     messages: int
     missing: tuple[str, ...]
     is_alone: bool
-    """Whether none of them was for anybody but the sender."""
+    """Whether all of these multicasts were for the sender alone."""
 
 
 def unowed_multicasts(evidence: Evidence, start: float, end: float) -> Iterator[Unowed]:
-    """Whose multicasts between two times were for nobody else, or never for some who lived all the
-    while: a load that proves less than it seems to."""
+    """Yield senders whose multicasts between two times were for themselves alone, or never for some
+    members that lived all the time: such a load proves less than it seems to."""
     living = [
         member
         for member in evidence.members.values()

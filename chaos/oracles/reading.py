@@ -1,9 +1,9 @@
-"""Traces read: the members that wrote them, and what is wrong with what they wrote.
+"""Reads traces: makes members of them, and lists their defects.
 
-A torn, foreign, truncated or empty trace is evidence of nothing, because every check also concludes
-from what is not there. The one exception: the last block of a member that the rig killed may be
-torn, since a block is written before the frames of its turn leave, and so nobody has seen what it
-lost.
+A torn, foreign, truncated or empty trace is evidence of nothing, because every check also draws
+conclusions from events that are absent. One exception: the last block of a member that the rig
+killed may be torn. A block is written before the frames of its turn leave, so no peer has seen
+anything of a turn that was lost.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ Traces = Mapping[str, bytes] | Iterable[tuple[str, bytes]]
 """A label for each member incarnation (and the rig), and its blocks."""
 
 APART_SECONDS: Final = 0.5
-"""From here on two clocks are two: less is what setting the wall clock makes of one."""
+"""Seconds from which on a difference between two members' zeros means two clocks. A smaller one may
+be of one clock, when the wall clock was set."""
 _WORDS_OF_START: Final = 3
-"""Name, identity, settings."""
+"""Name, identity and settings: the words in the text of a START."""
 
 
 @contextmanager
 def noting_nonsense(defects: list[str], label: str, text: str) -> Iterator[None]:
-    """Note a defect where a text, used as the JSON object that it should be, turns out to be
-    something else."""
+    """Note a defect if the block of code fails because a text is not the JSON object that it should
+    be."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -40,24 +41,24 @@ def noting_nonsense(defects: list[str], label: str, text: str) -> Iterator[None]
 
 
 class TraceReader:
-    """Makes members of traces, one trace after the other."""
+    """Reads one trace after the other, and makes a member of each."""
 
     def __init__(self, hash64: Hash64) -> None:
         self._hash64 = hash64
         self.members: dict[int, Member] = {}
-        """By short id; the rig apart."""
+        """By short id; the rig is not among them."""
         self.rig = Member("rig", RIG)
         self.defects: list[str] = []
         self.torn: dict[int, str] = {}
-        """By short id: how a trace ends that is not whole."""
+        """By short id: the reason why the end of a trace is not whole."""
         self._walls: dict[int, int] = {}
-        """The wall clock in nanoseconds at the zero of each member's own, and the rig's."""
+        """The wall clock, in nanoseconds, when the own clock of a member, or the rig's, was 0."""
 
     def read_all(self, traces: Traces) -> None:
         """Read the traces of a run, and put all times on one clock."""
         for label, data in traces.items() if isinstance(traces, Mapping) else traces:
             self._read(label, data)
-        # In whatever order files are read, of two violations at one time the same one is shown.
+        # Sorted, so that of two violations at one time the same one is shown in any order of files.
         self.members = dict(sorted(self.members.items()))
         self._align_clocks()
 
@@ -91,7 +92,7 @@ class TraceReader:
             self._introduce(member)
 
     def _introduce(self, member: Member) -> None:
-        """Who a member is and what it promises, from its first event."""
+        """Read a member's name, start and settings from its first event."""
         first = member.events[0]
         words = member.texts.get(0, "").split(" ", _WORDS_OF_START - 1)
         if first.kind != START or len(words) != _WORDS_OF_START:
@@ -103,8 +104,8 @@ class TraceReader:
             _settle(member, json.loads(words[-1]))
 
     def _align_clocks(self) -> None:
-        """Members of other hosts have clocks with other zeros: make all times those of the rig,
-        as far as wall clocks agree."""
+        """Shift the times of members on other hosts, whose clocks have other zeros, to the clock of
+        the rig. They are as exact as the wall clocks of the hosts agree."""
         if RIG not in self._walls:
             return
         for member in self.members.values():
@@ -114,7 +115,7 @@ class TraceReader:
 
 
 def _add_block(member: Member, block: Block) -> None:
-    """The events of the next block of a member's trace; BadTrace if that is not what it is."""
+    """Add the next block of a member's trace; BadTrace if the block is not the next one."""
     if block.member != member.short:
         raise BadTrace("block of another member")
     if block.first != len(member.events):
@@ -128,7 +129,7 @@ def _add_block(member: Member, block: Block) -> None:
 
 
 def _settle(member: Member, settings: dict[str, Any]) -> None:
-    """What a member's settings say."""
+    """Note the bounds and settings of a member."""
     member.bounds.update(settings.get("bounds") or {})
     member.protocols.update(settings.get("protocols") or {})
     member.historical.update(settings.get("historical") or {})

@@ -1,4 +1,4 @@
-"""What the rig wrote down: the phases of a run, its faults, and how often each had an effect."""
+"""The trace of the rig: the phases of a run, its faults, and how often each of them bit."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _COPIES: Final = frozenset({"duplicate", "rule"})
 
 
 class FaultStep(NamedTuple):
-    """The beginning or the end of a fault, or a thing that was done at once."""
+    """The beginning or the end of a fault, or an action that was done at once."""
 
     time: float
     id: str
     do: str
     phase: str
     member: int | None
-    """The short id of whom it strikes; None: the network, or everybody."""
+    """The short id of the member that it strikes; None: the network, or all members."""
     copies: int
-    """How often a frame arrives once more."""
+    """The number of copies that arrive besides a frame."""
     attribute: str
-    """The setting that is changed, after its protocol and a dot."""
+    """The setting that is changed; before it may stand its protocol and a dot."""
     value: Any
 
     @property
@@ -40,7 +40,7 @@ class FaultStep(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """How often a fault had an effect."""
+    """How often one fault bit, by the rig's event."""
 
     fault: str
     kind: str
@@ -48,16 +48,16 @@ class Probe(NamedTuple):
 
 
 class RigRecord:
-    """The trace of the rig, understood. What is nonsense in it goes to `defects`."""
+    """The trace of the rig, read. Events that cannot be read are listed in `defects`."""
 
     def __init__(self, trace: Member, defects: list[str]) -> None:
         self.steps: list[FaultStep] = []
         """In the order in which they were done."""
         self.probes: list[Probe] = []
         self.begin: float | None = None
-        """When the run began, on the clock of the traces; None: it did not say so."""
+        """The time at which the run began, on the clock of the traces; None: no event says so."""
         self.quiet = inf
-        """From here on the rig did nothing."""
+        """The time from which on the rig did nothing."""
         self.end = inf
         for number, event in enumerate(trace.events):
             text = trace.texts.get(number, "")
@@ -85,7 +85,7 @@ class RigRecord:
 
     @property
     def standing(self) -> dict[str, str]:
-        """Faults that nothing ended, by id: what they are."""
+        """The kinds of the faults that nothing ended, by id."""
         found: dict[str, str] = {}
         for step in self.steps:
             if step.begins:
@@ -96,7 +96,8 @@ class RigRecord:
 
     @cached_property
     def most_copies(self) -> int:
-        """How often one frame may have arrived: a network may always repeat one."""
+        """The most often that one frame may have arrived: any network may repeat a frame once, and
+        faults that duplicate add their copies."""
         return 2 + sum(step.copies for step in self.steps if step.begins and step.do in _COPIES)
 
 

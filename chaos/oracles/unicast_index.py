@@ -1,4 +1,4 @@
-"""What traces say of unicasts, indexed: connections, lives of both of their ends, and syncs."""
+"""Indexes the events of unicasts: connections, the lives of both their ends, and syncs."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ _SENDER_STATES: Final = frozenset({SENDER_OPEN, SENDER_CLOSING, SENDER_REMOVED})
 
 
 class UnicastIndex:
-    """Fed with one member's events after another's, each in order."""
+    """The index of unicasts. It is fed with the events of one member after another, in order."""
 
     def __init__(self, find: Callable[[int], Member]) -> None:
         self._find = find
         self.connections: dict[tuple[int, int, int], Connection] = {}
         """By sender, receiver and connection id."""
         self.syncs: dict[tuple[int, int], list[Event]] = {}
-        """By asking member and peer."""
+        """SEND_FIRST_SEQNO requests, by asking member and peer."""
         self._open: dict[tuple[int, int, int], SenderLife] = {}
         """By sender, receiver and connection id: entries that are not removed yet."""
         self._epochs: dict[tuple[int, int, int, int], Epoch] = {}
         """By receiver, sender, connection id and number."""
 
     def entries(self) -> Iterator[SenderLife]:
-        """All lives of all sender entries."""
+        """Return all lives of all sender entries."""
         return (entry for connection in self.connections.values() for entry in connection.entries)
 
     def epochs(self) -> Iterator[Epoch]:
-        """All lives of all receive windows."""
+        """Return all lives of all receive windows."""
         return (epoch for connection in self.connections.values() for epoch in connection.epochs)
 
     def sent_elsewhere(self, epoch: Epoch, delivered: Event) -> tuple[Connection, Event] | None:
-        """Another connection of the same pair on which a delivery was sent, and its batch."""
+        """Return another connection of the pair on which a delivery was sent, and the batch."""
         here = epoch.connection
         for connection in self.connections.values():
             if connection.sender is here.sender and connection.receiver is here.receiver:
@@ -63,7 +63,7 @@ class UnicastIndex:
         return None
 
     def match(self) -> None:
-        """Say of each delivery which entry sent it."""
+        """Assign each delivery to the entry that sent it, or to the strange ones of its epoch."""
         for connection in self.connections.values():
             for epoch in connection.epochs:
                 for event in epoch.delivered:
@@ -76,7 +76,7 @@ class UnicastIndex:
                 entry.delivered.sort(key=lambda pair: pair[1].time)
 
     def note(self, member: Member, number: int, event: Event) -> None:
-        """Note what happened to unicasts, or to an end of a connection."""
+        """Note an event of unicasts, or of one end of a connection."""
         kind = event.kind
         if kind in _BY_SENDER:
             _note_sending(self._entry(member, event), event)
@@ -117,7 +117,7 @@ class UnicastIndex:
         return epoch
 
     def _note_sender_state(self, member: Member, noted: Noted) -> None:
-        """An entry that closes and re-opens is the same one; after its removal a new one begins."""
+        """Note a state. An entry that closes and re-opens stays the same; a removal ends it."""
         event = noted.event
         self._entry(member, event).states.append(noted)
         if event.stream == SENDER_REMOVED:

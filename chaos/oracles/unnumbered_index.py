@@ -1,4 +1,4 @@
-"""What traces say of messages that are neither numbered nor repaired (NO_RELIABILITY), indexed."""
+"""Indexes the events of messages that are neither numbered nor repaired (NO_RELIABILITY)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from stormcast.chaos.oracles.history import Member
 from stormcast.node.trace import DELIVERED, SENT, Event
 
 UNNUMBERED: Final = 0
-"""Their protocol: none."""
+"""The number in place of their protocol."""
 
 
 class UnnumberedIndex:
-    """Fed with one member's events after another's, each in order."""
+    """The index of such messages. It is fed with the events of one member after another."""
 
     def __init__(self) -> None:
         self.sent: dict[tuple[int, int], list[Event]] = {}
@@ -21,7 +21,7 @@ class UnnumberedIndex:
         """By receiver and sender."""
 
     def note(self, member: Member, event: Event) -> None:
-        """Note what was sent or delivered."""
+        """Note a batch that was sent or delivered."""
         key = member.short, event.peer
         if event.kind == SENT:
             self.sent.setdefault(key, []).append(event)

@@ -1,4 +1,4 @@
-"""V1 to V4, views: one id names one list, a member is in its views, ids grow, all come together."""
+"""V1 to V4, views: one id names one list, members are in their views, ids grow, all end in one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from stormcast.chaos.oracles.history import Member, Violation
 from stormcast.node.trace import CONFIRMED, REGULAR, SUSPECT
 
 VERIFIER: Final = "VERIFY_SUSPECT2"
-"""With it in the stack, nobody is put out unheard."""
+"""With this protocol in the stack, no member is left out of a view without being asked."""
 KEEPS_APART: Final = frozenset({"partition", "cut"})
-"""Faults that leave nothing to agree on while they last."""
+"""Faults that keep members from agreeing on a view while they last."""
 
 
 def one_list(evidence: Evidence) -> Iterator[Violation]:
@@ -32,8 +32,8 @@ def one_list(evidence: Evidence) -> Iterator[Violation]:
 
 
 def own_views(evidence: Evidence) -> Iterator[Violation]:
-    """V2: views that do not contain the member that installed them, or leave out who lives and was
-    not asked."""
+    """V2: views that do not contain the member that installed them, or that leave out a living
+    member which was not asked."""
     for member in evidence.members.values():
         for view in member.views:
             if member.short not in view.members:
@@ -44,7 +44,7 @@ def own_views(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _put_out_unheard(evidence: Evidence, member: Member) -> Iterator[Violation]:
-    """Living members that this one left out of a view without having asked them."""
+    """Living members that this one left out of a view without having confirmed them to be dead."""
     confirmed: set[int] = set()
     at = 0
     for before, view in pairwise(member.views):
@@ -66,7 +66,7 @@ def _put_out_unheard(evidence: Evidence, member: Member) -> Iterator[Violation]:
 
 
 def _has_views_by_hand(evidence: Evidence) -> bool:
-    """Whether the rig installed views: then anybody may be left out."""
+    """Whether the rig installed views: then any member may be left out."""
     return any(step.do == "install-view" for step in evidence.rig.steps)
 
 
@@ -108,14 +108,14 @@ def one_view(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _is_kept_apart(evidence: Evidence, living: list[Member]) -> bool:
-    """Whether something that was never ended forbids them to meet."""
+    """Whether a fault that never ended, or a pause into the quiet phase, keeps members apart."""
     return not KEEPS_APART.isdisjoint(evidence.rig.standing.values()) or any(
         span.end > evidence.rig.quiet for member in living for span in member.paused
     )
 
 
 def _odd(evidence: Evidence, member: Member, view: Installed, expected: set[int]) -> str:
-    """Who is missing from a last view, or is in it and gone."""
+    """Describe a last view: the living members it lacks, and its members that had ended."""
     missing = sorted(evidence.find(short).name for short in expected - {*view.members})
     gone = sorted(evidence.find(short).name for short in {*view.members} - expected)
     parts = [f"without {', '.join(missing)}"] if missing else []

@@ -1,4 +1,4 @@
-"""From evidence to a verdict: every guarantee asked for, judged on its own, merged to the worst."""
+"""The verdict on evidence: each guarantee asked for is judged by itself, and the worst counts."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ CHECKS: Final[dict[str, Check]] = {
     "L1": l1_liveness.violations,
 }
 RUN: Final = "run"
-"""What a finding is about when the run as a whole proves nothing."""
+"""Stands in place of a guarantee in a finding that the run as a whole proves nothing."""
 
 
 @total_ordering
 class Verdict(Enum):
-    """How a guarantee fared, from best to worst."""
+    """The verdict on a guarantee, from best to worst."""
 
     HOLDS = 0
     UNKNOWN = 1
@@ -69,20 +69,20 @@ class Verdict(Enum):
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of them; nothing at all holds."""
+    """Return the worst verdict; HOLDS where there is none."""
     return max(verdicts, default=Verdict.HOLDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one guarantee, and the few events that prove it."""
+    """The verdict on one guarantee, and the few events that prove it."""
 
     guarantee: str
     verdict: Verdict
     detail: str
     witness: tuple[str, ...] = ()
     at: float | None = None
-    """When it was violated, in seconds of the run; None: it was not, or nobody can tell."""
+    """The time of the violation, in seconds of the run; None: there is none, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,10 @@ class Judgement:
     verdict: Verdict
     findings: tuple[Finding, ...]
     owed: Owed | None = None
-    """What had to be delivered; None where the traces prove nothing."""
+    """How much had to be delivered, and was; None where the traces prove nothing."""
 
     def of(self, guarantee: str) -> Finding:
-        """The finding on one guarantee."""
+        """Return the finding on one guarantee."""
         return next(finding for finding in self.findings if finding.guarantee == guarantee)
 
 
@@ -110,7 +110,7 @@ def judge(
     """Judge the guarantees, and whether the run proves anything.
 
     A budget is judged under C1 even where C1 itself is not asked for. A fault that had fewer than
-    `min_bites` effects (1 unless said otherwise) leaves the run unknown.
+    `min_bites` bites (1 unless said otherwise) leaves the run unknown.
     """
     asked = dict.fromkeys(guarantees)
     if budget is not None:
@@ -124,7 +124,7 @@ def judge(
         findings += _doubts(evidence, 1 if min_bites is None else min_bites)
     owed = None
     if not evidence.defects:
-        # What an alarm excuses is missing all the same.
+        # With an alarm G1 may hold although messages are missing: then they are counted.
         is_all_there = not evidence.groups.alarms and any(
             finding.guarantee == "G1" and finding.verdict is Verdict.HOLDS for finding in findings
         )
@@ -133,7 +133,7 @@ def judge(
 
 
 def _checks(asked: set[str], budget: Budget | None, payloads: Payloads | None) -> dict[str, Check]:
-    """The checks, with what the scenario knows bound to those that can use it."""
+    """Return the checks, with the scenario's payloads and budget bound to those that use them."""
     checks = dict(CHECKS)
     if payloads is not None:
         checks["G4"] = partial(g4_intact.violations, payloads=payloads)
@@ -152,7 +152,7 @@ def _promised_and_budgeted(
 
 
 def _judge_one(evidence: Evidence, guarantee: str, check: Check | None) -> Finding:
-    """The earliest violation that a check finds, if it finds one."""
+    """Run one check, and make a finding of the earliest violation."""
     if check is None:
         return Finding(guarantee, Verdict.UNKNOWN, "no check for it")
     try:
@@ -167,7 +167,7 @@ def _judge_one(evidence: Evidence, guarantee: str, check: Check | None) -> Findi
 
 
 def _doubts(evidence: Evidence, min_bites: int) -> Iterator[Finding]:
-    """Why a run without violations would still prove nothing."""
+    """Yield the reasons why a run without violations still proves nothing."""
     if not evidence.messages_sent:
         yield Finding(RUN, Verdict.UNKNOWN, "nothing was sent")
     for one in evidence.rig.probes:

@@ -1,6 +1,6 @@
 """Events in words: `n1#123 t=4.500 delivered from n0 conn 1 seqnos 26..30`.
 
-Stream name no connection but a window: `delivered from n0 window 2 multicasts 26..30`.
+Multicasts name a window in place of a connection: `delivered from n0 window 2 multicasts 26..30`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _GROUP_KINDS = frozenset({*_VERBS, ACKED, CONN, SYNC, ALARM})
 
 
 def describe(evidence: Evidence, member: Member, event: Event) -> str:
-    """One event of a member's trace, as a witness shows it."""
+    """Return one event of a member's trace as a witness shows it."""
     number = next(number for number, other in enumerate(member.events) if other is event)
     text = member.texts.get(number, "")
     peer = evidence.find(event.peer).name if event.peer != RIG else ""
@@ -72,13 +72,13 @@ def describe(evidence: Evidence, member: Member, event: Event) -> str:
 
 
 def _seconds(time: float) -> str:
-    """To the microsecond where that says more than the millisecond."""
+    """Write a time with milliseconds, or with microseconds where those are not 0."""
     digits = f"{time:.6f}"
     return digits.removesuffix("000")
 
 
 def _view(evidence: Evidence, event: Event, creator: str, text: str) -> str:
-    """A view by its number and creator, and its members by name."""
+    """Describe a view by its number and creator, and its members by name."""
     by = f" of {creator}" if creator else ""
     kind = "merged" if event.stream == MERGE else "installed"
     try:
@@ -89,7 +89,7 @@ def _view(evidence: Evidence, event: Event, creator: str, text: str) -> str:
 
 
 def _multicast(evidence: Evidence, event: Event, peer: str, text: str) -> str:
-    """What happened to multicasts, or to a window on them."""
+    """Describe an event of multicasts, or of a window on them."""
     kind = event.kind
     window = f" window {event.epoch}" if event.epoch else ""
     origin = f" of {evidence.find(event.conn).name}" if event.conn else ""
@@ -110,7 +110,7 @@ def _multicast(evidence: Evidence, event: Event, peer: str, text: str) -> str:
 
 
 def _of_application(event: Event, peer: str, text: str) -> str:
-    """What an application offered or was handed, and what it was told."""
+    """Describe an event of messages that were offered, cut, handed over or given up."""
     kind, lo, hi = event.kind, event.lo, event.hi
     if kind == OFFERED:
         return f"offered {peer} messages {lo}..{hi}"
@@ -154,7 +154,7 @@ def _rare(event: Event, peer: str, text: str) -> str:
 
 
 def _credit(event: Event, peer: str) -> str:
-    """What was said of a limit of credits; the count is the sender's."""
+    """Describe an event about a limit of credits, in bytes as the sender counts them."""
     if event.stream == NAMED:
         return f"let {peer} send up to byte {event.hi}, with {event.bytes} taken"
     if event.stream == BELIEVED:

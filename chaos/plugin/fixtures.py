@@ -3,8 +3,9 @@
 They are `stormcast_cluster` and `stormcast_chaos`, too, for projects with fixtures of those names.
 
 A test says what happens; when its body is through, the run is judged, and a guarantee that does not
-hold fails the test with the witness and the command that repeats it. Loaded into every pytest that
-has Stormcast installed, so what costs anything is imported by whoever uses it (pytest_cluster.py).
+hold fails the test with the witness and the command that repeats the run. Every pytest loads this
+module where Stormcast is installed, so costly imports are made when they are used
+(live_cluster.py).
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 BACKENDS: Final = ("sim", "netns", "kubernetes")
 SECTION: Final = "stormcast"
 CLUSTER: Final = "stormcast_cluster"
-"""The fixture by which a test that uses a cluster is known, whatever it calls it."""
+"""The fixture that every test with a cluster uses, by this name or through `cluster`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where clusters live, by which seed, and what is kept of them."""
+    """Add the options: where clusters live, with which seed, and which runs are kept."""
     group = parser.getgroup("stormcast", "Stormcast: clusters under chaos")
     group.addoption(
         "--stormcast-backend",
@@ -52,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def stormcast_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Clusters]:
-    """Makes a cluster: `cluster(members=3, stack="udp")` starts it and waits until it is one."""
+    """Makes a cluster: `cluster(members=3, stack="udp")` starts members and waits for them."""
     from stormcast.chaos.plugin.live_cluster import Clusters  # noqa: PLC0415 see above
 
     option = request.config.getoption
@@ -77,7 +78,7 @@ def _slug(text: str) -> str:
 
 @pytest.fixture
 def stormcast_chaos(stormcast_cluster: Clusters) -> Chaos:
-    """What is done to the cluster: `with chaos.partition(["n0"], ["n1", "n2"]): …`."""
+    """Faults for the cluster: `with chaos.partition(["n0"], ["n1", "n2"]): …`."""
     return stormcast_cluster.chaos
 
 
@@ -94,21 +95,21 @@ def chaos(stormcast_chaos: Chaos) -> Chaos:
 
 
 def _clusters(item: pytest.Item) -> Clusters | None:
-    """The fixture of a test that uses it."""
+    """Return the clusters of a test; None if it does not use the fixture."""
     found: Clusters | None = getattr(item, "funcargs", {}).get(CLUSTER)
     return found
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """A test that did not have its cluster judged has it judged now: none holds unseen."""
+    """Judge the clusters of a test that did not do so itself: each cluster gets a verdict."""
     yield
     clusters = _clusters(item)
     if clusters is not None:
         try:
             clusters.finish_all()
         except AssertionError as error:
-            # Where this was called from says nothing: the text is all there is to say.
+            # Hide our frames from pytest's traceback: the text says everything.
             raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
@@ -116,7 +117,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure says where its run is, and how it is repeated."""
+    """Add to the report of a failure where its run is kept, and how to repeat it."""
     report = yield
     clusters = _clusters(item)
     if clusters is not None and report.failed and call.when == "call":

@@ -1,4 +1,4 @@
-"""What the fixtures of the pytest plugin are: clusters, and what is done to them.
+"""The objects behind the fixtures of the pytest plugin: clusters, and the faults of a test.
 
 Words and quantities are those of scenario files (docs/scenarios.md): `rate="10%"`, `by="20ms"`.
 `from` and `to`, which Python keeps for itself, are `source` and `dest`.
@@ -30,7 +30,7 @@ from stormcast.chaos.session.settling import has_all
 from stormcast.node.reading.yaml_nodes import compose
 
 PATIENCE: Final = 60.0
-"""Seconds in which what must come has to, unless a test says otherwise."""
+"""Seconds that a wait may take, unless a test says otherwise."""
 _LONGEST_NAME: Final = 40
 _PYTHON_WORDS: Final = {"source": "from", "dest": "to"}
 
@@ -73,11 +73,11 @@ class LiveCluster:
         self.session.load("multicast", _words(words, count=count, source=source))
 
     def stop(self) -> None:
-        """Have nobody send any more: the loads are over, with however much was sent."""
+        """Stop all loads, however much of them was sent."""
         self.session.traffic.stop()
 
     def received(self, dest: str, source: str) -> int:
-        """How many messages of another a member has been given since it started."""
+        """Return how many messages of `source` the member `dest` was given since it started."""
         return self.session.received(dest, source)
 
     # -- Time ------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class LiveCluster:
         self.session.wait(seconds)
 
     def wait_for(self, count: int, source: str, *dests: str, within: float = PATIENCE) -> None:
-        """Until so many messages of one have arrived, everywhere or at some."""
+        """Wait until `count` messages of `source` have arrived at `dests`, or at all others."""
         chosen = dests or tuple(name for name in self.members if name != source)
         self.session.wait_for(
             lambda: all(self.received(dest, source) >= count for dest in chosen),
@@ -101,8 +101,8 @@ class LiveCluster:
         )
 
     def wait_for_traffic(self, *names: str, more: int = 20, within: float = PATIENCE) -> None:
-        """Until each of these, or of all, has got so many messages more than now from each of these
-        that sends to it."""
+        """Wait until each of these members, or of all, has got `more` messages more than now from
+        each of them that sends to it."""
         chosen = names or self.members
         before = self.session.exchanged(chosen)
         assert before, f"no load is between {' '.join(chosen)}: begin one, such as multicast()"
@@ -115,7 +115,7 @@ class LiveCluster:
         self.session.wait_for(is_enough, what, within)
 
     def wait_until_delivered(self, within: float = PATIENCE) -> None:
-        """Until all have everything that was sent to them."""
+        """Wait until all members have everything that was sent to them."""
         session = self.session
         session.wait_for(
             lambda: (
@@ -127,29 +127,29 @@ class LiveCluster:
         )
 
     def wait_until_ready(self, within: float = PATIENCE) -> None:
-        """Until everyone who was started, or started anew, is there."""
+        """Wait until every member that was started, or started anew, is ready."""
         joining = self.session.roster.joining
         self.session.wait_for(lambda: not joining, "everyone who was started is ready", within)
 
     def wait_for_view(self, *names: str, within: float = PATIENCE) -> None:
-        """Until these, or all, hold one view of just these."""
+        """Wait until these members, or all, hold one view of just these."""
         wanted = names or self.members
         self.session.wait_for(
             lambda: self.session.roster.are_one(wanted), f"one view of {' '.join(wanted)}", within
         )
 
     def wait_until(self, is_done: Callable[[], bool], what: str, within: float = PATIENCE) -> None:
-        """Until something of the test's own is so."""
+        """Wait for a condition of the test's own; `what` names it if it does not come."""
         self.session.wait_for(is_done, what, within)
 
     # -- What members say ------------------------------------------------------------------------
 
     def state(self, member: str) -> Mapping[str, Any]:
-        """How a member sees itself: `GET /state` of docs/node.md."""
+        """Return what a member says of itself: `GET /state` of docs/node.md."""
         return self.ask(member, "GET", "/state")  # type: ignore[no-any-return]
 
     def ask(self, member: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever it says
-        """One request to a member's control endpoint."""
+        """Send one request to a member's control endpoint, and return the answer."""
         return self.session.roster.ask(member, method, target, body)
 
     def view(self, member: str) -> tuple[str, ...] | None:
@@ -158,7 +158,7 @@ class LiveCluster:
         return None if view is None else tuple(one["name"] for one in view["members"])
 
     def coordinator(self) -> str:
-        """Whom most members hold for it."""
+        """Return the member that most members see as the coordinator."""
         found = self.session.roster.coordinator()
         assert found is not None, "nobody runs"
         return found
@@ -185,7 +185,7 @@ class LiveCluster:
         return self.outcome
 
     def abandon(self) -> None:
-        """End it as it is, keeping what was written."""
+        """End the run as it is, without a verdict, and keep what was written."""
         if self.outcome is not None:
             return
         record = self.session.finish()
@@ -198,12 +198,12 @@ class LiveCluster:
 
 
 def fate_on(backend: str) -> str:
-    """The dice of chance faults on a backend."""
+    """Return the name of the fate function by which chance faults strike on a backend."""
     return "xxh3" if backend == SIM else KERNEL_DICE
 
 
 def explained(outcome: RunOutcome, directions: Iterable[str]) -> str:
-    """What does not hold, what proves it, and how to have it again."""
+    """Return the text of a failure: what does not hold, its witness, and the directions."""
     lines = [f"{outcome.scenario.name}, seed {outcome.seed}: {outcome.verdict}"]
     for finding in outcome.judgement.findings:
         if finding.verdict is not Verdict.HOLDS:
@@ -213,7 +213,7 @@ def explained(outcome: RunOutcome, directions: Iterable[str]) -> str:
 
 
 class Fault:
-    """Something that was begun; at the end of a `with` block it ends."""
+    """A fault that was begun; it ends at the end of its `with` block."""
 
     def __init__(self, session: StepwiseSession, begun: Begun) -> None:
         self._session = session
@@ -227,29 +227,29 @@ class Fault:
         self.end()
 
     def end(self) -> None:
-        """The fault is over; who was paused or stalled goes on, who was killed or left is back."""
+        """End the fault: a paused or stalled member goes on, a killed or departed one is back."""
         if not self._has_ended:
             self._has_ended = True
             self._session.end(self._begun)
 
     def release(self) -> None:
-        """Let go what a rule that holds frames has held so far."""
+        """Let go the frames that a `hold` rule has held so far; the rule goes on."""
         self._session.release(self._begun)
 
     @property
     def bites(self) -> int:
-        """How often it has had an effect."""
+        """The number of times that the fault has bitten so far."""
         return self._session.nemesis.bites().get(self._begun.fault, 0)
 
 
 class Chaos:
-    """What is done to the cluster of a test: each of it begins at once."""
+    """The faults that a test may begin in its current cluster. Each begins at once."""
 
     def __init__(self, clusters: Clusters) -> None:
         self._clusters = clusters
 
     def do(self, action: str, **words: Any) -> Fault:  # noqa: ANN401 any quantity of a scenario
-        """Anything that may stand in a timeline, in its words."""
+        """Begin any action that a timeline may have, in the words of scenario files."""
         session = self._clusters.current.session
         try:
             return Fault(session, session.begin(action, _words(words)))
@@ -257,35 +257,35 @@ class Chaos:
             pytest.skip(str(error))
 
     def partition(self, *groups: Iterable[str], shape: str = "") -> Fault:
-        """Only members of one group hear each other; or a shape, such as `halves`."""
+        """Let only members of one group hear each other; or name a shape, such as `halves`."""
         return self.do("partition", groups=shape or [sorted(group) for group in groups])
 
     def cut(self, source: str | Iterable[str], dest: str | Iterable[str]) -> Fault:
-        """Nothing passes, in one direction."""
+        """Let nothing pass, in one direction."""
         return self.do("cut", source=source, dest=dest)
 
     def loss(self, rate: str, **links: str | Iterable[str]) -> Fault:
-        """A share of the frames is lost."""
+        """Lose a share of the frames."""
         return self.do("loss", rate=rate, **links)
 
     def delay(self, delay: str, jitter: str = "0s", **links: str | Iterable[str]) -> Fault:
-        """Frames arrive later."""
+        """Have frames arrive later."""
         return self.do("delay", delay=delay, jitter=jitter, **links)
 
     def duplicate(self, rate: str, **links: str | Iterable[str]) -> Fault:
-        """A share of the frames arrives twice."""
+        """Have a share of the frames arrive twice."""
         return self.do("duplicate", rate=rate, **links)
 
     def reorder(self, rate: str, by: str, **links: str | Iterable[str]) -> Fault:
-        """A share of the frames arrives behind others that were sent after them."""
+        """Have a share of the frames arrive behind others that were sent after them."""
         return self.do("reorder", rate=rate, by=by, **links)
 
     def corrupt(self, rate: str, **links: str | Iterable[str]) -> Fault:
-        """A share of the frames arrives with a bit flipped."""
+        """Have a share of the frames arrive with a bit flipped."""
         return self.do("corrupt", rate=rate, **links)
 
     def bandwidth(self, rate: str, **links: str | Iterable[str]) -> Fault:
-        """No more passes."""
+        """Let no more than `rate` pass."""
         return self.do("bandwidth", rate=rate, **links)
 
     def rule(
@@ -297,41 +297,41 @@ class Chaos:
         times: int = 0,
         **match: Any,  # noqa: ANN401 any condition
     ) -> Fault:
-        """Something is done to chosen frames: `rule("drop", kind="DATA", seqno=1, source="n0")`."""
+        """Do something to chosen frames: `rule("drop", kind="DATA", seqno=1, source="n0")`."""
         words: dict[str, Any] = {"does": does, "match": _words(match)}
         given = {"delay": delay, "copies": copies if copies > 1 else 0, "times": times}
         return self.do("rule", **words, **{key: value for key, value in given.items() if value})
 
     def kill(self, member: str) -> Fault:
-        """A member is gone at once; its end is a restart."""
+        """Kill a member; the end of the fault starts it again."""
         return self.do("crash", member=member)
 
     def restart(self, member: str) -> Fault:
-        """A new incarnation, ending the one that may still run."""
+        """Start a new incarnation of a member, ending the one that may still run."""
         return self.do("restart", member=member)
 
     def leave(self, member: str) -> Fault:
-        """A member leaves as the protocol does; the fault's end has it join again."""
+        """Have a member leave by the protocol; the end of the fault has it join again."""
         return self.do("leave", member=member)
 
     def join(self, member: str) -> Fault:
-        """A member starts, unless it runs."""
+        """Start a member, unless it runs."""
         return self.do("join", member=member)
 
     def pause(self, member: str) -> Fault:
-        """A member does nothing."""
+        """Have a member do nothing."""
         return self.do("pause", member=member)
 
     def stall(self, member: str) -> Fault:
-        """A member's application takes nothing."""
+        """Have a member's application take no deliveries."""
         return self.do("stall", member=member)
 
     def forget(self, member: str, peer: str, half: str = "both") -> Fault:
-        """A member loses its connection to another, or half of it, and tells nobody."""
+        """Have a member drop its connection to another, or half of it, and tell nobody."""
         return self.do("forget", member=member, peer=peer, half=half)
 
     def install_view(self, member: str | Iterable[str], members: Iterable[str]) -> Fault:
-        """Some members are handed a view, in place of what their group agrees on."""
+        """Hand a view to some members, in place of what their group agrees on."""
         return self.do("install-view", member=member, members=members)
 
 
@@ -362,7 +362,7 @@ class Clusters:
         backend: str | Backend = "",
         **words: Any,  # noqa: ANN401 any key of a scenario's cluster
     ) -> LiveCluster:
-        """Start a cluster, with the keys of a scenario's `cluster`, and wait until it is one. All
+        """Start a cluster, with the keys of a scenario's `cluster`, and wait until it is ready. All
         guarantees that make sense for its stack are judged, or those that are named. It lives where
         the command says, or on a backend of the test's own choice."""
         self.finish_all()
@@ -381,7 +381,7 @@ class Clusters:
         return made
 
     def play(self, path: str | Path) -> RunOutcome:
-        """Run a scenario as it stands, by its file, or by the name of one that ships.
+        """Run a scenario unchanged, given by its file or by the name of one that ships.
         VerdictError unless every guarantee holds."""
         __tracebackhide__ = True
         scenario, folder = open_scenario(path), self._next_folder()
@@ -398,7 +398,7 @@ class Clusters:
         return outcome
 
     def conclude(self, outcome: RunOutcome) -> None:
-        """Keep what is to be kept of a run that is over; VerdictError unless it holds."""
+        """Write the directory of a run if it is to be kept; VerdictError unless it holds."""
         __tracebackhide__ = True
         holds, folder = outcome.verdict is Verdict.HOLDS, outcome.directory
         assert folder is not None
@@ -411,12 +411,12 @@ class Clusters:
 
     @property
     def current(self) -> LiveCluster:
-        """The one that was made last."""
+        """The cluster that was made last."""
         assert self._made, "there is no cluster yet: make one, such as cluster(members=3)"
         return self._made[-1]
 
     def finish_all(self) -> None:
-        """Have every one of them judged."""
+        """End and judge every cluster of the test."""
         __tracebackhide__ = True
         for made in self._made:
             made.finish()
@@ -427,11 +427,12 @@ class Clusters:
             backend.close()
 
     def directions(self, folder: Path) -> list[str]:
-        """Where a run is to be found, and how to have it again."""
+        """Return the lines that say where a run is kept, and how to repeat it."""
         return [f"run:    {folder}", f"replay: {self._replay}"]
 
     def last_words(self) -> str:
-        """After a failure: end what runs, and say how to have it again, unless that was said."""
+        """Return, after a failure, the directions of the last run, which is ended; empty where the
+        verdict has given them."""
         if self._has_concluded_badly or not self._made:
             return ""
         made = self._made[-1]
@@ -457,20 +458,20 @@ class Clusters:
         backend = make_backend(chosen or self._backend) if isinstance(chosen, str) else chosen
         why = backend.features()["members"]
         if why is not None:
-            # Somebody asked for it by name: to skip everything would look as if all were well.
+            # This backend was asked for by name: if all tests were skipped, all would look well.
             pytest.fail(f"there is no {backend.name} here: {why}", pytrace=False)
         self._backends.append(backend)
         return backend
 
 
 def _words(words: Mapping[str, Any], **more: Any) -> dict[str, Plain]:  # noqa: ANN401 any quantity
-    """Arguments as a scenario has them."""
+    """Return arguments under the keys, and in the form, that scenario files have."""
     named = {_PYTHON_WORDS.get(key, key): value for key, value in {**more, **words}.items()}
     return {key: _plain(value) for key, value in named.items()}
 
 
 def _plain(value: Any) -> Plain:  # noqa: ANN401 what YAML has
-    """Sets and tuples as lists, in an order that does not change."""
+    """Turn sets and tuples into lists, in an order that does not change."""
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, set | frozenset):

@@ -1,7 +1,7 @@
-"""A session without a script: whoever has it says what happens next, in the words of a scenario.
+"""A session without a timeline: its caller says what happens next, in the words of a scenario.
 
-What is said takes effect at once, time passes only when it is asked for, and the record and its
-judges are those of any other run.
+Each action takes effect at once, time passes only in the waits, and the run is recorded and judged
+like any other.
 """
 
 from __future__ import annotations
@@ -35,40 +35,40 @@ OF_A_GROUP: Final = (
     "L1",
 )
 OF_CONNECTIONS: Final = (*(f"G{number}" for number in range(1, 8)), "C1", "L1")
-"""Without a group nobody promises more."""
+"""The guarantees that a stack without a group gives."""
 _MOMENT: Final = 1.0
-"""For a schedule that is asked for the end of what it begins."""
+"""The duration, in seconds, of a fault that is scheduled only to learn what ends it."""
 
 
 class TooLateError(BackendError):
-    """What was waited for did not come."""
+    """What a test waited for did not come in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Something that was begun, and what ends it."""
+    """An action that was begun, and the step that ends it."""
 
     fault: str
     undo: TimedStep | None
-    """None: nothing does, or it is over by itself."""
+    """None: nothing ends it, or it is over by itself."""
 
 
 class StepwiseSession(Session):
-    """One cluster, told what to do by hand: `open`, `gather`, whatever comes, `settle`."""
+    """One cluster, played step by step: `open`, `gather`, any actions and waits, `settle`."""
 
     def __init__(self, scenario: Scenario, seed: int, backend: Backend, folder: Path) -> None:
         super().__init__(_frame_by_frame(scenario), seed, backend, folder, run=scenario.name)
         self.seed = seed
-        # Nobody knows yet what will be done, so all is prepared for that can be done here.
+        # Nobody knows yet what will be done, so the plan asks for all that the backend can do.
         can = {word for word, why in backend.features().items() if why is None}
         self.plan = replace(self.plan, needs=self.plan.needs | _by_stack(can, scenario))
         self._number = 0
         self._folder = folder
 
-    # -- What is done ----------------------------------------------------------------------------
+    # -- Actions ---------------------------------------------------------------------------------
 
     def begin(self, do: str, words: Mapping[str, Plain], name: str | None = None) -> Begun:
-        """Do what a timeline would say with these words, now. Unsupported where this backend
+        """Do now what a timeline would say with these words. Unsupported where this backend
         cannot."""
         self._number += 1
         fault = name or f"f{self._number}"
@@ -85,13 +85,13 @@ class StepwiseSession(Session):
         return Begun(fault, rest[0] if lasts else None)
 
     def end(self, begun: Begun) -> None:
-        """Undo it: a fault ends, who was paused goes on, who was killed is started."""
+        """Undo an action: a fault ends, a paused member goes on, a killed one is started."""
         if begun.undo is not None:
             self.nemesis.do(replace(begun.undo, at=self.now()))
             self._look_after()
 
     def release(self, begun: Begun) -> None:
-        """Let go what a rule holds, which stays."""
+        """Let go the frames that a rule holds; the rule goes on."""
         action = Release(name=begun.fault)
         step = TimedStep(at=self.now(), fault=begun.fault, do="release", action=action)
         self.nemesis.do(step)
@@ -108,14 +108,14 @@ class StepwiseSession(Session):
         for need in sorted(needs - self.plan.needs):
             raise Unsupported(f"{self.backend.name} has no {need}: {there.get(need)}")
 
-    # -- What comes of it ------------------------------------------------------------------------
+    # -- Waiting, and asking members -------------------------------------------------------------
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
         self.wait_until(self.now() + seconds)
 
     def wait_for(self, is_done: Callable[[], bool], what: str, within: float) -> None:
-        """Wait for what must come; TooLateError if it does not."""
+        """Wait until `is_done`; TooLateError after `within` seconds, which names `what`."""
         until = self.now() + within
         while not is_done():
             if self.now() >= until:
@@ -123,7 +123,8 @@ class StepwiseSession(Session):
             self.wait(POLL_SECONDS)
 
     def received(self, dest: str, source: str) -> int:
-        """How many messages of another the newest incarnation of a member has been given."""
+        """Return how many messages of `source`, in all its incarnations, the newest incarnation of
+        `dest` was given; 0 if it does not answer."""
         if dest in self.roster.paused or not self.roster.is_alive(dest):
             return 0
         try:
@@ -133,8 +134,8 @@ class StepwiseSession(Session):
         return sum(int(number) for who, number in told.items() if who.startswith(f"{source}:"))
 
     def exchanged(self, names: Names) -> dict[Pair, int]:
-        """How many messages each of these was given by each of these that a load has send to it,
-        both in their newest incarnations."""
+        """Return, for each pair of these members on a load, how many messages the dest was given by
+        the source, both in their newest incarnations."""
         states = self.roster.states()
         got: dict[Pair, int] = {}
         for source, dest in self.traffic.pairs():
@@ -144,7 +145,7 @@ class StepwiseSession(Session):
         return got
 
     def is_sent(self) -> bool:
-        """Whether everyone has sent all that it was told to send."""
+        """Whether every member is ready and has sent all that it was told to send."""
         states = self.roster.states()
         return (
             not self.roster.joining
@@ -169,7 +170,7 @@ class StepwiseSession(Session):
 
 
 def _frame_by_frame(scenario: Scenario) -> Scenario:
-    """What strikes a datagram is to strike one frame, whatever will be done."""
+    """Return the scenario with one frame per UDP datagram: a fault strikes whole datagrams."""
     protocols = dict(scenario.cluster.protocols)
     if settings_of(scenario).transport != "UDP":
         return scenario
@@ -179,7 +180,7 @@ def _frame_by_frame(scenario: Scenario) -> Scenario:
 
 
 def _by_stack(can: set[str], scenario: Scenario) -> set[str]:
-    """Of what a backend can do, what makes sense for a stack."""
+    """Return what a backend can do, without `group` or `no-group`, whichever the stack is not."""
     settings = settings_of(scenario)
     other = "no-group" if settings.has_group else "group"
     return can - {other}

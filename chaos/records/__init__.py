@@ -1,1 +1,1 @@
-"""What a run leaves besides what members wrote: the trace of the rig itself, and its figures."""
+"""What a run leaves besides its members' traces: its directory, the rig's own trace, a digest."""

@@ -1,7 +1,8 @@
-"""The directories that runs are kept in: each is of one run, and no two runs share one.
+"""The directories that runs are kept in: no two runs share one.
 
-Whoever starts a run takes its directory first: a file is made in it that nobody else can make, and
-a directory that holds anything is refused. Where nobody names one, the next free name is used.
+A run takes its directory before it starts: it makes a file there that only one process can make,
+and a directory that holds anything is refused. Where no directory is named, the next free name is
+used.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def make_fresh(root: Path, name: str) -> Path:
     for number in count(1):
         directory = root / (name if number == 1 else f"{name}-{number}")
         with suppress(FileExistsError):
-            # Of two runs that try the same name, one is told that it is there.
+            # Of two runs that try the same name, only one can make the directory.
             directory.mkdir()
             break
     _point(root / LATEST, directory.name)
@@ -41,7 +42,7 @@ def make_fresh(root: Path, name: str) -> Path:
 
 @contextmanager
 def taken(directory: Path) -> Iterator[Path]:
-    """Take a directory for one run. If that fails and leaves nothing behind, it is free again."""
+    """Take a directory for one run. If the run fails and leaves nothing, it is free again."""
     take(directory)
     try:
         yield directory
@@ -51,13 +52,13 @@ def taken(directory: Path) -> Iterator[Path]:
 
 
 def take(directory: Path) -> None:
-    """Make a directory that of one run; TakenError unless it is empty or not there."""
+    """Reserve a directory for one run; TakenError unless it is empty or not there."""
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise _taken(directory)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     try:
-        # Of two that saw it empty, one is told that the file is there.
+        # Of two processes that saw it empty, only one can make the file.
         with (directory / BEGUN).open("x") as file:
             file.write(f"{now}, process {os.getpid()}\n")
     except FileExistsError:
@@ -70,7 +71,7 @@ def give_back(directory: Path) -> None:
         return
     (directory / BEGUN).unlink(missing_ok=True)
     with suppress(OSError):
-        # Somebody may have taken it anew, or it may be where something is mounted.
+        # Another run may have taken it meanwhile, or it may be a mount point.
         for path in sorted(directory.rglob("*"), reverse=True):
             path.rmdir()
         directory.rmdir()
@@ -78,7 +79,7 @@ def give_back(directory: Path) -> None:
     if link.is_symlink() and link.readlink() == Path(directory.name):
         link.unlink()
         with suppress(OSError):
-            # Made for this run, unless other runs are in it.
+            # The parent, too, was made for this run, unless other runs are in it.
             link.parent.rmdir()
 
 

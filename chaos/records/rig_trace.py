@@ -1,6 +1,6 @@
 """The rig's own trace: what was done to a run and when, next to what its members write.
 
-Checkers must know when which fault began and ended and whom it struck, what effect each had, and
+The oracles must know when each fault began and ended, which member it struck, how often it bit, and
 from when on nothing more was done.
 """
 
@@ -23,7 +23,7 @@ RIG: Final = 0
 
 
 def fault_text(step: TimedStep, phase: str, member: int | None = None) -> dict[str, Any]:
-    """What a fault's event says; `member` is the short id of whom it strikes."""
+    """Return the content of a fault's event; `member` is the short id of the struck member."""
     text: dict[str, Any] = {"id": step.fault, "do": step.do, "phase": phase}
     if member is not None:
         text["member"] = member
@@ -35,54 +35,54 @@ def fault_text(step: TimedStep, phase: str, member: int | None = None) -> dict[s
 
 
 def base_text(base: faults.Link) -> dict[str, Any] | None:
-    """The event of a network that may lose something without any fault; None: it may not."""
+    """Return the event of a network that may lose frames without any fault; None: it may not."""
     return {"id": faults.BASE, "do": faults.BASE, "phase": "on"} if base.can_lose else None
 
 
 class RigTrace:
-    """Events in the order of their times, whenever they were noted."""
+    """The rig's events. They may be noted in any order, and are written in order of time."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}
-        """Every fault of the run, by id: what it is."""
+        """The kind of every fault of the run, by its id."""
         self._events: list[tuple[float, int, str]] = []
 
     def begin(self, at: float, step: TimedStep, member: int | None = None) -> None:
-        """A fault begins, or something is done to a member."""
+        """Note that a fault begins, or that something is done to a member."""
         if not isinstance(step.action, faults.Resume | faults.Consume):
             self.kinds.setdefault(step.fault, step.do)
         self._add(at, trace.FAULT, fault_text(step, "on", member))
 
     def end(self, at: float, fault: str, member: int | None = None) -> None:
-        """A fault is over."""
+        """Note that a fault is over."""
         text: dict[str, Any] = {"id": fault, "do": self.kinds.get(fault, "end"), "phase": "off"}
         if member is not None:
             text["member"] = member
         self._add(at, trace.FAULT, text)
 
     def network(self, at: float, base: faults.Link) -> None:
-        """What the network is like by itself, as far as judges must know."""
+        """Note that the network loses frames by itself, if it may: the oracles must know."""
         text = base_text(base)
         if text is not None:
             self._add(at, trace.FAULT, text)
 
     def stood_still(self, start: float, end: float, member: int) -> None:
-        """The machine gave a member no turn, which is a pause, whoever made it."""
+        """Note that the machine did not let a member run: to the oracles that is a pause."""
         number = sum(1 for _at, _kind, text in self._events if '"still' in text)
         text = {"id": f"still-{number}", "do": "pause", "phase": "on", "member": member}
         self._add(start, trace.FAULT, text)
         self._add(end, trace.FAULT, text | {"phase": "off"})
 
     def phase(self, at: float, what: str) -> None:
-        """`begin`, `quiet` or `end`."""
+        """Note that a phase begins: `begin`, `quiet` or `end`."""
         self._events.append((at, trace.PHASE, what))
 
     def probe(self, at: float, fault: str, bites: int) -> None:
-        """How often a fault had an effect."""
+        """Note how often a fault bit."""
         self._add(at, trace.PROBE, {"id": fault, "do": self.kinds[fault], "bit": bites})
 
     def blocks(self, wall_ns: int) -> bytes:
-        """All of it, as a trace; `wall_ns` is the wall clock when the other one showed zero."""
+        """Return all events as a trace; `wall_ns` is the wall clock when the run's clock was 0."""
         blocks: list[bytes] = []
         tracer = Tracer(RIG, wall_ns, xxh3_64_intdigest, blocks.append)
         for at, kind, text in sorted(self._events, key=itemgetter(0)):
@@ -95,5 +95,5 @@ class RigTrace:
 
 
 def wall_at_zero(now: float) -> int:
-    """The wall clock in nanoseconds when a clock that shows `now` showed zero."""
+    """Return what the wall clock showed, in nanoseconds, when a clock that shows `now` was 0."""
     return max(0, time.time_ns() - int(now * 1e9))

@@ -1,1 +1,1 @@
-"""A scenario, played over the verbs of a backend, and what came of it."""
+"""Plays a scenario over the verbs of a backend, judges the run and keeps it."""

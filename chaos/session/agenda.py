@@ -13,11 +13,11 @@ from stormcast.chaos.language.schedule import TimedStep
 from stormcast.chaos.language.workload import ScenarioLoad
 
 EPSILON: Final = 1e-6
-"""Seconds by which two times may differ and still be one."""
+"""Seconds by which two equal times may differ."""
 
 
 class Agenda:
-    """What has not begun yet; of a step and a load at one time the step is first."""
+    """The steps and loads that have not begun, by time; at equal times the step is first."""
 
     def __init__(
         self, steps: Sequence[TimedStep], loads: Iterable[ScenarioLoad], members: Names
@@ -28,11 +28,11 @@ class Agenda:
         self._starts = _last_starts(steps, members)
 
     def next_at(self) -> float | None:
-        """When something begins; None: nothing does any more."""
+        """Return the time of the next step or load; None: there is none left."""
         return self._items[0][0] if self._items else None
 
     def take_steps(self, now: float) -> list[TimedStep]:
-        """The steps that come before anything else, and are due."""
+        """Remove and return the steps that are due and come before the next load."""
         due: list[TimedStep] = []
         while self._items:
             at, item = self._items[0]
@@ -43,23 +43,23 @@ class Agenda:
         return due
 
     def take_load(self) -> ScenarioLoad:
-        """The load that comes first."""
+        """Remove and return the load that comes first."""
         _at, load = self._items.popleft()
         assert isinstance(load, ScenarioLoad)
         return load
 
     def still_to_come(self, now: float) -> Iterator[str]:
-        """Members that a step will start."""
+        """Yield the members that a step will start, at `now` or later."""
         return (name for name, at in self._starts.items() if now <= at)
 
 
 def _last_starts(steps: Iterable[TimedStep], members: Names) -> dict[str, float]:
-    """Members that steps start, and when they do so for the last time."""
+    """Return the members that steps start, and when each is started for the last time."""
     starts: dict[str, float] = {}
     for step in steps:
         action = step.action
         if isinstance(action, faults.Restart | faults.Join):
-            # Whom a role stands for is not known yet: it may be anyone.
+            # The member that a role stands for is not known yet: it may be anyone.
             for name in [action.member] if action.member in members else members:
                 starts[name] = step.at
     return starts

@@ -1,4 +1,4 @@
-"""What the faults of a run have done so far."""
+"""The bites of a run's faults on members, and its last heal."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Callable
 from typing import Final
 
 ONCE: Final = 1
-"""What is done to a member that runs has an effect, and just this one."""
+"""The bites of something that was done to a running member: just one."""
 
 
 class Effects:
-    """How often each fault struck members, and when the last of all faults was undone."""
+    """Counts the bites of each fault on members, and notes the last heal of any fault."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.last_heal: float | None = None
-        """When the last fault ended that kept members from each other, or a member came back."""
+        """The last time at which a fault ended or a member was started; None before the first."""
         self.bites: Counter[str] = Counter()
         self._now = now
 
     def bite(self, fault: str, number: int = ONCE) -> None:
-        """Count effects of a fault."""
+        """Count bites of a fault."""
         self.bites[fault] += number
 
     def heal(self) -> None:
-        """Something ended now, or somebody came back."""
+        """Note that a fault ends now, or that a member is started."""
         self.last_heal = self._now()

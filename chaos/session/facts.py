@@ -1,9 +1,9 @@
-"""What became of a run, from its traces alone: who lived, who saw which view, what was sent to whom
+"""The facts of a run, from its traces alone: the lives and views of members, what was sent to whom,
 and when it had arrived.
 
-The simulator knows these things because it moves every message; of real members only their journals
-do. Both count alike: a multicast is meant for the members of its sender's view that are with it,
-and what had not arrived when two members parted need not arrive any more.
+They are counted in the same way for the simulator and for real members: a multicast is meant for
+the members of its sender's view that are in one view with it, and messages that had not arrived
+when two members parted need not arrive any more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOLD: Final = frozenset({SENT, DELIVERED, VIEW})
 
 @dataclass(slots=True, kw_only=True)
 class Facts:
-    """What judges want to know of a run, besides the guarantees. Seconds from its start."""
+    """The facts of a run that a verdict needs besides the guarantees. Seconds from its start."""
 
     lives: dict[str, Life] = field(default_factory=dict)
     views: dict[str, list[ViewSeen]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Facts:
 
 
 class _MemberEvent(NamedTuple):
-    """One event of one member; None: its end."""
+    """One event of one member; `event` None: the member's end."""
 
     time: float
     member: Member
@@ -48,19 +48,19 @@ class _MemberEvent(NamedTuple):
 
 
 def facts_of(evidence: Evidence, start: float = 0.0) -> Facts:
-    """The facts of a run whose clock showed `start` when its scenario began."""
+    """Return the facts of a run whose clock showed `start` when its scenario began."""
     return _Reading(evidence, start).facts
 
 
 def resync_of(evidence: Evidence, healed: float, start: float = 0.0) -> ResyncTimes:
-    """How long it took from a heal, by the clock of the traces, until all was well again."""
+    """Return the times from a heal, by the clock of the traces, until all was well again."""
     late, firsts = 0.0, _awaited(evidence, healed)
     for pair, sent_at, arrived in _arrivals(evidence):
         if arrived <= healed:
             continue
         if sent_at < healed:
             late = max(late, arrived - healed)
-        # Where nothing was sent for a while, nothing can have arrived.
+        # The wait begins with the sending: before it nothing can have arrived.
         waited = arrived - max(healed, sent_at)
         before = firsts.get(pair)
         firsts[pair] = waited if before is None else min(before, waited)
@@ -95,7 +95,7 @@ class _Reading:
             self._take(told)
 
     def _since(self, time: float) -> float:
-        """Seconds from the start. A difference of two times is exact to a nanosecond, no more."""
+        """Return the seconds from the start: a difference of times is exact to a nanosecond."""
         return round(time - self._start, 9)
 
     def _introduce(self, member: Member) -> None:
@@ -134,7 +134,8 @@ class _Reading:
                 self.facts.sent_by_pair[pair] = known + event.count
 
     def _audience(self, member: Member, event: Event) -> Iterator[int]:
-        """Whom a multicast is for: members of the sender's view that are in one with it."""
+        """Yield the members that a multicast is for: those of the sender's view that have it in
+        theirs."""
         # Within a turn the view may be written after what was sent in it.
         view = self._views[member.short].get(event.view) or self._now.get(member.short)
         for short in view.members if view is not None else ():
@@ -158,7 +159,7 @@ class _Reading:
         views = self._views[member.short]
         view = views.get(event.lo & VIEW_MASK)
         if view is None or view.event is not event:
-            # Handed in, where there is no membership.
+            # It was handed in by a test: there is no membership.
             return
         before = self._now.get(member.short)
         self._now[member.short] = view
@@ -172,7 +173,7 @@ class _Reading:
                 self._part(member.short, other)
 
     def _part(self, one: int, other: int) -> None:
-        """What has not arrived between two members that parted need not arrive any more."""
+        """Expect no more messages between two members that parted than have arrived."""
         facts = self.facts
         if one not in self._names or other not in self._names:
             return
@@ -184,13 +185,13 @@ class _Reading:
 
 
 def name_of(member: Member) -> str:
-    """What a member is called, whichever incarnation it is."""
+    """Return the name of a member, which all its incarnations share."""
     return member.texts.get(0, member.label).split(" ", 1)[0]
 
 
 def _in_order(evidence: Evidence) -> list[_MemberEvent]:
-    """What the facts follow from, of all members, by time; of one member in the order of its
-    trace."""
+    """Return the events that facts are made from, of all members, by time; those of one member stay
+    in the order of its trace."""
     return sorted(chain.from_iterable(map(_told_by, evidence.members.values())), key=itemgetter(0))
 
 
@@ -204,7 +205,7 @@ def _told_by(member: Member) -> Iterator[_MemberEvent]:
 
 
 def _arrivals(evidence: Evidence) -> Iterator[tuple[tuple[int, int], float, float]]:
-    """Who delivered whose batch, when it was sent, and when it was delivered."""
+    """Yield for each delivery: sender and receiver, when it was sent, when it was delivered."""
     for entry in evidence.unicasts.entries():
         connection = entry.connection
         pair = connection.sender.short, connection.receiver.short
@@ -221,7 +222,7 @@ def _arrivals(evidence: Evidence) -> Iterator[tuple[tuple[int, int], float, floa
 
 
 def _awaited(evidence: Evidence, healed: float) -> dict[tuple[int, int], float | None]:
-    """Pairs of members that live on, and of which one sent to the other after a heal."""
+    """Return each living sender and living receiver with a unicast that was sent after a heal."""
     return {
         (entry.connection.sender.short, entry.connection.receiver.short): None
         for entry in evidence.unicasts.entries()

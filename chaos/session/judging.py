@@ -1,4 +1,4 @@
-"""The verdict on a run: what the oracles find in its traces, and what only the run itself knows."""
+"""The verdict on a run: the oracles' findings in its traces, and findings about the run itself."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, ju
 from stormcast.chaos.session.record import RunRecord, ViewSeen
 
 NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
-"""What can only be judged of a run that came to its end."""
+"""Guarantees that can only be judged of a run that came to its end."""
 STANDSTILL_SECONDS: Final = 60.0
 """Without a delivery for so long, in a healed network, waiting messages are stuck."""
 LATE_SECONDS: Final = 1.0
-"""A step that comes so late is not what the scenario says any more."""
+"""A run in which a step came later than this is not the run that the scenario describes."""
 
 
 def judge_run(scenario: Scenario, run: RunRecord, min_bites: int | None = None) -> Judgement:
-    """The oracles' findings, and what the run itself can say."""
+    """Judge a run: by the oracles, by its expectations, and by how it came to its end."""
     if run.broke_off:
         return _judge_broken_off(scenario, run)
-    # G8 is what the expectations say, and of a group that it is one at the end: no trace knows
-    # what was hoped for.
+    # G8 is judged here: no trace knows what a scenario expects, nor that a group is to be one at
+    # the end.
     is_hoped = bool(scenario.expect or run.views)
     asked = [name for name in scenario.guarantees if name != "G8" or not is_hoped]
     judgement = judge(run.evidence, asked, budget=scenario.budget, min_bites=min_bites)
     findings = [*judgement.findings, *_own_findings(scenario, run)]
     if min_bites != 0:
-        # Whoever takes a run in which no fault bites takes one in which a load reaches nobody.
+        # With `min_bites` 0 a run may prove nothing: then a load may reach nobody, too.
         findings += floor_findings(scenario, run)
     if run.late > LATE_SECONDS:
         detail = f"a step came {run.late:.1f}s late: this machine has too much to do for this run"
@@ -41,7 +41,7 @@ def judge_run(scenario: Scenario, run: RunRecord, min_bites: int | None = None) 
 
 
 def _own_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
-    """What the applications saw, and what the scenario expects."""
+    """Return the findings on what applications received and on what the scenario expects."""
     findings = content_findings(run) + expectation_findings(scenario, run)
     findings += unowed_findings(scenario, run.evidence)
     if run.views and "G8" in scenario.guarantees:
@@ -50,7 +50,7 @@ def _own_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
 
 
 def _judge_broken_off(scenario: Scenario, run: RunRecord) -> Judgement:
-    """It proves nothing; but what had gone wrong by then was wrong."""
+    """Judge a run that broke off: it proves nothing, but a violation until then is one."""
     asked = [name for name in scenario.guarantees if name not in NEEDS_THE_END | {"G8"}]
     seen = judge(run.evidence, asked).findings
     findings = [finding for finding in seen if finding.verdict is Verdict.VIOLATED]
@@ -61,7 +61,7 @@ def _judge_broken_off(scenario: Scenario, run: RunRecord) -> Judgement:
 def _in_view_of_the_end(
     findings: list[Finding], scenario: Scenario, run: RunRecord
 ) -> list[Finding]:
-    """A run that was cut short proves no loss: what was under way might have arrived."""
+    """Weaken the findings on a run that was cut short: what was under way might have arrived."""
     if run.is_cut_short:
         cut_short = Finding(RUN, Verdict.UNKNOWN, "it was interrupted before its end")
         return [*_unproven(findings, NEEDS_THE_END | {"G8"}), cut_short]
@@ -71,7 +71,7 @@ def _in_view_of_the_end(
 
 
 def _unproven(findings: list[Finding], guarantees: frozenset[str]) -> list[Finding]:
-    """Turn violations of these guarantees into doubts."""
+    """Turn violations of these guarantees into `unknown`."""
     return [
         replace(finding, verdict=Verdict.UNKNOWN)
         if finding.guarantee in guarantees and finding.verdict is Verdict.VIOLATED
@@ -81,7 +81,7 @@ def _unproven(findings: list[Finding], guarantees: frozenset[str]) -> list[Findi
 
 
 def _unfinished(scenario: Scenario, run: RunRecord) -> Finding:
-    """Whether the run was too short for its load, or stood still."""
+    """Return the finding on a run whose load did not end: it stood still, or was too short."""
     if run.stalled_for > STANDSTILL_SECONDS:
         return Finding(
             "G8",
@@ -97,7 +97,7 @@ def _unfinished(scenario: Scenario, run: RunRecord) -> Finding:
 
 
 def content_findings(run: RunRecord) -> list[Finding]:
-    """What the receiving applications saw: payloads prove themselves (G4)."""
+    """Return the finding on payloads that receiving applications did not recognise (G4)."""
     if not run.mismatches:
         return []
     detail = f"{len(run.mismatches)} batches were not what was sent"
@@ -105,8 +105,8 @@ def content_findings(run: RunRecord) -> list[Finding]:
 
 
 def floor_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
-    """Whether there was traffic to judge: real members may be kept from it by what no trace
-    shows."""
+    """Return a doubt where a load, or a pair of it, delivered nothing: real members may be kept
+    from sending by causes that no trace shows."""
     if scenario.workload and not run.delivered:
         return [Finding(RUN, Verdict.UNKNOWN, "nothing was delivered")]
     silent = sorted(
@@ -138,7 +138,7 @@ def _lived_together(run: RunRecord, one: str, other: str, start: float, end: flo
 
 
 def expectation_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
-    """Whether what the scenario expects had happened in time (G8)."""
+    """Return one finding on each expectation of the scenario: was it met in time (G8)."""
     return [
         _viewed(expect, run) if isinstance(expect, ExpectView) else _delivered(expect, run)
         for expect in scenario.expect
@@ -146,8 +146,8 @@ def expectation_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
 
 
 def unowed_findings(scenario: Scenario, evidence: Evidence) -> list[Finding]:
-    """Where a file expects all to be delivered: loads that were never for some of whom it expects
-    that, as their sender was alone, or in views without them."""
+    """Return doubts about expectations that all is delivered: multicasts that were never for some
+    of the expected dests, because their sender was alone or in views without them."""
     dests = {
         name
         for expect in scenario.expect
@@ -194,25 +194,25 @@ def _viewed(expect: ExpectView, run: RunRecord) -> Finding:
 
 
 def one_group_finding(run: RunRecord) -> Finding:
-    """At the end all who live are one group: they hold one view, and are its members (G8)."""
+    """Judge whether all members that live at the end hold one view of just themselves (G8)."""
     living = living_at(run, run.seconds)
     seen = {name: view_at(run, label, run.seconds) for name, label in living.items()}
     return _one_view(seen, frozenset(living.values()), "at the end")
 
 
 def living_at(run: RunRecord, time: float) -> dict[str, str]:
-    """The incarnation of each member that lives at a time."""
+    """Return the incarnation of each member that lives at a time, by name."""
     return {life.name: label for label, life in run.lives.items() if life.start <= time < life.end}
 
 
 def view_at(run: RunRecord, label: str | None, time: float) -> ViewSeen | None:
-    """The view that an incarnation holds at a time."""
+    """Return the view that an incarnation holds at a time; None before the first."""
     views = [view for view in run.views.get(label or "", ()) if view.time <= time]
     return views[-1] if views else None
 
 
 def _one_view(seen: dict[str, ViewSeen | None], wanted: frozenset[str], when: str) -> Finding:
-    """Whether all hold one view, of exactly those members."""
+    """Judge whether all hold one view, of exactly the wanted members."""
     ids = {(view.number, view.creator) if view is not None else None for view in seen.values()}
     if len(ids) <= 1 and all(
         view is not None and frozenset(view.members) == wanted for view in seen.values()

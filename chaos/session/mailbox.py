@@ -1,4 +1,4 @@
-"""Requests for members that are paused: they are told when they go on."""
+"""Requests for paused members: they are kept, and sent when the member goes on."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Mailbox:
         self._waiting: dict[str, list[Callable[[], object]]] = {}
 
     def tell(self, name: str, do: Callable[[], object]) -> None:
-        """Tell a member something: now, or when it goes on."""
+        """Send a request to a member: now, or, if it is paused, when it goes on."""
         if name in self._roster.paused:
             self._waiting.setdefault(name, []).append(do)
         else:
             do()
 
     def tell_what_waited(self, name: str) -> None:
-        """A member has gone on."""
+        """Send what waited for a member that has gone on."""
         for do in self._waiting.pop(name, ()):
             try:
                 do()
             except MemberError:
-                # One that leaves, now that it goes on, need not answer.
+                # A member that leaves as soon as it goes on need not answer.
                 if name not in self._roster.leaving and self._roster.is_alive(name):
                     raise
 
     def discard(self, name: str) -> None:
-        """A process that ends takes with it what it was to be told."""
+        """Forget what waits for a member whose process ends."""
         self._waiting.pop(name, None)

@@ -1,4 +1,4 @@
-"""Views that a scenario hands to members, past the membership protocol."""
+"""Views that a scenario hands to members, in place of those of the membership protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ManualViews:
         self._made = 0
 
     def install(self, fault: str, action: faults.InstallView) -> None:
-        """Hand one view to all that are to have it."""
+        """Make one view, and hand it to each member that the action names and that lives."""
         roster = self._roster
         people = [roster.person(name) for name in action.members]
         there = [person for person in people if person is not None]
@@ -36,7 +36,7 @@ class ManualViews:
         if roster.has_group:
             made = self._id_of_view(told)
             if made is None:
-                # Nobody can have made it yet.
+                # No member can be its creator yet: try again when a paused one goes on.
                 for name in [name for name in told if name in roster.paused][:1]:
                     self._mailbox.tell(name, partial(self.install, fault, action))
                 return
@@ -45,9 +45,10 @@ class ManualViews:
             self._mailbox.tell(name, partial(self._hand_in, fault, name, view))
 
     def _id_of_view(self, told: list[str]) -> dict[str, Any] | None:
-        """As if one of those that are told had made it: later than all views, under an id that
-        nobody else uses. Of one that has no view any more nobody knows which numbers it used, and
-        one that is paused may make a view with this number before it learns of this one."""
+        """Return number and creator of a view as if one of the told members had made it: later than
+        all views, under an id that nobody else uses; None if no member can be the creator. A
+        leaving member without a view cannot, since nobody knows which numbers it used; nor can a
+        paused one, which may make a view of this number before it learns of this view."""
         roster = self._roster
         views = {name: state["view"] for name, state in roster.states().items()}
         held = [each["number"] for each in views.values() if each]
@@ -58,7 +59,7 @@ class ManualViews:
 
     def _hand_in(self, fault: str, name: str, view: Mapping[str, Any]) -> None:
         if self._roster.has_group and self._has_later_view(name, view["number"]):
-            # It was paused, and has come to a view of its own.
+            # The member was paused, and has come to a later view by itself.
             return
         try:
             answer = self._roster.ask(name, "POST", "/view", view)

@@ -16,12 +16,12 @@ from stormcast.chaos.session.roster import Roster
 from stormcast.chaos.session.traffic import Traffic
 
 Command = faults.SetAttribute | faults.Forget | faults.Close
-"""What a member itself is told to do."""
+"""Actions that a member itself is told to do."""
 Hold = Literal["pause", "stall"]
 
 
 class MemberFaults:
-    """Does them, and knows who is paused or stalled by which fault."""
+    """Does the faults of single members, and knows which fault pauses or stalls which member."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class MemberFaults:
         self._mailbox = mailbox
         self._effects = effects
         self._held: dict[tuple[Hold, str], str] = {}
-        """The fault, by what it is and whom it holds."""
+        """The fault of each pause and stall that lasts, by its kind and its member."""
 
     def do(self, step: TimedStep, name: str) -> None:
         """Do a step that is about one member."""
@@ -61,7 +61,7 @@ class MemberFaults:
                 self._strike(step, name)
 
     def end(self, fault: str) -> bool:
-        """End a pause or a stall; returns whether the fault is one."""
+        """End a pause or a stall; returns whether the fault was one that lasted."""
         for (what, name), by in self._held.items():
             if by == fault:
                 self._undo(what, name)
@@ -69,16 +69,16 @@ class MemberFaults:
         return False
 
     def end_all(self) -> None:
-        """Everybody goes on."""
+        """End all pauses and stalls."""
         for what, name in list(self._held):
             self._undo(what, name)
 
     def held_by(self) -> list[str]:
-        """The fault of each pause and stall that lasts."""
+        """Return the fault of each pause and stall that lasts."""
         return list(self._held.values())
 
     def _start(self, step: TimedStep, name: str) -> None:
-        """Bring a member up; a restart ends the incarnation that may still run."""
+        """Start a member; a restart ends the incarnation that may still run."""
         roster = self._roster
         if isinstance(step.action, faults.Join) and roster.is_alive(name):
             return
@@ -121,7 +121,7 @@ class MemberFaults:
             self._effects.bite(fault, ONCE if held is None else held)
             roster.went_on(name)
             self._mailbox.tell_what_waited(name)
-            # Of loads that began meanwhile it knows nothing: a run could seem to be over.
+            # It does not know of loads that began meanwhile: without them a run may seem over.
             self._traffic.catch_up()
         else:
             tell = partial(self._have_consumed, name, consuming=True, fault=fault)
@@ -134,7 +134,7 @@ class MemberFaults:
             self._effects.bite(fault, int(answer["waited"]))
 
     def _forget_process(self, name: str) -> None:
-        """A process that ends takes with it what was done to it, and what it was to be told."""
+        """Forget the pause and stall of a process that ends, its rules and waiting requests."""
         for held in [held for held in self._held if held[1] == name]:
             self._effects.bite(self._held.pop(held))
         self._mailbox.discard(name)
@@ -143,7 +143,7 @@ class MemberFaults:
     # -- Commands --------------------------------------------------------------------------------
 
     def _command(self, step: TimedStep, action: Command, name: str) -> None:
-        """Recorded when it is done: until then a paused member is, and promises, what it was."""
+        """Do a command, and record it now: until now a paused member kept its old promises."""
         self._rig.begin(self._backend.now(), step, self._roster.short(name))
         if isinstance(action, faults.SetAttribute):
             self._roster.ask(name, "POST", "/attributes", {action.attribute: action.value})
@@ -154,7 +154,7 @@ class MemberFaults:
     def _lose_connection(self, fault: str, action: faults.Forget | faults.Close, name: str) -> None:
         person = self._roster.person(action.peer)
         if person is None:
-            # Nobody is connected to who has not come yet.
+            # Nobody is connected to a member that has not come yet.
             return
         body: dict[str, str] = {"peer": person["identity"]}
         target = "/close"

@@ -1,5 +1,5 @@
-"""Rules for frames that are done inside of members, by test protocols: where nothing between
-members can take a frame out of a connection."""
+"""Rules for frames that test protocols carry out inside of members: between members, nothing can
+take a frame out of a TCP connection."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class MemberRule:
     rule: faults.Rule
     dests: Names
     there: set[str] = field(default_factory=set)
-    """Those whose running process has it, or gets it when it goes on."""
+    """Members whose running process has the rule, or gets it when the member goes on."""
     struck: dict[str, int] = field(default_factory=dict)
-    """How often it had an effect in each."""
+    """How often the rule bit in each member, when it was last asked."""
 
     @property
     def kind(self) -> str:
-        """The test protocol that does it."""
+        """The test protocol that carries out the rule."""
         (kind,) = as_test_protocol(self.rule)
         return kind
 
@@ -37,18 +37,18 @@ class MemberRules:
 
     def __init__(self, roster: Roster, mailbox: Mailbox, effects: Effects) -> None:
         self.begun: set[str] = set()
-        """All that ever acted."""
+        """All rules that ever acted, by fault."""
         self._roster = roster
         self._mailbox = mailbox
         self._effects = effects
         self._active: dict[str, MemberRule] = {}
 
     def __contains__(self, fault: str) -> bool:
-        """Whether that rule acts."""
+        """Whether the rule of this fault acts."""
         return fault in self._active
 
     def active(self) -> list[str]:
-        """The rules that act."""
+        """Return the faults whose rules act."""
         return list(self._active)
 
     def begin(self, fault: str, rule: faults.Rule) -> None:
@@ -69,23 +69,23 @@ class MemberRules:
         self._effects.heal()
 
     def insert(self, name: str) -> None:
-        """A member started anew: what acts in members acts in it, too."""
+        """Put the rules that act into a member that was started anew."""
         for active in self._active.values():
             if name in active.dests:
                 self._insert(name, active)
 
     def discard(self, name: str) -> None:
-        """A process ended, with the test protocols in it."""
+        """Note that a process ended, with the test protocols in it."""
         for active in self._active.values():
             active.there.discard(name)
 
     def count(self) -> None:
-        """Ask members how often what acts inside of them had an effect."""
+        """Ask members how often the rules inside of them bit."""
         for active in self._active.values():
             self._count(active)
 
     def bites(self) -> dict[str, int]:
-        """How often each that acts had an effect, when members were last asked."""
+        """Return how often each acting rule had bitten when members were last asked."""
         return {fault: sum(active.struck.values()) for fault, active in self._active.items()}
 
     def _insert(self, name: str, active: MemberRule) -> None:

@@ -1,4 +1,4 @@
-"""Steps of the schedule, carried out over the verbs of any backend."""
+"""Carries out the steps of the schedule over the verbs of any backend."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stormcast.chaos.session.traffic import Traffic
 
 
 class Nemesis:
-    """Holds what is wrong with the network, and has each step done by what is there for it."""
+    """Keeps the state of the network, and hands each step to the object that does its kind."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Nemesis:
         in_members: bool,
     ) -> None:
         self.state = state
-        """What the network is like now."""
+        """The state of the network now."""
         self.effects = Effects(backend.now)
         mailbox = Mailbox(roster)
         self.member_rules = MemberRules(roster, mailbox, self.effects)
@@ -52,7 +52,7 @@ class Nemesis:
         """Faults that end with the next change of the network."""
 
     def do_all(self, steps: Iterable[TimedStep]) -> None:
-        """Do steps that are due: what they make of the network together is made in one go."""
+        """Do steps that are due; their changes of the network are applied in one go."""
         self._is_gathering = True
         try:
             for step in steps:
@@ -84,7 +84,7 @@ class Nemesis:
                 self._members.do(step, name)
 
     def bites(self) -> dict[str, int]:
-        """How often each fault had an effect so far."""
+        """Return how often each fault has bitten so far."""
         found = dict.fromkeys(self.rig.kinds, 0)
         for fault, pairs in self._backend.bites().items():
             if fault in found:
@@ -93,12 +93,12 @@ class Nemesis:
             for fault, number in counted.items():
                 found[fault] = found.get(fault, 0) + number
         for fault in self._members.held_by():
-            # How much it holds nobody will see.
+            # A pause or stall that lasts counts once: nobody will see how much it holds.
             found[fault] = found.get(fault, 0) + ONCE
         return found
 
     def heal_all(self) -> None:
-        """Let nothing act any more, and everybody go on: a run that is ended early ends well."""
+        """End all faults, pauses and stalls, also where a run is ended early."""
         self._heal(None)
         self._backend.clear()
         self._members.end_all()
@@ -120,7 +120,7 @@ class Nemesis:
             self._apply()
 
     def _apply(self) -> None:
-        """Make the network so; what ended by that has ended now."""
+        """Apply the state of the network, and note the faults that ended with that."""
         if self._is_changed:
             self._is_changed = False
             self._backend.apply(self.state)
@@ -130,7 +130,7 @@ class Nemesis:
 
     def _end(self, fault: str) -> None:
         if fault in self.state.faults:
-            # What it takes to heal is part of what it takes to be well again.
+            # The time that healing itself takes counts as time until all is well again.
             self.effects.heal()
             self._over.append(fault)
             self._set({key: one for key, one in self.state.faults.items() if key != fault})
@@ -145,7 +145,7 @@ class Nemesis:
             self._end(name)
             return
         if self.state.faults:
-            # All at once: nobody sees some of it gone and some not.
+            # All faults end at once: no member sees only some of them gone.
             self.effects.heal()
             self._over += self.state.faults
             self._set({})

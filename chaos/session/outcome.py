@@ -1,4 +1,4 @@
-"""A run that was judged, and the directory that it is kept in."""
+"""A run with its verdict, and the directory that it is kept in."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from stormcast.node.settings import is_path
 
 TRACE: Final = "trace"
 STACKS: Final = "stacks"
-"""Of a run directory: the stack of the scenario, where that is a file of its own."""
+"""The folder of a run directory for the stack of the scenario, if that is a file of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What a run came to."""
+    """A run: what was run, its verdict, its record and its directory."""
 
     scenario: Scenario
     seed: int
@@ -31,16 +31,16 @@ class RunOutcome:
     run: RunRecord
     directory: Path | None = None
     fate: str = "xxh3"
-    """The dice of its chance faults."""
+    """The name of the fate function of its chance faults."""
     min_bites: int | None = None
-    """Effects that each fault had to have; None: as many as are asked for without a word."""
+    """The fewest bites that each fault must have; None: the default."""
 
     @property
     def verdict(self) -> Verdict:
         return self.judgement.verdict
 
     def verdicts(self) -> dict[str, str]:
-        """The worst that was found of each guarantee."""
+        """Return the worst verdict on each guarantee."""
         found: dict[str, Verdict] = {}
         for finding in self.judgement.findings:
             if finding.guarantee != RUN:
@@ -49,7 +49,7 @@ class RunOutcome:
         return {guarantee: str(verdict) for guarantee, verdict in found.items()}
 
     def files(self) -> dict[str, bytes]:
-        """What a verdict is made from, as the run directory holds it: scenario, seed, traces."""
+        """Return the files that the verdict is made from: scenario, seed and traces."""
         text = _kept_text(self.scenario)
         named = {"scenario.yaml": text.encode(), "seed": f"{self.seed}\n".encode()}
         return named | {
@@ -57,7 +57,7 @@ class RunOutcome:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The one object that `stormcast run --json` prints."""
+        """Return the object that `stormcast run --json` prints."""
         return {
             "scenario": self.scenario.name,
             "verdict": str(self.verdict),
@@ -88,7 +88,7 @@ class RunOutcome:
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:
-    """A part of verdict.json."""
+    """Return a finding as verdict.json has it."""
     told = {
         "guarantee": finding.guarantee,
         "verdict": str(finding.verdict),
@@ -100,7 +100,7 @@ def _as_json(finding: Finding) -> dict[str, Any]:
 
 
 def write_run(outcome: RunOutcome, directory: Path) -> None:
-    """A run directory: scenario, seed, versions, trace, verdict. TakenError where a run is."""
+    """Write a run directory: scenario, seed, versions, traces, verdict. TakenError: it has one."""
     traces = directory / TRACE
     try:
         traces.mkdir(parents=True)
@@ -114,7 +114,7 @@ def write_run(outcome: RunOutcome, directory: Path) -> None:
 
 
 def _kept_text(scenario: Scenario) -> str:
-    """A scenario as its run directory has it: a stack that is a file of its own is kept there."""
+    """Return the scenario's text for its run directory, where a stack file is kept beside it."""
     stack = scenario.cluster.stack
     if not is_path(stack):
         return scenario.text or dump(scenario)

@@ -1,4 +1,4 @@
-"""A scenario as a backend is told of it: which members, set how, and what it must be able to do."""
+"""The plan of a scenario for a backend: the members, their settings, and the features needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from stormcast.chaos.language.stacks import STREAM_TRANSPORTS, settings_of
 from stormcast.node.settings import StackSettings, is_path
 
 FRAME_BY_FRAME: Final = {"bundler": "no-bundler", "offload": "never"}
-"""Of UDP: every datagram is one frame, so what strikes a datagram strikes one frame."""
+"""Settings of UDP with which every datagram is one frame: a fault of a datagram strikes one frame.
+"""
 _ON_FRAMES: Final = frozenset(
     {
         "loss",
@@ -31,9 +32,9 @@ _ON_FRAMES: Final = frozenset(
 CANNOT: Final[dict[str, str]] = {
     "clock-skew": "all members share one clock, simulated or real",
 }
-"""What a scenario may need and no backend has: the need, and why."""
+"""Needs that no backend can meet, and why."""
 _IN_MEMBER: Final = {"drop": "DROP", "delay": "DELAY", "duplicate": "DUPLICATE"}
-"""What a rule does, and the test protocol that does the same inside of a member."""
+"""The test protocol that does inside of a member what a rule does."""
 
 
 def check_supported(scenario: Scenario, backend: str = SIM) -> None:
@@ -54,7 +55,7 @@ def check_supported(scenario: Scenario, backend: str = SIM) -> None:
 
 
 def _stack_lacks(scenario: Scenario, need: str) -> str | None:
-    """Why the scenario's own stack cannot give what it needs; None: it can."""
+    """Return why the scenario's own stack cannot meet a need; None: it can."""
     if need not in ("multicast", "stream"):
         return None
     settings, stack = settings_of(scenario), scenario.cluster.stack
@@ -68,11 +69,11 @@ def _stack_lacks(scenario: Scenario, need: str) -> str | None:
 def cluster_plan(
     scenario: Scenario, seed: int, run: str, folder: Path, features: Mapping[str, str | None]
 ) -> ClusterPlan:
-    """What is to be run on a backend with these features. Unsupported where one of them is missing,
-    or no member can do what the scenario says."""
+    """Make the plan of a run for a backend with these features. Unsupported where a needed one is
+    missing, or a rule cannot be done inside of members."""
     settings = settings_of(scenario)
     is_stream = settings.transport in STREAM_TRANSPORTS
-    # No rule can take a frame out of a real connection.
+    # On a real TCP connection nothing can take a frame out: rules act inside of members.
     is_inside = is_stream and features.get("frames-of-streams", "") is not None
     needs = features_of(scenario, in_members=is_inside, is_group=settings.has_group)
     if is_inside:
@@ -98,7 +99,7 @@ def cluster_plan(
 
 
 def _config(scenario: Scenario, settings: StackSettings, seed: int, run: str) -> dict[str, Any]:
-    """In the words of docs/node.md, but for what only the backend can say."""
+    """Return a member's settings, in the words of docs/node.md; the backend adds its own."""
     cluster = scenario.cluster
     protocols = {name: dict(values) for name, values in cluster.protocols}
     for name, values in (
@@ -124,7 +125,7 @@ def _config(scenario: Scenario, settings: StackSettings, seed: int, run: str) ->
 
 
 def _check_rules(scenario: Scenario) -> None:
-    """Refuse what cannot be done inside of a member."""
+    """Refuse rules that cannot be done inside of a member."""
     rules = [step.action for step in scenario.timeline if isinstance(step.action, faults.Rule)]
     for rule in rules:
         _check_rule_on_streams(scenario.name, rule)
@@ -137,7 +138,7 @@ def _check_rules(scenario: Scenario) -> None:
 
 
 def _check_rule_on_streams(name: str, rule: faults.Rule) -> None:
-    """No rule can take a frame out of a connection: it is done in the member that gets it."""
+    """Refuse a rule on a TCP stack that its test protocol in the receiving member cannot do."""
     why = ""
     if rule.does not in _IN_MEMBER:
         why = f"{rule.does} frames"
@@ -153,13 +154,13 @@ def _check_rule_on_streams(name: str, rule: faults.Rule) -> None:
 
 
 def _is_one_place(rule: faults.Rule) -> bool:
-    """Whether what it counts is counted in one member."""
+    """Whether a rule counts no frames, or counts them in one member only."""
     counts = rule.times is not None or rule.match.occurrence is not None
     return not counts or len(rule.match.dests) == 1
 
 
 def as_test_protocol(rule: faults.Rule) -> dict[str, dict[str, Any]]:
-    """A rule as the test protocol of a member that is to be struck by it, for `POST /probes`."""
+    """Return a rule as the test protocol of a receiving member, for `POST /probes`."""
     match = rule.match
     wanted: dict[str, Any] = {"direction": "up"}
     if match.protocols:

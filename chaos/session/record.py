@@ -1,4 +1,4 @@
-"""What a run leaves behind, in virtual time or on real machines: what its judges look at."""
+"""The record of a run, in virtual time or on real machines: the verdict is made from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stormcast.node.trace.files import count_events
 Pair = tuple[str, str]
 """Sender and receiver, by name."""
 Reached = dict[Pair, list[tuple[float, int]]]
-"""When how many messages of a pair had been delivered."""
+"""For each pair, times and how many of its messages had been delivered by then."""
 
 
 class ViewSeen(NamedTuple):
@@ -26,7 +26,7 @@ class ViewSeen(NamedTuple):
 
 
 class Life(NamedTuple):
-    """How long an incarnation of a member lived."""
+    """When an incarnation of a member started and ended."""
 
     name: str
     start: float
@@ -36,10 +36,10 @@ class Life(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResyncTimes:
-    """How long it took, after the last heal, until all was well again (G8). Seconds."""
+    """Seconds from the last heal until messages, repairs and views were in order again (G8)."""
 
     after: float
-    """When that heal was, from the start of the run."""
+    """The time of that heal, from the start of the run."""
     first_delivery: float | None
     """Until the last pair had its first delivery; None: some pair had none."""
     repaired: float
@@ -49,13 +49,13 @@ class ResyncTimes:
 
     @property
     def seconds(self) -> float | None:
-        """Until all of it was so; None where it never was."""
+        """The longest of the three; None where some pair had no delivery."""
         if self.first_delivery is None:
             return None
         return max(self.first_delivery, self.repaired, self.one_view or 0.0)
 
     def as_json(self) -> dict[str, float | None]:
-        """A part of verdict.json."""
+        """Return this part of verdict.json."""
         known = {
             "after": self.after,
             "first_delivery": self.first_delivery,
@@ -68,14 +68,14 @@ class ResyncTimes:
 
 @dataclass(slots=True, kw_only=True)
 class RunRecord:
-    """What a run leaves behind. Times are seconds from its start."""
+    """Everything that is known of a run. Times are seconds from its start."""
 
     traces: dict[str, bytes]
-    """Per member incarnation (and the rig), its blocks."""
+    """The trace blocks of each incarnation, and of the rig."""
     evidence: Evidence = field(repr=False, compare=False)
-    """The same, read."""
+    """The traces, read."""
     events: int
-    """What a simulator processed, which says how much work it was; elsewhere, of its members."""
+    """Events that the simulator processed: how much work the run was. Elsewhere those in traces."""
     seconds: float
     sent: int
     """Messages accepted from the workload."""
@@ -83,9 +83,9 @@ class RunRecord:
     bites: dict[str, int]
     """How often each fault had an effect, by id."""
     kinds: dict[str, str]
-    """What each fault is, by id."""
+    """The kind of each fault, by id."""
     mismatches: list[str]
-    """Deliveries whose payload is not what its sender made."""
+    """Deliveries whose payload is not the one that its sender made."""
     sent_by_pair: dict[Pair, int]
     reached: Reached
     complete: bool
@@ -93,28 +93,28 @@ class RunRecord:
     stalled_for: float
     """Seconds without any delivery at the end, where members still held messages to send."""
     views: dict[str, list[ViewSeen]] = field(default_factory=dict)
-    """What each incarnation installed, in order; empty where nobody forms a group."""
+    """The views that each incarnation installed, in order; empty where nobody forms a group."""
     lives: dict[str, Life] = field(default_factory=dict)
-    """When each incarnation started and ended."""
+    """Start and end of each incarnation."""
     control: dict[str, int] = field(default_factory=dict)
     """Control frames sent in a group, by `protocol/kind`."""
     control_most: dict[str, int] = field(default_factory=dict)
     """The same, of the incarnation that sent most of each."""
     backend: str = "sim"
     bites_by_pair: dict[str, Mapping[Pair, int]] = field(default_factory=dict)
-    """The same as `bites` per sender and receiver, of faults of the network that have them."""
+    """The bites per sender and receiver, of faults of the network."""
     resync: ResyncTimes | None = None
     """None where nothing was healed."""
     notes: tuple[str, ...] = ()
-    """What whoever reads the verdict must know of how the run was done."""
+    """Sentences about how the run was done, for those who read the verdict."""
     is_cut_short: bool = False
-    """Whether somebody ended it before its time."""
+    """Whether the run was interrupted before its end."""
     broke_off: str = ""
-    """Why it could not go on; what there is until then proves nothing."""
+    """Why the run could not go on: it then proves nothing. Empty: it did."""
     late: float = 0.0
-    """Seconds by which something was done later than the scenario says, at most."""
+    """The most seconds by which a step or a load began later than the scenario says."""
 
     @property
     def recorded(self) -> int:
-        """Events in the traces, those of the rig among them: whoever reads them counts as many."""
+        """The number of events in the traces, those of the rig among them."""
         return sum(map(count_events, self.traces.values()))

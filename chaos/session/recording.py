@@ -19,12 +19,12 @@ from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import GAUGE, OUTBOX_BYTES
 
 GAUGE_SECONDS: Final = 0.2
-"""For what is measured at the end to be written."""
+"""Seconds that members have to write the gauges that they are asked for at the end."""
 
 
 @dataclass(slots=True)
 class Ending:
-    """How a run came to its end."""
+    """The way in which a run came to its end."""
 
     complete: bool = False
     is_cut_short: bool = False
@@ -32,7 +32,7 @@ class Ending:
     at: float = 0.0
     """Start and end by the backend's clock."""
     late: float = 0.0
-    """Seconds by which a step or a load came late at most."""
+    """The most seconds by which a step or a load came late."""
 
 
 def record_of(
@@ -43,7 +43,7 @@ def record_of(
     traces: dict[str, bytes],
     mismatches: list[str],
 ) -> RunRecord:
-    """The record of a run that came to its end, or was ended early."""
+    """Make the record of a run that came to its end, or was ended early."""
     evidence = Evidence.from_blocks(traces, xxh3_64_intdigest)
     facts = facts_of(evidence, ending.start)
     healed = nemesis.effects.last_heal
@@ -81,7 +81,7 @@ def record_of(
 def broken_record(
     backend: Backend, rig: RigTrace, traces: dict[str, bytes], error: NodeError
 ) -> RunRecord:
-    """The record of a run that could not go on."""
+    """Make the record of a run that could not go on."""
     return RunRecord(
         traces=traces,
         evidence=Evidence.from_blocks(traces, xxh3_64_intdigest),
@@ -107,8 +107,8 @@ def _notes(nemesis: Nemesis) -> tuple[str, ...]:
 
 
 def _has_backlog(evidence: Evidence, since: float) -> bool:
-    """Whether a member that lived to the end still held messages that it had not sent, to one that
-    did, or to its group."""
+    """Whether a member that lived to the end still held messages, for its group or for another
+    member that lived to the end, which it had not sent."""
     living = {GROUP, *(one.short for one in evidence.members.values() if one.ended == inf)}
     return any(
         event.kind == GAUGE

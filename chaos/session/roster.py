@@ -1,4 +1,4 @@
-"""Who runs, who is who, and what they say of themselves: the members of a run on any backend."""
+"""The members of a run on any backend: which of them run, their ids, and what they say."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stormcast.chaos.backends.base import Backend, BackendError, MemberError
 from stormcast.chaos.faults import Names
 
 READY_SECONDS: Final = 90.0
-"""How long members may take to be there, in whatever timing."""
+"""Seconds that members may take to be ready, in any timing."""
 POLL_SECONDS: Final = 0.1
 
 State = dict[str, Any]
-"""What a member says of itself: `GET /state` of docs/node.md."""
+"""A member's answer to `GET /state` (docs/node.md)."""
 
 
 class Roster:
@@ -26,22 +26,22 @@ class Roster:
         self.members = members
         self.has_group = has_group
         self.paused: set[str] = set()
-        """They are not asked, for they do not answer."""
+        """Members that are not asked, because they would not answer."""
         self.leaving: set[str] = set()
         self.joining: set[str] = set()
-        """Started, and not yet ready."""
+        """Members that were started and are not ready yet."""
         self.shorts: dict[str, int] = {}
-        """Short ids of the newest incarnations, as far as they said."""
+        """Short ids of the newest incarnations, as far as they told them."""
         self.names: dict[int, str] = {}
         """Names by the short ids of all incarnations."""
         self._seed = seed
         self._people: dict[str, State] = {}
-        """Name, identity and place of those that are ready."""
+        """Name, identity and place of members that are ready."""
 
-    # -- Who runs --------------------------------------------------------------------------------
+    # -- Starts and ends -------------------------------------------------------------------------
 
     def start(self, name: str) -> None:
-        """Start one, or start it anew."""
+        """Start a member, or start it anew."""
         if self.backend.is_alive(name):
             self.backend.restart(name)
         else:
@@ -50,7 +50,7 @@ class Roster:
         self.joining.add(name)
 
     def kill(self, name: str) -> None:
-        """End one."""
+        """Kill a member."""
         self.backend.kill(name)
         self._forget(name)
 
@@ -61,25 +61,25 @@ class Roster:
         self._people.pop(name, None)
 
     def is_alive(self, name: str) -> bool:
-        """Whether it was started and has not ended."""
+        """Whether a member was started and has not ended."""
         return self.backend.is_alive(name)
 
     def living(self) -> list[str]:
-        """All who run, in order of the scenario."""
+        """Return all members that run, in the order of the scenario."""
         return [name for name in self.members if self.is_alive(name)]
 
     def answering(self) -> list[str]:
-        """All who run and can be asked."""
+        """Return all members that run and are not paused."""
         return [name for name in self.living() if name not in self.paused]
 
-    # -- What they say ---------------------------------------------------------------------------
+    # -- What members say ------------------------------------------------------------------------
 
     def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever it says
-        """One request to a member."""
+        """Send one request to a member, and return the answer."""
         return self.backend.ask(name, method, target, body)
 
     def state(self, name: str) -> State | None:
-        """How a member sees itself; None if it says nothing."""
+        """Return what a member says of itself; None if it does not answer."""
         if name in self.paused or not self.is_alive(name):
             return None
         try:
@@ -92,18 +92,18 @@ class Roster:
         return state
 
     def states(self) -> dict[str, State]:
-        """What all say who say something."""
+        """Return what each member that answers says of itself."""
         found = {name: self.state(name) for name in self.answering()}
         return {name: state for name, state in found.items() if state is not None}
 
     def short(self, name: str) -> int | None:
-        """The short id of the newest incarnation; None if it never said."""
+        """Return the short id of the newest incarnation; None if it never told it."""
         if name not in self.shorts:
             self.state(name)
         return self.shorts.get(name)
 
     def person(self, name: str) -> State | None:
-        """Name, identity and place of a member, as commands want them; None before it is ready."""
+        """Return name, identity and place of a member, for commands; None before it is ready."""
         if name not in self._people:
             state = self.state(name)
             if state is None or "identity" not in state:
@@ -112,7 +112,7 @@ class Roster:
         return self._people[name]
 
     def coordinator(self) -> str | None:
-        """Whom most members hold for the coordinator; where nobody has a view, the first member."""
+        """Return the living member that most see as the coordinator; without views, the first."""
         votes = Counter(
             state["view"]["coordinator"] for state in self.states().values() if state["view"]
         )
@@ -122,15 +122,15 @@ class Roster:
         return next(iter(self.living()), None)
 
     def participant(self, fault: str) -> str | None:
-        """A living member that does not coordinate."""
+        """Return a living member that does not coordinate, drawn by seed and fault, if any."""
         first = self.coordinator()
         fitting = [name for name in self.living() if name != first]
         return Random(f"{self._seed}:{fault}").choice(fitting) if fitting else None
 
-    # -- Whether they are there ------------------------------------------------------------------
+    # -- Waiting until members are ready ---------------------------------------------------------
 
     def start_together(self, names: Iterable[str], meanwhile: Callable[[], None]) -> None:
-        """Start members at once, do something, and wait until they are one group, or all bound."""
+        """Start members at once, do `meanwhile`, and wait until all are one group, or bound."""
         wanted = tuple(names)
         for name in wanted:
             self.start(name)
@@ -139,7 +139,7 @@ class Roster:
         self.welcome()
 
     def start_in_turn(self, names: Iterable[str]) -> None:
-        """Start members, each when the one before it is in."""
+        """Start members, each when the one before it is in the view."""
         wanted = tuple(names)
         for number, name in enumerate(wanted, 1):
             self.start(name)
@@ -148,7 +148,7 @@ class Roster:
         self.welcome()
 
     def wait_for(self, is_done: Callable[[], bool], what: str) -> None:
-        """Wait for what must come; BackendError if it does not."""
+        """Wait until `is_done`; BackendError after READY_SECONDS, or if a started member ends."""
 
         def is_so() -> bool:
             for name in self.joining:
@@ -164,7 +164,7 @@ class Roster:
             waited += POLL_SECONDS
 
     def are_one(self, names: Names) -> bool:
-        """Whether these hold one view, of just these; without a group, whether they are bound."""
+        """Whether these members hold one view of just these; without a group: are all bound."""
         found = [self.state(name) for name in names]
         states = [state for state in found if state is not None]
         if len(states) < len(names):
@@ -180,7 +180,7 @@ class Roster:
         )
 
     def welcome(self) -> list[str]:
-        """Find out who of those that were started is ready by now; returns them."""
+        """Return the started members that are ready by now, and count them as joining no more."""
         ready = [name for name in sorted(self.joining) if self._is_ready(name)]
         self.joining.difference_update(ready)
         if ready and not self.has_group:
@@ -192,13 +192,13 @@ class Roster:
         return state is not None and state["state"] == "connected" and self.person(name) is not None
 
     def went_on(self, name: str) -> None:
-        """A member is paused no more: it learns who came meanwhile, and others may learn of it."""
+        """Note that a member is paused no more. Without a group, all are told anew who is there."""
         self.paused.discard(name)
         if not self.has_group:
             self._tell_all()
 
     def _tell_all(self) -> None:
-        """Where nobody forms a group, tell everyone who there is."""
+        """Tell every member which members there are: without a group nobody else does."""
         people = [self.person(name) for name in self.living() if name not in self.joining]
         there = [person for person in people if person is not None]
         for person in there:
@@ -207,7 +207,7 @@ class Roster:
             try:
                 self.ask(person["name"], "POST", "/peers", {"members": there})
             except MemberError:
-                # One that has just ended need not know who there is.
+                # A member that has just ended need not know the others.
                 if self.is_alive(person["name"]):
                     raise
 

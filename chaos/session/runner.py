@@ -20,7 +20,7 @@ from stormcast.chaos.session.simulation import simulate
 KERNEL_DICE: Final = "jhash"
 """The dice of chance faults on real networks."""
 LOGS: Final = "logs"
-"""Of a run directory: what real members left besides their journals."""
+"""The folder of a run directory for what real members left besides their journals."""
 
 
 def run_scenario(
@@ -33,7 +33,7 @@ def run_scenario(
     min_bites: int | None = None,
     fate: str = "xxh3",
 ) -> RunOutcome:
-    """Run in the simulator and judge; with `out`, leave everything needed to look again."""
+    """Run in the simulator and judge; with `out`, write a run directory."""
     check_supported(scenario)
     with taken(out) if out is not None else nullcontext():
         run = simulate(
@@ -56,7 +56,7 @@ def run_on(
     run: str = "",
     tell: Tell | None = None,
 ) -> RunOutcome:
-    """Run on a backend and judge; everything needed to look again is left in `out`."""
+    """Run on a backend and judge; the run directory is written to `out`."""
     check_supported(scenario, backend.name)
     with taken(out):
         logs = out / LOGS
@@ -72,7 +72,7 @@ def run_on(
 
 
 def _tidy(logs: Path) -> None:
-    """Remove what is kept elsewhere (journals, as traces), and what nobody listens at any more."""
+    """Remove journals, which are kept as traces, and sockets that nobody listens at any more."""
     for journal in logs.glob("*/journal"):
         rmtree(journal)
     for path in logs.rglob("*.sock"):

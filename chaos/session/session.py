@@ -1,7 +1,7 @@
 """A session: one scenario, played over the verbs of a backend, and the record of it.
 
-It knows when what happens and what that means; the backend knows how it is done. The clock of a
-scenario starts when everyone who is there from the beginning is ready.
+The session knows what happens at which time, and what it means; the backend knows how it is done.
+The clock of a scenario starts when all members that are there from the beginning are ready.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from stormcast.chaos.session.traffic import Traffic
 from stormcast.node.core.errors import NodeError
 
 POLL_SECONDS: Final = 0.1
-"""How often members are looked at while something is expected of them."""
+"""Seconds between two looks at members while something is expected of them."""
 
 Tell = Callable[[str], None]
-"""Told, in a few words, what is going on."""
+"""Takes a few words about what is going on."""
 
 
 @runtime_checkable
 class StandsStill(Protocol):
-    """A backend that knows when its machine gave nobody a turn."""
+    """A backend that knows when its machine let no member run."""
 
     def standstills(self) -> list[tuple[float, float]]:
-        """From and to, on the clock of everyone."""
+        """Return start and end of each standstill, on the clock that all members share."""
         ...
 
 
@@ -56,8 +56,8 @@ def play(
     run: str = "",
     tell: Tell | None = None,
 ) -> RunRecord:
-    """Run a scenario to its end. Unsupported or BackendError before anything starts; Ctrl-C, or
-    trouble with the backend, ends it early, with whatever there is."""
+    """Run a scenario to its end. Unsupported or BackendError before anything starts; later Ctrl-C,
+    or an error of the backend, ends the run early, with the record up to then."""
     try:
         session = Session(scenario, seed, backend, folder, run=run, tell=tell)
         session.open()
@@ -122,17 +122,17 @@ class Session:
     # -- The beginning ---------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Have a place for everyone; refuse what this backend cannot do."""
+        """Have the backend make a place for each member, and take the zero of both clocks."""
         self._tell("making the network")
         self.backend.open(self.plan)
         self._zero = self.backend.now()
-        # Virtual time has a wall clock of its own. Both clocks are read at one moment: what lies
-        # between would be taken for a difference between hosts.
+        # Virtual time has a wall clock of its own. Both clocks are read at one moment: time between
+        # the two reads would be taken for a difference between the clocks of two hosts.
         wall = getattr(self.backend, "wall_ns", None)
         self._wall_ns = wall_at_zero(self._zero) if wall is None else int(wall)
 
     def gather(self) -> None:
-        """Start everyone who does not come later; the scenario begins when they are ready."""
+        """Start all members that do not come later; the scenario begins when they are ready."""
         cluster = self.scenario.cluster
         early = [name for name in cluster.members if name not in cluster.late]
         self._tell(f"starting {len(early)} members")
@@ -144,7 +144,7 @@ class Session:
         begun = Evidence.from_blocks(self.backend.collect(), xxh3_64_intdigest)
         asked, settle = self.scenario.guarantees, self.scenario.limits.settle
         if self.backend.is_virtual:
-            # It costs little, and shows what else a stack has to say.
+            # Silence costs little here, so C1's is waited for even where C1 is not asked for.
             self._quiet_for = quiet_seconds(begun, (*asked, "C1"), inf)
         else:
             self._quiet_for = min(quiet_seconds(begun, asked, LONGEST_WAIT), settle)
@@ -153,17 +153,17 @@ class Session:
         self.rig.phase(self._zero, "begin")
 
     def _prepare_network(self) -> None:
-        """Make it what it is by itself; and whoever has to be started for that is there when the
-        first fault begins, which is not to wait for it."""
+        """Apply the network as it is without faults, if the scenario has any fault of it: what the
+        backend starts for that is then there, and the first fault need not wait for it."""
         self.rig.network(self.backend.now(), self.scenario.network)
         is_plain = self.scenario.network == faults.Link()
         if not is_plain or any(isinstance(s.action, faults.NetworkFault) for s in self.steps):
             self.backend.apply(self.nemesis.state)
 
-    # -- The whole of it -------------------------------------------------------------------------
+    # -- The run ---------------------------------------------------------------------------------
 
     def run(self) -> RunRecord:
-        """From the first start to the record."""
+        """Play the whole run, from the first start to the record."""
         try:
             self.gather()
             self._play()
@@ -172,12 +172,12 @@ class Session:
             self._tell("interrupted: healing, and keeping what there is")
             self._ending.is_cut_short = True
             with suppress(BackendError):
-                # Whoever was to heal may have been interrupted, too; then its lease ends.
+                # The agent that heals may have been interrupted, too: then its lease runs out.
                 self.nemesis.heal_all()
         return self.finish()
 
     def _play(self) -> None:
-        """The timeline and the loads, each at its time; then until the loads are over."""
+        """Play the timeline and the loads, each at its time, and wait until the loads are over."""
         limit = self.scenario.limits.run
         while (at := self._agenda.next_at()) is not None:
             self._tell(f"t={self.now():.1f}s of {limit:g}s")
@@ -196,7 +196,7 @@ class Session:
             self.traffic.stop()
 
     def wait_until(self, at: float) -> None:
-        """Let time pass, looking after whoever has just come."""
+        """Let time pass until `at`, and tell members that become ready what to send."""
         while (left := at - self.now()) > EPSILON:
             self._pass(min(left, POLL_SECONDS) if self.roster.joining else left)
         self._look_after()
@@ -206,7 +206,7 @@ class Session:
         self._look_after()
 
     def _look_after(self) -> None:
-        """Whoever is ready now is told what it is to send."""
+        """Tell members that are ready by now their rules and what they are to send."""
         now = self.now()
         self.traffic.expect(self._agenda.still_to_come(now))
         for name in self.roster.welcome() if self.roster.joining else ():
@@ -220,8 +220,8 @@ class Session:
     # -- The end ---------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Wait until nothing more is to come, then for as long as silence must last: at most as
-        long as the scenario gives it, for nobody makes real time pass faster."""
+        """Wait until no more messages are to come, at most for the time that the scenario gives (or
+        that its group needs to regroup), then for as long as silence must last."""
         longest = max(self.scenario.limits.settle, self._regroup_for)
         self._wait_for_rest(longest)
         self.rig.phase(self.backend.now(), "quiet")
@@ -235,13 +235,13 @@ class Session:
             if self.now() - begun >= longest and not is_moving:
                 break
             self._tell(f"t={self.now():.1f}s: waiting until all have everything")
-            # To look takes long where time passes by itself at no cost, and costs little where it
-            # does not.
+            # In the simulator a look costs more than time that passes, so it looks less and less
+            # often; elsewhere a look costs little.
             rarely = min(1.0, (self.now() - begun) / 4) if self.backend.is_virtual else 0.0
             self._pass(max(POLL_SECONDS, rarely))
 
     def finish(self) -> RunRecord:
-        """End everyone at one moment, and gather what is left of the run."""
+        """Stop all members at one moment, and make the record of the run."""
         mismatches = self._last_words()
         self.nemesis.member_rules.count()
         ending = self._ending
@@ -257,7 +257,7 @@ class Session:
         return record_of(self.backend, self.nemesis, bites, ending, traces, mismatches)
 
     def broken_off(self, error: NodeError) -> RunRecord:
-        """What is left of a run that cannot go on: enough to see why, and what went wrong."""
+        """Make the record of a run that cannot go on: why, and the traces up to then."""
         traces: dict[str, bytes] = {}
         self.rig.phase(self.backend.now(), "end")
         with suppress(NodeError, OSError):
@@ -268,15 +268,14 @@ class Session:
         return broken_record(self.backend, self.rig, traces, error)
 
     def _last_words(self) -> list[str]:
-        """Have members write down how full everything is, and say whether they got what nobody
-        sent."""
+        """Have members write their gauges; return what they say of messages that nobody sent."""
         mismatches = []
         for name, state in self.roster.states().items():
             wrong = int(state["workload"]["mismatches"])
             if wrong:
                 mismatches.append(f"{name} got {wrong} messages that nobody sent")
             with suppress(BackendError):
-                # Whoever cannot any more is a witness less, and its journal shows why.
+                # A member that cannot any more writes no gauges, and its journal shows why.
                 self.roster.ask(name, "POST", "/gauge", {})
         self.backend.wait(GAUGE_SECONDS)
         return mismatches

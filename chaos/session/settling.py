@@ -1,5 +1,5 @@
-"""When a run is through: everything has arrived, everyone is in one view, and silence has lasted
-long enough for what is promised of it to be seen. Real time is dear, so no longer than that.
+"""The end of a run: everything has arrived, all members are in one view, and silence has lasted as
+long as it takes to check the promises about silence. Real time is dear, so it lasts no longer.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.session.roster import Roster, State
 
 STILL_SECONDS: Final = 1.5
-"""Without another message for so long none is expected: longer than a sender waits before it asks
-again."""
+"""Seconds without a new message after which none is expected: longer than a sender waits before it
+asks again."""
 REGROUPING: Final = ("suspect_within", "verify_within", "info_within", "check_within", "merge")
-"""The bounds, one after the other, of what lies between a heal and one view of all who live."""
+"""The bounds of the steps, one after the other, from a heal to one view of all living members."""
 LONGEST_WAIT: Final = 15.0
-"""Seconds of silence that are worth waiting for; what takes longer is left to the simulator."""
+"""Seconds of silence that are worth waiting for; longer promises are left to the simulator."""
 MARGIN: Final = 0.5
 
 
 class Settling:
-    """Looks at members again and again, and tells when nothing more is to come."""
+    """Looks at members again and again, and says when no more messages are to come."""
 
     def __init__(self, roster: Roster, *, is_patient: bool) -> None:
         self._roster = roster
         self._is_patient = is_patient
-        """Whether it waits for what may never come, for as long as it may: where time is free."""
+        """Whether to wait for messages that may never come, as long as allowed: time is free."""
         self._last: dict[str, int] = {}
         self._since = 0.0
 
     def is_moving(self, now: float) -> bool:
-        """Whether messages still arrived a moment ago, when members were last looked at."""
+        """Whether a look at members within the last STILL_SECONDS found new messages."""
         return now - self._since < STILL_SECONDS
 
     def is_settled(self, now: float) -> bool:
-        """Whether all have all that was sent and hold one view; or, where that cannot be told,
-        whether nothing has come for a while."""
+        """Whether all members have everything and hold one view; instead of having everything it is
+        enough, where time is not free, that no message came for STILL_SECONDS."""
         roster = self._roster
         if roster.joining or roster.leaving.intersection(roster.living()):
             return False
@@ -54,7 +54,7 @@ class Settling:
 
 
 def has_all(states: Mapping[str, State], *, has_group: bool) -> bool:
-    """Whether every living member has got as much from every other as that one says it sent."""
+    """Whether every member has got as many messages from every other as that other sent it."""
     shorts = {name: int(state["short"], 16) for name, state in states.items()}
     for source, sender in states.items():
         streams = {int(key, 16): count for key, count in sender["workload"]["streams"].items()}
@@ -77,8 +77,8 @@ def _is_one_view(states: Mapping[str, State]) -> bool:
 
 
 def quiet_seconds(evidence: Evidence, guarantees: Iterable[str], longest: float) -> float:
-    """How long nothing must happen so that what the guarantees promise of it can be seen. Of quiet
-    no more than the longest wait; of what is late by then, no more than is worth waiting for."""
+    """Return the seconds of silence that C1 and L1 need to be judged by the members' own bounds. A
+    `quiet_within` above `longest` counts nothing, as does an L1 bound above LONGEST_WAIT."""
     asked = set(guarantees)
     wanted = [0.0]
     for bounds in _promises(evidence):
@@ -92,7 +92,7 @@ def quiet_seconds(evidence: Evidence, guarantees: Iterable[str], longest: float)
 
 
 def regroup_seconds(evidence: Evidence) -> float:
-    """How long a group may take to expel the dead and to find who was cut off."""
+    """Return the seconds that a group may take to expel the dead and to find those cut off."""
     bounds = list(_promises(evidence))
     return sum(max((_number(one, name) for one in bounds), default=0.0) for name in REGROUPING)
 

@@ -20,6 +20,6 @@ def simulate(
     make_multicast: Callable[..., Any] | None = None,
     fate: str = "xxh3",
 ) -> RunRecord:
-    """Run a scenario to its end; nothing is written."""
+    """Run a scenario to its end in the simulator; no file is written."""
     backend = SimBackend(fate=fate, make_unicast=make_unicast, make_multicast=make_multicast)
     return play(scenario, seed, backend, Path())

@@ -1,7 +1,7 @@
-"""The loads of a run: who sends what, told to members by their control endpoints.
+"""The loads of a run: members are told by their control endpoints what to send to whom.
 
-A member sends by itself once it is told. One that is started anew is told the rest: what no earlier
-incarnation of it had sent, and at once what should have been sent by now, as if it had waited.
+A member sends by itself once it is told. One that is started anew is told the rest: all that no
+earlier incarnation of it had sent. What is due by now it sends at once, as if it had waited.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from stormcast.chaos.session.roster import Roster
 from stormcast.node.member.loads import Load, write_load
 
 ON_TIME_SECONDS: Final = 0.25
-"""So late a load may begin without having to make up for it."""
+"""Seconds by which a load may begin late without making up for it."""
 
 Ends = tuple[str, str | None]
-"""Who sends to whom; None is the group."""
+"""Source and dest; None is the group."""
 
 
 class Traffic:
@@ -33,24 +33,24 @@ class Traffic:
         self._now = now
         self._begun: list[ScenarioLoad] = []
         self._told: set[tuple[int, str]] = set()
-        """Which of the begun loads the present incarnation of a source was told of."""
+        """Number of a begun load, and a source whose present incarnation was told of it."""
         self._taken: dict[Ends, int] = {}
-        """What incarnations that are gone had sent, over all loads."""
+        """The messages that incarnations that are gone had sent, over all loads."""
         self._coming: frozenset[str] = frozenset()
         self._sending_on: set[str] = set()
         """Members that were paused when all were told to stop: they are told when they go on."""
 
     def expect(self, names: Iterable[str]) -> None:
-        """Members that steps will still start."""
+        """Take the names of members that steps will still start."""
         self._coming = frozenset(names)
 
     def begin(self, load: ScenarioLoad) -> None:
-        """A load begins: everyone who is there sends."""
+        """Begin a load: every member that is there sends."""
         self._begun.append(load)
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Whoever is there, and was not told of all that began, is told now."""
+        """Tell every member that is there of the begun loads that it was not told of."""
         roster = self._roster
         begun = range(len(self._begun))
         for name in roster.answering():
@@ -64,14 +64,14 @@ class Traffic:
                 self._go_on(name)
 
     def note_end(self, name: str) -> None:
-        """A member is about to end: keep what it has sent."""
+        """Note how much a member has sent that is about to end."""
         if name not in self._roster.paused:
             self._note_sent(name)
         self._told = {told for told in self._told if told[1] != name}
         self._sending_on.discard(name)
 
     def _go_on(self, name: str) -> None:
-        """Tell a member what is left for it of all loads that began."""
+        """Tell a member how much is left for it to send of the loads that began."""
         taken = {lane: number for lane, number in self._taken.items() if lane[0] == name}
         for number, load in enumerate(self._begun):
             if name not in load.sources:
@@ -85,7 +85,7 @@ class Traffic:
                 self._tell(name, number, left)
 
     def is_over(self) -> bool:
-        """Whether everyone who is there has sent all that it is to send, out of its outbox too."""
+        """Whether every member that is there has sent its loads, and its outbox is empty, too."""
         if len(self._begun) < len(self._loads):
             return False
         sources = {name for load in self._loads for name in load.sources}
@@ -100,17 +100,17 @@ class Traffic:
         return True
 
     def _has_backlog(self, waiting: Mapping[str, int]) -> bool:
-        """Whether messages wait in a member for its group, or for somebody who is there."""
+        """Whether messages wait in an outbox for the group, or for a member that is there."""
         roster = self._roster
         there = {roster.shorts.get(name) for name in roster.living()}
         return any(not int(dest, 16) or int(dest, 16) in there for dest in waiting)
 
     def _is_running(self, load: Mapping[str, Any]) -> bool:
-        """Whether a load of a member, as that member tells it, has messages left for anybody who
-        is there, or will be."""
+        """Whether a load, as its member describes it, has messages left for a member that is there
+        or will come."""
         if load["over"]:
             return False
-        # Before the member looked for them it knows no destinations.
+        # A member knows no destinations before it has looked for them.
         return not load["to"] or any(
             sending["accepted"] < load["load"]["count"]
             and (sending["there"] or not self._is_gone(dest))
@@ -123,11 +123,11 @@ class Traffic:
         return is_ending and dest not in self._coming
 
     def pairs(self) -> set[tuple[str, str]]:
-        """Every source and dest of the loads that began."""
+        """Return each source with each dest of the loads that began."""
         return {pair for load in self._begun for pair in load.pairs()}
 
     def stop(self) -> None:
-        """Have nobody send any more: the loads that began are over."""
+        """Stop the loads that began: no member sends any more."""
         self._begun.clear()
         self._told.clear()
         self._sending_on |= self._roster.paused
@@ -142,7 +142,7 @@ class Traffic:
     # -- What members are told -------------------------------------------------------------------
 
     def _dests(self, load: ScenarioLoad, source: str) -> tuple[str | None, ...]:
-        """Whom a source sends to: nobody waits for those that never come."""
+        """Return the dests of a source, without those that are gone and never come back."""
         if load.do == "multicast":
             return (None,)
         roster = self._roster
@@ -154,10 +154,10 @@ class Traffic:
         )
 
     def _tell(self, name: str, number: int, left: dict[str | None, int]) -> None:
-        """Have a member send so much to each; what is due since the load began goes first."""
+        """Have a member send `left` messages to each dest; those that are due by now go first."""
         load = self._begun[number]
         self._told.add((number, name))
-        # A tick late is on time.
+        # A load that begins a tick late is on time.
         due = int((self._now() - load.start - ON_TIME_SECONDS) * load.rate)
         loads: list[dict[str, object]] = []
         for count in sorted(set(left.values())):
@@ -176,7 +176,7 @@ class Traffic:
         try:
             streams: dict[str, Any] = self._roster.ask(name, "GET", "/workload")["streams"]
         except MemberError:
-            # It ended by itself, a moment ago; what it sent will be sent again.
+            # The member ended by itself, a moment ago; its messages will be sent again.
             return
         for short, number in streams.items():
             dest = self._roster.names.get(int(short, 16)) if int(short, 16) else None
@@ -187,7 +187,7 @@ class Traffic:
 def load_words(
     load: ScenarioLoad, source: str, dests: Names, count: int, burst: int
 ) -> dict[str, object]:
-    """What `POST /workload` is told of one source; no dests: the group. It begins at once."""
+    """Return the body of `POST /workload` for one source; no dests: the group. Begins at once."""
     return write_load(
         Load(
             do=load.do,

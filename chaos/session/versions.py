@@ -1,4 +1,4 @@
-"""The versions of what runs, by which it is seen later whether a run can be repeated exactly."""
+"""The versions of all that runs: they tell later whether a run can be repeated exactly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xxhash import xxh3_64
 
 
 def versions() -> dict[str, str]:
-    """What ran."""
+    """Return the versions of Stormcast, Python and xxhash, and the digest of the sources."""
     try:
         stormcast = version("stormcast")
     except PackageNotFoundError:
@@ -28,7 +28,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def _code() -> str:
-    """A digest of the sources: between two commits the version of the package stays what it is."""
+    """Return a digest of the sources: two commits may have the same version of the package."""
     digest = xxh3_64()
     for package in ("chaos", "node"):
         for place, source in _sources(files(f"stormcast.{package}"), package):
@@ -38,8 +38,8 @@ def _code() -> str:
 
 
 def _sources(folder: Traversable, place: str) -> Iterator[tuple[str, Traversable]]:
-    """What is run, and what it is set to; a scenario is kept with its run. The packages may lie in
-    an archive."""
+    """Yield the code and the files of settings of a package, which may lie in an archive. Scenarios
+    are left out, as each is kept with its run."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             if entry.name != "scenarios":
