@@ -1,7 +1,7 @@
-"""After a run: whether what was measured was also right, by the journals of the members.
+"""Checks after a run, by the journals of the members, whether what was measured was right.
 
 The members are ended all at once while they are together, so each of them owes the others
-everything that was sent. A journal that says less than its member proves nothing.
+everything that was sent. A journal with fewer messages than its member has sent proves nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GUARANTEES: Final = ("G1", "G2", "G3", "G4")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What the journals say."""
+    """What the journals prove."""
 
     holds: bool
     findings: dict[str, str]
@@ -63,8 +63,7 @@ def check_journals(folder: Path, sent: int, undelivered: int = 0) -> Checked:
 
 def _judge(traces: Mapping[str, bytes], sent: int, undelivered: int, began: float) -> Checked:
     evidence = Evidence.from_blocks({**traces, "rig": rig_trace(began)}, xxh3_64_intdigest)
-    # Members are killed, and say a little later what was handed over: the run ended with the last
-    # event of any.
+    # Members were killed before `began`: their run ended with the last event of any of them.
     lasts = (member.events[-1].time for member in evidence.members.values())
     evidence.rig.end = max(lasts, default=evidence.rig.end)
     judgement = judge(evidence, GUARANTEES)
@@ -89,7 +88,7 @@ def _judge(traces: Mapping[str, bytes], sent: int, undelivered: int, began: floa
 
 
 def rig_trace(now: float) -> bytes:
-    """What a checker wants from whoever ran the members: nothing was done to them, and it ended."""
+    """Return a rig's trace, as the oracles want one: without any fault, and with the run's end."""
     blocks: list[bytes] = []
     tracer = Tracer(RIG, 0, xxh3_64_intdigest, blocks.append)
     tracer.record(PHASE, now, text="end")

@@ -1,4 +1,4 @@
-"""`stormcast bench …`: finds who measures what."""
+"""`stormcast bench …`: calls the module that measures what is asked for."""
 
 from __future__ import annotations
 

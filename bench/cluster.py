@@ -1,4 +1,4 @@
-"""A run: ours and the peers on one machine, round by round in turns."""
+"""Runs our members and the peers on one machine, in turns, round by round."""
 
 from __future__ import annotations
 
@@ -24,35 +24,36 @@ from bench.work import OURS, Work
 Say = Callable[[str], None]
 
 WARM_SECONDS: Final = 1.0
-"""Of a round that is thrown away, at least."""
+"""Least seconds of a round that is thrown away."""
 JAVA_WARM_SECONDS: Final = 3.0
 FASTER: Final = 1.1
 STALE_ROUNDS: Final = 2
-"""Rounds in a row that were not faster, after which it will not get any."""
+"""Rounds in a row that were not faster, after which a JVM is warm."""
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 a folder of our own is made in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to run, and how often."""
+    """The work to measure, by which teams, and how often."""
 
     work: Work
     teams: Sequence[str] = (OURS,)
-    """Who takes turns."""
+    """The teams that take turns."""
     rounds: int = 5
     seconds: float = 3.0
     warm_rounds: int = 8
-    """That a JVM gets at most: it compiles while it runs, and is warm when it gets no faster."""
+    """Most warm-up rounds of a JVM: it compiles while it runs, and is warm when it gets no
+    faster."""
     options: Options = field(default_factory=Options)
 
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """What came of a run, as far as it came."""
+    """The figures of a run, or of the part of it that was finished."""
 
     plan: Plan
     rounds: dict[str, list[Round]] = field(default_factory=dict)
-    """By who took part."""
+    """By team."""
     failed: dict[str, str] = field(default_factory=dict)
     """Peers that could not be measured, and why."""
     idle: dict[str, list[Answer]] = field(default_factory=dict)
@@ -67,12 +68,12 @@ class Result:
 
 
 def say(text: str) -> None:
-    """Progress is talk: it goes to stderr."""
+    """Print progress to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def measure(plan: Plan, tell: Say = say) -> Result:
-    """Run the plan. What a peer cannot do is noted; what ours cannot do is a BenchError."""
+    """Run the plan. A peer that fails is noted; a failure of ours is a BenchError."""
     with ExitStack() as stack:
         return _Run(plan, tell, stack).run()
 
@@ -90,7 +91,7 @@ class _Run:
         self._teams: list[Team] = []
 
     def run(self) -> Result:
-        """All of it; an interrupt leaves what there is."""
+        """Run everything; after an interrupt, return the figures that there are."""
         result, plan = self._result, self._plan
         try:
             for name in plan.teams:
@@ -108,7 +109,7 @@ class _Run:
         return result
 
     def _start(self, name: str) -> None:
-        """Start a team; a peer that cannot is noted."""
+        """Start a team; a peer that cannot start is noted."""
         try:
             team = self._make(name)
             self._stack.callback(team.stop)
@@ -131,7 +132,7 @@ class _Run:
         return AeronTeam(name, work, aeron.commands(name, work, folder))
 
     def _work_of_ours(self) -> Work:
-        """With netem the delay is nobody's business; else our own test protocol makes it."""
+        """Return the work of ours: without the delay if netem makes it, else with it, for DELAY."""
         work = self._plan.work
         if not work.delay:
             return work
@@ -139,13 +140,13 @@ class _Run:
         return replace(work, delay=0.0) if self._result.delayed_by == "netem" else work
 
     def _disturb(self) -> None:
-        """Only now: the teams have formed without loss, as a group that meets it would have."""
+        """Begin loss and delay, after the teams have formed without them, as real groups do."""
         self._network.lose(self._plan.work.loss)
         if self._result.delayed_by == "netem":
             self._network.delay(self._plan.work.delay)
 
     def _warm_up(self, team: Team) -> None:
-        """Rounds that do not count: one, or for a JVM as many as make it faster."""
+        """Run rounds that do not count: one, or for a JVM as many as make it faster."""
         least = JAVA_WARM_SECONDS if team.is_warmed_longer else WARM_SECONDS
         seconds, best, stale = max(least, self._plan.seconds), 0.0, 0
         try:
@@ -164,7 +165,7 @@ class _Run:
                 return
 
     def _turn(self, team: Team, seconds: float, what: str) -> float | None:
-        """One round of one team; its headline, None when there is none."""
+        """Run one round of one team; return its headline, None when there is none."""
         if team.name in self._result.failed:
             return None
         try:
@@ -186,7 +187,7 @@ class _Run:
         self._tell(f"  {name} is out: {error}")
 
     def _judge(self) -> None:
-        """End ours at once, so that nobody left, and read what the members wrote."""
+        """End ours all at once, so that no member has left the group, and check their journals."""
         for team in self._teams:
             if isinstance(team, OurTeam):
                 self._result.stats = team.stats()

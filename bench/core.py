@@ -1,8 +1,7 @@
 """`stormcast bench core`: two full stacks in memory, send to purge, on one core.
 
 One `try_send` per message with distinct payloads made beforehand, integrity and trace on, the
-receiver
-touches each message. The figure is messages per second through both stacks together.
+receiver touches each message. The figure is messages per second through both stacks together.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Pair:
         self.trace_bytes += len(block)
 
     def turn(self) -> int:
-        """Both stacks take a turn; returns how many messages the receiver touched."""
+        """Let both stacks take a turn; return how many messages the receiver touched."""
         self.now += 1e-4
         now = self.now
         receiver, sender = self.receiver, self.sender

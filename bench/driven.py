@@ -1,8 +1,8 @@
-"""A process that is told by lines what to do, and answers each with one JSON line.
+"""A process that gets commands as lines, and answers each with one JSON line.
 
 Members of ours and of the peers are driven alike, so that their rounds can take turns within one
-run while all of them stay warm. Whoever is driven ends when its stdin does, so a bench that was
-killed leaves nobody behind.
+run while all of them stay warm. A driven process ends when its stdin does, so a bench that was
+killed leaves none behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.errors import BenchError
 Answer = dict[str, Any]
 
 LAST_LINES: Final = 8
-"""Of a log, when its process died: enough for an exception and where it came from."""
+"""Lines of a dead process's log that are shown: enough for an exception and where it came from."""
 GOODBYE_SECONDS: Final = 5.0
 
 
@@ -51,7 +51,7 @@ class Driven:
         return self._process.pid
 
     def tell(self, command: str) -> None:
-        """Say what to do; `answer` waits until it is done."""
+        """Send a command; `answer` waits until it is done."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(command.encode() + b"\n")
@@ -60,7 +60,7 @@ class Driven:
             raise self._died() from None
 
     def answer(self, timeout: float) -> Answer:
-        """The next answer; BenchError when there is none."""
+        """Return the next answer; BenchError if none comes, or if it reports an error."""
         deadline = time.monotonic() + timeout
         while b"\n" not in self._pending:
             if not self._selector.select(max(0.0, deadline - time.monotonic())):
@@ -81,24 +81,24 @@ class Driven:
         return said
 
     def ask(self, command: str, timeout: float) -> Answer:
-        """Tell, and wait for the answer."""
+        """Send a command, and wait for the answer."""
         self.tell(command)
         return self.answer(timeout)
 
     def freeze(self) -> None:
-        """Stop it where it is. A kill then ends it without anybody having seen another one die."""
+        """Stop the process where it is: a frozen member does not see others being killed."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGSTOP)
 
     def kill(self) -> None:
-        """End it at once; safe to call twice."""
+        """End the process at once; safe to call twice."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
         self._close()
 
     def end(self) -> None:
-        """Let it end by itself, for a while."""
+        """Let the process end by itself; kill it after GOODBYE_SECONDS."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -114,7 +114,7 @@ class Driven:
                 try:
                     pipe.close()
                 except BrokenPipeError:
-                    continue  # What was still to be said has no listener any more.
+                    continue  # Nobody reads any more what was still to be sent.
 
     def _died(self) -> BenchError:
         code = self._process.wait()
@@ -126,12 +126,12 @@ class Driven:
 
 
 def idle_figures(pid: int) -> Answer:
-    """Memory and threads of a process, as the kernel counts them."""
+    """Return memory and threads of a process, as the kernel counts them."""
     return parse_status(Path(f"/proc/{pid}/status").read_text())
 
 
 def parse_status(text: str) -> Answer:
-    """Resident memory (MB) and threads out of /proc/PID/status."""
+    """Return resident memory (MB) and threads from the text of /proc/PID/status."""
     values = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     return {
         "rss_mb": round(int(values["VmRSS"].split()[0]) * 1024 / 1e6, 1),

@@ -1,5 +1,6 @@
-"""What can go wrong in a bench run."""
+"""The error of a bench run."""
 
 
 class BenchError(Exception):
-    """What was to be measured could not be: said in one line, with the words of whoever failed."""
+    """Something could not be measured; the text says why, in the words of the program that
+    failed."""

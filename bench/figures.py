@@ -1,4 +1,4 @@
-"""Rounds to figures: medians, spread, ratios."""
+"""Makes figures of rounds: medians, spread, ratios."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from bench.work import OURS, Work
 
 PERCENTILES: Final = ("p50_us", "p99_us", "p99_9_us")
 SPAN: Final = 5.0
-"""Seconds for which round trips are counted, whatever a round took."""
+"""Round trips are given per so many seconds, however long a round took."""
 
 
 def headline(work: Work, figures: Round) -> float | None:
-    """The one number of a round; None when nothing came back in it."""
+    """Return the one number of a round; None when nothing came back in it."""
     value = figures.get("p50_us") if work.is_latency else figures["rate"]
     return None if value is None else float(value)
 
 
 def summary(work: Work, rounds: Sequence[Round]) -> Rounds | None:
-    """The headlines of several rounds; None when there are none."""
+    """Return the headlines of several rounds; None when there are none."""
     values = [value for each in rounds if (value := headline(work, each)) is not None]
     return Rounds(rounds=tuple(values)) if values else None
 
 
 def details(work: Work, rounds: Sequence[Round]) -> dict[str, float | None]:
-    """What else a reader of round trips asks for: the tail, and how many there were."""
+    """Return the percentiles of round trips, and how many there were; nothing for other traffic."""
     if not work.is_latency or not rounds:
         return {}
     found: dict[str, float | None] = {}
@@ -41,12 +41,12 @@ def details(work: Work, rounds: Sequence[Round]) -> dict[str, float | None]:
 
 
 def ratio(ours: float | None, theirs: float | None) -> float | None:
-    """Ours by theirs, as it is: of a time, less than 1 is better."""
+    """Return ours divided by theirs; of a time, less than 1 is better."""
     return round(ours / theirs, 3) if ours is not None and theirs else None
 
 
 def report(work: Work, rounds: Mapping[str, Sequence[Round]]) -> dict[str, Any]:
-    """The figures of a run, as JSON has them."""
+    """Return the figures of a run, as JSON has them."""
     summaries = {name: summary(work, done) for name, done in rounds.items()}
     medians = {name: round(found.median, 1) if found else None for name, found in summaries.items()}
     ours = medians.get(OURS)

@@ -1,4 +1,4 @@
-"""What the members have to reach: one row per kind of traffic, beside the peers of the same run."""
+"""The goals of our members: one row per kind of traffic, with the peers of the same run."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from bench.work import Work
 FIGURE: Final = "figure"
 """The headline of a row; other figures are among its details."""
 ROW: Final = "row "
-"""What a goal begins with whose measure is another row, not a peer."""
+"""The beginning of `Goal.against` where that is another row, not a peer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A bound, or a share of what another one reached."""
+    """A bound, or a multiple of what a peer or another row reached."""
 
     factor: float
     against: str = ""
     """A peer of the same run, or another row; empty: `factor` is the bound itself."""
     figure: str = FIGURE
     is_ceiling: bool = False
-    """Whether to stay at or below."""
+    """Whether the figure is to be at or below the bound; else at or above."""
 
     def is_met(self, ours: float | None, theirs: float | None = None) -> bool | None:
-        """Whether it is; None when a figure for it is missing."""
+        """Whether the goal is met; None when a figure for it is missing."""
         measure = 1.0 if not self.against else theirs
         if ours is None or measure is None:
             return None
@@ -43,7 +43,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One kind of traffic, who takes part, and what is wanted."""
+    """One kind of traffic, its peers, and its goals."""
 
     name: str
     work: Work
@@ -52,7 +52,7 @@ class Row:
 
 
 def below(against: str, figure: str) -> Goal:
-    """At most what a peer needs."""
+    """Return the goal to need at most what a peer needs."""
     return Goal(factor=1.0, against=against, figure=figure, is_ceiling=True)
 
 
@@ -138,7 +138,7 @@ IDLE_GOALS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A goal, and what became of it."""
+    """A goal, its figures, and whether it is met."""
 
     goal: Goal
     ours: float | None
@@ -155,9 +155,9 @@ class Judged:
 
 
 def judge(row: Row, said: Mapping[str, Mapping[str, Any]]) -> list[Judged]:
-    """The goals of a row, by the reports of all rows measured so far."""
+    """Judge the goals of a row, by the reports of all rows measured so far."""
     report = said[row.name]
-    # A figure that was measured wrong is no figure.
+    # A figure does not count if the journals of its run do not hold.
     is_good = bool((report.get("check") or {}).get("holds"))
     judged = []
     for goal in row.goals:
@@ -173,7 +173,7 @@ def judge(row: Row, said: Mapping[str, Mapping[str, Any]]) -> list[Judged]:
 
 
 def judge_idle(figures: Sequence[Mapping[str, float]]) -> list[Judged]:
-    """The goals of a member that does nothing: the largest one counts."""
+    """Judge the goals of members that do nothing: the largest figure counts."""
     judged = []
     for goal in IDLE_GOALS:
         ours = max((each[goal.figure] for each in figures), default=None)

@@ -2,8 +2,8 @@
 
 The complete stack: fragmentation, flow control, membership, stability, failure detection, integrity
 and trace on. One `try_send` per message with distinct payloads made beforehand; every receiver
-touches each message. The figure is deliveries per second, those to the sender itself apart, through
-all stacks together on one core; its ratio is to the bare unicast figure of the same run.
+touches each message. The figure is deliveries per second, without those to the sender itself,
+through all stacks together on one core; its ratio is to the bare unicast figure of the same run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Members:
         addresses = tuple(stack.address for stack in self.stacks)
         view = View(ViewId(1, addresses[0]), addresses)
         for stack in self.stacks:
-            # By hand: forming the group is not what is measured.
+            # Installed here: forming the group is not what is measured.
             stack.install_view(view, 0.0)
 
     def _stack(self, number: int, settings: StackSettings) -> Stack:
@@ -62,7 +62,7 @@ class Members:
         self.trace_bytes += len(block)
 
     def turn(self) -> int:
-        """Every stack takes a turn; returns how many messages of others were touched."""
+        """Let every stack take a turn; return how many messages of others were touched."""
         self.now += STEP
         now = self.now
         touched = 0
@@ -88,8 +88,8 @@ class Members:
 def measure(
     members: int, size: int, messages: int, rounds: int, stack: str = "udp", timing: str = "fast"
 ) -> GroupFigure:
-    """Each of `members` multicasts its share of `messages`, `rounds` times, after one to warm
-    up."""
+    """Have each of `members` multicast its share of `messages`, `rounds` times, after one round to
+    warm up."""
     payloads = [
         number.to_bytes(8, "big") * (size // 8) + bytes(size % 8) for number in range(messages)
     ]

@@ -1,7 +1,7 @@
 """`stormcast bench sim`, the group's part: whole scenarios, as `stormcast run` runs them.
 
 Five members form a group by themselves and multicast over a network that loses 1 %; the trace is on
-and every application checks every payload. The traces are not judged: that is another program.
+and every application checks every payload. The time to judge the traces is not part of the figure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ limits: {{run: {run}s, settle: 1s, trace: 2000MiB}}
 
 
 class GroupLoad(NamedTuple):
-    """What each member sends."""
+    """The load of each member."""
 
     name: str
     seconds: int
@@ -57,7 +57,7 @@ class GroupSimFigure(Rounds):
     events: int
     virtual: float
     seconds: float
-    """Of the median round."""
+    """Seconds of the median round."""
     delivered: int
 
 

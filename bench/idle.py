@@ -1,4 +1,4 @@
-"""What a member costs that does nothing: memory, threads, and a share of a core."""
+"""The cost of a member that does nothing: memory, threads, and a share of a core."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from bench.work import Work
 FORMING_SECONDS: Final = 3.0
 LOOKING_SECONDS: Final = 5.0
 RUN_FOR: Final = "60s"
-"""After which a member ends by itself, whatever became of the bench."""
+"""Time after which a member ends by itself, whatever became of the bench."""
 
 Figures = list[dict[str, Any]]
 
 
 def measure(work: Work, peers: list[str]) -> dict[str, Figures]:
-    """The figures of each member, ours and those of the peers, one group after another."""
+    """Measure each member, ours and those of the peers, one group after another."""
     found: dict[str, Figures] = {}
     with ExitStack() as stack:
         network = stack.enter_context(Namespace())
@@ -44,7 +44,7 @@ def measure(work: Work, peers: list[str]) -> dict[str, Figures]:
 
 
 def _ours(work: Work, inside: list[str], folder: Path) -> Figures:
-    """Members as people start them, journal on."""
+    """Measure members of ours, started as users start them, with a journal."""
     processes = []
     log = folder / "nodes.log"
     try:
@@ -63,7 +63,7 @@ def _ours(work: Work, inside: list[str], folder: Path) -> Figures:
 
 
 def node_command(work: Work, place: int, folder: Path) -> list[str]:
-    """`stormcast node`, as a member of a group on loopback."""
+    """Return the command `stormcast node` of a member of a group on loopback."""
     words = [sys.executable, "-m", "stormcast", "node", "--stack", work.transport]
     words += ["--timing", "fast", "--name", f"n{place}", "--cluster", "bench"]
     words += ["--journal", str(folder), "--run-for", RUN_FOR]
@@ -74,7 +74,7 @@ def node_command(work: Work, place: int, folder: Path) -> list[str]:
 
 
 def look(pids: list[int]) -> Figures:
-    """Memory and threads, and how much of a core each took for a while."""
+    """Return memory and threads of each process, and its share of a core for LOOKING_SECONDS."""
     before = [cpu_seconds(Path(f"/proc/{pid}/stat").read_text()) for pid in pids]
     time.sleep(LOOKING_SECONDS)
     after = [cpu_seconds(Path(f"/proc/{pid}/stat").read_text()) for pid in pids]
@@ -85,7 +85,7 @@ def look(pids: list[int]) -> Figures:
 
 
 def cpu_seconds(stat: str) -> float:
-    """What a process has used so far, by /proc/PID/stat."""
+    """Return the seconds of processor time of a process, from the text of /proc/PID/stat."""
     # After the name in brackets, which may hold anything: user and system time are 12th and 13th.
     fields = stat.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""Where and with what a figure was measured: it belongs to a machine and a moment."""
+"""Describes the machine and the commit of a measurement: a figure is true of these only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def describe() -> dict[str, Any]:
-    """Commit, Python, and machine."""
+    """Return commit, Python version, and machine."""
     return {
         "commit": commit(),
         "python": platform.python_version(),
@@ -20,14 +20,14 @@ def describe() -> dict[str, Any]:
             "cpu": cpu_model(Path("/proc/cpuinfo").read_text()),
             "cores": len(os.sched_getaffinity(0)),
             "kernel": platform.release(),
-            # What else was going on when the run began.
+            # How busy the machine was with other work when the run began.
             "load": round(os.getloadavg()[0], 2),
         },
     }
 
 
 def cpu_model(text: str) -> str:
-    """The processor's name out of /proc/cpuinfo."""
+    """Return the processor's name from the text of /proc/cpuinfo."""
     for line in text.splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name":
@@ -36,7 +36,7 @@ def cpu_model(text: str) -> str:
 
 
 def commit() -> str | None:
-    """The commit of this tree, marked when it has changes; None where there is no repository."""
+    """Return the commit of this tree, marked if it has changes; None without a repository."""
     head = _git("rev-parse", "--short=12", "HEAD")
     if head is None:
         return None

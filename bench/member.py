@@ -29,9 +29,10 @@ from stormcast.node.trace.journal import JournalConfig
 
 BURST: Final = 2048
 BURST_BYTES: Final = 768 << 10
-"""Messages between two looks at the network: fewer cost more turns, more let others wait."""
+"""Bytes of messages between two looks at the network, and at most BURST messages: fewer cost more
+turns, more let others wait."""
 REPLY_SECONDS: Final = 60.0
-"""For which the last reply is waited for: under loss it may take a few repairs."""
+"""How long the last reply is waited for: under loss it may take a few repairs."""
 JOURNAL_BYTES: Final = 16 << 30
 """More than a run writes: a journal that dropped something could not be judged."""
 
@@ -58,7 +59,7 @@ class BenchMember:
         channel.on_batch = self._on_batch
 
     async def wait_for_all(self) -> None:
-        """Until the view has everybody."""
+        """Wait until the view has all members."""
         await self._is_full.wait()
 
     def _on_view(self, view: View) -> None:
@@ -67,21 +68,21 @@ class BenchMember:
 
     def _on_batch(self, delivery: Delivery) -> None:
         for message in delivery:
-            # Touched here: the first byte says what it is, and nearly always that is a load.
+            # Touched here: the first byte is the message's kind, which is nearly always LOAD.
             if message[0] != LOAD:
                 self._answer(delivery.source, bytes(message))
                 return
         self._delivered += len(delivery)
 
     def _answer(self, source: int, message: bytes) -> None:
-        """Requests and replies travel alone."""
+        """Answer a request, or take a reply: either travels alone."""
         if message[0] == REQUEST:
             self._channel.try_send(source, REPLY + message[1:])
         else:
             self._on_reply(message[1])
 
     async def obey(self, words: list[str]) -> Answer:  # noqa: PLR0911 one per command
-        """Do what a line says."""
+        """Do what a command says; return the answer."""
         match words:
             case ["prepare", size]:
                 return self._prepare(int(size))
@@ -103,7 +104,7 @@ class BenchMember:
         self._pool = make_pool(size, self._channel.address.short)
         self._at = 0
         self._burst = self._wanted_burst or max(1, min(BURST, BURST_BYTES // size))
-        # As a member process does once it stands; the pool, too, stays as long as the process.
+        # As a member process does when it starts; the pool, too, lives as long as the process.
         tune_collector()
         return {"prepared": size, "payloads": len(self._pool)}
 
@@ -138,14 +139,14 @@ class BenchMember:
         self._at = at
 
     async def _listen(self, seconds: float, sent: int) -> Answer:
-        """What arrives within `seconds` from now."""
+        """Count the messages that arrive within `seconds` from now."""
         before, began = self._delivered, monotonic()
         await asyncio.sleep(seconds)
         arrived, took = self._delivered - before, monotonic() - began
         return {"seconds": took, "sent": self._sent - sent, "delivered": arrived}
 
     async def _round_trips(self, dest: Address, seconds: float) -> Answer:
-        """One request at a time; the next leaves when the answer is there."""
+        """Send one request at a time; the next leaves when the answer is there."""
         took: list[float] = []
         done = asyncio.get_running_loop().create_future()
         try_send, size = self._channel.try_send, len(self._pool[0])
@@ -185,7 +186,7 @@ class BenchMember:
 
     @contextmanager
     def _profiled(self) -> Iterator[None]:
-        """Write a profile of this round, when one is asked for: the last round's stays."""
+        """Write a profile of this round, if one is asked for; the next round's replaces it."""
         if not self._profile:
             yield
             return
@@ -199,11 +200,11 @@ class BenchMember:
 
 
 def _ignore(_number: int) -> None:
-    """A reply that nobody waits for any more."""
+    """Ignore a reply that nobody waits for any more."""
 
 
 def settings_of(words: dict[str, Any]) -> StackSettings:
-    """The stack of this member; a delay stands above the transport, half of it each way."""
+    """Return the stack of this member; DELAY above the transport makes half of a delay each way."""
     settings = load_settings(words["stack"], words["timing"], protocols=words["protocols"])
     if not words["delay"]:
         return settings
@@ -213,7 +214,7 @@ def settings_of(words: dict[str, Any]) -> StackSettings:
 
 
 async def serve(words: dict[str, Any]) -> None:
-    """Join, and obey until stdin ends."""
+    """Join, and obey commands until stdin ends."""
     config = ChannelConfig(
         cluster="bench",
         name=words["name"],
@@ -233,7 +234,7 @@ async def serve(words: dict[str, Any]) -> None:
 
 
 async def stdin_lines() -> asyncio.StreamReader:
-    """Stdin, read without holding anybody up."""
+    """Return a reader of stdin that does not block the event loop."""
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)

@@ -48,7 +48,7 @@ def bench(what: str, argv: list[str]) -> int:
 
 
 def _idle(args: argparse.Namespace) -> int:
-    """Memory and threads of members that do nothing."""
+    """Measure memory and threads of members that do nothing."""
     peers = [peer for peer in dict.fromkeys(args.peer) if peer.startswith("jgroups")]
     work = Work(mode="multicast", transport=args.transport, members=args.members)
     with interruptible():
@@ -92,7 +92,7 @@ def _parser(what: str) -> argparse.ArgumentParser:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What may differ between two runs of ours."""
+    """Add the options by which two runs of ours may differ."""
     add = parser.add_argument
     add("--warm-up", type=int, default=8, metavar="N", help="rounds that a JVM gets at most")
     add("--stack", default="", help="of ours, when not the one named like the transport")
@@ -104,7 +104,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def options_of(args: argparse.Namespace) -> Options:
-    """The options of ours."""
+    """Return the options of ours that the arguments name."""
     settings: dict[str, dict[str, str]] = {}
     for words in args.set:
         name, has_value, value = words.partition("=")
@@ -148,7 +148,7 @@ def _plan(what: str, args: argparse.Namespace) -> Plan:
 
 
 def check_rounds(args: argparse.Namespace) -> None:
-    """Refuse what gives no figure."""
+    """Refuse numbers of rounds or seconds that give no figure."""
     for name, value in (("--rounds", args.rounds), ("--warm-up", args.warm_up)):
         if value < 1:
             raise BenchError(f"{name}: write a whole number from 1")
@@ -157,12 +157,12 @@ def check_rounds(args: argparse.Namespace) -> None:
 
 
 def parse_bytes(text: str) -> int:
-    """A size; a bare number is bytes."""
+    """Return a size in bytes; a bare number is bytes."""
     return int(text) if text.isdigit() else int(SETTING_SIZE.read(text, "--size"))
 
 
 def parse_share(text: str) -> float:
-    """`0.05` or `5%`."""
+    """Read a share: `0.05` or `5%`."""
     try:
         return float(text.removesuffix("%")) / (PER_CENT if text.endswith("%") else 1)
     except ValueError:
@@ -170,7 +170,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_delay(text: str) -> float:
-    """Seconds; a bare number is milliseconds."""
+    """Return a delay in seconds; a bare number is milliseconds."""
     try:
         return float(text) / 1e3
     except ValueError:
@@ -179,7 +179,7 @@ def parse_delay(text: str) -> float:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: processes and namespace are removed on the way out."""
+    """Let SIGTERM end a run as Ctrl-C does: it removes processes and namespace on the way out."""
 
     def stop(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -192,7 +192,7 @@ def interruptible() -> Iterator[None]:
 
 
 def exit_code(result: Result) -> Exit:
-    """What came of it: a figure that was measured wrong is no figure."""
+    """Return the exit code; a figure does not count if the journals do not hold."""
     if result.is_interrupted:
         return Exit.INTERRUPTED
     if result.check is not None and not result.check.holds:

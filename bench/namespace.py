@@ -1,7 +1,7 @@
-"""A network namespace for one bench run: nobody else's traffic, and losses that harm nobody else.
+"""A network namespace for one bench run: without other traffic, and with losses of its own.
 
-Its name says which process owns it, and when that began, so that what a killed run left behind is
-known from what another run is using.
+Its name says which process owns it, and when that began, so that a namespace that a killed run left
+behind is known from one that another run is using.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Run = Callable[[Argv], str]
 
 TABLE: Final = "stormcast_bench"
 DICE: Final = 100_000
-"""Faces of the die that a datagram's fate is thrown with."""
+"""Faces of the die that decides whether a datagram is lost."""
 ALL_MULTICAST: Final = "224.0.0.0/4"
 
 
 def setup_commands(name: str) -> list[Argv]:
-    """What makes a namespace in which members can multicast on loopback."""
+    """Return the commands that make a namespace in which members can multicast on loopback."""
     return [
         ["ip", "netns", "add", name],
         ["ip", "-n", name, "link", "set", "lo", "up", "multicast", "on"],
@@ -36,9 +36,9 @@ def setup_commands(name: str) -> list[Argv]:
 
 
 def loss_commands(name: str, loss: float) -> list[Argv]:
-    """What makes a share of the datagrams that arrive on loopback vanish.
+    """Return the commands that drop a share of the datagrams that arrive on loopback.
 
-    A hook on input sees a datagram after reassembly: whatever its size, it is lost or not.
+    A hook on input sees a datagram after reassembly: whatever its size, it is lost as a whole.
     """
     inside = within(name)
     faces = round(loss * DICE)
@@ -53,19 +53,19 @@ def loss_commands(name: str, loss: float) -> list[Argv]:
 
 
 def delay_commands(name: str, delay: float) -> list[Argv]:
-    """What makes everything on loopback arrive later; only a kernel with netem can."""
+    """Return the commands that delay everything on loopback; they need a kernel with netem."""
     # The default queue of netem is a thousand packets: a full window would overrun it.
     words = ["netem", "delay", f"{delay * 1e3:.3f}ms", "limit", "100000"]
     return [["tc", "-n", name, "qdisc", "replace", "dev", "lo", "root", *words]]
 
 
 def within(name: str | None) -> Argv:
-    """The words that start a command inside a namespace; none without one."""
+    """Return the words that start a command inside a namespace; none without a namespace."""
     return ["ip", "netns", "exec", name] if name else []
 
 
 def run(argv: Argv) -> str:
-    """Run a command; what it printed, or BenchError with its own words."""
+    """Run a command; return what it printed, or raise BenchError with its own words."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603 argv
     except FileNotFoundError:
@@ -110,7 +110,7 @@ class Namespace:
                 self._run(["ip", "netns", "delete", name])
 
     def lose(self, loss: float) -> None:
-        """From now on, a share of all datagrams is lost."""
+        """Drop a share of all datagrams from now on."""
         if not loss:
             return
         if self.name is None:
@@ -131,24 +131,25 @@ class Namespace:
         return True
 
     def delay(self, delay: float) -> None:
-        """From now on, everything arrives that much later."""
+        """Delay everything that arrives from now on."""
         assert self.name is not None, "can_delay said so"
         for argv in delay_commands(self.name, delay):
             self._run(argv)
 
     def words(self) -> Argv:
-        """What a command begins with to run in here."""
+        """Return the words that start a command inside this namespace."""
         return within(self.name)
 
 
 def leftovers(listing: str, start_of: Callable[[int], int | None] = start_of) -> list[str]:
-    """Of the namespaces that `ip netns list` names, ours whose owner is gone."""
+    """Return those namespaces in the output of `ip netns list` that are ours, and without owner."""
     names = [line.split(" ")[0] for line in listing.splitlines() if line]
     return [name for name in names if is_orphan(name, start_of)]
 
 
 def remove_leftovers(run: Run = run) -> Sequence[str]:
-    """Remove what killed runs left behind, and the processes in it; what was removed."""
+    """Remove the namespaces that killed runs left behind, with the processes in them; return their
+    names."""
     gone = leftovers(run(["ip", "netns", "list"]))
     for name in gone:
         for pid in run(["ip", "netns", "pids", name]).split():

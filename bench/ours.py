@@ -15,17 +15,17 @@ from bench.work import OURS, Work
 
 STACKS: Final = {"udp": "udp", "tcp": "tcp", "tcp-nio2": "tcp-nio2"}
 MULTICAST_STACKS: Final = STACKS | {"udp": "mcast"}
-"""For multicasts over UDP the stack with fixed windows and acks, as the tuned peer has them."""
+"""Multicasts over UDP use the stack with fixed windows and acks, as the tuned peer has them."""
 PROTOCOLS: Final = {"udp": "UDP", "tcp": "TCP", "tcp-nio2": "TCP_NIO2"}
 BUSY_POLL: Final = "200us"
-"""Of round trips: two members that have a core each look for the answer instead of sleeping."""
+"""For round trips: two members with a core each look for the answer instead of sleeping."""
 FIRST_PORT: Final = 17800
 HOST: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What may differ between two runs of ours."""
+    """Options by which two runs of ours may differ."""
 
     stack: str = ""
     """Empty: the one named like the transport."""
@@ -37,7 +37,7 @@ class Options:
     profile: Path | None = None
     """Where each member writes a profile of its rounds; None: it is not profiled."""
     burst: int = 0
-    """Messages between two looks at the network; 0: as many as the member thinks good."""
+    """Messages between two looks at the network; 0: the member chooses."""
 
 
 class OurTeam(Team):
@@ -47,17 +47,17 @@ class OurTeam(Team):
         super().__init__(OURS, work, commands(work, options, journals))
 
     def sent(self) -> int:
-        """Messages that the members say they sent."""
+        """Return how many messages the members say they sent."""
         return sum(int(total["sent"]) for total in self._all("total", ANSWER_SECONDS))
 
     def stats(self) -> dict[str, Answer]:
-        """The counters of each member."""
+        """Return the counters of each member."""
         answers = self._all("stats", ANSWER_SECONDS)
         return dict(zip(self.work.names(), answers, strict=True))
 
 
 def commands(work: Work, options: Options, journals: Path) -> list[list[str]]:
-    """One command per member, in the order in which they are to be started."""
+    """Return one command per member, in the order in which they are to be started."""
     return [
         [
             sys.executable,
@@ -70,7 +70,7 @@ def commands(work: Work, options: Options, journals: Path) -> list[list[str]]:
 
 
 def member_words(work: Work, options: Options, journals: Path, place: int) -> dict[str, Any]:
-    """Everything that one member has to know, as its process takes it."""
+    """Return everything that one member has to know, as its process takes it."""
     name = f"n{place}"
     return {
         "name": name,
@@ -86,7 +86,7 @@ def member_words(work: Work, options: Options, journals: Path, place: int) -> di
 
 
 def default_stack(work: Work) -> str:
-    """The stack that is measured where none was asked for."""
+    """Return the stack that is measured where none was asked for."""
     stacks = MULTICAST_STACKS if work.mode == "multicast" else STACKS
     return stacks[work.transport]
 
@@ -94,7 +94,7 @@ def default_stack(work: Work) -> str:
 def protocols(
     work: Work, settings: Mapping[str, Mapping[str, str]], place: int
 ) -> dict[str, dict[str, object]]:
-    """What is set beyond stack and timing: the addresses, then whatever was asked for."""
+    """Return the settings beyond stack and timing: those for loopback, then those asked for."""
     transport = PROTOCOLS[work.transport]
     values: dict[str, dict[str, object]] = {transport: {"bind_addr": HOST}}
     if work.mode == "roundtrip" and work.transport == "udp":
@@ -108,5 +108,5 @@ def protocols(
 
 
 def initial_hosts(members: int) -> str:
-    """Where the members listen."""
+    """Return the places at which the members listen."""
     return ",".join(f"{HOST}[{FIRST_PORT + number}]" for number in range(members))

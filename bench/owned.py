@@ -1,5 +1,5 @@
-"""What a run makes outside its process is named after it, so that it can be told from what another
-run is using, and removed when the process was killed.
+"""Names for what a run makes outside its process: after the process, so that it can be told from
+what another run is using, and removed when the process was killed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ START_TIME: Final = 19
 
 
 def own_name(pid: int) -> str:
-    """The name of what a process owns: a pid alone may come again."""
+    """Return the name of what a process owns; with its start time, because pids come again."""
     return f"{PREFIX}{pid}-{start_of(pid)}"
 
 
 def start_of(pid: int) -> int | None:
-    """When a process began, in ticks of the machine; None when there is none."""
+    """Return the start time of a process, in ticks of the machine; None if it does not exist."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -41,7 +41,7 @@ def is_orphan(name: str, start_of: Callable[[int], int | None] = start_of) -> bo
 
 
 def make_folder(stack: ExitStack, parent: Path | None = None) -> Path:
-    """A folder that goes with the run; those of killed runs beside it go at once."""
+    """Make a folder that is removed after the run; remove those that killed runs left beside it."""
     where = Path(tempfile.gettempdir()) if parent is None else parent
     where.mkdir(parents=True, exist_ok=True)
     for path in where.glob(f"{PREFIX}*"):

@@ -33,12 +33,12 @@ QUARTERS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What is measured by one command."""
+    """The rows that one command measures."""
 
     name: str
     words: tuple[str, ...]
     read: Callable[[Mapping[str, Any]], Figures]
-    """The rows in what it printed."""
+    """Returns the rows in the JSON that the command printed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Row:
         return [mine / theirs for mine, theirs in zip(self.here, self.there, strict=True)]
 
     def as_json(self) -> dict[str, Any]:
-        """The row as JSON has it."""
+        """Return the row as JSON has it."""
         low, high = _middle_half(self.ratios)
         return {
             "row": self.name,
@@ -76,7 +76,7 @@ class Row:
 
 
 def _middle_half(values: Sequence[float]) -> tuple[float, float]:
-    """Between which the middle half of some values lies."""
+    """Return the two bounds of the middle half of some values."""
     if len(values) == 1:
         return values[0], values[0]
     low, _middle, high = quantiles(values, n=QUARTERS, method="inclusive")
@@ -96,7 +96,7 @@ def _sim(said: Mapping[str, Any]) -> Figures:
         f"sim {name}": float(one["events_per_second"]) for name, one in said["by_timing"].items()
     }
     for name, group in said["groups"].items():
-        # Who needs fewer events for the same world is faster, too.
+        # Virtual seconds per second: a tree that needs fewer events for a scenario is faster, too.
         rows[f"sim {name}"] = group["virtual_seconds"] / group["seconds"]
     return rows
 
@@ -137,7 +137,7 @@ PARTS: Final = (
 def measure_pairs(
     parts: Sequence[Part], other: Path, pairs: int, measure: Measure, say: Say
 ) -> Iterator[Row]:
-    """The rows of each part, as soon as all of its pairs are done."""
+    """Yield the rows of each part, as soon as all of its pairs are done."""
     for part in parts:
         rows: dict[str, Row] = {}
         for number in range(pairs):
@@ -152,7 +152,7 @@ def measure_pairs(
 
 
 def measure_in(tree: Path, words: Sequence[str]) -> Mapping[str, Any]:
-    """Run a command of the `stormcast` in a folder, and of nothing else that is installed."""
+    """Run a command of the `stormcast` in a folder, not of an installed one; return its JSON."""
     with TemporaryDirectory(prefix="stormcast-pairs-") as folder:
         out = ("--out", f"{folder}/out") if words[0] == "search" else ()
         done = subprocess.run(  # noqa: S603 an argv of our own making
@@ -172,7 +172,7 @@ def measure_in(tree: Path, words: Sequence[str]) -> Mapping[str, Any]:
 
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
-    """The tree of a commit, in a folder that is removed afterwards."""
+    """Check the tree of a commit out, into a folder that is removed afterwards."""
     with TemporaryDirectory(prefix="stormcast-pairs-") as folder:
         tree = Path(folder) / "tree"
         _git("worktree", "add", "--detach", str(tree), commit)

@@ -1,6 +1,7 @@
-"""What members of ours send while they are measured: no two messages of a pool are equal.
+"""The messages of our members while they are measured: no two of a pool are equal.
 
-The first byte says what a message is, so that touching it is also reading it.
+The first byte says what kind a message is of, so that a receiver that reads the kind has touched
+the message.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ REPLY: Final = b"\x02"
 POOL: Final = 65_536
 """Distinct messages per sender."""
 POOL_BYTES: Final = 1 << 20
-"""What a pool may take: so it stays in the cache, as a message does that was just made. A larger
+"""Most bytes of a pool: so it stays in the cache, as a message does that was just made. A larger
 pool measures memory: a tenth of a sender's time went into lengths that no cache held."""
 LEAST: Final = 64
 
 
 def make_pool(size: int, sender: int) -> list[bytes]:
-    """Messages of `size` bytes, distinct as far as so few bytes can be."""
+    """Return messages of `size` bytes, distinct as far as so few bytes can be."""
     count = max(LEAST, min(POOL, POOL_BYTES // size))
     tail = sender.to_bytes(4, "little")
     return [_payload(size, number, tail) for number in range(count)]
@@ -33,5 +34,5 @@ def _payload(size: int, number: int, tail: bytes) -> bytes:
 
 
 def request(size: int, number: int) -> bytes:
-    """A request; its second byte comes back, so that a late answer is known as one."""
+    """Return a request; its second byte comes back, so that a late answer is known as one."""
     return bytes([REQUEST, number & 0xFF]).ljust(size, b"\xa5")

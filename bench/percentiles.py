@@ -1,4 +1,4 @@
-"""Times to what is said about them."""
+"""Percentiles of measured times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SHARES: Final = (("p50_us", 0.5), ("p99_us", 0.99), ("p99_9_us", 0.999))
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
-    """The value that a share of all lie below, in microseconds; None where there are none."""
+    """Return the values below which shares of all lie, in microseconds; None without any."""
     ordered = sorted(seconds)
     last = len(ordered) - 1
     return {

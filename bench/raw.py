@@ -1,6 +1,6 @@
 """The ceiling: the same bytes through bare Python sockets, with no protocol at all.
 
-One process per member, told by lines what to do, as every other program that is compared. Messages
+One process per member, which gets commands as lines, like every program that is compared. Messages
 are packed into datagrams (or writes) as large as ours; nothing is numbered, acked, checked or
 repaired, so what a full socket buffer drops is simply not counted.
 """
@@ -38,7 +38,7 @@ Figures = dict[str, float]
 
 
 def chunk_of(size: int) -> bytes:
-    """As many whole messages as a frame holds; of a message larger than that, a part."""
+    """Return as many whole messages as a frame holds; of a message larger than that, a part."""
     return bytes(CHUNK // size * size or CHUNK)
 
 
@@ -59,18 +59,18 @@ class Datagrams:
             self._sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, loopback)
             ignore_port(self._receiver, self._sender.getsockname()[1])
         else:
-            # The first receives, whoever else there is sends to it.
+            # The first member receives, all others send to it.
             self._to = HOST, port
             self._receiver.bind((HOST, port if place == 1 else 0))
         self._receiver.setblocking(False)
         self._buffer = bytearray(1 << 16)
 
     def send(self, chunk: bytes) -> int:
-        """Bytes that were sent."""
+        """Send a chunk; return the bytes that were sent."""
         return self._sender.sendto(chunk, self._to)
 
     def receive(self) -> int:
-        """Bytes of everything that waits."""
+        """Read everything that waits; return its bytes."""
         got, buffer, recv_into = 0, self._buffer, self._receiver.recv_into
         try:
             while True:
@@ -79,11 +79,11 @@ class Datagrams:
             return got
 
     def wait(self) -> None:
-        """Until something arrives, for a while."""
+        """Wait until something arrives, for LOOK_AGAIN at most."""
         select.select([self._receiver], [], [], LOOK_AGAIN)
 
     def bounce(self, seconds: float) -> Figures:
-        """Send back what comes."""
+        """Send back what arrives, for `seconds`."""
         end = monotonic() + seconds
         self._receiver.settimeout(LOOK_AGAIN)
         while monotonic() < end:
@@ -96,13 +96,13 @@ class Datagrams:
         return {"seconds": seconds}
 
     def ask(self, size: int, seconds: float) -> dict[str, float | None]:
-        """One request at a time."""
+        """Send one request at a time, for `seconds`; return the percentiles of the round trips."""
         took, request, sender = [], bytes(size), self._sender
         sender.settimeout(LOOK_AGAIN)
         end = monotonic() + seconds
         while (start := monotonic()) < end:
             sender.sendto(request, self._to)
-            with suppress(TimeoutError):  # Lost: the next one is another.
+            with suppress(TimeoutError):  # Lost: go on with the next request.
                 sender.recv_into(self._buffer)
                 took.append(monotonic() - start)
         sender.setblocking(True)
@@ -110,7 +110,7 @@ class Datagrams:
 
 
 class Streams:
-    """TCP: a connection between any two."""
+    """TCP: a connection between each two members."""
 
     def __init__(self, place: int, members: int, port: int) -> None:
         self.peers = members - 1
@@ -125,7 +125,7 @@ class Streams:
         self._buffer = bytearray(1 << 18)
 
     def send(self, chunk: bytes) -> int:
-        """Bytes that the slowest connection took; the others have at most a chunk more to send."""
+        """Send a chunk on each connection; return its bytes once all have taken it, else 0."""
         if not any(self._unsent):
             self._unsent = [memoryview(chunk)] * self.peers
         for number, other in enumerate(self._others):
@@ -137,7 +137,7 @@ class Streams:
         return 0 if any(self._unsent) else len(chunk)
 
     def receive(self) -> int:
-        """Bytes of what waits, at most a buffer from each."""
+        """Read what waits, at most a buffer from each connection; return its bytes."""
         got = 0
         for other in self._others:
             try:
@@ -147,7 +147,7 @@ class Streams:
         return got
 
     def wait(self) -> None:
-        """Until something arrives, or can be sent on, for a while."""
+        """Wait until something arrives, or can be sent on, for LOOK_AGAIN at most."""
         unsent = [other for other, rest in zip(self._others, self._unsent, strict=True) if rest]
         select.select(self._others, unsent, [], LOOK_AGAIN)
 
@@ -226,7 +226,7 @@ def _connected(port: int) -> socket.socket:
 
 
 def commands(work: Work) -> list[list[str]]:
-    """One command per process, in the order in which they are to be started."""
+    """Return one command per process, in the order in which they are to be started."""
     if work.is_latency and work.transport != "udp":
         raise BenchError("--peer raw: round trips are for --transport udp")
     words = [sys.executable, "-m", "bench.raw", "--transport", work.transport.partition("-")[0]]
@@ -236,7 +236,7 @@ def commands(work: Work) -> list[list[str]]:
 
 
 def main() -> None:
-    """Obey the lines of stdin."""
+    """Obey the commands on stdin."""
     parser = argparse.ArgumentParser(prog="bench.raw", allow_abbrev=False)
     parser.add_argument("--transport", choices=("udp", "tcp"), required=True)
     parser.add_argument("--group", action="store_true", help="everyone sends to everyone")
@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--members", type=int, required=True)
     parser.add_argument("--port", type=int, required=True)
     args = parser.parse_args()
-    # Before there is a link: a stream is one only when all are there.
+    # Said before the link is made: streams are connected only when all members have started.
     print(json.dumps({"joined": True}), flush=True)
     link: Datagrams | Streams
     if args.transport == "udp":

@@ -1,4 +1,4 @@
-"""What is said about a run: JSON for programs, lines for people."""
+"""The report of a run: JSON for programs, lines for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.ours import Options
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """Everything about a run."""
+    """Return everything about a run."""
     plan = result.plan
     return {
         **figures.report(plan.work, result.rounds),
@@ -42,7 +42,7 @@ def _options_json(options: Options) -> dict[str, Any]:
 
 
 def lines(result: Result, said: dict[str, Any]) -> list[str]:
-    """The figures for people."""
+    """Return the figures as lines for people."""
     found = [f"{result.plan.work}: {said['unit']} ({result.network})"]
     for name, rounds in result.rounds.items():
         value, spread = said["peers"].get(name, said["ours"]), said["spread"][name]

@@ -1,4 +1,4 @@
-"""A figure is never one number: several rounds, their median, and how far apart they lie."""
+"""A figure is made of several rounds: their median, and how far apart they lie."""
 
 from __future__ import annotations
 

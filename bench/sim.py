@@ -1,8 +1,7 @@
 """`stormcast bench sim`: events per second of the simulator, on one core.
 
 Pairs of members on a lossy network, both directions busy, the trace on. An event is a frame arrival
-or a
-fired timer; the calls that offer traffic are not counted.
+or a fired timer; the calls that offer traffic are not counted.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class SimFigure(Rounds):
 
 
 class BenchWorld:
-    """Engine and network with nothing but pairs in it."""
+    """Engine and network with nothing but pairs of members."""
 
     def __init__(self, unicast: str, timing: str, loss: float, pairs: int) -> None:
         settings = load_settings(timing=timing, unicast=unicast)
@@ -84,7 +83,7 @@ class BenchWorld:
             self.delivered += len(delivery)
 
     def offer(self, until: float) -> None:
-        """Bursts in both directions of each pair, until a virtual time."""
+        """Offer bursts in both directions of each pair, until a virtual time."""
         payload = bytes(SIZE)
         engine = self.engine
 

@@ -1,4 +1,4 @@
-"""How cost grows: one thing changes at a time, from two members to sixteen, and so on."""
+"""How cost grows with members, size, loss and delay, one of which changes at a time."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ SERIES: Final[dict[str, tuple[Work, ...]]] = {
         for delay in (0.0, 0.001, 0.005, 0.02, 0.05)
     ),
 }
-"""By what changes."""
+"""By the name of what changes."""
 
 
 @dataclass(slots=True)
 class Sweep:
-    """What was measured so far."""
+    """The reports so far, and what could not be measured."""
 
     reports: list[tuple[str, Work, dict[str, Any]]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -44,13 +44,13 @@ class Sweep:
 
     @property
     def holds(self) -> bool:
-        """Whether everything that was measured was right, too."""
+        """Whether no check of a run has failed."""
         checks = [report["check"] for _name, _work, report in self.reports]
         return all(check is None or check["holds"] for check in checks)
 
 
 def measure_series(names: list[str], like: Plan, tell: Say) -> Sweep:
-    """Measure the named series, `like` a plan in all but the work."""
+    """Measure the named series; the plans are like `like` in all but the work."""
     sweep = Sweep()
     try:
         for name in names:
@@ -70,7 +70,7 @@ def measure_series(names: list[str], like: Plan, tell: Say) -> Sweep:
 
 
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
-    """Everything."""
+    """Return everything about a sweep."""
     return {
         "points": [{"series": name, **report} for name, _work, report in sweep.reports],
         "problems": sweep.problems,
@@ -81,7 +81,7 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
 
 
 def markdown(sweep: Sweep, teams: Sequence[str]) -> str:
-    """The series for people."""
+    """Return the series as a table for people."""
     peers = [team for team in teams if team != OURS]
     lines = [
         f"| changes | traffic | ours | MB/s | spread | {'| '.join(f'{p} ' for p in peers)}"

@@ -1,4 +1,4 @@
-"""The whole table: every row measured, judged, and written down."""
+"""The whole table: measures, judges and writes down every row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDLE_PEERS: Final = ["jgroups"]
 
 @dataclass(slots=True)
 class Table:
-    """What was measured so far."""
+    """The rows that were measured so far."""
 
     rows: list[Row] = field(default_factory=list)
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Table:
     is_interrupted: bool = False
 
     def judged(self) -> dict[str, list[Judged]]:
-        """The goals by row."""
+        """Judge the goals of each row."""
         found = {row.name: judge(row, self.reports) for row in self.rows}
         if self.idle:
             found[IDLE_ROW] = judge_idle(self.idle[OURS])
@@ -39,7 +39,7 @@ class Table:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether all goals are; None when that is not known."""
+        """Whether all goals are met; None when that is not known."""
         verdicts = [each.is_met for judged in self.judged().values() for each in judged]
         if False in verdicts:
             return False
@@ -47,7 +47,7 @@ class Table:
 
     @property
     def holds(self) -> bool:
-        """Whether everything that was measured was right, too."""
+        """Whether no check of a run has failed."""
         checks = [report["check"] for report in self.reports.values()]
         return all(check is None or check["holds"] for check in checks)
 
@@ -58,8 +58,8 @@ def measure_all(
     rows: Sequence[Row] = ROWS,
     keep: Callable[[Table], None] = lambda _table: None,
 ) -> Table:
-    """Measure all rows, `like` a plan in all but work and teams; `keep` sees the table after each,
-    so that nothing is lost."""
+    """Measure all rows; the plans are like `like` in all but work and teams. `keep` gets the table
+    after each row, so that nothing is lost."""
     table = Table()
     try:
         for row in rows:
@@ -88,7 +88,7 @@ def measure_all(
 
 
 def table_json(table: Table) -> dict[str, Any]:
-    """Everything."""
+    """Return everything about a table."""
     return {
         "rows": table.reports,
         "goals": {
@@ -104,7 +104,7 @@ def table_json(table: Table) -> dict[str, Any]:
 
 
 def markdown(table: Table) -> str:
-    """The table for people."""
+    """Return the table for people."""
     about = machine.describe()
     lines = [
         f"{about['machine']['cpu']}, {about['machine']['cores']} cores shared by all members, "
@@ -164,7 +164,7 @@ def _goal_cells(judged: list[Judged]) -> list[str]:
 
 
 def _tail(report: dict[str, Any], who: str) -> str:
-    """What belongs to a round trip besides its median."""
+    """Return the p99 of round trips, and how many there were; empty for other traffic."""
     found = report["details"].get(who)
     if not found or report["ours" if who == OURS else "peers"] is None:
         return ""

@@ -17,7 +17,7 @@ from stormcast.exits import Exit
 
 
 def bench(what: str, argv: list[str]) -> int:
-    """Measure everything."""
+    """Measure the rows of the table, or the series of a sweep."""
     parser = _parser(what)
     args = parser.parse_args(argv)
     try:
@@ -86,7 +86,8 @@ def _keep(out: Path | None, data: dict[str, Any], text: str) -> None:
 
 
 def _exit_code(holds: bool, is_interrupted: bool, has_problems: bool) -> Exit:  # noqa: FBT001 three facts
-    """Goals that are missed are said, and are no error: a figure is a fact about a machine."""
+    """Return the exit code. Missed goals are printed, and are no error: a figure is a fact about a
+    machine."""
     if is_interrupted:
         return Exit.INTERRUPTED
     if not holds:

@@ -1,4 +1,4 @@
-"""Those who take part in a run: each a few processes that do the same work, round by round."""
+"""The teams of a run: each is a few processes that do the same work, round by round."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_SECONDS: Final = 90.0
 PREPARE_SECONDS: Final = 120.0
 """A pool of payloads takes a while to make."""
 ANSWER_SECONDS: Final = 90.0
-"""Beyond a round's own time: senders that are blocked, or a reply that is lost again and again."""
+"""Time for an answer beyond a round's own: senders may be blocked, or a reply lost repeatedly."""
 SETTLE_SECONDS: Final = 60.0
 LOOK_AGAIN: Final = 0.05
 
@@ -43,7 +43,7 @@ class Team:
             log = logs / f"{self.name}-{number}.log"
             driven = Driven(f"{self.name} {number}", [*inside, *argv], log)
             self.processes.append(driven)
-            # One after another: who is first makes the group, and the others find it.
+            # One after another: the first makes the group, and the others find it.
             self._wait_for(driven, "joined")
         for driven in self.processes:
             self._wait_for(driven, "ready")
@@ -56,17 +56,17 @@ class Team:
             raise BenchError(f"{driven.name} said {said}, and should have said that it is {state}")
 
     def prepare(self) -> None:
-        """Make what is to be sent, before any clock starts."""
+        """Have the processes make their payloads, before any clock starts."""
         self._all(f"prepare {self.work.size}", PREPARE_SECONDS)
 
     def round(self, seconds: float) -> Round:
-        """One round; then everything that was sent arrives, and the processes rest."""
+        """Run one round, wait until everything that was sent has arrived; return the figures."""
         figures = self._measure(seconds)
         figures["undelivered"] = self.settle()
         return figures
 
     def settle(self) -> int:
-        """Wait until everything sent has arrived; how much has not."""
+        """Wait until everything sent has arrived; return how much has not."""
         if self.work.is_latency:
             return 0
         deadline = time.monotonic() + SETTLE_SECONDS
@@ -105,14 +105,14 @@ class Team:
         return copies * int(sent) - int(sum(total["delivered"] for total in totals))
 
     def _all(self, command: str, timeout: float) -> list[Answer]:
-        """Tell all, then wait for all: nobody is done before another begins."""
+        """Send all a command, then wait for all answers: none is done before another begins."""
         for driven in self.processes:
             driven.tell(command)
         return [driven.answer(timeout) for driven in self.processes]
 
 
 class JavaTeam(Team):
-    """A program that compiles itself while it runs."""
+    """A program on a JVM, which compiles it while it runs."""
 
     is_warmed_longer = True
 
@@ -131,7 +131,7 @@ class AeronTeam(JavaTeam):
 
 
 class RawTeam(Team):
-    """Bare sockets: what was lost is lost."""
+    """Bare sockets: lost messages are not waited for."""
 
     def _measure(self, seconds: float) -> Round:
         if not self.work.is_latency:
@@ -148,7 +148,7 @@ class RawTeam(Team):
 
 
 def throughput(senders: list[Answer], receivers: list[Answer]) -> Round:
-    """The figures of a round from what its members counted."""
+    """Return the figures of a round from what its members counted."""
     per_member = [answer["delivered"] / answer["seconds"] for answer in receivers]
     return {
         "rate": fmean(per_member),

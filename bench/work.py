@@ -1,4 +1,4 @@
-"""What is measured: the same for every program that takes part in a run."""
+"""The work that is measured: the same for every program that takes part in a run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Work:
         }[self.mode]
 
     def names(self) -> list[str]:
-        """The members, in the order in which they start: `n1` receives what is sent to one."""
+        """Return the members in the order in which they start: `n1` receives unicasts."""
         return [f"n{number}" for number in range(1, self.members + 1)]
 
     def __str__(self) -> str:

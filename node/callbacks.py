@@ -21,8 +21,8 @@ Call = TypeVar("Call", bound=Callable[..., object] | None)
 P = ParamSpec("P")
 
 FAILURES: Final = (Exception, asyncio.CancelledError)
-"""What a callback may raise without ending the turn, and with it all that is still to be handed
-over. A future that was cancelled raises the second one at whoever asks for its result."""
+"""Exceptions of a callback that do not end the turn, which may have more messages to hand over. A
+callback that asks a cancelled future for its result gets the second one."""
 _NEVER_RUN: Final = frozenset((CoroutineType, GeneratorType, AsyncGeneratorType))
 _REMEDY: Final = (
     "write a plain function that starts a task, or receive with `async for batch in channel`"
@@ -30,7 +30,7 @@ _REMEDY: Final = (
 
 
 def as_callback(name: str, call: Call) -> Call:
-    """A callback, or None; ConfigError for one whose calls nobody would run."""
+    """Return `call`, which may be None; ConfigError if its calls would have to be awaited."""
     if call is None:
         return call
     require(callable(call), f"{name} is {call!r}: write a function, or None")
@@ -44,11 +44,11 @@ def as_callback(name: str, call: Call) -> Call:
 
 
 def check_result(result: object) -> None:
-    """Refuse what a callback has returned if it is something to run, and nobody runs it."""
+    """Refuse a coroutine or generator that a callback has returned: nobody would run it."""
     if type(result) not in _NEVER_RUN:
         return
     if isinstance(result, CoroutineType | GeneratorType):
-        # Or it would complain itself, where nobody knows whose it was.
+        # Unclosed, a coroutine warns when it is freed, and does not say which callback made it.
         result.close()
     raise ConfigError(f"the callback returned {result!r}, which nobody awaits: {_REMEDY}")
 
@@ -77,12 +77,12 @@ class Callback(Generic[P]):
         self._on_set = on_set
 
     def set(self, call: Callable[P, object] | None) -> None:
-        """Have another one called; ConfigError for one whose calls nobody would run."""
+        """Replace the function; ConfigError if its calls would have to be awaited."""
         self.call = as_callback(self._name, call)
         self._on_set()
 
     def tell(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call it; that it fails must not end the turn in which it is called."""
+        """Call the function, if there is one. A failure is reported, and does not end the turn."""
         if self.call is None:
             return
         try:

@@ -39,10 +39,10 @@ class LeaveTimeoutError(NodeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelConfig:
-    """Who a member is, and what it is made from."""
+    """The name of a member, and the settings of its parts."""
 
     settings: StackSettings = field(default_factory=lambda: load_settings("udp", "fast"))
-    """The stack: `stormcast.node.settings.load_settings`."""
+    """The stack, as `stormcast.node.settings.load_settings` makes it."""
 
     cluster: str = "stormcast"
     """Only members that give the same name find each other."""
@@ -51,10 +51,10 @@ class ChannelConfig:
     """What people call this member; empty: host name and process id."""
 
     journal: JournalConfig | None = None
-    """Where its trace is kept; None: nowhere."""
+    """Where the member's trace is kept; None: nowhere."""
 
     on_notice: Callable[[str], None] | None = None
-    """Is told, once per change, what who runs the member should know."""
+    """Called with a line for the person who runs the member, once per change."""
 
 
 Destination = Address | int | str | None
@@ -62,7 +62,7 @@ Destination = Address | int | str | None
 
 
 class Publication:
-    """A way to one destination, looked up once: for whoever sends there again and again."""
+    """One destination, looked up once: for an application that sends there often."""
 
     __slots__ = ("_channel", "_lane", "_large_from", "dest")
 
@@ -73,7 +73,7 @@ class Publication:
         self._large_from = channel.runtime.stack.acceptor.large_from
 
     def offer(self, payload: Payload, flags: int = 0) -> bool:
-        """As `Channel.try_send`, at half the cost (bench/micro/sending.py)."""
+        """Do what `Channel.try_send` does, at half the cost (bench/micro/sending.py)."""
         if payload.__class__ is bytes and not flags:
             lane = self._lane
             run = lane.run
@@ -88,7 +88,7 @@ class Publication:
     def _offer_slowly(self, payload: Payload, flags: int) -> bool:
         channel = self._channel
         is_taken = channel.try_send(self.dest, payload, flags)
-        # A lane ends with its connection, and the next message opened another.
+        # A lane ends with its connection; then this message has opened another lane.
         self._lane = channel.runtime.stack.outbox.lane(self.dest)
         return is_taken
 
@@ -136,7 +136,7 @@ class Channel:
         self._turns = turns = self.runtime.turns
         self._inbox = Inbox(turns, self._members, tell_loop, self.runtime.set_consuming)
         self._try_send = self._refuse
-        """The stack's own, while there is one: each lookup on this way is paid per message."""
+        """The stack's `try_send` while it runs: each lookup on this path is paid per message."""
         turns.on_view = self._take_view
         turns.on_abandoned = self._note_abandoned
         turns.on_left = self._is_out.set
@@ -144,7 +144,7 @@ class Channel:
     # -- Life ----------------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Join: returns with the first view, or, in a stack without a group, when bound."""
+        """Join the group, and return with the first view; without a group, return when bound."""
         if self.state != "new":
             raise ClosedError(f"{self.name} was used before: open a new channel")
         self.state = "joining"
@@ -158,7 +158,7 @@ class Channel:
             await self.close()
             raise
         if self.state == "closed":
-            # Whoever ended it while it began could not end what was not there yet.
+            # `close` was called during `start`, and could not close what did not exist yet.
             await self.runtime.close()
         if self.state != "joining":
             raise ClosedError(f"{self.name} was closed before it had joined")
@@ -167,7 +167,7 @@ class Channel:
     async def leave(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109 the bound is part of the promise
         """Let what was sent leave first, then have the group agree to a view without this member.
 
-        LeaveTimeoutError if that took longer than `timeout`; closed it is in any case.
+        LeaveTimeoutError if that took longer than `timeout`; the channel is closed in any case.
         """
         if self.state == "new" or (self.state == "joining" and not self.runtime.is_running):
             await self.close()
@@ -189,7 +189,7 @@ class Channel:
             await self.close()
 
     async def close(self) -> None:
-        """End at once: last words are sent, nobody is waited for."""
+        """Close without leaving the group: send the last frames, and wait for connections only."""
         if self.state == "closed":
             return
         self.state = "closed"
@@ -216,7 +216,7 @@ class Channel:
 
     @property
     def address(self) -> Address:
-        """Who this member is; known from `connect` on, and made anew with each channel."""
+        """The address of this member: known once `connect` has bound it, new with each channel."""
         address = self.runtime.known_address
         if address is None:
             raise ClosedError(f"{self.name} has no address yet: connect first")
@@ -224,11 +224,11 @@ class Channel:
 
     @property
     def view(self) -> View | None:
-        """Who is in the group now; None before the first view."""
+        """The current view of the group; None before the first, and when closed."""
         return self.runtime.stack.view if self.runtime.is_running else None
 
     def member(self, name: str) -> Address:
-        """A member of the view, or one that was met, by its name: of two the one that came last."""
+        """Look up a known member by its name; of two with one name, the one that came last."""
         return self._members.named(name)
 
     # -- Sending -------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Channel:
     def try_send(self, dest: Destination, payload: Payload, flags: int = 0) -> bool:
         """Accept a message, or return False while the outbox for `dest` is full.
 
-        A message belongs to the stack from here on: do not change what it views.
+        The stack keeps the payload from here on: do not change the buffer under a memoryview.
         """
         if dest is None:
             dest = GROUP
@@ -250,7 +250,7 @@ class Channel:
         return False
 
     def _find(self, dest: Destination) -> int:
-        """The short id of a destination; GROUP for everyone."""
+        """Return the short id of a destination; GROUP for everyone."""
         if dest is None:
             return GROUP
         if isinstance(dest, int):
@@ -268,7 +268,7 @@ class Channel:
         return dest.short
 
     def meet(self, dest: Address) -> None:
-        """Learn of somebody whom no view has named: the address says where it is."""
+        """Make a member known that no view has named: its address says where it is."""
         if self.runtime.is_running:
             self._members.add(dest)
             self.runtime.transport.locate(dest)
@@ -277,21 +277,21 @@ class Channel:
         raise ClosedError(f"{self.name} is {self.state}: nothing can be sent")
 
     def publication(self, dest: Destination) -> Publication:
-        """A way to one destination, for many messages."""
+        """Return a `Publication`, for many messages to one destination."""
         self.runtime.check_open()
         if isinstance(dest, Address):
             self.meet(dest)
         return Publication(self, self._find(dest))
 
     async def send(self, dest: Destination, payload: Payload, flags: int = 0) -> None:
-        """Have a message accepted, waiting while the outbox is full."""
+        """Put a message into the outbox, waiting while it is full."""
         while not self.try_send(dest, payload, flags):
             await self._waiting.wait(self._find(dest))
 
     async def send_many(
         self, dest: Destination, payloads: Sequence[Payload], flags: int = 0
     ) -> None:
-        """Have several accepted, in order."""
+        """Put several messages into the outbox, in order, waiting while it is full."""
         for payload in payloads:
             if not self.try_send(dest, payload, flags):
                 await self._waiting.wait(self._find(dest))
@@ -300,14 +300,14 @@ class Channel:
     # -- Receiving -----------------------------------------------------------------------------
 
     def sender(self, delivery: Delivery) -> Address:
-        """Who sent a batch; one that no view has named is known by its short id only."""
+        """Return the sender of a batch; an unknown one has its short id for a name."""
         return self._members.of(delivery.source)
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
         return self
 
     async def __anext__(self) -> Delivery:
-        """The next batch; ends when the channel has closed and everything was taken."""
+        """Return the next batch; stop when the channel is closed and every batch was taken."""
         delivery = await self._inbox.next()
         if delivery is None:
             raise StopAsyncIteration
@@ -335,11 +335,11 @@ class Channel:
         self.runtime.wake()
 
     def set_consuming(self, consuming: bool) -> int:  # noqa: FBT001 it is the whole message
-        """Whether the application takes messages; while it does not, senders wait in the end.
-        Returns how many messages, or pieces of them, waited for it."""
+        """Say whether the application takes messages; while it does not, senders wait sooner or
+        later. Return how many messages, or pieces of them, waited for it."""
         self.runtime.check_open()
         return self.runtime.set_consuming(consuming)
 
     def stats(self) -> dict[str, int | float]:
-        """Counters and gauges, by name."""
+        """Return counters and gauges by name."""
         return self.runtime.stats()

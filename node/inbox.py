@@ -1,4 +1,4 @@
-"""Messages on their way to the application: to a callback, or held for one that iterates."""
+"""Messages on their way to the application: to a callback, or held until it iterates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stormcast.node.stack.lane import MESSAGE_OVERHEAD
 from stormcast.node.turns import Turns
 
 HELD_BYTES: Final = 8 << 20
-"""Bytes that wait for an application that iterates, before senders are made to wait."""
+"""Bytes that are held for an application that iterates; beyond, senders have to wait."""
 
 
 class Inbox:
@@ -44,11 +44,11 @@ class Inbox:
         turns.on_deliveries = self._hold
 
     def __len__(self) -> int:
-        """Batches that are held."""
+        """The number of held batches."""
         return len(self._held)
 
     def _choose_receiver(self) -> None:
-        """Where deliveries go from now on; what has waited goes there first."""
+        """Choose where deliveries go from now on; the held ones go there first."""
         turns = self._turns
         if self.on_batch.call is not None:
             turns.on_deliveries = self._hand_batches
@@ -91,7 +91,7 @@ class Inbox:
     # -- To one that iterates ------------------------------------------------------------------
 
     def _hold(self, deliveries: list[Delivery]) -> None:
-        """Keep them for `next`; when that is too slow, take no more, and senders wait."""
+        """Keep deliveries for `next`; beyond HELD_BYTES take no more, so that senders wait."""
         self._held += deliveries
         self.held_bytes += sum(map(_cost, deliveries))
         self._has_held.set()
@@ -105,7 +105,7 @@ class Inbox:
             self._set_consuming(True)
 
     async def next(self) -> Delivery | None:
-        """The next batch; None when all was taken and no more comes."""
+        """Return the next batch; None when closed and every batch was taken."""
         while not self._held:
             if self._is_closed:
                 return None
@@ -118,11 +118,11 @@ class Inbox:
         return delivery
 
     def close(self) -> None:
-        """No more comes; what is held can still be taken."""
+        """Let `next` end once the held batches are taken."""
         self._is_closed = True
         self._has_held.set()
 
 
 def _cost(delivery: Delivery) -> int:
-    """What a batch that waits takes; empty messages take something, too."""
+    """Return the bytes that a held batch counts for; an empty message counts for some, too."""
     return delivery.size + MESSAGE_OVERHEAD * len(delivery)

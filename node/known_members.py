@@ -7,7 +7,7 @@ from stormcast.node.core.model import Address, View
 
 
 class KnownMembers:
-    """Addresses by short id, in the order in which they came."""
+    """Addresses by short id, in the order in which they became known."""
 
     def __init__(self) -> None:
         self._known: dict[int, Address] = {}
@@ -16,22 +16,22 @@ class KnownMembers:
         return short in self._known
 
     def add(self, member: Address) -> None:
-        """Remember one that no view has named."""
+        """Remember a member that no view has named."""
         self._known[member.short] = member
 
     def on_view(self, view: View) -> None:
-        """Take in a view; those of earlier ones are known as long as they are not too many."""
+        """Add the members of a view; forget all others once those are the larger part."""
         members = {member.short: member for member in view.members}
         self._known.update(members)
         if len(self._known) > 2 * len(members):
             self._known = members
 
     def of(self, short: int) -> Address:
-        """The address of a short id; one that is not known has no name but that."""
+        """Return the address of a short id; an unknown one has its short id for a name."""
         return self._known.get(short) or Address(short, f"{short:08x}")
 
     def named(self, name: str) -> Address:
-        """A member by its name: of two the one that came last."""
+        """Look up a member by its name; of two with one name, the one that came last."""
         for address in reversed(self._known.values()):
             if address.name == name:
                 return address

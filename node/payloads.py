@@ -1,4 +1,4 @@
-"""Payloads that prove themselves: made from the seed, recognised by whoever receives them."""
+"""Payloads that are made from the seed, so that every receiver can check them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROVABLE_BYTES: Final = 16
 
 
 def stream_of(seed: int, name: str, short: int, dest: int) -> PayloadStream:
-    """What an incarnation of a member sends to a destination (a short id; 0 is the group)."""
+    """Return the messages of one incarnation to a destination (a short id; 0 is the group)."""
     return PayloadStream(seed, f"{name}:{short:x}", f"{dest:x}")
 
 
@@ -30,15 +30,15 @@ class PayloadStream:
         self.sent = 0
 
     def payload(self, index: int, size: tuple[int, int]) -> bytes:
-        """Message number `index`: its number, then a fingerprint repeated to its size.
+        """Return message number `index`: its number, then its fingerprint, repeated to the size.
 
-        Where `size` leaves a choice, the fingerprint makes it.
+        The size is between the two of `size`, and follows from the fingerprint.
         """
         return self._make(index.to_bytes(INDEX_BYTES, "big"), *size)
 
     def batch(self, first: int, count: int, size: tuple[int, int]) -> list[bytes]:
-        """`payload` for so many messages: where all are equally long, the length is worked out
-        once."""
+        """Return `count` messages from number `first` on, as `payload` makes them. If all are
+        equally long, the length is worked out once."""
         key = self._key
         least, most = size
         numbers = [index.to_bytes(INDEX_BYTES, "big") for index in range(first, first + count)]
@@ -54,18 +54,18 @@ class PayloadStream:
         ]
 
     def digest(self, first: int, count: int, size: tuple[int, int]) -> int:
-        """What the trace holds as the digest of a batch of these messages, so that a checker who
-        knows the stream can tell what was in it."""
+        """Return the digest that the trace holds for a batch of these messages, so that a checker
+        that knows the stream can tell which messages were in the batch."""
         return pack_body(self.batch(first, count, size), xxh3_64_intdigest).digest
 
     def strangers(self, payloads: Iterable[Payload]) -> int:
-        """How many of the payloads are not of this stream."""
+        """Count the payloads that are not of this stream, among those of PROVABLE_BYTES or more."""
         key, wrong, known, repeats = self._key, 0, -1, 0
         for payload in payloads:
             size = len(payload)
             if size != known:
                 known, repeats = size, size // 8
-            # A view is compared with bytes one element at a time, at ten times the cost of a copy.
+            # To compare a memoryview with bytes, element by element, costs ten times a copy.
             told = bytes(payload)
             mark = xxh3_64_digest(told[:INDEX_BYTES], key)
             if (mark * repeats)[: size - INDEX_BYTES] != told[INDEX_BYTES:]:

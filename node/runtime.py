@@ -1,4 +1,4 @@
-"""One member that runs: its stack, its sockets, its journal, and the clock that all go by."""
+"""A running member: its stack, its sockets, its journal, and the clock that all of them use."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from stormcast.node.transports.udp import UdpTransport
 from stormcast.node.turns import Turns, ignore
 
 LATENESS: Final = 0.2
-"""Seconds by which a turn may be late and nobody says so, because others have the processor: what a
-member promises allows for it. A rig notes what is longer, as a pause of the member."""
+"""Seconds by which a turn may be late because other processes have the processor. The bounds that a
+member promises allow for it; the rig notes a longer delay as a pause of the member."""
 ASK_INTERVAL: Final = 2.0
-"""Seconds between two questions where somebody is."""
+"""Least seconds between two questions for the address of a peer."""
 HEADERS: Final = 64
 """Bytes left for what upper protocols and lengths add to a batch."""
 
@@ -63,7 +63,7 @@ class Runtime:
         self.stack: Stack
         self.receive: Callable[[memoryview, float], int]
         self.destinations: Callable[[], tuple[int, ...]]
-        """Both are the stack's own: bound here, as each datagram passes them."""
+        """Like `receive`, a method of the stack, bound here because each datagram uses it."""
         self.transport: Transport
         self.journal: Journal | None = None
         self._journal_config = journal
@@ -74,7 +74,8 @@ class Runtime:
     # -- Life ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Bind, say who this is, and begin to join. What cannot work is refused here."""
+        """Bind the sockets, make the stack, and begin to join. Settings that cannot work are
+        refused here."""
         self.loop = asyncio.get_running_loop()
         config = self.settings.transport_config
         transport: UdpTransport | TcpTransport
@@ -98,7 +99,7 @@ class Runtime:
         self.address = Address(randbits(128) | 1, self.name, transport.where)
         self._make_stack()
         discovery = self.stack.group.discovery if self.stack.group is not None else None
-        # Others are bound as this one was meant to be; it may have found its first port taken.
+        # Other members use the port that was asked for; this one may have found it taken.
         port = settings.transport_config.bind_port or transport.port
         self._hosts = HostBook(discovery, interface.family, port, self.say)
         await self._hosts.open()
@@ -132,14 +133,13 @@ class Runtime:
         return self.journal.tracer(short, wall_ns)
 
     def set_consuming(self, consuming: bool) -> int:  # noqa: FBT001 it is the whole message
-        """Whether the application takes messages; returns how many waited for it."""
+        """Say whether the application takes messages; return how many waited."""
         waited = self.stack.set_consuming(consuming, self.now())
         self.wake()
         return waited
 
     async def flush(self) -> None:
-        """Until everything that was accepted is numbered, and, without a group that would see to
-        it, also acked."""
+        """Wait until everything accepted is numbered; without a group, also until it is acked."""
         stack = self.stack
         while self.is_running:
             senders = stack.unicast.send_connections().values()
@@ -156,7 +156,7 @@ class Runtime:
             self.wake()
 
     async def close(self) -> None:
-        """End: last words leave, then sockets and journal close."""
+        """Send the last frames, then close sockets and journal."""
         if not self.is_running:
             return
         self.turns.stop()
@@ -173,7 +173,7 @@ class Runtime:
 
     @property
     def known_address(self) -> Address | None:
-        """Who this member is; None before it is bound."""
+        """The address of this member; None before it is bound."""
         return getattr(self, "address", None)
 
     @property
@@ -183,7 +183,7 @@ class Runtime:
     # -- The transport's side --------------------------------------------------------------------
 
     def on_connection_lost(self, peer: int) -> None:
-        """A connection ended, or was replaced: what it held may be lost."""
+        """Note that a connection ended or was replaced: frames in it may be lost."""
         if self.is_running:
             self.stack.on_connection_lost(peer, self.now())
             self.wake()
@@ -194,11 +194,12 @@ class Runtime:
             self.turn()
 
     def hosts(self) -> Iterable[SocketAddress]:
-        """Where discovery says that members may be."""
+        """Return the addresses at which discovery expects members."""
         return self._hosts.hosts(self.now(), self.loop)
 
     def want_address(self, peer: int) -> None:
-        """A frame had to be thrown away, because nobody said where a peer is: ask, now and then."""
+        """Ask who is there, at most once in ASK_INTERVAL: a frame was dropped because it is not
+        known where its peer is."""
         now = self.now()
         if now >= self._asked_at + ASK_INTERVAL:
             self._asked_at = now
@@ -208,7 +209,7 @@ class Runtime:
     # -- For people ------------------------------------------------------------------------------
 
     def describe(self) -> list[str]:
-        """What is bound, and how."""
+        """Return what is bound, and the journal's directory, as lines of text."""
         lines = self.transport.describe()
         if self._monitors is not None:
             lines.append(f"FD_SOCK2 listens on port {self._monitors.port}")
@@ -217,7 +218,7 @@ class Runtime:
         return lines
 
     def stats(self) -> dict[str, int | float]:
-        """Counters and gauges, by name."""
+        """Return counters and gauges by name."""
         figures: dict[str, int | float] = {"runtime.turns": self.turns.number}
         if not self.is_running:
             return figures
@@ -232,14 +233,15 @@ class Runtime:
         return figures
 
     def check_open(self) -> None:
-        """ClosedError once this member has ended."""
+        """Raise ClosedError before this member runs, and once it has ended."""
         if not self.is_running:
             state = "not connected yet" if self.known_address is None else "closed"
             raise ClosedError(f"{self.name} is {state}")
 
 
 def _fitted(settings: StackSettings, frame: int) -> StackSettings:
-    """Settings whose batches fill what the transport carries whole, and fit it."""
+    """Return the settings with batches as large as a frame of the transport has room for, and
+    pieces (FRAG) that are no larger."""
     room = frame - HEADERS
     layers: list[tuple[str, Any]] = []
     for name, config in settings.layers:

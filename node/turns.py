@@ -1,4 +1,4 @@
-"""A member's turns, on one thread: when there is one, and what becomes of it.
+"""A member's turns, on one thread: when a turn begins, and what it does.
 
 A turn begins when something arrived, a deadline came, or the application sent; it ends the stack's
 turn, hands frames to the transport and messages to the application, and sets one timer.
@@ -19,7 +19,8 @@ from stormcast.node.transports.monitors import Monitors
 from stormcast.node.transports.places import MAX_LEARNED
 
 TURNS_AT_ONCE: Final = 4
-"""Turns in a row for an application that answers what it gets, before others have theirs."""
+"""Turns in a row, for an application that answers what it gets, before the event loop does other
+work."""
 LONGEST_DRAIN: Final = 0.05
 """Seconds for which timers may wait while the sockets are never empty."""
 AFTER_A_BUG: Final = 0.1
@@ -34,7 +35,7 @@ class Turns:
         """Turns until now."""
         self.is_running = False
         self.is_wanted = False
-        """Whether a turn will come anyway."""
+        """Whether a turn is to follow already."""
         self.on_deliveries: Callable[[list[Delivery]], None] = ignore
         self.on_view: Callable[[View], None] = ignore
         self.on_left: Callable[..., None] = ignore
@@ -47,7 +48,7 @@ class Turns:
         self._transport: Transport
         self._monitors: Monitors | None = None
         self._members: dict[int, Address] = {}
-        """Where to find whom: everybody that a view named."""
+        """Addresses by short id: members of the last view, and others that were located since."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._due = inf
@@ -57,7 +58,7 @@ class Turns:
     # -- Life ----------------------------------------------------------------------------------
 
     def start(self, stack: Stack, transport: Transport, monitors: Monitors | None) -> None:
-        """Have the first turn."""
+        """Start the stack, and do the first turn."""
         self._loop = asyncio.get_running_loop()
         self._stack = stack
         self._transport = transport
@@ -67,13 +68,13 @@ class Turns:
         self.turn()
 
     def stop(self) -> None:
-        """Have no more turns: last words leave."""
+        """Stop the stack: send its last frames, and hand over its last messages."""
         self.is_running = False
         frames = self._stack.stop(self._now())
         news = self._stack.take_news()
         self._locate(news)
         self._transport.send(frames)
-        # The end of a receive window hands up what waited in it, and it was acked.
+        # A receive window that ends hands up the messages that waited in it: they were acked.
         deliveries = self._stack.take_deliveries()
         if deliveries:
             self.on_deliveries(deliveries)
@@ -84,7 +85,7 @@ class Turns:
     # -- When ----------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Have a turn soon: something was put into the stack."""
+        """Request a turn soon: something was put into the stack."""
         if not self.is_wanted:
             self.is_wanted = True
             if not self._is_in_turn and self.is_running:
@@ -93,8 +94,8 @@ class Turns:
     def turn(self, *, has_more: bool = False) -> None:
         """Let everything that came in since the last turn take effect.
 
-        While more has arrived than was taken yet, timers wait, for a while: they would ask for
-        what is there.
+        While more has arrived than was taken (`has_more`), timers wait, for LONGEST_DRAIN at most:
+        they would ask for what is there.
         """
         if self._is_in_turn:
             self.is_wanted = True
@@ -109,7 +110,7 @@ class Turns:
                 if not self.is_wanted:
                     break
         except BaseException:
-            # A bug, which whoever runs the loop hears of. What else waits must not stand still.
+            # A bug, which the event loop reports. Other work of this member must go on.
             self.is_wanted = False
             self._loop.call_later(AFTER_A_BUG, self.turn)
             raise
@@ -121,7 +122,7 @@ class Turns:
             self._arm()
 
     def _arm(self) -> None:
-        """Set the one timer; one that comes too early sets itself again."""
+        """Set the one timer; if it fires too early, it is set again."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = self._due
@@ -175,7 +176,8 @@ class Turns:
             self.is_wanted = True
 
     def _act_on(self, news: News) -> None:
-        """Do what a group's stack says besides frames and messages."""
+        """Act on what the stack says besides frames and messages: links, views, messages given up,
+        and that it has left."""
         if self._monitors is not None:
             for peer, is_wanted in news.links:
                 self._monitors.change(self._members.get(peer, peer), is_wanted=is_wanted)
@@ -200,4 +202,4 @@ class Turns:
 
 
 def ignore(*_what: object) -> None:
-    """Nobody listens."""
+    """Do nothing: for an event to which nobody listens."""

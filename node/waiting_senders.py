@@ -8,15 +8,15 @@ from stormcast.node.runtime import Runtime
 
 
 class WaitingSenders:
-    """Futures by destination; looked at after each turn while there are any."""
+    """Futures by destination, checked after each turn while there are any."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._futures: dict[int, list[asyncio.Future[None]]] = {}
 
     async def wait(self, dest: int) -> None:
-        """Until half of the outbox for `dest` is free: at its edge, one message would wake us for
-        each that left."""
+        """Wait until half of the outbox for `dest` is free: with less, each message that left would
+        wake a sender for one message."""
         future = asyncio.get_running_loop().create_future()
         if not self._futures:
             self._runtime.turns.after.append(self._look)
@@ -34,7 +34,7 @@ class WaitingSenders:
             self._runtime.turns.after.append(self._look)
 
     def fail(self, error: Exception) -> None:
-        """There will be no room any more."""
+        """Raise an error in all that wait: there will be no room any more."""
         for futures in self._futures.values():
             for future in futures:
                 if not future.done():

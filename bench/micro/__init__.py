@@ -1,1 +1,1 @@
-"""Micro benchmarks: what every message passes, each part alone. `python -m bench.micro`."""
+"""Micro benchmarks of the parts that every message passes, each alone. `python -m bench.micro`."""

@@ -20,13 +20,13 @@ DEST: Final = 0xB
 
 
 def data_frame(lo: int = 1) -> bytes:
-    """A DATA frame, head and body."""
+    """Return a DATA frame, head and body."""
     body = pack_body(PAYLOADS, xxh3_64_intdigest)
     return CODEC.pack_data(wire.UNICAST3, DEST, 1, lo, body, 0, 0, 0, 0) + body.data
 
 
 def pack_data() -> Callable[[], None]:
-    """Join, hash and head: what each batch costs its sender."""
+    """Return work that joins, hashes and heads batches: the cost of each to its sender."""
 
     def run() -> None:
         pack = CODEC.pack_data
@@ -38,7 +38,8 @@ def pack_data() -> Callable[[], None]:
 
 
 def unpack_data() -> Callable[[], None]:
-    """Check and find the payloads: what each batch costs its receiver before anyone looks in."""
+    """Return work that checks frames and finds payloads: the cost of each batch to its receiver
+    before the application reads it."""
     frame = data_frame()
 
     def run() -> None:
@@ -51,7 +52,7 @@ def unpack_data() -> Callable[[], None]:
 
 
 def cut_data() -> Callable[[], None]:
-    """The same, and the payloads cut out, as an application that reads them has it."""
+    """Return the same work, with payloads cut out, as for an application that reads them."""
     frame = data_frame()
 
     def run() -> None:
@@ -65,7 +66,7 @@ def cut_data() -> Callable[[], None]:
 
 
 def pack_ack() -> Callable[[], None]:
-    """A control frame without a body."""
+    """Return work that packs control frames without a body."""
 
     def run() -> None:
         pack = CODEC.pack_control
@@ -76,7 +77,7 @@ def pack_ack() -> Callable[[], None]:
 
 
 def unpack_ack() -> Callable[[], None]:
-    """What an ack costs the sender before it is believed."""
+    """Return work that checks acks: the cost of each to the sender before it is believed."""
     frame = CODEC.pack_control(wire.ACK, wire.UNICAST3, DEST, 1, 7, stamp=3)
 
     def run() -> None:

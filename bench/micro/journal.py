@@ -1,8 +1,8 @@
-"""The record of a turn: packed for nobody, and kept in a journal. A batch is a turn here, and a
+"""The records of a turn: only packed, and kept in a journal, too. A batch is a turn here, and a
 message one of its records.
 
-The journal's lines say what it costs a member per turn: packing, writing, the faults of fresh
-pages and new segments. The longest turn is what a message may have to wait for it.
+The journal's lines are its cost to a member per turn: packing, writing, the faults of fresh pages
+and new segments. A message may have to wait for the longest turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MICRO: Final = 1e6
 
 
 def records(count: int) -> list[tuple[float, ...]]:
-    """What a turn records: batches with the numbers that a busy member has."""
+    """Return the records of a turn: batches with the numbers that a busy member has."""
     return [
         (SENT, 0, 1, 0, MEMBER, 7, 1, 3, 60, 1 << 30, (1 << 30) + 59, 61_440, (1 << 64) - number,
          0, 0, 12_345.678)
@@ -38,12 +38,12 @@ def records(count: int) -> list[tuple[float, ...]]:
 
 
 def pack_only(count: int) -> Callable[[], None]:
-    """The tracer alone: what a member pays without a journal."""
+    """Return turns of the tracer alone: their cost to a member without a journal."""
     return _turns(Tracer(MEMBER, 0, xxh3_64_intdigest, lambda _block: None), count)
 
 
 def keep(count: int) -> Callable[[], None]:
-    """The tracer and the journal, on the disk that temporary files are on."""
+    """Return turns of tracer and journal, on the disk that temporary files are on."""
     folder = tempfile.TemporaryDirectory(prefix="stormcast-bench-")
     journal = Journal(JournalConfig(directory=Path(folder.name)), "n0-1", xxh3_64_intdigest)
     turns = _turns(journal.tracer(MEMBER, 0), count)
@@ -52,7 +52,7 @@ def keep(count: int) -> Callable[[], None]:
         turns()
         assert journal.blocks == TURNS
 
-    # Untimed: after the round, when nobody holds what it ran.
+    # Untimed: it is done after the round, when nothing refers to `run` any more.
     finalize(run, _clean, journal, folder)
     return run
 
@@ -75,7 +75,7 @@ def _turns(tracer: Tracer, count: int) -> Callable[[], None]:
 
 
 def longest_turns(count: int, turns: int, directory: Path) -> list[float]:
-    """Seconds of each turn of a journal that drops its oldest segments; longest first."""
+    """Time turns of a journal that drops its oldest segments; return seconds, longest first."""
     config = JournalConfig(directory=directory, limit_bytes=16 << 20)
     journal = Journal(config, "n0-1", xxh3_64_intdigest)
     tracer, events = journal.tracer(MEMBER, 0), records(count)
@@ -90,7 +90,7 @@ def longest_turns(count: int, turns: int, directory: Path) -> list[float]:
 
 
 def describe_longest() -> str:
-    """The longest turns in words."""
+    """Return the longest turns in words."""
     with tempfile.TemporaryDirectory(prefix="stormcast-bench-") as folder:
         taken = longest_turns(5, 10 * TURNS, Path(folder))
     worst, thousandth = taken[0] * MICRO, taken[len(taken) // 1000] * MICRO

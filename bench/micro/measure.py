@@ -14,7 +14,7 @@ NANO: Final = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one round does, how many batches it handles, and how many messages a batch has."""
+    """The work of one round, how many batches it handles, and how many messages a batch has."""
 
     name: str
     batches: int

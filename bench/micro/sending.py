@@ -1,5 +1,5 @@
-"""What a message costs at the API: each way to hand one over, while the outbox has room. A batch is
-a message here."""
+"""The cost of a message at the API: each way to hand one over, while the outbox has room. A batch
+is a message here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZE: Final = 100
 
 
 def _open() -> tuple[asyncio.Runner, Channel]:
-    """A member alone on loopback; its loop stands still while the clock runs."""
+    """Open a member alone on loopback; its event loop stands still while a round is timed."""
     runner = asyncio.Runner()
     settings = load_settings("udp", "fast", protocols={"UDP": {"bind_addr": "127.0.0.1"}})
     channel = runner.run(_connect(ChannelConfig(settings=settings, cluster="micro")))
@@ -37,7 +37,7 @@ def _close(runner: asyncio.Runner, channel: Channel) -> None:
 
 
 def by_try_send() -> Callable[[], None]:
-    """`channel.try_send(None, payload)`."""
+    """Return work that calls `channel.try_send(None, payload)`."""
     runner, channel = _open()
     payloads = [number.to_bytes(4, "big") + bytes(SIZE - 4) for number in range(MESSAGES)]
 
@@ -51,7 +51,7 @@ def by_try_send() -> Callable[[], None]:
 
 
 def by_publication() -> Callable[[], None]:
-    """`channel.publication(None).offer(payload)`."""
+    """Return work that calls `channel.publication(None).offer(payload)`."""
     runner, channel = _open()
     payloads = [number.to_bytes(4, "big") + bytes(SIZE - 4) for number in range(MESSAGES)]
 

@@ -20,7 +20,7 @@ GAP_BEHIND: Final = 100
 
 
 def receive_in_order() -> Callable[[], None]:
-    """Each batch is added and taken at once: the fast path of every receiver."""
+    """Return work that adds and takes each batch at once: the fast path of every receiver."""
     window: ReceiveWindow[int] = ReceiveWindow(0, CAPACITY, CAPACITY_BYTES)
 
     def run() -> None:
@@ -34,7 +34,8 @@ def receive_in_order() -> Callable[[], None]:
 
 
 def receive_behind_gaps() -> Callable[[], None]:
-    """One batch of each hundred comes last: the others wait behind it, then all leave at once."""
+    """Return work in which one batch of each hundred comes last: the others wait behind it, then
+    all leave at once."""
     window: ReceiveWindow[int] = ReceiveWindow(0, CAPACITY, CAPACITY_BYTES)
     stride = GAP_BEHIND * MESSAGES
 
@@ -52,7 +53,7 @@ def receive_behind_gaps() -> Callable[[], None]:
 
 
 def send_and_ack() -> Callable[[], None]:
-    """Batches are numbered and kept; an ack for each ten of them lets them go."""
+    """Return work that numbers and keeps batches; an ack for each ten of them purges them."""
     window: SendWindow[int] = SendWindow(CAPACITY, CAPACITY_BYTES)
 
     def run() -> None:

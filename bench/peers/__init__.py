@@ -1,1 +1,1 @@
-"""The programs that members are compared with: JGroups and Aeron, by a class of ours each."""
+"""The programs that members are compared with: JGroups and Aeron, each run by a class of ours."""

@@ -11,7 +11,7 @@ from bench.work import Work
 
 ARTIFACT: Final = Artifact("io.aeron", "aeron-all", "1.46.7")
 MTUS: Final = {"aeron": 1408, "aeron-60k": 61440}
-"""Its default, and datagrams as large as ours."""
+"""Aeron's default, and datagrams as large as ours."""
 PORTS: Final = {"aeron": 40123, "aeron-60k": 40124}
 TERM: Final = "64m"
 """Bytes of a log buffer; with fewer, large datagrams wait for the rotation of terms."""
@@ -20,14 +20,14 @@ OPENED: Final = ("java.base/sun.nio.ch", "java.base/java.util.zip")
 
 
 def commands(name: str, work: Work, directory: Path) -> list[list[str]]:
-    """The one command; its log buffers go to `directory`, best in memory."""
+    """Return the one command; its log buffers go to `directory`, best in memory."""
     if (work.mode, work.transport) != ("unicast", "udp"):
         raise BenchError(f"--peer {name} is for one-way unicast over udp")
     return [process_command(name, directory, class_path(ARTIFACT, "AeronPeer.java"))]
 
 
 def process_command(name: str, directory: Path, classes: str) -> list[str]:
-    """The command, given the class path."""
+    """Return the command, given the class path."""
     return [
         "java",
         *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENED),

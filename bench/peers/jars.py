@@ -36,13 +36,13 @@ class Artifact:
 
 
 def cache() -> Path:
-    """Where jars and classes are kept."""
+    """Return the folder in which jars and classes are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "stormcast" / "peers"
 
 
 def missing(artifact: Artifact) -> str | None:
-    """What this machine lacks to run the peer; None when nothing that can be told beforehand."""
+    """Say what this machine lacks to run the peer; None if nothing can be told beforehand."""
     for program, package in (("java", "a JRE"), ("javac", "a JDK")):
         if shutil.which(program) is None:
             return f"no {program}: install {package}"
@@ -52,7 +52,7 @@ def missing(artifact: Artifact) -> str | None:
 
 
 def class_path(artifact: Artifact, source: str) -> str:
-    """The jar and the compiled peer, as java wants them."""
+    """Return the class path of the jar and the compiled peer; fetch and compile what is missing."""
     if reason := missing(artifact):
         raise BenchError(reason)
     jar = _jar(artifact)
@@ -60,7 +60,7 @@ def class_path(artifact: Artifact, source: str) -> str:
 
 
 def _jar(artifact: Artifact) -> Path:
-    """The jar: kept, or copied out of the local Maven repository, or fetched into that."""
+    """Return the jar: kept, or copied out of the local Maven repository, or fetched into that."""
     jar = cache() / artifact.file
     if jar.exists():
         return jar
@@ -79,7 +79,7 @@ def _jar(artifact: Artifact) -> Path:
 
 
 def _classes(jar: Path, source: Path) -> Path:
-    """The compiled peer, in a folder named by what it was made from."""
+    """Return the folder of the compiled peer, named by a hash of what it was made from."""
     made_from = hashlib.sha256(source.read_bytes() + jar.name.encode()).hexdigest()[:16]
     folder = cache() / f"{source.stem}-{made_from}"
     if not folder.exists():

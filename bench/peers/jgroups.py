@@ -19,7 +19,7 @@ FIRST_PORT: Final = 7800
 
 
 def config_of(name: str, transport: str) -> str:
-    """The configuration that a peer uses over a transport."""
+    """Return the configuration that a peer uses over a transport."""
     if name == "jgroups":
         return STOCK[transport]
     if transport != "udp":
@@ -28,12 +28,12 @@ def config_of(name: str, transport: str) -> str:
 
 
 def commands(name: str, work: Work) -> list[list[str]]:
-    """One command per member, in the order in which they are to be started."""
+    """Return one command per member, in the order in which they are to be started."""
     return member_commands(name, work, class_path(ARTIFACT, "JGroupsPeer.java"))
 
 
 def member_commands(name: str, work: Work, classes: str) -> list[list[str]]:
-    """The commands, given the class path."""
+    """Return the commands, given the class path."""
     return [
         [
             "java",

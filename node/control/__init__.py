@@ -1,1 +1,1 @@
-"""The control endpoint of a process: questions over HTTP, closed unless asked for."""
+"""The control endpoint of a process: commands over HTTP, closed unless it is asked for."""

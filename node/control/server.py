@@ -1,10 +1,10 @@
 """The control endpoint: HTTP/1.1 for those who run members, on loopback, a unix socket, or with a
 token.
 
-Everything that comes is bounded: connections, headers, bodies, and the time each may take. A
-browser must not be led to drive it: requests that a page made (Origin, Sec-Fetch-Site), or for
-another name than is bound (DNS rebinding), are refused. What there is to ask stands in a table;
-`Control` only knows how to be asked.
+Connections, headers, bodies, and the time each may take are bounded. A web page must not use a
+browser to control a member: requests that a page made (Origin, Sec-Fetch-Site), or for another
+name than is bound (DNS rebinding), are refused. The endpoints are a table that the caller hands
+in; `Control` only speaks HTTP.
 """
 
 from __future__ import annotations
@@ -27,45 +27,46 @@ from stormcast.node.core.errors import NodeError
 MAX_HEADER: Final = 8 << 10
 MAX_BODY: Final = 64 << 10
 MAX_DEPTH: Final = 32
-"""How deep a body may be nested: more than anything that can be asked for takes."""
+"""How deep a body may be nested: deeper than any command needs."""
 MAX_CONNECTIONS: Final = 32
 IDLE_SECONDS: Final = 75.0
-"""For the next request of a connection. Longer than a scraper's interval of a minute."""
+"""How long a connection may wait for its next request: longer than a scraper's interval of a
+minute."""
 REQUEST_SECONDS: Final = 10.0
-"""For all of a request, once it has begun, and for taking the answer."""
+"""How long a request may take from its first byte to its last, and the client to take an answer."""
 LINGER_SECONDS: Final = 0.5
 _READ: Final = 16 << 10
 _VERSIONS: Final = (b"1.0", b"1.1")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-"""JSON can spell half of a pair; no encoding can."""
+"""JSON can spell half of a surrogate pair; no encoding can."""
 
 OPEN: Final = frozenset(("/livez", "/readyz"))
-"""What anybody may ask: it tells no secret, and who asks for it has no place for a token."""
+"""Paths that need no token: they tell no secret, and who checks them has no place for a token."""
 TOKEN_HEADER: Final = b"x-stormcast-token"
-"""Beside Authorization, which not every proxy passes on."""
+"""Accepted beside Authorization, which not every proxy passes on."""
 
 Handler = Callable[[object], "Answer | Awaitable[Answer]"]
-"""Takes a request's body: its bytes, or from within one process the value that they would spell."""
+"""Takes a request's body: bytes, or, when called within the process, the value parsed already."""
 Table = Mapping[str, Mapping[str, Handler]]
 """Endpoints by path, then by method."""
 Pass = Callable[[str, str, bytes], Awaitable["Answer"]]
-"""Takes method, target and body of what is below a path, whatever it is."""
+"""Takes method, target and body of any request below a path."""
 
 
 class Answer(NamedTuple):
-    """What is sent back."""
+    """The answer to a request."""
 
     content: object
-    """Bytes as they are; anything else is a value, which is written as JSON."""
+    """Bytes are sent as they are; any other value is sent as JSON."""
     status: int = 200
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
     parts: Iterable[bytes] | None = None
-    """The body where it is too long to be held whole."""
+    """The rest of the body, for a body that is too long to be held whole."""
 
     @property
     def body(self) -> bytes:
-        """As it is written."""
+        """The bytes that are sent for `content`."""
         if isinstance(self.content, bytes):
             return self.content
         return json.dumps(self.content).encode() + b"\n"
@@ -81,12 +82,12 @@ class RefusedError(NodeError):
 
 
 def as_json(value: object, status: int = 200) -> Answer:
-    """A value as an answer."""
+    """Return an answer with a value as JSON."""
     return Answer(value, status)
 
 
 def parse_body(body: object) -> Any:  # noqa: ANN401 whatever was sent
-    """The JSON value of a request; an empty one is an empty mapping."""
+    """Return the JSON value of a request's body; an empty body is an empty mapping."""
     if not isinstance(body, bytes):
         return body
     if not body.strip():
@@ -104,8 +105,8 @@ def _refuse_constant(name: str) -> None:
 
 
 def _check_plain(value: object) -> None:
-    """Refuse what no command can mean, and what those who show or store it could not write: text
-    that is half a character, numbers without an end, lists within lists within lists."""
+    """Refuse text with half a surrogate pair, infinite numbers, and deep nesting: no command
+    means them, and a program that shows or stores the value may be unable to write them."""
     level = [value]
     for _ in range(MAX_DEPTH):
         inner: list[object] = []
@@ -127,7 +128,7 @@ def _check_plain(value: object) -> None:
 
 
 def parse_mapping(body: object, example: str) -> dict[str, Any]:
-    """The JSON mapping of a request."""
+    """Return the JSON mapping of a request's body; refuse an empty one, and other values."""
     value = parse_body(body)
     if not isinstance(value, dict) or not value:
         raise RefusedError(400, f"write a mapping such as {example}")
@@ -135,7 +136,7 @@ def parse_mapping(body: object, example: str) -> dict[str, Any]:
 
 
 class Control:
-    """The endpoint of one member."""
+    """The control endpoint of one process."""
 
     def __init__(
         self,
@@ -149,14 +150,14 @@ class Control:
         self.settings = settings
         self._max_body = max_body
         self._passes = passes or {}
-        """By the beginning of a path: who answers everything below it."""
+        """By the beginning of a path: the function that answers every path below it."""
         self._on_failure = on_failure or (lambda _error: None)
-        # Is told of bugs behind an endpoint.
+        # Called with the exception when a bug makes an endpoint fail.
         self.requests = 0
         self.refused = 0
         self._table = table
         self.hosts: frozenset[str] = frozenset()
-        """What a request may call us; empty: anything."""
+        """Values of the header Host that are served; empty: all."""
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._inode = 0
@@ -164,7 +165,7 @@ class Control:
     # -- Life ----------------------------------------------------------------------------------
 
     async def open(self) -> str:
-        """Listen; returns where."""
+        """Listen, and return the address."""
         settings = self.settings
         if settings.path:
             listening = listen_unix(settings.path)
@@ -177,12 +178,12 @@ class Control:
             where = f"http://{host}:{port}"
             if settings.is_loopback:
                 self.hosts = frozenset((f"{host}:{port}", f"localhost:{port}"))
-        # The socket is made here: a name would be looked up on a thread.
+        # Given a socket, and no host: asyncio would look a host up on a thread.
         self._server = await asyncio.start_server(self.serve, sock=listening, limit=_READ)
         return where
 
     async def close(self) -> None:
-        """Listen no more, and end what is open."""
+        """Stop listening, and end the open connections."""
         if self._server is None:
             return
         self._server.close()
@@ -207,17 +208,17 @@ class Control:
             while await self._serve_one(connection):
                 pass
         except (OSError, TimeoutError):
-            # It went away, or takes too long to take its answer.
+            # The client went away, or takes too long to take its answer.
             connection.abort()
         except asyncio.CancelledError:
-            # Closing; the server asks nobody how this ended.
+            # `close` cancelled this task, and needs no result of it.
             pass
         finally:
             self._connections.discard(task)
             connection.close()
 
     async def _serve_one(self, connection: _Connection) -> bool:
-        """Answer one request; returns whether another may follow."""
+        """Answer one request; return whether another may follow."""
         try:
             request, body = await connection.request()
             if request is None:
@@ -268,7 +269,7 @@ class Control:
         return handler
 
     def _check(self, request: h11.Request, path: str) -> None:
-        """Refuse whoever has no business here."""
+        """Refuse requests of web pages, for another host name, or without the token."""
         headers: dict[bytes, list[bytes]] = {}
         for name, value in request.headers:
             headers.setdefault(name, []).append(value)
@@ -294,8 +295,8 @@ class Control:
 
 
 def _is_one(given: list[bytes], wanted: bytes) -> bool:
-    """Whether a header was sent once, and says this. In constant time: how long it takes says
-    nothing about how much of it is right."""
+    """Whether a header was sent once, with this value. It compares in constant time: the duration
+    does not tell how much of a guess is right."""
     return len(given) == 1 and hmac.compare_digest(given[0], wanted)
 
 
@@ -314,12 +315,12 @@ class _Connection:
         self._max_body = max_body
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER)
         self._is_head = False
-        """Whether the answer has no body, only its length."""
+        """Whether the request is a HEAD: its answer has no body, only the length of one."""
 
     async def request(self) -> tuple[h11.Request | None, bytes]:
-        """The next request with its body; None when there is no other."""
+        """Return the next request and its body; None when no other comes."""
         event: Any = h11.NEED_DATA
-        # Nothing is begun until a byte of it is there: until then it is merely idle.
+        # Until the first byte of a request has come, the connection is merely idle.
         if not self._http.trailing_data[0]:
             try:
                 async with asyncio.timeout(IDLE_SECONDS):
@@ -360,7 +361,7 @@ class _Connection:
         return event
 
     async def answer(self, answer: Answer, *, is_last: bool = False) -> None:
-        """Send it; what it is about may not have been read to its end."""
+        """Send an answer; its request may not have been read to the end."""
         http = self._http
         if http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
@@ -380,7 +381,7 @@ class _Connection:
             await self._writer.drain()
 
     def _put(self, answer: Answer, *, is_last: bool) -> None:
-        """Everything but what comes in parts, and the end."""
+        """Send the head and `content` of an answer, without its parts and its end."""
         body = answer.body
         length = [("Content-Length", str(len(body)))] if answer.parts is None else []
         headers = [
@@ -401,8 +402,8 @@ class _Connection:
             self._writer.write(data)
 
     async def _linger(self) -> None:
-        """Read what is still coming, for a moment: a connection that is closed upon unread bytes
-        is reset, and the answer with it."""
+        """Read on for a moment: to close a connection with unread bytes resets it, and the client
+        may lose the answer."""
         with suppress(OSError, TimeoutError):
             if self._writer.can_write_eof():
                 self._writer.write_eof()
@@ -418,14 +419,14 @@ class _Connection:
         return True
 
     def turn_away(self) -> None:
-        """Say that there is no room, whatever is asked."""
+        """Refuse with 503, without reading a request."""
         self._put(_error(503, "too many connections; try again later"), is_last=True)
         self._send(h11.EndOfMessage())
 
     def close(self) -> None:
-        """End it, once what was written has left."""
+        """Close the connection, once what was written has left."""
         self._writer.close()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close the connection at once."""
         self._writer.transport.abort()

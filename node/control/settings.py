@@ -26,17 +26,18 @@ class ControlSettings:
     host: str = ""
     port: int = 0
     path: str = ""
-    """Of a unix socket; then there is neither host nor port."""
+    """The path of a unix socket; then there is neither host nor port."""
     token: str = field(default="", repr=False)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether only this machine reaches the endpoint."""
         return bool(self.path) or ip_address(self.host).is_loopback
 
 
 def read_control(text: str, token: str = "") -> ControlSettings:
-    """`127.0.0.1:9000`, `[::1]:9000` or `unix:/path`. Where others reach it, a token is needed."""
+    """Read `127.0.0.1:9000`, `[::1]:9000` or `unix:/path`. An address that other machines reach
+    needs a token."""
     what = f"control.address is {text!r}"
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
@@ -67,7 +68,7 @@ def read_control(text: str, token: str = "") -> ControlSettings:
 
 
 def read_token(path: str, environ: Mapping[str, str], what: str = "control.token_file") -> str:
-    """The token, of a file or of the environment; never shown."""
+    """Return the token of a file or of the environment, "" if there is none; no error shows it."""
     from_environment = environ.get(TOKEN_VARIABLE, "")
     require(
         not (path and from_environment),

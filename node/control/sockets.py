@@ -1,4 +1,4 @@
-"""Where the control endpoint listens: sockets that are made here, with what can go wrong said."""
+"""The sockets on which the control endpoint listens, and errors that name the remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IPV6: Final = 6
 
 
 def listen_tcp(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address."""
+    """Return a socket that listens at an address."""
     family = socket.AF_INET6 if ip_address(host).version == _IPV6 else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -34,10 +34,12 @@ def listen_tcp(host: str, port: int) -> socket.socket:
 
 
 def listen_unix(path: str) -> socket.socket:
-    """A socket at a path that only its owner may use. One that a dead process left is replaced."""
+    """Return a socket that listens at a path, which only its owner may use. A socket that a dead
+    process left there is replaced."""
     _make_room(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Under another name until it listens: one that does not would be taken for a dead process's.
+    # Under another name until it listens: until then another process would take it for a socket
+    # of a dead process, and remove it.
     made = Path(path).with_name(f".{os.getpid()}")
     before = os.umask(0o177)
     try:
@@ -72,12 +74,12 @@ def _make_room(path: str) -> None:
         try:
             caller.connect(path)
         except ConnectionRefusedError:
-            # Nobody listens: whoever did is dead.
+            # Nobody listens: the process that did is dead.
             with suppress(FileNotFoundError):
                 Path(path).unlink()
             return
         except OSError:
-            # Somebody listens, and is busy; or it is not ours to ask.
+            # Somebody listens, and is busy; or we may not connect.
             pass
     raise ConfigError(f"{what}: another process listens there; stop it or choose another path")
 
@@ -87,7 +89,7 @@ def _reason(error: OSError) -> str:
 
 
 def inode_of(path: str) -> int:
-    """Which file a path is; 0 where there is none."""
+    """Return the inode of a path; 0 if there is no file."""
     try:
         return Path(path).stat().st_ino
     except OSError:
@@ -95,7 +97,7 @@ def inode_of(path: str) -> int:
 
 
 def remove_socket(path: str, inode: int) -> None:
-    """Remove our socket; another process may have put its own there since."""
+    """Remove our socket, unless another process has put its own there since."""
     if inode and inode_of(path) == inode:
         with suppress(OSError):
             Path(path).unlink()

@@ -1,1 +1,1 @@
-"""The process `stormcast keep`: the parent of a member in a container, told over HTTP."""
+"""The process `stormcast keep`: the parent of a member in a container, controlled over HTTP."""

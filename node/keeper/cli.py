@@ -1,4 +1,4 @@
-"""`stormcast keep`: a keeper, from the words of a command to an exit code."""
+"""`stormcast keep`: the command line of a keeper."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stormcast.node.keeper.keeper import Keeper, KeeperSettings
 from stormcast.node.reading.quantities import SETTING_DURATION
 
 MAX_BODY: Final = 1 << 20
-"""A configuration may have a workload in it."""
+"""Bytes of a request's body: a configuration may have a workload in it."""
 _PROG: Final = "stormcast keep"
 
 
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def keep(argv: Sequence[str]) -> int:
-    """Keep a member until told to end."""
+    """Run a keeper until it is told to end, or its default member fails; return the exit code."""
     try:
         settings = _settings(argv)
         return asyncio.run(_run(settings))
@@ -104,6 +104,6 @@ async def _run(settings: KeeperSettings) -> int:
 
 
 def _say(line: str) -> None:
-    # Whoever read this may be gone; the keeper is not.
+    # The reader of stderr may be gone; the keeper goes on.
     with suppress(OSError, ValueError):
         print(f"keeper: {line}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What a keeper can be asked: a table of small functions over it, and the way to its member."""
+"""The HTTP endpoints of a keeper: a table of small functions, and requests passed to its member."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEASE_SECONDS: Final = 3.0
 LONGEST_LEASE: Final = 600.0
 LONGEST_NAME: Final = 200
 ANSWER_SECONDS: Final = 8.0
-"""For a member to answer: less than whoever asks the keeper waits."""
+"""How long a member may take to answer: less than a client of the keeper waits."""
 READY_SECONDS: Final = 1.0
 MAX_ANSWER: Final = 16 << 20
 NOT_READY: Final = 503
@@ -39,7 +39,7 @@ LATE: Final = 504
 
 
 def endpoints(keeper: Keeper) -> Table:
-    """Every path, its methods, and what answers."""
+    """Return the handlers by path and method."""
     return {
         "/livez": {"GET": lambda _: as_json({"live": True})},
         "/readyz": {"GET": lambda _: _ready(keeper)},
@@ -60,7 +60,7 @@ def endpoints(keeper: Keeper) -> Table:
 
 
 def passes(keeper: Keeper) -> dict[str, Pass]:
-    """The way to the member's own endpoint."""
+    """Return the function that passes requests below /member/ to the member's own endpoint."""
 
     async def ask(method: str, target: str, body: bytes) -> Answer:
         target = target.removeprefix(MEMBER[:-1])
@@ -73,7 +73,7 @@ def passes(keeper: Keeper) -> dict[str, Pass]:
 
 
 def _claim(keeper: Keeper, body: object) -> Answer:
-    """For one run, which is to say so again before its lease is over."""
+    """Claim the keeper for one run, which must claim it again before its lease is over."""
     try:
         is_fresh = keeper.claim(_run(body), _lease(body))
     except BusyError as error:
@@ -94,7 +94,7 @@ def _run(body: object) -> str:
 
 
 def _start(keeper: Keeper, body: object) -> Answer:
-    """The default member, or one as `config` says."""
+    """Start the default member, or one with the settings of `config`."""
     given = parse_body(body)
     config = given.get("config") if isinstance(given, dict) else given
     if config is not None and not isinstance(config, dict):
@@ -142,7 +142,7 @@ def _resume(keeper: Keeper) -> Answer:
 
 
 def _lease(body: object) -> float:
-    """Seconds, within reason: a pause must end by itself."""
+    """Return the lease in seconds, up to LONGEST_LEASE: a pause must end by itself."""
     if isinstance(body, bytes) and not body.strip():
         return LEASE_SECONDS
     lease = parse_mapping(body, '{"lease": 3.0}').get("lease", LEASE_SECONDS)
@@ -156,13 +156,13 @@ def _lease(body: object) -> float:
 
 
 def _journals(keeper: Keeper) -> Answer:
-    """Journals and logs of all incarnations that were not deleted."""
+    """Send the journals and logs of all incarnations that were not deleted, as a tar."""
     folder = keeper.settings.folder / INCARNATIONS
     return Answer(b"", content_type="application/x-tar", parts=tar_of(folder))
 
 
 async def _ready(keeper: Keeper) -> Answer:
-    """200 while its member says that it is ready."""
+    """Answer 200 while the member says that it is ready."""
     try:
         return await ask_member(keeper, "GET", "/readyz", b"", READY_SECONDS)
     except RefusedError as error:
@@ -179,7 +179,7 @@ async def ask_member(
     body: bytes,
     timeout: float,  # noqa: ASYNC109 it ends the whole question
 ) -> Answer:
-    """One question to the member's own endpoint."""
+    """Pass one request to the member's own endpoint, and return its answer."""
     if not keeper.is_alive:
         raise RefusedError(BUSY, "no member runs")
     if keeper.state()["paused"]:
@@ -205,7 +205,7 @@ async def ask_member(
 async def _connection(
     folder: Path,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    # By the number of an open handle: the folder's path may be longer than an address.
+    # Through an open handle of the folder: its path may be too long for a socket's address.
     handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
         read, write = await asyncio.open_unix_connection(f"/proc/self/fd/{handle}/{CONTROL}")

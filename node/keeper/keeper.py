@@ -2,7 +2,7 @@
 as in a container.
 
 It keeps each incarnation's journal and log until told to delete them, lets no pause outlast its
-lease, and takes its member along when it ends. One thread; as process 1 it reaps whatever dies.
+lease, and ends its member when it ends. One thread; as process 1 it reaps every process that dies.
 """
 
 from __future__ import annotations
@@ -26,31 +26,32 @@ from stormcast.node.control.settings import TOKEN_VARIABLE, ControlSettings
 from stormcast.node.core.errors import ConfigError, NodeError
 
 CONTROL: Final = "control.sock"
-"""The member's own endpoint, in the keeper's folder: too long a path has no room in an address."""
+"""The socket of the member's own endpoint, relative to the keeper's folder: a socket's address has
+no room for a long path."""
 INCARNATIONS: Final = "incarnations"
 LOG: Final = "member.log"
 LOG_BYTES: Final = 4 << 20
-"""Of one incarnation; what it says beyond is only passed on."""
+"""Bytes kept of one incarnation's log; what it writes beyond is only passed on."""
 LOG_LINES: Final = 40
-"""Kept for whoever asks how it is."""
+"""Lines of the log that `state` shows."""
 VARIABLES: Final = "STORMCAST_"
 _PR_SET_PDEATHSIG: Final = 1
 _READ: Final = 64 << 10
 
 
 class BusyError(NodeError):
-    """A member runs, or none does, or somebody else has the keeper: not the time for this."""
+    """A command cannot be done now: a member runs, or none does, or another run has the keeper."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeeperSettings:
-    """What a keeper is told when it starts."""
+    """Settings of a keeper."""
 
     control: ControlSettings
     folder: Path
     """For its members' journals, logs and control endpoint; nobody else may use it."""
     config: Path | None = None
-    """Of the default member: what runs when nobody has said anything else."""
+    """Settings of the default member, which runs when `start` names no other settings."""
     starts: bool = False
     """Whether the default member starts with the keeper."""
     grace: float = 12.0
@@ -71,11 +72,11 @@ class Incarnation:
     """Its exit code, or minus the signal; None while it runs."""
     is_paused: bool = False
     is_told: bool = False
-    """Whether its end was asked for."""
+    """Whether it was told to end."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal; its number is nobody else's before it was reaped here."""
+        """Send the process a signal, unless it was reaped: until then no other has its pid."""
         if self.code is None:
             os.kill(self.popen.pid, number)
 
@@ -88,7 +89,7 @@ class Keeper:
     ) -> None:
         self.settings = settings
         self.member: Incarnation | None = None
-        """The latest one."""
+        """The latest incarnation."""
         self.is_over = asyncio.Event()
         self.code = 0
         self._environ = environ
@@ -96,14 +97,14 @@ class Keeper:
         self._lease: asyncio.TimerHandle | None = None
         self._claim: asyncio.TimerHandle | None = None
         self._claimed_by = ""
-        """The run that has this keeper; empty: nobody."""
+        """The run that has this keeper; empty: none."""
         self._task: asyncio.Task[None] | None = None
 
     # -- Whose it is ---------------------------------------------------------------------------
 
     def claim(self, run: str, lease: float) -> bool:
-        """Have it for one run, for so long; whoever has it claims it again to keep it. Returns
-        whether nobody had it: who thought to have it learns that it was lost."""
+        """Reserve the keeper for one run, for `lease` seconds; the run claims it again to keep it.
+        Return whether no run had it: a run that claims it again learns so that it had lost it."""
         if self._claimed_by not in ("", run):
             raise BusyError(f"run {self._claimed_by} has this member; wait for its end, or end it")
         is_fresh = not self._claimed_by
@@ -117,7 +118,8 @@ class Keeper:
         return is_fresh
 
     async def give_back(self, run: str) -> None:
-        """End what a run has started; the default member is back. Nothing if the run is over."""
+        """End a run's claim, and the member that it has started; start the default member again, if
+        the keeper starts one. Do nothing if the run does not have the keeper."""
         if run != self._claimed_by:
             return
         self._claimed_by = ""
@@ -144,7 +146,7 @@ class Keeper:
         return self.member is not None and self.member.code is None
 
     def start(self, config: Mapping[str, Any] | None = None) -> Incarnation:
-        """Start a member: the default one, or as a configuration says."""
+        """Start the default member, or one with the settings of a configuration."""
         if self.is_alive:
             raise BusyError("a member runs already; stop or kill it first")
         number = self._next_number()
@@ -163,7 +165,8 @@ class Keeper:
         return self.member
 
     def stop(self) -> None:
-        """Have it leave; a second time changes nothing, though a second signal would."""
+        """Tell the member to leave. Only the first call sends a signal: after a second one it would
+        end at once."""
         member = self._living()
         self.resume()
         if not member.is_told:
@@ -171,21 +174,21 @@ class Keeper:
             member.signal(signal.SIGTERM)
 
     async def kill(self) -> None:
-        """End it at once, and wait until it is gone."""
+        """Kill the member, and wait until it is gone."""
         member = self._living()
         member.is_told = True
         member.signal(signal.SIGKILL)
         await member.ended.wait()
 
     def pause(self, lease: float) -> None:
-        """Have it do nothing, for no longer than the lease."""
+        """Stop the member's process for no longer than the lease."""
         member = self._living()
         member.signal(signal.SIGSTOP)
         member.is_paused = True
         self.renew(lease)
 
     def renew(self, lease: float) -> None:
-        """Have a pause last so long from now; nothing where there is none."""
+        """Let a pause last `lease` seconds from now; do nothing if the member is not paused."""
         member = self.member
         if self._lease is not None:
             self._lease.cancel()
@@ -194,7 +197,7 @@ class Keeper:
             self._lease = asyncio.get_running_loop().call_later(lease, self._lapse)
 
     def resume(self) -> None:
-        """Have it go on."""
+        """Resume a paused member."""
         member = self.member
         if self._lease is not None:
             self._lease.cancel()
@@ -208,7 +211,7 @@ class Keeper:
         self.resume()
 
     def state(self) -> dict[str, Any]:
-        """How its member is."""
+        """Return how the member is: alive, paused, exit code, log; and the run that claimed it."""
         member = self.member
         if member is None:
             return {
@@ -231,7 +234,7 @@ class Keeper:
         }
 
     def delete(self) -> int:
-        """Forget what ended incarnations left; returns how many those were."""
+        """Delete the folders of ended incarnations; return how many those were."""
         kept = self.member.folder if self.member is not None and self.is_alive else None
         gone = [folder for folder in self._folders() if folder != kept]
         for folder in gone:
@@ -241,7 +244,7 @@ class Keeper:
     # -- Life ----------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """Keep a member until told to end; returns the exit code."""
+        """Run until told to end, or until the default member fails; return the exit code."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -257,7 +260,7 @@ class Keeper:
         return self.code
 
     async def _leave(self) -> None:
-        """Have the member leave, if it does so in time."""
+        """Tell the member to leave, and kill it if it has not left within `grace`."""
         if not self.is_alive:
             return
         assert self.member is not None
@@ -285,7 +288,8 @@ class Keeper:
         return sorted(place.iterdir()) if place.is_dir() else []
 
     def _next_number(self) -> int:
-        """Never one that was used, whatever was deleted and however often the keeper started."""
+        """Return a number that was never used, whatever was deleted and however often the keeper
+        started."""
         used = self.settings.folder / "incarnation"
         number = 1 + (int(used.read_text()) if used.exists() else 0)
         fresh = used.with_suffix(".new")
@@ -296,8 +300,8 @@ class Keeper:
     def _spawn(
         self, number: int, words: Sequence[str], folder: Path, *, is_default: bool
     ) -> Incarnation:
-        # A configuration that was handed over is the whole truth; and the member's own endpoint is
-        # a socket of its owner, which needs no token.
+        # A configuration that was handed over is complete, so variables must not change it. The
+        # member's endpoint needs no token: it is a socket that only its owner may use.
         environ = {
             name: value
             for name, value in self._environ.items()
@@ -325,7 +329,7 @@ class Keeper:
         return member
 
     def _read_log(self, member: Incarnation, reading: int) -> None:
-        """Pass on what it says, and keep some of it."""
+        """Pass on what the member writes, and keep some of it."""
         try:
             data = os.read(reading, _READ)
         except BlockingIOError:
@@ -335,7 +339,7 @@ class Keeper:
             os.close(reading)
             return
         with suppress(OSError):
-            # Whoever read this may be gone; the member is not.
+            # The reader of stderr may be gone; the member goes on.
             os.write(2, data)
         member.log.extend(data.decode(errors="replace").splitlines())
         if member.logged < LOG_BYTES and member.folder.is_dir():
@@ -344,7 +348,7 @@ class Keeper:
                 log.write(data)
 
     def _reap(self) -> None:
-        """Take the exit codes of all that have ended: as process 1, also of others' children."""
+        """Reap all processes that have ended: as process 1, also children of other processes."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -361,14 +365,14 @@ class Keeper:
         member.ended.set()
         self._say(f"incarnation {member.number} has ended: {code}")
         if member.is_default and not member.is_told and code:
-            # Nobody wanted that: whoever runs the keeper is to see it, and to start both anew.
+            # The default member failed. The keeper ends with its code, so that both are restarted.
             self.code = code if code > 0 else 128 - code
             self.is_over.set()
 
 
 class _DieWithParent:
-    """Has the kernel kill a process when its parent ends, however that comes about, and even while
-    it is stopped."""
+    """Has the kernel kill a process when its parent ends, for whatever reason, and even while the
+    process is stopped."""
 
     def __init__(self) -> None:
         self._prctl = ctypes.CDLL(None).prctl
@@ -377,5 +381,5 @@ class _DieWithParent:
     def __call__(self) -> None:
         self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != self._parent:
-            # It has ended already.
+            # The parent has ended already.
             os.kill(os.getpid(), signal.SIGKILL)

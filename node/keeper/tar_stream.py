@@ -1,4 +1,4 @@
-"""Folders as a tar, made while it is sent: what it takes of memory does not grow with them."""
+"""A folder as a tar, made while it is sent: memory does not grow with the folder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ CHUNK: Final = 64 << 10
 
 
 def tar_of(folder: Path) -> Iterator[bytes]:
-    """All regular files below a folder, with names relative to it, as they are now. Of a file that
-    grows meanwhile its beginning; one that vanishes is left out."""
+    """Yield a tar of all regular files below a folder, with names relative to it. A file that grows
+    meanwhile is cut at its first length; a file that vanishes is left out."""
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not path.is_file():
             continue

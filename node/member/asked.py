@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class AskedRuntime(Protocol):
-    """What drives its stack."""
+    """The runtime of a member, as far as the endpoint uses it."""
 
     @property
     def is_running(self) -> bool: ...
@@ -29,11 +29,11 @@ class AskedRuntime(Protocol):
     def now(self) -> float: ...
 
     def wake(self) -> None:
-        """What was changed takes effect."""
+        """Request a turn, in which changes take effect."""
 
 
 class AskedChannel(Protocol):
-    """What its application uses."""
+    """The channel of a member, as far as the endpoint uses it."""
 
     @property
     def runtime(self) -> AskedRuntime: ...
@@ -42,20 +42,20 @@ class AskedChannel(Protocol):
     def state(self) -> str: ...
 
     def member(self, name: str) -> Address:
-        """Who has this name."""
+        """Look up a known member by its name."""
 
     def set_attribute(self, name: str, value: object) -> None: ...
 
     def set_consuming(self, consuming: bool) -> int:  # noqa: FBT001 as the channel has it
-        """Whether the application takes messages; returns how many waited for that."""
+        """Say whether the application takes messages; return how many waited for it."""
 
 
 class Measured(Protocol):
-    """A member of which there are metrics."""
+    """A member, as far as its metrics need it."""
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Who it is."""
+        """The names and values that identify the member."""
 
     @property
     def is_connected(self) -> bool: ...
@@ -69,11 +69,11 @@ class Measured(Protocol):
     def stats(self) -> Mapping[str, int | float]: ...
 
     def received_from(self) -> Mapping[str, int]:
-        """Messages that it was given, by the name of who sent them."""
+        """Return the number of messages delivered, by their sender's name."""
 
 
 class AskedMember(Measured, Protocol):
-    """A member, as the endpoint shows it and commands it."""
+    """A member, as far as the endpoint shows and commands it."""
 
     @property
     def name(self) -> str: ...
@@ -83,7 +83,7 @@ class AskedMember(Measured, Protocol):
 
     @property
     def bound(self) -> list[str]:
-        """Where it listens."""
+        """Lines that say what is bound."""
 
     @property
     def channel(self) -> AskedChannel: ...
@@ -99,7 +99,7 @@ class AskedMember(Measured, Protocol):
     def leave(self) -> None: ...
 
     def set_peers(self, peers: tuple[Address, ...]) -> None:
-        """Be told who there is, where no group says so."""
+        """Name the other members, in a stack without a group."""
 
     def add_loads(self, loads: tuple[Load, ...]) -> None:
-        """Begin to send."""
+        """Begin to send these loads."""

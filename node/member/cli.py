@@ -1,4 +1,4 @@
-"""`stormcast node`: one member, from the words of a command to an exit code."""
+"""`stormcast node`: the command line of one member."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROG: Final = "stormcast node"
 
 
 class _Parser(argparse.ArgumentParser):
-    """One line for what cannot be meant, with what is close to it."""
+    """Refuses unknown words in one line, which suggests a flag that is spelt alike."""
 
     def error(self, message: str) -> NoReturn:
         wrong, _, words = message.partition("unrecognized arguments: ")
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def node(argv: Sequence[str]) -> int:
-    """Run a member until it is told to leave."""
+    """Run a member until it is told to leave, or print its settings; return the exit code."""
     try:
         flags = vars(_parser().parse_args(list(argv)))
         flags["--config"] = flags.pop("config")
@@ -82,7 +82,7 @@ def node(argv: Sequence[str]) -> int:
             return 0
     except NodeError as error:
         return _refuse(error)
-    # Only now: whoever just looks at the settings does not wait for sockets to be imported.
+    # Imported only now: --print-config does not need the sockets, and need not wait for them.
     from stormcast.node.member.member import run_member  # noqa: PLC0415 a wrong flag is told at once
 
     try:
@@ -92,7 +92,7 @@ def node(argv: Sequence[str]) -> int:
 
 
 def _refuse(error: Exception) -> int:
-    """One line that says what to do."""
+    """Print an error in one line; return the exit code."""
     text = " ".join(str(error).split()) or type(error).__name__
     print(f"{_PROG}: {text}", file=sys.stderr)
     return Exit.USAGE

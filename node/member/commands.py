@@ -1,7 +1,7 @@
-"""What a rig tells a member in place of its group: who there is, views, connections to lose.
+"""Commands of the rig to a member: its peers, a view, a connection to lose, a gauge.
 
-No application needs this. A scenario does: it says to a real member what the simulator says to a
-simulated one.
+No application needs them. Scenarios do: by them the rig does to a real member what the simulator
+does to a simulated one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NOT_RUNNING: Final = 409
 MAX_LISTED: Final = 4096
-"""Members that a command may name."""
+"""Members that one command may name."""
 MOST: Final = (1 << 63) - 1
 HALVES: Final = ("both", "sender", "receiver")
 _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
@@ -28,7 +28,7 @@ _PEOPLE: Final = f'{{"members": [{_PERSON}]}}'
 
 
 def running(member: AskedMember) -> AskedRuntime:
-    """What drives a member, which must run for this."""
+    """Return the runtime of a member; refuse the request if the member does not run."""
     runtime = member.channel.runtime
     if not runtime.is_running:
         raise RefusedError(NOT_RUNNING, f"the member is {member.channel.state}; ask again later")
@@ -36,7 +36,7 @@ def running(member: AskedMember) -> AskedRuntime:
 
 
 def set_peers(member: AskedMember, body: object) -> Answer:
-    """Who there is, where no group says so."""
+    """Name the other members, in a stack without a group."""
     peers = _people(parse_mapping(body, _PEOPLE), "members")
     running(member)
     member.set_peers(peers)
@@ -44,7 +44,7 @@ def set_peers(member: AskedMember, body: object) -> Answer:
 
 
 def install_view(member: AskedMember, body: object) -> Answer:
-    """A view by hand, as if a membership protocol had agreed on it."""
+    """Install a view, as if a membership protocol had agreed on it."""
     values = parse_mapping(body, f'{{"number": 7, "creator": {_PERSON}, "members": [{_PERSON}]}}')
     members = _people(values, "members")
     number = values.get("number")
@@ -65,7 +65,7 @@ def install_view(member: AskedMember, body: object) -> Answer:
 
 
 def forget(member: AskedMember, body: object) -> Answer:
-    """Lose a connection, or half of it, without a word to the other side."""
+    """Lose a connection, or half of it, without telling the other side."""
     values = parse_mapping(body, '{"peer": "n1", "half": "both"}')
     half = values.get("half", "both")
     if half not in HALVES:
@@ -91,7 +91,7 @@ def close(member: AskedMember, body: object) -> Answer:
 
 
 def gauge(member: AskedMember) -> Answer:
-    """Have how full everything is written to the journal now."""
+    """Write to the journal now how full windows and queues are."""
     runtime = running(member)
     runtime.stack.record.gauge(runtime.now())
     # A turn's events are written at its end.
@@ -103,13 +103,13 @@ def gauge(member: AskedMember) -> Answer:
 
 
 def _connections(runtime: AskedRuntime) -> frozenset[int]:
-    """To whom there is a connection, or half of one."""
+    """Return the short ids of all peers to which there is a connection, or half of one."""
     unicast = runtime.stack.unicast
     return frozenset((*unicast.send_connections(), *unicast.receive_connections()))
 
 
 def _peer(member: AskedMember, values: Mapping[str, Any]) -> int:
-    """The short id of whom a command names, by name or by identity."""
+    """Return the short id of the peer that a command names by its name or its identity."""
     peer = values.get("peer")
     if not isinstance(peer, str) or not peer:
         raise RefusedError(400, f"peer is {peer!r}: write a member's name, or its identity")
@@ -129,7 +129,7 @@ def _people(values: Mapping[str, Any], key: str) -> tuple[Address, ...]:
 
 
 def _person(value: object) -> Address:
-    """An address as `GET /state` shows it."""
+    """Read an address as `GET /state` shows it."""
     found: dict[str, Any] = value if isinstance(value, dict) else {}
     name, identity, where = (found.get(key, "") for key in ("name", "identity", "where"))
     if (

@@ -1,4 +1,4 @@
-"""What the control endpoint can be asked: a table of small functions over one member."""
+"""The HTTP endpoints of a member: a table of small functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ACCEPTED: Final = 202
 
 
 def endpoints(member: AskedMember) -> Table:
-    """Every path, its methods, and what answers."""
+    """Return the handlers by path and method."""
     return {
         "/livez": {"GET": lambda _: as_json({"live": True})},
         "/readyz": {"GET": lambda _: _ready(member)},
@@ -59,10 +59,10 @@ def endpoints(member: AskedMember) -> Table:
 
 
 def state(member: AskedMember) -> dict[str, Any]:
-    """All there is to know about a member."""
+    """Return everything that `GET /state` shows of a member."""
     channel, view = member.channel, member.view
     runtime = channel.runtime
-    # Before it is bound nobody knows where it is.
+    # Before the member is bound it has no address.
     me = _plain(member.me) if member.me is not None else {"name": member.name}
     journal = runtime.journal
     return {
@@ -113,12 +113,12 @@ def _ready(member: AskedMember) -> Answer:
 
 
 def metrics_handler(subject: Measured) -> Handler:
-    """What answers a scrape."""
+    """Return a handler that answers a scrape with the metrics."""
     made: list[Metrics] = []
 
     def answer(_body: object) -> Answer:
         if not made:
-            # Only now: its library costs memory that a member which nobody scrapes can spare.
+            # Imported at the first scrape: without one a member need not pay for the library.
             from stormcast.node.member.metrics import Metrics  # noqa: PLC0415 an extra
 
             made.append(Metrics(subject))
@@ -131,7 +131,7 @@ def metrics_handler(subject: Measured) -> Handler:
 
 
 def _set_attributes(member: AskedMember, body: object) -> Answer:
-    """Settings by name, one after the other."""
+    """Change settings by name, one after the other."""
     values = parse_mapping(body, '{"NAKACK2.xmit_interval": "500ms"}')
     running(member)
     done = _set_each(values, member.channel.set_attribute)
@@ -140,7 +140,8 @@ def _set_attributes(member: AskedMember, body: object) -> Answer:
 
 
 def _set_each(values: Mapping[str, Any], put: Callable[[str, Any], None]) -> list[str]:
-    """Set one after the other; who is refused one of them learns which ones were set by then."""
+    """Set one value after the other, and return their names; the error for a value that is refused
+    says which were set before it."""
     done: list[str] = []
     for name, value in values.items():
         try:
@@ -162,7 +163,7 @@ def _start_workload(member: AskedMember, body: object) -> Answer:
 
 
 def _set_test_protocols(member: AskedMember, body: object) -> Answer:
-    """Test protocols by name: settings put one in or change it, null takes it out."""
+    """Change test protocols by name: settings insert or change one, null removes it."""
     values = parse_mapping(body, '{"DISCARD": {"up": 0.1}}, or {"DISCARD": null}')
     runtime = running(member)
 

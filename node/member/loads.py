@@ -1,7 +1,7 @@
-"""Loads: what a member is to send, in the words of a scenario's workload, and `closed`, `duration`.
+"""Loads: what a member sends, written as in a scenario's workload, with `closed` and `duration`.
 
-A scenario is read where scenarios are understood; here only what one member is told is. Words and
-meaning are the same.
+Scenarios are read by the rig; this module reads what one member is told. Words and meaning are the
+same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stormcast.node.reading.quantities import SETTING_DURATION, SETTING_RATE, SE
 
 Names = tuple[str, ...]
 Where = Callable[..., Place | None]
-"""From the keys and numbers that lead to a value to its place."""
+"""Takes the keys and numbers that lead to a value; returns its place."""
 
 MAX_LOADS: Final = 64
 MOST: Final = 1_000_000_000
@@ -29,7 +29,7 @@ LOADS: Final = ("unicast", "multicast")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Messages offered, whether or not they are taken: `count` from each source to each dest."""
+    """Messages that are offered to the outbox: `count` from each source to each dest."""
 
     do: str
     sources: Names = ()
@@ -51,7 +51,7 @@ class Load:
     oob_every: int = 0
     """Each n-th message is OOB; 0 none."""
     closed: bool = False
-    """True: no rate, but always as much as the outbox takes."""
+    """True: there is no rate; as much is offered as the outbox takes."""
     duration: float | None = None
     """Seconds after which nothing more is offered; None: `count` ends it."""
 
@@ -62,11 +62,11 @@ class Load:
 
 
 def nowhere(*_keys: object) -> None:
-    """The place of what is in no file."""
+    """Return None: the place of values that are in no file."""
 
 
 def read_loads(values: object, where: Where = nowhere) -> tuple[Load, ...]:
-    """One load or a list of them, from YAML or JSON."""
+    """Read one load or a list of loads, as parsed from YAML or JSON."""
     if not isinstance(values, list):
         return (read_load(values, where),)
     count = len(values)
@@ -75,7 +75,7 @@ def read_loads(values: object, where: Where = nowhere) -> tuple[Load, ...]:
 
 
 def read_load(values: object, where: Where = nowhere) -> Load:
-    """One load, as a scenario writes it, and `closed` and `duration`."""
+    """Read one load, as a scenario writes it, with `closed` and `duration`."""
     with placed(where()):
         if not isinstance(values, Mapping):
             raise ConfigError("workload: write a mapping such as {do: multicast, rate: 200/s}")
@@ -106,7 +106,7 @@ def _load(values: Mapping[str, object], where: Where) -> Load:
         found.setdefault("count", None)
     sources, dests = found.get("sources", ()), found.get("dests", ())
     if sources and dests and set(sources).isdisjoint(dests):
-        # One way to say one thing: where no source is a dest, there is nothing to leave out.
+        # Where no source is a dest, both values mean the same: keep one of them.
         found["excludes_self"] = True
     if do == "multicast":
         found["excludes_self"] = False
@@ -114,7 +114,7 @@ def _load(values: Mapping[str, object], where: Where) -> Load:
 
 
 def write_load(load: Load) -> dict[str, object]:
-    """What `read_load` turns into this load."""
+    """Return the mapping that `read_load` turns into this load."""
     written: dict[str, object] = {"do": load.do}
     if load.sources:
         written["from"] = list(load.sources)
@@ -236,4 +236,4 @@ _READERS: Final[dict[str, Callable[[str, object], dict[str, object]]]] = {
     "closed": _one("closed", _read_closed),
     "duration": _one("duration", _read_duration),
 }
-"""The keys of a load, and what reads them."""
+"""The keys of a load, each with the function that reads its value."""

@@ -1,7 +1,7 @@
 """The member process: a channel, its workload, its control endpoint, and how it ends.
 
-One thread, one event loop. The runtime reads the clock; what stands here only waits for what the
-operating system and whoever runs the member have to say.
+One thread, one event loop. The runtime reads the clock; this module only waits for signals, and for
+commands.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ LEFT: Final = 0
 SIGNALLED: Final = 128
 """Plus its number, as a shell reports a process that a signal has ended."""
 CLOSE_SECONDS: Final = 1.0
-"""For the last words of a member that is told twice."""
+"""For the last frames of a member that is told twice to leave."""
 WATCH_SECONDS: Final = 2.0
 _STRANGERS: Final = ("stack.refused.cluster", "transport.refused_hello-cluster")
-"""What counts those who use another cluster's name."""
+"""Counters of frames and connections of members with another cluster's name."""
 _SHOWN: Final = 16
-"""Members that a line names."""
+"""Members that one line names at most."""
 
 
 class Member:
@@ -59,7 +59,7 @@ class Member:
         self._say = say or self._print
         self._view: View | None = None
         self._is_told = asyncio.Event()
-        """Set when it is to leave, or cannot go on."""
+        """Set when the member is to leave, or cannot go on."""
         self._signals: list[int] = []
         self._ending: asyncio.Task[None] | None = None
         self._crash: BaseException | None = None
@@ -67,18 +67,18 @@ class Member:
     # -- For people ------------------------------------------------------------------------------
 
     def say(self, line: str) -> None:
-        """One line about something that changed."""
+        """Print a line about something that changed."""
         self._say(f"{self.name}: {line}")
 
     @staticmethod
     def _print(line: str) -> None:
-        # Whoever read this may be gone; the member is not.
+        # The reader of stderr may be gone; the member goes on.
         with suppress(OSError, ValueError):
             print(line, file=sys.stderr, flush=True)
 
     @property
     def labels(self) -> dict[str, str]:
-        """Who it is, for metrics."""
+        """The names and values that identify this member in metrics."""
         me, stack = self.me, self.settings.stack
         return {
             "member": self.name,
@@ -90,32 +90,32 @@ class Member:
 
     @property
     def is_connected(self) -> bool:
-        """Whether it is in its group, or bound without one."""
+        """Whether the member is in its group, or bound in a stack without a group."""
         return self.channel.state == "connected"
 
     @property
     def me(self) -> Address | None:
-        """Its address, once it is bound."""
+        """The member's address, while it runs."""
         return self.channel.address if self.channel.runtime.is_running else None
 
     @property
     def view(self) -> View | None:
-        """The view that it holds."""
+        """The view that the member holds."""
         return self.channel.view if self.channel.runtime.is_running else None
 
     def received_from(self) -> dict[str, int]:
-        """Messages delivered, by the name of who sent them."""
+        """Return the number of messages delivered, by their sender's name."""
         return self.receiver.by_name()
 
     def stats(self) -> dict[str, int | float]:
-        """Counters and gauges, by name."""
+        """Return counters and gauges by name."""
         return self.channel.stats() | self.driver.stats() | self.receiver.stats()
 
     # -- Life ----------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """Join, stay until told to leave, leave; returns the exit code. What cannot work is raised,
-        before anything was joined."""
+        """Join, stay until told to leave, leave; return the exit code. Settings that cannot work
+        raise an error before the member joins."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_failure)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -123,7 +123,7 @@ class Member:
         self._check_loads(self.settings.workload)
         control = None
         if self.settings.control is not None:
-            # Only now: who wants no endpoint pays no memory for it.
+            # Imported only now: a member without an endpoint pays no memory for it.
             from stormcast.node.control.server import Control  # noqa: PLC0415 not every member has it
             from stormcast.node.member.endpoints import endpoints  # noqa: PLC0415 not every member has it
 
@@ -146,7 +146,7 @@ class Member:
                 await control.close()
 
     async def _join(self) -> bool:
-        """Whether it has joined; if told to end before that, it has not."""
+        """Join. Return whether the member has joined: not if it was told to end before."""
         joining = asyncio.ensure_future(self.channel.connect())
         announcing = asyncio.ensure_future(self._announce())
         told = asyncio.ensure_future(self._is_told.wait())
@@ -180,8 +180,8 @@ class Member:
                 self.say(line)
 
     async def _watch(self) -> None:
-        """While it is alone: whom should it have found, and does it hear members of another
-        cluster? Either may be a mistake of whoever started it."""
+        """While the member is alone, say once whom it should have found, and whether it hears
+        members of another cluster. Either may be a mistake in how it was started."""
         hints = [self._hint_of_strangers, self._hint_of_seeds]
         while hints and self._is_alone():
             await asyncio.sleep(WATCH_SECONDS)
@@ -219,7 +219,7 @@ class Member:
         )
 
     async def _leave(self) -> int:
-        """Leave within the time there is for it; told again, end at once."""
+        """Leave within `leave_timeout`, or end at once if told again; return the exit code."""
         if self._crash is not None:
             await self._close()
             return Exit.UNKNOWN
@@ -243,7 +243,7 @@ class Member:
                 await self.channel.close()
 
     def _code(self, code: int) -> int:
-        """The exit code, once it is clear how often it was told."""
+        """Return the exit code: `code`, unless a bug or a second signal ended the member."""
         if self._crash is not None:
             return Exit.UNKNOWN
         return SIGNALLED + self._signals[-1] if len(self._signals) > 1 else code
@@ -251,11 +251,11 @@ class Member:
     # -- What it is told -------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Leave soon."""
+        """Begin to leave."""
         self._is_told.set()
 
     def set_peers(self, peers: tuple[Address, ...]) -> None:
-        """Be told who there is, where no group says so."""
+        """Name the other members, in a stack without a group."""
         stack = self.settings.stack
         require(
             not stack.has_group,
@@ -268,7 +268,7 @@ class Member:
         self.say(f"told of {len(peers)}: {_named(peers)}")
 
     def add_loads(self, loads: tuple[Load, ...]) -> None:
-        """Begin to send."""
+        """Begin to send these loads."""
         self._check_loads(loads)
         self.driver.add(loads)
         self.driver.start()
@@ -304,8 +304,8 @@ class Member:
         self.say("; ".join(parts))
 
     def _on_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Something failed where nobody waits for it. A member with a bug in it must not linger
-        half alive, with nobody driving its stack."""
+        """Report an exception that nobody awaits. After a bug the member ends: it must not go on
+        with a stack that nothing drives."""
         error = context.get("exception")
         self.say(f"failed: {context.get('message')}")
         if not isinstance(error, Exception) or isinstance(error, OSError):
@@ -324,11 +324,11 @@ def _named(members: tuple[Any, ...]) -> str:
 
 
 def tune_collector() -> None:
-    """Have the garbage collector look rarely, and not at what was there from the start.
+    """Make the garbage collector run rarely, and skip the objects that exist already.
 
-    Batches hold no cycles, so counting references frees them; but by default every 700 of them
-    start a search, and every hundredth walks all there is. Modules and settings live as long as
-    the process.
+    Batches hold no cycles, so reference counts free them; but by default every 700 new objects
+    start a search, and every hundredth search walks all objects. Modules and settings live as long
+    as the process.
     """
     gc.collect()
     gc.freeze()
@@ -336,7 +336,7 @@ def tune_collector() -> None:
 
 
 def run_member(settings: MemberSettings) -> int:
-    """Run one member in this process; returns its exit code."""
+    """Run one member in this process; return its exit code."""
 
     async def run() -> int:
         return await Member(settings).run()

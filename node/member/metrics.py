@@ -1,6 +1,6 @@
-"""Metrics for Prometheus: what a member counts anyway, read when somebody asks.
+"""Metrics for Prometheus: figures that a member counts anyway, read at each scrape.
 
-Nothing is touched on the hot path. Counters end in `_total`, units are base units, and labels take
+The hot path does nothing for them. Counters end in `_total`, units are base units, and labels take
 a bounded number of values: reasons and events that the code names, and peers only in small groups.
 """
 
@@ -27,7 +27,7 @@ _INFO: Final = ("member", "short", "cluster", "stack", "timing", "version")
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One metric: what it is called, and what that means."""
+    """One metric: its name, kind, meaning and labels."""
 
     name: str
     kind: str
@@ -35,7 +35,7 @@ class Described:
     labels: tuple[str, ...] = ()
 
     def family(self) -> CounterMetricFamily | GaugeMetricFamily:
-        """An empty one to add samples to."""
+        """Return the metric without samples, to add some to."""
         make = CounterMetricFamily if self.kind == COUNTER else GaugeMetricFamily
         return make(self.name, self.about, labels=self.labels)
 
@@ -159,14 +159,14 @@ BY_STAT: Final[dict[str, Described]] = {
         "stormcast_workload_mismatches_total", COUNTER, "Those that were something else."
     ),
 }
-"""What a member's figures are called here."""
+"""The metric of each figure of a member, by the figure's name."""
 PREFIXES: Final = (
     ("stack.refused.", REFUSED),
     ("stack.abandoned.", ABANDONED),
     ("transport.", EVENTS),
     ("", FIGURES),
 )
-"""Figures whose names grow with what happens: the rest of the name is a label."""
+"""Metrics of all other figures, by the beginning of their names: the rest of a name is a label."""
 ALL: Final = (
     INFO,
     CONNECTED,
@@ -194,18 +194,18 @@ class Metrics:
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
-        """What a scrape gets."""
+        """Return the answer to a scrape."""
         return generate_latest(self._registry)
 
 
 class _Collector(Collector):
-    """Hands on what a function makes."""
+    """Collects the metrics that a function makes."""
 
     def __init__(self, make: Callable[[], Iterator[Metric]]) -> None:
         self._make = make
 
     def describe(self) -> list[Metric]:
-        """Nothing: registering must not ask a member that has not begun."""
+        """Return nothing: registering must not ask a member that has not begun."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -213,7 +213,7 @@ class _Collector(Collector):
 
 
 def families(subject: Measured) -> Iterator[Metric]:
-    """Everything there is to tell about a member now."""
+    """Yield the metrics of a member, with their present values."""
     info = INFO.family()
     labels = {**subject.labels, "version": _version()}
     info.add_metric([labels[name] for name in _INFO], 1)

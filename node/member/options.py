@@ -1,4 +1,4 @@
-"""What `stormcast node` can be told, and by whom: a file, the environment, flags; the later wins.
+"""The settings of `stormcast node`, from a file, the environment and flags; the later wins.
 
 One table names every setting once; its key in a file, its variable and its flag follow from it.
 """
@@ -55,7 +55,7 @@ class Option:
         return PREFIX + self.flag[2:].upper().replace("-", "_")
 
     def read(self, value: object, what: str) -> object:
-        """The value that a file, a variable or a flag means."""
+        """Return the value that a file, a variable or a flag gives."""
         if self.kind is WHOLE or self.kind is SETTING_SIZE:
             return _read_number(value, what, is_size=self.kind is SETTING_SIZE)
         if not isinstance(value, str):
@@ -70,7 +70,7 @@ class Option:
         return value
 
     def write(self, value: Any) -> object:  # noqa: ANN401 the type follows the kind
-        """The value as a file has it."""
+        """Return the value as a file has it."""
         return self.kind.write(value) if isinstance(self.kind, Quantity) else value
 
 
@@ -131,28 +131,28 @@ SHORTCUTS: Final = {
     "--port": ("bind_port", "the port that the transport binds", "PORT"),
     "--initial-hosts": ("initial_hosts", "where members may be: host[port],…", "HOSTS"),
 }
-"""Flags for settings whose protocol follows from the stack."""
+"""Flags for settings of a protocol, which one depends on the stack."""
 _SECTIONS: Final = ("protocols", "historical", "workload")
-"""Mappings and lists of a file that are no single values."""
+"""Keys of a file that hold mappings or lists, and no single value."""
 _KUBERNETES: Final = re.compile(r".*_SERVICE_(HOST|PORT(_\w+)?)|.*_PORT_\d+_(TCP|UDP)(_\w+)?")
 """What Kubernetes adds to the environment for a Service called stormcast-something."""
 
 
 class Setting(NamedTuple):
-    """A value, and who said so."""
+    """A value, and where it was given."""
 
     value: Any
     origin: str
     place: Place | None = None
-    """In a file; else the origin says it."""
+    """The place in a file; None for other origins."""
 
 
 Where = Callable[..., Place]
-"""From the keys and numbers that lead to a value to its place."""
+"""Takes the keys and numbers that lead to a value; returns its place."""
 
 
 class Given:
-    """Everything that was said, the later over the earlier."""
+    """Everything that was given; a later value replaces an earlier one."""
 
     def __init__(self) -> None:
         self.values: dict[str, Setting] = {}
@@ -161,10 +161,10 @@ class Given:
         """By protocol and key."""
         self.historical: dict[str, Setting] = {}
         self.shortcuts: dict[str, Setting] = {}
-        """By key of the protocol that has it."""
+        """By key, which is that of some protocol."""
 
     def without(self, told: Setting | None) -> Given:
-        """All of it but one value."""
+        """Return a copy without one value."""
         rest = Given()
         rest.values = {key: one for key, one in self.values.items() if one is not told}
         rest.protocols = {key: one for key, one in self.protocols.items() if one is not told}
@@ -173,14 +173,14 @@ class Given:
         return rest
 
     def everything(self) -> list[Setting]:
-        """Each value, the one with the most say last."""
+        """Return all values, those of the strongest origin last."""
         parts = (self.values, self.historical, self.protocols, self.shortcuts)
         return sorted((told for part in parts for told in part.values()), key=_rank)
 
     # -- A file --------------------------------------------------------------------------------
 
     def add_file(self, path: str) -> None:
-        """Take what a file says."""
+        """Take the values of a file."""
         document = read_document(text_of(path, "--config"), path)
         content = {} if document.content is None else document.content
         with placed(document.place()):
@@ -188,7 +188,7 @@ class Given:
         self.add_mapping(content, f"file {path}", document.place)
 
     def add_mapping(self, content: Mapping[str, Any], origin: str, where: Where) -> None:
-        """Take what a file would say."""
+        """Take the values of a mapping, which has the form of a file."""
         for key, value in content.items():
             with placed(where(key)):
                 if key in _SECTIONS:
@@ -202,7 +202,7 @@ class Given:
         self.values[key] = told._replace(value=BY_KEY[key].read(value, what or key))
 
     def _add_group(self, group: str, values: object, origin: str, where: Where) -> None:
-        """`journal:` or `control:`."""
+        """Take the values of `journal:` or `control:`."""
         groups = dict.fromkeys(key.split(".")[0] for key in BY_KEY if "." in key)
         known = [*(key for key in BY_KEY if "." not in key), *groups, *_SECTIONS]
         require(group in groups, f"unknown key {group}{suggestion(group, known)}")
@@ -233,11 +233,11 @@ class Given:
     # -- The environment -----------------------------------------------------------------------
 
     def add_environment(self, environ: Mapping[str, str]) -> None:
-        """Take what variables say."""
+        """Take the values of environment variables."""
         options = {option.variable: option for option in OPTIONS}
         shortcuts = {_variable(flag): key for flag, (key, _, _) in SHORTCUTS.items()}
         workload = f"{PREFIX}WORKLOAD"
-        # Taken elsewhere: what comes first, and what is never kept with the others.
+        # Read elsewhere: the file comes before the environment, and the token is never kept here.
         elsewhere = (CONFIG_VARIABLE, TOKEN_VARIABLE)
         for name, text in environ.items():
             if not name.startswith(PREFIX) or name in elsewhere or _is_kubernetes(name, text):
@@ -260,7 +260,7 @@ class Given:
     # -- Flags ---------------------------------------------------------------------------------
 
     def add_flags(self, flags: Mapping[str, str | list[str] | None]) -> None:
-        """Take what flags say, by flag."""
+        """Take the values of flags, by flag."""
         options = {option.flag: option for option in OPTIONS}
         for flag, text in flags.items():
             origin = f"flag {flag}"
@@ -291,11 +291,11 @@ class Given:
     # -- Both ----------------------------------------------------------------------------------
 
     def add_setting(self, protocol: str, key: str, text: str, origin: str) -> None:
-        """A setting of a protocol, as text."""
+        """Take a setting of a protocol, given as text."""
         self.protocols[protocol, key] = Setting(_typed(protocol, key, text, origin), origin)
 
     def add_workload(self, path: str, origin: str) -> None:
-        """The loads of a file: a list, or a mapping with one under `workload`."""
+        """Take the loads of a file: a list, or a mapping with one under `workload`."""
         document = read_document(text_of(path, origin), path)
         loads, where = document.content, document.place
         if isinstance(loads, dict) and "workload" in loads:
@@ -306,7 +306,7 @@ class Given:
         self.shortcuts[key] = Setting(text, origin)
 
     def resolve(self, key: str, protocol: str) -> None:
-        """A shortcut becomes the setting of a protocol, where nobody with more say set that."""
+        """Turn a shortcut into the setting of a protocol, unless a stronger origin set that."""
         told = self.shortcuts[key]
         other = self.protocols.get((protocol, key))
         if other is None or _rank(other) < _rank(told):
@@ -324,7 +324,7 @@ def _rank(told: Setting) -> int:
 
 
 def _typed(protocol: str, key: str, text: str, origin: str) -> object:
-    """Text as the setting's type wants it; what has none is left for the stack to refuse."""
+    """Convert text to the setting's type; leave text that does not fit for the stack to refuse."""
     fields = getattr(CONFIGS.get(protocol), "__dataclass_fields__", {})
     kind = str(fields[key].type) if key in fields else "str"
     if kind == "bool":
@@ -350,7 +350,7 @@ def _variable(flag: str) -> str:
 
 
 def _is_kubernetes(name: str, text: str) -> bool:
-    """Whether a variable is one that Kubernetes makes for a Service."""
+    """Whether Kubernetes makes this variable for a Service."""
     return bool(_KUBERNETES.fullmatch(name)) or (
         name.endswith("_PORT") and text.startswith(("tcp://", "udp://"))
     )

@@ -1,5 +1,5 @@
-"""Everything that `stormcast node` can be told, checked before anything starts, and where each
-value comes from: stack and timing < file < environment < flag.
+"""All settings of `stormcast node`, checked before anything starts, with the origin of each value:
+stack and timing < file < environment < flag.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _INDENT: Final = "  "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """What a member is."""
+    """The settings of one member."""
 
     name: str
     """Empty: made from host and process."""
@@ -76,7 +76,7 @@ class Entry(NamedTuple):
 
     path: tuple[str, ...]
     value: object
-    """As YAML and JSON have it."""
+    """The value as YAML and JSON have it."""
     origin: str
 
 
@@ -87,10 +87,10 @@ class Effective:
     settings: MemberSettings
     entries: tuple[Entry, ...]
     notes: tuple[str, ...]
-    """What cannot be set, or must not be shown."""
+    """Lines about what cannot be set, or must not be shown."""
 
     def as_yaml(self) -> str:
-        """What `--config` takes again."""
+        """Return the settings as a file that `--config` takes."""
         lines = [f"# {note}" for note in self.notes]
         before: tuple[str, ...] = ()
         for path, value, origin in self.entries:
@@ -103,7 +103,7 @@ class Effective:
         return "\n".join(lines) + "\n"
 
     def as_json(self) -> str:
-        """The same, for programs: the settings, and by dotted name where they come from."""
+        """Return the same for programs: the settings, and their origins by dotted name."""
         settings: dict[str, Any] = {}
         for path, value, _origin in self.entries:
             inner = settings
@@ -117,7 +117,7 @@ class Effective:
 def load_member(
     flags: Mapping[str, str | list[str] | None], environ: Mapping[str, str]
 ) -> Effective:
-    """What all sources together say; a ConfigError for what cannot work."""
+    """Return the settings of all sources together; ConfigError for those that cannot work."""
     given = Given()
     config = flags.get("--config") or environ.get(CONFIG_VARIABLE)
     if config:
@@ -148,7 +148,7 @@ def _effective(given: Given, environ: Mapping[str, str]) -> Effective:
 
 
 def read_member(config: Mapping[str, Any], what: str) -> MemberSettings:
-    """What a mapping says, in the words of a file; a ConfigError for what cannot work."""
+    """Return the settings of a mapping in the form of a file; ConfigError if they cannot work."""
     given = Given()
     given.add_mapping(config, what, lambda *_keys: Place(what))
     values = {option.key: _told(given, option) for option in OPTIONS}
@@ -156,8 +156,8 @@ def read_member(config: Mapping[str, Any], what: str) -> MemberSettings:
 
 
 def _blamed(given: Given, make: Callable[[Given], Effective]) -> Effective:
-    """What `make` makes of everything that was said; what it refuses has the place of the value
-    that is to blame."""
+    """Return what `make` makes of all values; its ConfigError gets the place of the value that is
+    to blame."""
     try:
         return make(given.without(None))
     except ConfigError as error:
@@ -179,7 +179,7 @@ def _told(given: Given, option: Option) -> Setting:
 def _stack(given: Given, values: Mapping[str, Setting]) -> StackSettings:
     name, timing = values["stack"].value, values["timing"].value
     unicast, discovery = values["unicast"].value or None, values["discovery"].value or None
-    # Before what was said of protocols: to know which there are.
+    # Listed before settings of protocols are looked at, to know which protocols there are.
     names = [listed for listed, _values in list_layers(name, unicast, discovery)]
     for key, told in given.shortcuts.items():
         protocol = next(
@@ -255,7 +255,8 @@ def _entries(given: Given, values: Mapping[str, Setting], stack: StackSettings) 
 def _origins(
     given: Given, values: Mapping[str, Setting], stack: StackSettings
 ) -> dict[tuple[str, str], str]:
-    """Who set what of the protocols; the stack wins over the timing, and what was given wins."""
+    """Return the origin of each setting of the protocols that is no default: the stack wins over
+    the timing, and given values win over both."""
     found: dict[tuple[str, str], str] = {}
     timing = read_shipped("timings", stack.timing.name).content
     for name, paced in (timing.get("protocols") or {}).items():
@@ -266,7 +267,7 @@ def _origins(
             origin = values["unicast"].origin
             protocol, keys = GENERATIONS[values["unicast"].value]
         elif name in DISCOVERIES and values["discovery"].value not in ("", name):
-            # Nothing that the stack says of its own is meant for another.
+            # The stack's settings of its own discovery do not apply to another.
             continue
         found |= dict.fromkeys(((protocol, key) for key in keys), origin)
     return found | {key: told.origin for key, told in given.protocols.items()}
@@ -316,16 +317,16 @@ def _settings(
 
 
 def _text(kind: object, value: object) -> object:
-    """The value of a protocol's setting as a file has it."""
+    """Return the value of a protocol's setting as a file has it."""
     if isinstance(value, float) and str(kind) != "Share":
         return SETTING_DURATION.write(value)
     return list(value) if isinstance(value, tuple) else value
 
 
 def _written(value: object) -> str:
-    """A value on one line of YAML."""
+    """Return a value on one line of YAML."""
     if isinstance(value, str):
-        # Quoted, unless nobody could take it for anything else.
+        # Quoted, unless it can be read as nothing but text.
         is_text = _PLAIN.fullmatch(value) and yaml.safe_load(value) == value
         has_unit = re.fullmatch(r"[0-9.]+[A-Za-z]+", value)
         return value if is_text or has_unit else json.dumps(value, ensure_ascii=False)

@@ -1,9 +1,8 @@
-"""The load a member puts on its group, and what it makes of what comes: said in the words of a
-scenario, so that every backend loads members the same way.
+"""The load that a member puts on its group, and its check of what it receives. Loads are written as
+in a scenario, so that every backend loads members the same way.
 
 `Driver.tick` does what is due and says when it is wanted next; it reads no clock. Payloads follow
-from the seed (node/payloads.py), so whoever receives them, or reads the journals afterwards, can
-make them again.
+from the seed (node/payloads.py), so a receiver, or a checker of the journals, can make them again.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ TICK: Final = 0.001
 RETRY: Final = 0.01
 """Seconds after which an open load offers again what the outbox refused."""
 CATCH_UP: Final = 1.0
-"""Seconds' worth of messages that are offered late; what a longer stop held up is put off."""
+"""Seconds' worth of messages that are offered late; beyond that, the schedule is moved back."""
 CHUNK_BYTES: Final = 256 << 10
 CHUNK_MESSAGES: Final = 256
-"""What is offered to one destination at once: then the member has a turn. Longer runs of fresh
+"""The most that is offered to one destination before the member has a turn. Longer runs of fresh
 payloads leave the processor's cache, and cost three times as much each."""
 WAIT_FOR_VIEW: Final = 0.02
 _BEFORE: Final = 1e-9
@@ -40,7 +39,7 @@ VERIFY: Final = ("all", "one", "none")
 
 
 class Outbox(Protocol):
-    """What the driver needs of a channel."""
+    """A channel, as far as the driver uses it."""
 
     @property
     def address(self) -> Address: ...
@@ -58,18 +57,18 @@ class Sending:
     dest: str | None
     """None: the group."""
     begin: float
-    """When its schedule starts; put off when more is late than can be caught up."""
+    """When its schedule starts; moved back when more is late than CATCH_UP allows."""
     short: int = 0
-    """Who has that name in the view; 0 the group. -1: nobody, and nothing is sent."""
+    """The short id of `dest` in the view; 0: the group; -1: not there, and nothing is sent."""
     was_there: bool = True
-    """False: still to come, and waited for."""
+    """False: `dest` is still to come, and is waited for."""
     accepted: int = 0
     put_off: float = 0.0
-    """Seconds by which the schedule was."""
+    """Seconds by which the schedule was moved back."""
     refused: int = 0
     """How often the outbox was full."""
     ready: list[bytes] = field(default_factory=list)
-    """Payloads that are made already, and were refused."""
+    """Payloads that were made, and refused by the outbox."""
     ready_at: int = -1
     """The number of the first of them in its stream."""
 
@@ -83,17 +82,17 @@ class Job:
     end: float
     sendings: dict[str | None, Sending] = field(default_factory=dict)
     is_new: bool = True
-    """Whether nobody has looked for its destinations yet."""
+    """Whether its destinations were not looked up yet."""
     is_over: bool = False
     error: str = ""
     words: dict[str, object] = field(init=False)
-    """The load, as it was told."""
+    """The load as a mapping."""
 
     def __post_init__(self) -> None:
         self.words = write_load(self.load)
 
     def is_done(self, sending: Sending) -> bool:
-        """Whether a destination has all it is to have."""
+        """Whether all messages for a destination were accepted."""
         count = self.load.count
         return count is not None and sending.accepted >= count
 
@@ -108,7 +107,7 @@ class Driver:
         self._clock = clock
         self._view: View | None = None
         self._peers: tuple[Address, ...] | None = None
-        """Who there is, where no group says so."""
+        """The members that `set_peers` named, in a stack without a group; None: use the view."""
         self._streams: dict[int, PayloadStream] = {}
         self._task: asyncio.Task[None] | None = None
         self.accepted = 0
@@ -119,7 +118,7 @@ class Driver:
     # -- Commands ------------------------------------------------------------------------------
 
     def add(self, loads: Iterable[Load]) -> None:
-        """Begin loads now; those of other members are none of ours."""
+        """Begin the loads of which this member is a source; ignore the others."""
         now = self._clock()
         mine = [load for load in loads if self._is_ours(load)]
         self.jobs = [job for job in self.jobs if not job.is_over][-MAX_LOADS:]
@@ -131,18 +130,18 @@ class Driver:
             start = now + load.start
             end = inf if load.duration is None else start + load.duration
             self.jobs.append(Job(load, start, end))
-        # A view that was looked at already says nothing about a new load's destinations.
+        # Have the view looked at again, for the destinations of the new loads.
         self._view = None
         if self._peers is not None:
             self.set_peers(self._peers)
 
     def set_peers(self, peers: tuple[Address, ...]) -> None:
-        """Say who there is, in place of a view: this member may be among them."""
+        """Name all members, in place of a view; this member may be among them."""
         self._peers = peers
         self._find_all({peer.name: peer.short for peer in peers}, self._clock())
 
     def stop(self) -> int:
-        """Offer nothing more; returns how many loads that ended."""
+        """End all loads; return how many were running."""
         running = [job for job in self.jobs if not job.is_over]
         for job in running:
             job.is_over = True
@@ -150,7 +149,7 @@ class Driver:
 
     @property
     def is_running(self) -> bool:
-        """Whether any load has messages left to send."""
+        """Whether any load is not over."""
         return not all(job.is_over for job in self.jobs)
 
     def start(self) -> None:
@@ -166,7 +165,7 @@ class Driver:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def run(self, sleep: Callable[[float], Any] = asyncio.sleep) -> None:
-        """Do what is due, again and again."""
+        """Call `tick` whenever something is due, until every load is over."""
         while self.is_running:
             now = self._clock()
             wait = self.tick(now) - now
@@ -176,7 +175,7 @@ class Driver:
     # -- The schedule --------------------------------------------------------------------------
 
     def tick(self, now: float) -> float:
-        """Offer what is due; returns when there is more to do, infinity when never."""
+        """Offer the messages that are due; return when more will be due, infinity for never."""
         due = inf
         self._look_at_view(now)
         for job in self.jobs:
@@ -185,7 +184,7 @@ class Driver:
             if now < job.start:
                 due = min(due, job.start)
             elif now >= job.end:
-                # What was due until then is still offered; what the outbox refuses now is not.
+                # Messages that were due before the end are still offered, but none is retried.
                 last = job.end - _BEFORE
                 more = inf if job.load.closed else self._work(job, last)
                 job.is_over |= more > last
@@ -204,7 +203,8 @@ class Driver:
             # A load that cannot work, such as one with messages too large for its stack.
             job.is_over, job.error = True, str(error)
             return inf
-        # Whoever left is not waited for; if it comes back while the load lasts, it gets the rest.
+        # A member that left is not waited for; if it returns while the load lasts, it gets the
+        # rest.
         is_open = any(
             not job.is_done(sending) and (sending.short >= 0 or not sending.was_there)
             for sending in job.sendings.values()
@@ -214,7 +214,7 @@ class Driver:
         return min(waits, default=inf)
 
     def _pump(self, job: Job, sending: Sending, now: float) -> float:
-        """Offer one destination what it is due; returns when there is more."""
+        """Offer one destination the messages that are due; return when more will be."""
         if sending.short < 0 or job.is_done(sending):
             return inf
         load = job.load
@@ -224,14 +224,14 @@ class Driver:
             number, due = self._owed(load, sending, now, left)
         chunk = max(1, min(number, CHUNK_MESSAGES, CHUNK_BYTES // max(load.size[1], 1)))
         if self._offer(load, sending, min(number, chunk)) < min(number, chunk):
-            # The outbox is full. Who sends at a rate waits for room for several.
+            # The outbox is full. A load with a rate waits for room for several messages.
             return now + (TICK if load.closed else RETRY)
         return now if number > chunk else max(due, now + TICK)
 
     @staticmethod
     def _owed(load: Load, sending: Sending, now: float, left: int) -> tuple[int, float]:
-        """How many messages are due, and when the next burst is: the n-th is due where the
-        schedule puts it, however late the last tick was, so the rate is kept on average."""
+        """Return how many messages are due, and when the next burst is. The n-th is due where the
+        schedule puts it, however late the last tick was: so the rate is kept on average."""
         bursts = int((now - sending.begin) * load.rate / load.burst) + 1
         owed = bursts * load.burst - sending.accepted
         most = max(load.burst, int(load.rate * CATCH_UP))
@@ -244,7 +244,7 @@ class Driver:
         return min(owed, left), sending.begin + bursts * load.burst / load.rate
 
     def _offer(self, load: Load, sending: Sending, number: int) -> int:
-        """Offer so many messages; returns how many the outbox took."""
+        """Offer `number` messages; return how many the outbox took."""
         stream = self._stream(sending.short)
         dest = sending.short or None
         ready = sending.ready if sending.ready_at == stream.sent else []
@@ -261,7 +261,7 @@ class Driver:
                     break
                 done += 1
         finally:
-            # Also of what was accepted before one was found to be too large.
+            # Also when one message was too large: those before it were accepted.
             stream.sent += done
             sending.accepted += done
             self.accepted += done
@@ -276,7 +276,7 @@ class Driver:
         return not load.sources or me in load.sources
 
     def _look_at_view(self, now: float) -> None:
-        """Find the destinations: by name, of two with one name the one that came last."""
+        """Look up destinations by name in a new view; of two with one name, the one listed last."""
         view = self._channel.view
         if view is self._view or view is None or self._peers is not None:
             return
@@ -319,7 +319,7 @@ class Driver:
     # -- What became of it ---------------------------------------------------------------------
 
     def stats(self) -> dict[str, int | float]:
-        """Counters and gauges."""
+        """Return counters and gauges by name."""
         return {
             "workload.running": int(self.is_running),
             "workload.accepted": self.accepted,
@@ -328,7 +328,7 @@ class Driver:
         }
 
     def state(self) -> dict[str, object]:
-        """Every load, and how far it is."""
+        """Return every load, and how many of its messages were accepted."""
         return {
             "running": self.is_running,
             "accepted": self.accepted,
@@ -356,7 +356,7 @@ class Driver:
         }
 
     def sent_to(self) -> dict[str, int]:
-        """Messages that were accepted, by the short id of whom they are for, in hex."""
+        """Return the number of accepted messages by the short id of their destination, in hex."""
         return {f"{dest:x}": stream.sent for dest, stream in self._streams.items()}
 
 
@@ -364,7 +364,7 @@ class Driver:
 
 
 class Receiver:
-    """What a member makes of what it is sent: counts it, and checks that it is what was sent."""
+    """Counts the messages that a member receives, and checks that they are what was sent."""
 
     def __init__(self, seed: int, verify: str = "all") -> None:
         self.messages = 0
@@ -382,7 +382,7 @@ class Receiver:
         self.meet(view.members)
 
     def meet(self, members: tuple[Address, ...]) -> None:
-        """Learn who there is; what is no longer needed of others is forgotten."""
+        """Learn the names of members; if those are too many, forget others and their counts."""
         self._names |= {member.short: member.name for member in members}
         if len(self._names) > MAX_STREAMS:
             self._names = {member.short: member.name for member in members}
@@ -391,7 +391,7 @@ class Receiver:
             self.from_source = {one: n for one, n in self.from_source.items() if one in there}
 
     def on_batch(self, delivery: Delivery) -> None:
-        """Take a batch."""
+        """Count a batch, and check it."""
         source, number = delivery.source, len(delivery)
         self.messages += number
         self.bytes += delivery.size
@@ -402,7 +402,7 @@ class Receiver:
     def _check(self, delivery: Delivery) -> None:
         stream = self._stream(delivery.source, delivery.dest)
         if stream is None:
-            # Who it is from was never in a view here: nothing is known of its stream.
+            # The sender was never in a view here: its name is unknown, and with it its stream.
             return
         messages = delivery.messages
         checked = messages if self._verify == "all" else messages[:1]
@@ -419,7 +419,7 @@ class Receiver:
         return stream
 
     def by_name(self) -> dict[str, int]:
-        """Messages by the name of who sent them."""
+        """Return the number of messages by their sender's name."""
         found: dict[str, int] = {}
         for source, number in self.from_source.items():
             name = self._names.get(source, f"{source:08x}")
@@ -427,7 +427,7 @@ class Receiver:
         return found
 
     def stats(self) -> dict[str, int | float]:
-        """Counters."""
+        """Return counters by name."""
         return {
             "workload.received": self.messages,
             "workload.received_bytes": self.bytes,
@@ -436,7 +436,7 @@ class Receiver:
         }
 
     def state(self) -> dict[str, object]:
-        """Counters, and who sent how much, by `name:short`."""
+        """Return the counters, and the number of messages by sender, as `name:short`."""
         return {
             "received": self.messages,
             "received_bytes": self.bytes,

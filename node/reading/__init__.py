@@ -1,1 +1,1 @@
-"""How settings are read and written: quantities, and YAML in which every value has its place."""
+"""Reads and writes settings: quantities, and YAML in which every value has its place."""

@@ -1,5 +1,4 @@
-"""YAML as YAML 1.1 means it, with the place of each value: what members and stacks are told in
-files."""
+"""YAML as YAML 1.1 defines it, with the place of each value: the files of members and stacks."""
 
 from __future__ import annotations
 
@@ -14,22 +13,22 @@ from stormcast.node.reading.parsing import Loader, parse, place_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Document:
-    """What a file says."""
+    """The content of a YAML file."""
 
     source: str
     content: Any
     root: yaml.Node | None
 
     def place(self, *keys: object) -> Place:
-        """Where the key, or the entry, that these keys and numbers lead to stands; or the last on
-        the way that is there."""
+        """Return the place of the key, or the entry, to which these keys and numbers lead; if the
+        file lacks it, of the last on the way."""
         node, mark = self.root, self.root and self.root.start_mark
         for key in keys:
             if isinstance(node, yaml.MappingNode):
                 found = [(name, value) for name, value in node.value if name.value == str(key)]
                 if not found:
                     break
-                # What is merged in stands before what the mapping says itself.
+                # Merged keys (`<<`) stand before the mapping's own, which win.
                 name, node = found[-1]
                 mark = name.start_mark
             elif isinstance(node, yaml.SequenceNode) and isinstance(key, int):
@@ -39,7 +38,7 @@ class Document:
 
 
 def read_document(text: str, source: str) -> Document:
-    """The document of a text; a key may stand only once in a mapping."""
+    """Read the document of a text; a key may stand only once in a mapping."""
     return parse(_Plain(text, source, "document"), _document)
 
 
@@ -50,7 +49,7 @@ def _document(loader: _Plain) -> Document:
 
 
 class _Plain(Loader):
-    """Refuses a key that is there twice."""
+    """Refuses a key that stands twice in a mapping."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 as its base has it
         seen = set()

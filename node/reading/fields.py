@@ -1,4 +1,5 @@
-"""Plain values to a settings dataclass: each is converted to what its field wants, or refused."""
+"""Builds a settings dataclass from plain values: each is converted to its field's type, or
+refused."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ def build(
     what: str,
     hint: Callable[[str, str, Known], str] | None = None,
 ) -> T:
-    """A settings dataclass from plain values; unknown names and wrong types are refused. `hint`
-    may know more of a name that `what` does not have."""
+    """Build a settings dataclass from plain values; refuse unknown names and wrong types. `hint`
+    may return a better message for an unknown name, or nothing."""
     known = {
         field.name: field
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]
-        # Flaws have a place of their own, which only museum stacks have.
+        # Historical flaws are set elsewhere, and only in museum stacks.
         if field.name != "historical"
     }
     checked = {}
@@ -46,7 +47,7 @@ def build(
 
 
 def convert(name: str, value: object, wanted: object) -> object:  # noqa: PLR0911 one per type
-    """A value as its setting wants it: text with a unit becomes a number."""
+    """Return a value converted to its setting's type: text with a unit becomes a number."""
     wanted = str(wanted)
     if wanted in ("float", "Share"):
         return _number(name, value, is_share=wanted == "Share")

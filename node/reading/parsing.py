@@ -1,4 +1,4 @@
-"""YAML to nodes and values, with the place of what is wrong."""
+"""Parses YAML to nodes and values; an error has its place in the file."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ class Loader(yaml.SafeLoader):
         self.text = text
         self.source = source
         self.what = what
-        """What a message calls the file, such as `scenario`."""
+        """The word for the file in a message, such as `scenario`."""
 
     def begin(self) -> None:
-        # Raises for what is no character of YAML, so `parse` calls it.
+        # Raises for a character that YAML does not allow, so `parse` calls it.
         super().__init__(self.text)
 
 
 def parse(loader: L, take: Callable[[L], T]) -> T:
-    """What `take` takes from a loader; ConfigError, with the place, where it is no YAML."""
+    """Return what `take` reads from a loader; ConfigError, with the place, for text that is no
+    YAML."""
     has_begun = False
     try:
         loader.begin()
@@ -60,7 +61,7 @@ def _explained(error: yaml.MarkedYAMLError, loader: Loader) -> ConfigError:
 
 
 def place_of(mark: Any, source: str) -> Place:  # noqa: ANN401 pyyaml has two kinds of marks
-    """Where a mark is in a file; the beginning where there is no mark."""
+    """Return the place of a mark in a file; without a mark, the file's beginning."""
     return Place(source, mark.line + 1, mark.column + 1) if mark else Place(source, 1, 1)
 
 
@@ -68,7 +69,7 @@ def place_of(mark: Any, source: str) -> Place:  # noqa: ANN401 pyyaml has two ki
 
 
 def text_of(path: str, what: str) -> str:
-    """The text of a file; ConfigError, which begins with what asks for it, if it cannot be read."""
+    """Return the text of a file; the ConfigError if it cannot be read begins with `what`."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -80,7 +81,7 @@ def text_of(path: str, what: str) -> str:
 
 
 def decode(content: bytes, source: str) -> str:
-    """The text of what a file holds."""
+    """Return the content of a file as text."""
     check_size(content, source)
     try:
         return content.decode()
@@ -99,6 +100,6 @@ def check_size(content: bytes, source: str) -> None:
 
 
 def _line_and_column(text: str, position: int) -> tuple[int, int]:
-    """Line and column, from 1, of a position in a text."""
+    """Return line and column, from 1, of a position in a text."""
     before = text[:position]
     return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1

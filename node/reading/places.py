@@ -1,4 +1,4 @@
-"""Errors get the place of what they are about."""
+"""Gives errors the place of the value that they are about."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @contextmanager
 def placed(place: Place | None) -> Iterator[None]:
-    """Whatever is refused within is refused at this place, unless its own is known."""
+    """Give a ConfigError that is raised within this place, unless it has one already."""
     try:
         yield
     except ConfigError as error:
@@ -23,8 +23,8 @@ def placed(place: Place | None) -> Iterator[None]:
 
 
 def to_blame(said: Sequence[T], complaint: str, make_without: Callable[[T], object]) -> T | None:
-    """The value, the last said first, without which nobody makes this complaint. A check may hold
-    several values against each other, and knows nothing of files."""
+    """Return the last value without which the complaint does not come, or None. The check that
+    complains may compare several values, and does not know where they were given."""
     for one in reversed(said):
         try:
             make_without(one)

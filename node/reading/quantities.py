@@ -1,4 +1,4 @@
-"""Quantities as files and flags write them: a number and its unit, exact in both directions."""
+"""Quantities in files and flags: a number and its unit, read and written without rounding."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Quantity:
     kind: str
     example: str
     units: dict[str, Ratio]
-    """Each as a fraction of the base unit's: above and below the line."""
+    """By name, as fractions of the base unit: numerator and denominator."""
     most: int
-    """What is larger is a mistake, and an unbounded run or allocation."""
+    """A larger value is a mistake, and would make a run or an allocation unbounded."""
     is_whole: bool = field(default=False, kw_only=True)
-    """True: bytes, which come in whole numbers."""
+    """True for bytes, which come in whole numbers."""
     is_spaced: bool = field(default=False, kw_only=True)
     """Whether spaces may stand around the number and in the unit."""
     written: tuple[str, ...] = field(default=(), kw_only=True)
     """The units that `write` chooses from; none: all."""
 
     def parse(self, text: str) -> float:
-        """The value in the base unit: seconds, bytes, bytes per second, or a share of one."""
+        """Return the value in the base unit: seconds, bytes, bytes per second, or a share of 1."""
         matched = _NUMBER.fullmatch(text.strip() if self.is_spaced else text)
         if matched is None:
             raise UnitError(f"write {self.kind} such as {self.example}")
@@ -63,15 +63,16 @@ class Quantity:
         return above / below
 
     def read(self, text: str, what: str) -> float:
-        """The value of a setting that is called `what`."""
+        """Return the value of a setting that is called `what`."""
         try:
             return self.parse(text)
         except UnitError as error:
             raise ConfigError(f"{what} is {text!r}: {error}") from None
 
     def write(self, value: float) -> str:
-        """The text that `parse` turns into exactly this value; without a point if it can, short."""
-        # Who only reads, such as the parent of a member, does without its memory.
+        """Return the text that `parse` turns into exactly this value: without a decimal point if
+        possible, then the shortest."""
+        # A process that only reads, such as a member's parent, does not pay memory for it.
         from fractions import Fraction  # noqa: PLC0415 rarely needed
 
         exact = Fraction(repr(value))
@@ -84,12 +85,12 @@ class Quantity:
         return min(texts, key=lambda text: ("." in text, len(text)))
 
     def names(self) -> str:
-        """The units there are, for a message."""
+        """Return the names of the units, for a message."""
         return ", ".join(self.units)
 
 
 def _decimal(value: Fraction) -> str | None:
-    """A fraction in plain decimals, or None when it does not come out even."""
+    """Return a fraction as a decimal number, or None if it has no finite one."""
     scaled = value * 10**_DECIMALS
     if scaled.denominator != 1 or value < 0:
         return None
@@ -105,7 +106,7 @@ _GI: Final = 1 << 30
 DURATION: Final = Quantity(
     "a duration",
     "500ms",
-    # The base unit first: of two texts of one length the first is written.
+    # The base unit first: `write` takes the first of two texts of one length.
     {"s": (1, 1), "ms": (1, 1000), "us": (1, 1_000_000), "min": (60, 1), "h": (3600, 1)},
     most=1000 * 3600,
 )
@@ -126,7 +127,7 @@ SIZE: Final = Quantity(
 RATE: Final = Quantity("a rate", "200/s", {"/s": (1, 1), "/min": (1, 60)}, most=10**9)
 SHARE: Final = Quantity("a share", "5%", {"%": (1, 100)}, most=1)
 RATIO: Final = Quantity("a ratio", "150%", {"%": (1, 100)}, most=1000)
-"""A share of something smaller: it may exceed the whole."""
+"""As a share, but it may exceed 100%."""
 BANDWIDTH: Final = Quantity(
     "a bandwidth",
     "8Mbit/s",

@@ -1,4 +1,4 @@
-"""YAML of which nothing is guessed: a tree in which every value knows its line.
+"""Strict YAML: a tree in which every value knows its line, and nothing is guessed.
 
 YAML 1.1 rewrites what it thinks it knows (`on` to true, `1:30` to 90, `010` to 8), merges and
 repeats nodes by alias, and keeps the last of two equal keys. A scenario must mean what it shows, so
@@ -44,15 +44,15 @@ class Item:
         return place_of(self.node.start_mark, self.path)
 
     def error(self, message: str) -> ConfigError:
-        """An error at this value."""
+        """Return an error with the place of this value."""
         return ConfigError(message, self.place)
 
     def refuse(self, remedy: str) -> ConfigError:
-        """An error that names key, value and remedy."""
+        """Return an error that names key, value and remedy."""
         return self.error(f"{self.key} is {self.shown()}: {remedy}")
 
     def shown(self) -> str:
-        """The value as a message quotes it."""
+        """Return the value as a message quotes it."""
         if isinstance(self.node, yaml.ScalarNode):
             return repr(shortened(self.node.value))
         return "a mapping" if isinstance(self.node, yaml.MappingNode) else "a list"
@@ -64,7 +64,7 @@ class Item:
         return isinstance(self.node, yaml.MappingNode)
 
     def entries(self, required: Collection[str], optional: Collection[str]) -> dict[str, Item]:
-        """The values of a mapping by key: all of `required`, perhaps of `optional`, no others."""
+        """Return a mapping's values by key: all of `required`, any of `optional`, no others."""
         known = [*required, *optional]
         found: dict[str, Item] = {}
         for key, value in self.pairs():
@@ -79,14 +79,14 @@ class Item:
         return found
 
     def peek(self, name: str) -> Item:
-        """The value of one key that must be there; the others are not looked at."""
+        """Return the value of one key, which must be there; other keys are not checked."""
         for key, value in self.pairs():
             if key.node.value == name:
                 return value
         raise self.error(f"{self.key}: the key {name!r} is missing; add it")
 
     def pairs(self) -> list[tuple[Item, Item]]:
-        """Keys and values of a mapping, no key twice."""
+        """Return the keys and values of a mapping; refuse a key that is there twice."""
         if not isinstance(self.node, yaml.MappingNode):
             raise self.refuse("write a mapping (key: value)")
         pairs: list[tuple[Item, Item]] = []
@@ -107,13 +107,13 @@ class Item:
         return pairs
 
     def items(self) -> list[Item]:
-        """The values of a list."""
+        """Return the values of a list."""
         if not isinstance(self.node, yaml.SequenceNode):
             raise self.refuse("write a list ([a, b])")
         return [Item(node, self.path, self.key) for node in self.node.value]
 
     def ends(self) -> list[Item]:
-        """The two ends of a range such as 5..9, or the one value there is."""
+        """Return the two ends of a range such as 5..9, or the one value."""
         value = self._scalar("write a value such as 5, or a range such as 5..9")
         parts = value.split("..")
         if len(parts) > 2:  # noqa: PLR2004 a range has two ends
@@ -124,7 +124,7 @@ class Item:
         return [Item(node, self.path, self.key) for node in nodes]
 
     def text(self) -> str:
-        """Any words; what YAML would take for something else must be quoted."""
+        """Return any text; it must be quoted if YAML takes it for something else."""
         value = self._scalar("write text")
         if self.node.tag != _STRING:
             raise self.refuse("YAML takes it for something else than text; put it in quotes")
@@ -135,14 +135,14 @@ class Item:
         return value
 
     def word(self, pattern: re.Pattern[str], remedy: str) -> str:
-        """Text of a given form."""
+        """Return text of a given form."""
         value = self._scalar(remedy)
         if self.node.tag != _STRING or pattern.fullmatch(value) is None:
             raise self.refuse(remedy)
         return value
 
     def one_of(self, known: Collection[str], kind: str) -> str:
-        """One of the words there are."""
+        """Return a word, which must be one of `known`."""
         value = self._scalar(f"choose one of {', '.join(known)}")
         if value not in known:
             raise self.error(
@@ -151,7 +151,7 @@ class Item:
         return value
 
     def whole(self, low: int, high: int) -> int:
-        """A whole number within bounds."""
+        """Return a whole number within bounds."""
         value = self._scalar("write a whole number")
         if _INTEGER.fullmatch(value) is None or not self.is_plain():
             raise self.refuse("write a whole number, without unit or quotes")
@@ -161,14 +161,14 @@ class Item:
         return number
 
     def flag(self) -> bool:
-        """`true` or `false`, and no other spelling."""
+        """Return `true` or `false`; refuse other spellings."""
         value = self._scalar("write true or false")
         if value not in ("true", "false") or not self.is_plain():
             raise self.refuse("write true or false, in small letters and without quotes")
         return value == "true"
 
     def quantity(self, quantity: Quantity) -> float:
-        """A number with its unit."""
+        """Return a number with its unit, in the base unit."""
         value = self._scalar(f"write {quantity.kind} such as {quantity.example}")
         try:
             return quantity.parse(value)
@@ -176,11 +176,11 @@ class Item:
             raise self.refuse(str(error)) from None
 
     def is_number(self) -> bool:
-        """Whether it is a bare number."""
+        """Whether the value is a bare number."""
         return self.is_plain() and _NUMBER.fullmatch(self.node.value) is not None
 
     def is_plain(self) -> bool:
-        """Whether it is a scalar without quotes, which YAML may reinterpret."""
+        """Whether the value is a scalar without quotes, which YAML may reinterpret."""
         return isinstance(self.node, yaml.ScalarNode) and self.node.style is None
 
     def _scalar(self, remedy: str) -> str:
@@ -190,7 +190,7 @@ class Item:
         return str(self.node.value)
 
     def _check_plain(self) -> None:
-        """Refuse what YAML 1.1 rewrites, wherever it stands: other readers of the file would."""
+        """Refuse bare words that YAML 1.1 rewrites: other readers of the file would do so."""
         if not self.is_plain():
             return
         value = self.node.value
@@ -209,7 +209,7 @@ class Item:
 
 
 class _Strict(Loader):
-    """Refuses what makes a file mean more than it shows."""
+    """Refuses aliases, anchors, tags and deep nesting: a file must not mean more than it shows."""
 
     depth = 0
 
@@ -236,8 +236,8 @@ class _Strict(Loader):
 
 
 def compose(text: str, path: str, what: str) -> Item:
-    """The one document of a file, as a tree of values that know their place; `what` is what a
-    message calls it, such as `scenario`."""
+    """Return the one document of a file, as a tree of values that know their place; `what` is the
+    word for it in messages, such as `scenario`."""
     check_size(text.encode(errors="surrogatepass"), path)
     node = parse(_Strict(text, path, what), _Strict.get_single_node)
     if node is None:

@@ -1,4 +1,4 @@
-"""Settings of a stack: from files and values to what a member is made from."""
+"""The settings of a stack, read from files and given values, and checked."""
 
 from stormcast.node.settings.files import is_path, read_layers
 from stormcast.node.settings.loading import list_layers, load_settings

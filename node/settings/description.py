@@ -11,7 +11,7 @@ from stormcast.node.settings.stack_settings import StackSettings
 
 
 def describe(settings: StackSettings, bounds: Mapping[str, Mapping[str, float]]) -> str:
-    """The settings as a trace keeps them, with what each protocol promises."""
+    """Return the settings as JSON for the trace, with the bounds that each protocol promises."""
     unicast = settings.unicast
     protocols = {
         name: {**dataclasses.asdict(config), "bounds": _finite(bounds.get(name, {}))}

@@ -1,5 +1,5 @@
-"""What stack and timing files say: the protocols of a stack, top to bottom, each with the values
-that its file gives."""
+"""Reads stack and timing files: the protocols of a stack, top to bottom, each with the values that
+its file gives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Listed = list[tuple[str, dict[str, Any]]]
 
 
 def read_layers(stack: str) -> Listed:
-    """The protocols of a stack file, checked to be a stack that can work."""
+    """Return the protocols of a stack file, checked to be a stack that can work."""
     return [(name, dict(values)) for name, values in _checked(read_stack(stack), stack)]
 
 
@@ -47,7 +47,7 @@ def is_path(stack: str) -> bool:
 
 
 def read_stack(stack: str) -> Document:
-    """The file of a stack."""
+    """Read the file of a stack."""
     if not is_path(stack):
         return read_shipped("stacks", stack)
     document = _read(text_of(stack, "stack"), stack)
@@ -58,7 +58,7 @@ def read_stack(stack: str) -> Document:
 
 
 def _layer(item: object, stack: str) -> tuple[str, dict[str, Any]]:
-    """One protocol of a stack file: its name alone, or its name and its settings."""
+    """Read one entry of a stack file: a protocol's name alone, or its name and its settings."""
     named = {item: None} if isinstance(item, str) else item
     require(
         isinstance(named, dict) and len(named) == 1,
@@ -74,7 +74,7 @@ def _layer(item: object, stack: str) -> tuple[str, dict[str, Any]]:
 
 
 def _check_layer(name: str, values: dict[str, Any], number: int, document: Document) -> None:
-    """Refuse what one entry alone has wrong, where it stands."""
+    """Refuse an entry that is wrong by itself, with the place of the wrong value."""
     check_known(name)
     try:
         build_layer(name, values, {})
@@ -97,8 +97,8 @@ def _check_order(names: list[str], stack: str, document: Document) -> None:
 
 
 def place_named(complaint: str, names: list[str], document: Document) -> Place:
-    """Where the protocol stands that a complaint names first, which is what it is about; or where
-    the list stands."""
+    """Return the place of the protocol that a complaint names first, which is the one it is about;
+    if it names none, the place of the list."""
     found = {
         match.start(): number
         for number, name in enumerate(names)
@@ -113,10 +113,10 @@ def is_museum(stack: str) -> bool:
 
 
 def read_shipped(folder: str, name: str) -> Document:
-    """A file that ships, of the folder `stacks` or `timings`."""
+    """Read a file that ships with the product, from the folder `stacks` or `timings`."""
     path = files("stormcast.node").joinpath(folder)
     there = sorted(entry.name.removesuffix(".yaml") for entry in path.iterdir())
-    # Looked up, not joined: a name is no path out of the folder.
+    # Looked up in the listing first, so that a name cannot lead out of the folder.
     if name not in there:
         raise ConfigError(f"no {folder.removesuffix('s')} named {name}{suggestion(name, there)}")
     text = path.joinpath(f"{name}.yaml").read_text()
@@ -125,8 +125,8 @@ def read_shipped(folder: str, name: str) -> Document:
 
 @lru_cache(maxsize=64)
 def _read(text: str, source: str) -> Document:
-    """A file's document, not to be changed by who gets it: a search asks for the same few files for
-    every seed, and reading YAML took a tenth of its time."""
+    """Return a file's document. It is cached, so no caller may change it: a search asks for the
+    same few files for every seed, and reading YAML took a tenth of its time."""
     document = read_document(text, source)
     with placed(document.place()):
         require(isinstance(document.content, dict), "write `protocols:` and a list, top to bottom")

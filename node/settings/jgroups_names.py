@@ -1,6 +1,6 @@
-"""What protocols and settings of JGroups are called here, for those who bring a configuration.
+"""Names of protocols and settings that are others in JGroups, for users with its configurations.
 
-Most have the same names. Of those that have not, an error says the name here, or why there is none.
+Most names are the same. For the others an error says the name here, or why there is none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROTOCOLS: Final = {
     "UFC_NB": "UFC",
     "TCP_NIO": "TCP_NIO2",
 }
-"""Protocols that there are not, and the one that does this here."""
+"""Protocols of JGroups that do not exist here, each with the one that does the same here."""
 
 _WINDOW: Final = {
     "capacity": "window_messages",
@@ -92,18 +92,18 @@ SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
     "TCP": _STREAM,
     "TCP_NIO2": _STREAM,
 }
-"""By our protocol and the name in JGroups: the name here, or what does it instead."""
+"""By our protocol and the setting's name in JGroups: its name here, or what there is instead."""
 
 
 def protocol_here(name: str) -> str:
-    """`; it is X here` for a protocol of JGroups that goes by another name; else nothing."""
+    """Return `; it is X here` for a protocol of JGroups that has another name here; else ""."""
     plain = name.removeprefix("pbcast.").removeprefix("org.jgroups.protocols.")
     here = PROTOCOLS.get(plain) or (plain if plain != name else "")
     return f"; it is {here} here" if here else ""
 
 
 def setting_here(protocol: str, name: str, known: Mapping[str, object]) -> str:
-    """What to set in place of a setting of JGroups; nothing where JGroups has no such setting."""
+    """Return a message about what to set in place of a setting of JGroups; "" if none is known."""
     here = SETTINGS.get(protocol, {}).get(name, "")
     if not here:
         return ""

@@ -36,7 +36,7 @@ _KINDS: Final = {
 
 
 def build_layer(name: str, values: dict[str, object], historical: Values) -> Any:  # noqa: ANN401 the type follows the name
-    """The settings of a protocol; of the flaws only its own kind is kept."""
+    """Build the settings of a protocol, with those historical flaws that are of its kind."""
     if name in TEST_PROTOCOLS:
         return read_test_protocol(name, values)
     config = build(CONFIGS[name], values, name, setting_here)

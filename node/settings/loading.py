@@ -1,7 +1,7 @@
-"""A stack file and a timing file to checked settings: which protocols, in which order, set how.
+"""Builds checked settings from a stack file, a timing file, and values that are given.
 
-A stack says *what* (protocols, top to bottom), a timing says *when*. What cannot work is refused
-here, before anything starts, with the reason and the remedy.
+A stack lists protocols, top to bottom; a timing says when they act. Settings that cannot work are
+refused here, before anything starts, with the reason and the remedy.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def load_settings(
     protocols: Mapping[str, Values] | None = None,
     max_batch: int | None = None,
 ) -> StackSettings:
-    """A stack file and a timing file, made one. A stack that ends in .yaml is the path of a file,
-    any other the name of one that ships.
+    """Return the settings of a stack file and a timing file together. A stack that ends in .yaml or
+    .yml is the path of a file, any other the name of one that ships.
 
-    `unicast` replaces the stack's own generation, `discovery` its way to find members, `overrides`
-    sets the unicast, `protocols` sets any protocol, and `historical` brings flaws back, of unicast
-    or of multicast.
+    `unicast` replaces the stack's own generation, `discovery` its discovery protocol; `overrides`
+    are settings of the unicast, `protocols` settings of any protocol; `historical` brings flaws of
+    earlier designs back, for museum stacks only.
     """
     listed = list_layers(stack, unicast, discovery)
     require(
@@ -126,7 +126,8 @@ def _without(listed: Listed, number: int, name: str, key: str) -> Listed:
 
 
 def list_layers(stack: str, unicast: str | None = None, discovery: str | None = None) -> Listed:
-    """The protocols of a stack, top to bottom, with what was chosen in place of its own."""
+    """Return the protocols of a stack, top to bottom, with the unicast and the discovery that were
+    chosen in place of its own."""
     listed = [_with_generation(name, values, unicast) for name, values in read_layers(stack)]
     if discovery is None:
         return listed

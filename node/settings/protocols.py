@@ -45,7 +45,7 @@ CONFIGS: Final[dict[str, type[Any]]] = {
     **{name: protocol.config_type for name, protocol in DISCOVERIES.items()},
     **TRANSPORTS,
 }
-"""Top to bottom in the order in which a stack may list them, each with the dataclass of its
+"""All protocols, in the order in which a stack may list them, each with the dataclass of its
 settings."""
 
 GENERATIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
@@ -56,4 +56,4 @@ GENERATIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "UNICAST3-SYNC": ("UNICAST3", {"sync": "spaced"}),
     "UNICAST4": ("UNICAST4", {}),
 }
-"""The five unicast protocols of the design notes: a protocol, and what it is set to."""
+"""The five unicast protocols of the design notes: each is a protocol with some settings."""

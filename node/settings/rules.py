@@ -1,6 +1,6 @@
-"""Which protocols make a stack that works: what needs what, and in which order.
+"""Rules for stacks that work: which protocols need or exclude each other, and their order.
 
-Whatever cannot work is refused before anything starts, with the reason and the remedy.
+A stack that cannot work is refused before anything starts, with the reason and the remedy.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ _EXCLUDES: Final[tuple[tuple[str, str, str], ...]] = (
 
 
 def check_known(name: str, where: str = "") -> None:
-    """Refuse the name of no protocol. Only then a near one is looked for: that takes longer than
-    all other checks of a stack."""
+    """Refuse a name that no protocol has. Only then a similar name is looked for: that takes longer
+    than all other checks of a stack."""
     if name not in CONFIGS and name not in TEST_PROTOCOLS:
         near = protocol_here(name) or suggestion(name, [*CONFIGS, *TEST_PROTOCOLS])
         raise ConfigError(f"{where}unknown protocol {name}{near}")
@@ -96,7 +96,8 @@ def check_order(names: Sequence[str], stack: str) -> None:
 
 
 def _check_kinds(listed: Sequence[str], names: Sequence[str], stack: str) -> None:
-    """One of each kind, the transport last, and no half of a group."""
+    """Require one transport, which is last, one unicast, at most one multicast and one discovery,
+    and GMS if any protocol needs a group."""
     transports = [name for name in listed if name in TRANSPORTS]
     require(
         len(transports) == 1,
@@ -158,7 +159,7 @@ def check_values(layers: Layers, stack: str, *, museum: bool, max_frame: int) ->
 def _check_discovery(
     configs: Mapping[str, Any], config: TransportConfig, transport: str, stack: str
 ) -> None:
-    """Whoever looks for others must be able to find some."""
+    """Refuse settings with which discovery could find nobody."""
     require(
         "PING" not in configs or getattr(config, "ip_mcast", "") != "never",
         f"stack {stack}: PING asks by multicast, and {transport}.ip_mcast is never; "
@@ -179,7 +180,7 @@ def _check_discovery(
 
 
 def check_lossless(layers: Layers, stack: str) -> None:
-    """Without retransmission nothing may be dropped between the socket and NAKACK2."""
+    """Refuse a stack without retransmission that may drop frames between socket and NAKACK2."""
     transport, config = layers[-1]
     what = f"stack {stack}: NAKACK2.xmit_interval is 0, so nothing is retransmitted"
     require(
@@ -214,7 +215,7 @@ def check_lossless(layers: Layers, stack: str) -> None:
 
 
 def losing_below(protocol: str, layers: Layers) -> list[str]:
-    """Test protocols that lose what a protocol above them sends or should get."""
+    """List the test protocols that lose frames which a protocol above them sends or should get."""
     names = [name for name, _config in layers]
     below = layers[names.index(protocol) :] if protocol in names else ()
     return [
@@ -227,6 +228,6 @@ def losing_below(protocol: str, layers: Layers) -> list[str]:
 
 
 def check_retransmission(layers: Layers, stack: str, interval: float, *, museum: bool) -> None:
-    """Whether `xmit_interval` may become `interval` while the stack runs."""
+    """Refuse an `interval` that `xmit_interval` must not get while the stack runs."""
     if interval <= 0 and not museum:
         check_lossless(layers, stack)

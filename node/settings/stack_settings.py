@@ -55,7 +55,7 @@ class StackSettings:
             f"max_frame is {self.max_frame}: it must be 1..{wire.MAX_BODY}, "
             "what a frame carries at most",
         )
-        # No more than a frame: so whatever fits the outbox unasked can be sent.
+        # No more than a frame has room for, so that any message that fits the outbox can be sent.
         require(
             0 < self.outbox_bytes <= wire.MAX_BODY,
             f"outbox_bytes is {self.outbox_bytes}: it must be 1..{wire.MAX_BODY}",
@@ -63,7 +63,7 @@ class StackSettings:
         check_values(self.layers, self.name, museum=self.is_museum, max_frame=self.max_frame)
 
     def of(self, name: str) -> Any:  # noqa: ANN401 the type follows the name
-        """The settings of a protocol; None when the stack does not have it."""
+        """Return the settings of a protocol; None if the stack does not have it."""
         return next((config for listed, config in self.layers if listed == name), None)
 
     def _one_of(self, names: Mapping[str, object]) -> str | None:
@@ -98,7 +98,7 @@ class StackSettings:
 
     @property
     def fragments(self) -> FragConfig | None:
-        """How large messages are split; None where they are not."""
+        """The settings by which large messages are split; None where they are not."""
         config: FragConfig | None = self.of("FRAG")
         return config
 
@@ -122,6 +122,6 @@ class StackSettings:
         )
 
     def check_retransmission(self, interval: float, layers: Layers | None = None) -> None:
-        """Refuse an `xmit_interval` with which this stack would lose messages; `layers` where test
-        protocols were put in or taken out since it was made."""
+        """Refuse an `xmit_interval` with which this stack would lose messages. `layers` are the
+        present ones, if test protocols were put in or taken out since the stack was made."""
         check_retransmission(layers or self.layers, self.name, interval, museum=self.is_museum)

@@ -20,7 +20,7 @@ from stormcast.node.core.model import Address
 MAGIC: Final = b"STRC"
 VERSION: Final = 2
 READABLE: Final = frozenset({1, VERSION})
-"""Version 1 says nothing of what an application offered and was handed."""
+"""Version 1 has no events about what an application offered and was handed."""
 
 # Kinds of events.
 START: Final = 1
@@ -89,7 +89,7 @@ REGULAR: Final = 0
 MERGE: Final = 1
 """The view joins groups that were apart."""
 
-# `stream` of a SUSPECT event: what became of a member in the eyes of the one that writes it.
+# `stream` of a SUSPECT event: the new state of the peer, as the writer of the event sees it.
 SUSPECTED: Final = 1
 CONFIRMED: Final = 2
 CLEARED: Final = 3
@@ -104,7 +104,7 @@ REPAIR: Final = 0
 JOINING: Final = 1
 """The window is not yet known to be complete: it was opened at a join, a merge or a reconnect."""
 
-# `stream` of a CONN event: which half, and what it became.
+# `stream` of a CONN event: which half of the connection, and its new state.
 SENDER_OPEN: Final = 1
 SENDER_CLOSING: Final = 2
 SENDER_REMOVED: Final = 3
@@ -123,11 +123,11 @@ CONN_STATES: Final[dict[int, str]] = {
 # `stream` of a CREDIT event. `hi` is a limit, `bytes` how much of the sender's count is spent or
 # taken.
 NAMED: Final = 1
-"""A receiver says up to where it lets the peer send."""
+"""A receiver names the limit up to which its peer may send."""
 BELIEVED: Final = 2
 """A sender heard of a higher limit."""
 ASKED: Final = 3
-"""A sender asks for one."""
+"""A sender asks for a limit."""
 CREDITS: Final[dict[int, str]] = {
     NAMED: "named",
     BELIEVED: "believed",
@@ -197,7 +197,7 @@ HEADER: Final = struct.Struct("<4sHHIIQQIIQ")
 monotonic zero, text bytes, reserved, check of all the rest."""
 
 NO_MAGIC: Final = bytes(len(MAGIC))
-"""Where a block would begin: the end of a file that was allocated ahead."""
+"""Found where a block would begin, after the last block of a file that was allocated ahead."""
 
 _PACK = RECORD.pack
 _ZEROS: Final = bytes(1 << 16)
@@ -217,7 +217,7 @@ def pack_block(
     texts: bytes,
     hash64: Hash64,
 ) -> bytes:
-    """A block of these records, the first of which has the number `first`."""
+    """Return a block of these records, the first of which has the number `first`."""
     front = _PACK_FRONT(
         MAGIC, VERSION, HEADER.size, member, len(records), first, wall_ns, len(texts), 0
     )
@@ -229,8 +229,8 @@ def pack_block(
 
 
 def pack_text(text: str) -> bytes:
-    """A text as it stands in the heap."""
-    # Whatever a text holds, the run it describes goes on: half a surrogate pair becomes "?".
+    """Return a text as it stands in the heap."""
+    # No text may make packing fail: half a surrogate pair becomes "?".
     data = text.encode(errors="replace")[:65535]
     return len(data).to_bytes(2, "little") + data
 
@@ -248,12 +248,12 @@ class Block(NamedTuple):
     version: int
 
     def text(self, event: Event) -> str:
-        """The text of an event of this block."""
+        """Return the text of an event of this block."""
         return self.texts[event.text - 1] if event.text else ""
 
 
 def read_blocks_untrusted(data: bytes, hash64: Hash64) -> Iterator[Block]:
-    """The blocks of a trace; BadTrace at the first that is torn or foreign."""
+    """Yield the blocks of a trace; BadTrace at the first that is torn or foreign."""
     at = 0
     while not is_over(data, at):
         block, at = read_block_untrusted(data, at, hash64)
@@ -261,11 +261,11 @@ def read_blocks_untrusted(data: bytes, hash64: Hash64) -> Iterator[Block]:
 
 
 def is_over(data: bytes, at: int) -> bool:
-    """Whether no block follows: the data ends, or are zero from here on, as allocated ahead."""
+    """Whether no block follows: the data end here, or are zeros from here on (allocated ahead)."""
     if at == len(data):
         return True
-    # A journal writes the magic of a block last. So zeros and then something else is a block that
-    # was being written, and never was.
+    # A journal writes the magic of a block last. So zeros and then something else are a block that
+    # was never finished.
     if data[at : at + len(NO_MAGIC)] != NO_MAGIC[: len(data) - at]:
         return False
     if any(map(_is_something, _pieces(data, at))):
@@ -282,7 +282,7 @@ def _is_something(piece: bytes) -> bool:
 
 
 def read_block_untrusted(data: bytes, at: int, hash64: Hash64) -> tuple[Block, int]:
-    """The block that begins at `at`, and where it ends."""
+    """Return the block that begins at `at`, and the position of its end."""
     if len(data) - at < HEADER.size:
         raise BadTrace("torn block header")
     front = HEADER.unpack_from(data, at)
@@ -318,11 +318,11 @@ def _read_texts_untrusted(heap: bytes) -> list[str]:
 
 
 def describe_start(address: Address, settings: str) -> str:
-    """The text of a START event: who this is and how it is set."""
+    """Return the text of a START event: name, identity and settings."""
     return f"{address.name} {address.identity:032x} {settings}"
 
 
 def describe_loss(event: Event, why: str) -> str:
-    """A TRUNCATED event in words."""
+    """Return a TRUNCATED event in words."""
     lost = f"{event.lo}..{event.hi}" if event.count else f"from {event.lo} on"
     return f"events {lost} were not kept: {why}"

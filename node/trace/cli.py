@@ -24,7 +24,7 @@ LOOK_INTERVAL: Final = 0.2
 
 
 def trace(argv: list[str]) -> int:
-    """`stormcast trace cat|tail|stats|export RUN`."""
+    """Run `stormcast trace cat|tail|stats|export RUN`; return the exit code."""
     args = _parser().parse_args(argv)
     everyone = find_sources(args.run)
     sources = [source for source in everyone if args.member in (None, source.label)]
@@ -96,8 +96,8 @@ def _say(notes: list[str]) -> None:
 
 
 def _cat(sources: list[Source], names: dict[int, str], notes: list[str], *, as_json: bool) -> None:
-    # A member's clock never goes back. So its events are in order already, and of the longest
-    # journal no more is in memory than a segment.
+    # A member's clock never goes back. So its events are in order already, and no more than one
+    # segment of a journal is in memory at a time.
     for told in heapq.merge(*(_told(source, notes) for source in sources)):
         print(told.as_json() if as_json else told.line(names))
 
@@ -129,7 +129,7 @@ def _tail(args: argparse.Namespace, notes: list[str]) -> None:
         sys.stdout.flush()
 
     show(tail.last(args.lines, notes))
-    # Ctrl-C is how it is meant to end.
+    # The user ends `--follow` by Ctrl-C.
     with suppress(KeyboardInterrupt):
         while args.follow:
             _say(notes)

@@ -1,7 +1,7 @@
 """Traces as Parquet: one row per event, one file per member incarnation; the schema is a contract.
 
-docs/trace-format.md describes it. What is unsigned in a record is signed here, because Spark knows
-no other numbers: 32 bits become 64, and 64 bits keep their bits.
+docs/trace-format.md describes it. Numbers that are unsigned in a record are signed here, because
+Spark knows no others: 32 bits become 64, and 64 bits keep their bits.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ STREAMS: Final[dict[int, Mapping[int, str]]] = {
     SUSPECT: SUSPICIONS,
     VIEW: {REGULAR: "regular", MERGE: "merge"},
 }
-"""What `stream` says, by kind of event."""
+"""The words for `stream`, by kind of event."""
 
 
 class Column(NamedTuple):
@@ -110,7 +110,7 @@ _SPOKEN_PROTOCOLS: Final = {number: name for number, name in PROTOCOLS.items() i
 
 
 class ExportError(NodeError):
-    """Why nothing could be exported: what is missing, and the remedy."""
+    """Nothing could be exported; the text names the cause, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Exported:
 def export(
     sources: list[Source], out: Path, run: str, names: Mapping[int, str], notes: list[str]
 ) -> Iterator[Exported]:
-    """Write one file per trace to a directory that is new or empty."""
+    """Write one file per trace to a directory that is new or empty; yield each when written."""
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
@@ -168,7 +168,7 @@ class _Writer:
         self._columns: dict[str, list[object]] = {column.name: [] for column in COLUMNS}
 
     def write(self, out: Path, notes: list[str]) -> Exported:
-        """Stream the blocks into row groups; the file appears when it is whole."""
+        """Write the blocks as row groups; the file gets its name when it is whole."""
         arrow, own_notes, rows = self._arrow, list[str](), 0
         schema = arrow.schema(
             [(column.name, self._types[column.type]) for column in COLUMNS],
@@ -245,7 +245,7 @@ class _Writer:
             self._columns[name] += values
 
     def _introduce(self, text: str) -> None:
-        """Who the member is, as its START says: name, identity, settings."""
+        """Take the member's name and identity from the text of its START event."""
         words = text.split(" ", 2)
         if len(words) > 1:
             self._name, self._incarnation = words[:2]

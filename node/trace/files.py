@@ -1,8 +1,8 @@
-"""Where traces lie, and how they are read: trace files, and the journals of real members.
+"""Finds and reads traces: trace files, and the journals of real members.
 
-A label names one incarnation of a member, or the rig. A journal is read segment by segment, so what
-it needs of memory does not grow with its length. What is wrong with a trace is noted, not raised:
-a reader shows what there is, and says that it is not all.
+A label names one incarnation of a member, or the rig. A journal is read segment by segment, so
+memory does not grow with its length. Damage to a trace is noted, not raised: a reader shows what
+there is, and says that some is missing.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Source:
     """A trace file, or the directory of a journal."""
 
     def segments(self) -> list[Path]:
-        """Its files, oldest first; those of a journal as they are now."""
+        """Return the files of the trace, oldest first; those of a journal as they are now."""
         return journal_segments(self.path) if self.path.is_dir() else [self.path]
 
     def blocks(self, notes: list[str] | None = None) -> Iterator[Block]:
-        """Its blocks up to the first that is torn; what is wrong with it is added to `notes`."""
+        """Yield the blocks up to the first that is torn; add what is wrong to `notes`."""
         notes = [] if notes is None else notes
-        # One segment of a journal, alone, begins anywhere.
+        # A segment of a journal, read alone, may begin with any event number.
         is_part = self.path.is_file() and _SEGMENT.fullmatch(self.path.name) is not None
         order = Numbering(None if is_part else 0)
         for path in self.segments():
@@ -60,7 +60,7 @@ class Source:
         notes += (f"{self.path}: {note}" for note in order.end())
 
     def read(self) -> bytes:
-        """All its blocks, back to back, and at the end what is left of one that was torn."""
+        """Return all blocks, back to back, and at the end the rest of a torn one."""
         if not self.path.is_dir():
             return self.path.read_bytes()
         paths = self.segments()
@@ -69,15 +69,15 @@ class Source:
 
 @dataclass(slots=True)
 class Numbering:
-    """Whether event numbers go on from block to block; a TRUNCATED event may explain a gap."""
+    """Checks that event numbers go on from block to block; a TRUNCATED event may explain a gap."""
 
     next: int | None
-    """Number of the next event; None: whatever comes."""
+    """Number of the next event; None: any number is right."""
     _unsaid: str = field(default="", init=False)
-    """Of events that were not kept and not counted, so far."""
+    """The note on events that were not kept, as long as no event counts them."""
 
     def check(self, block: Block) -> list[str]:
-        """What is wrong between the blocks so far and this one."""
+        """Return notes on what is wrong between the blocks so far and this one."""
         notes = []
         first = block.first
         if self.next is not None and first != self.next:
@@ -92,18 +92,18 @@ class Numbering:
                 self.next = event.hi + 1
                 notes.append(note)
             else:
-                # What follows may count them; else it is all that is known.
+                # The next block may count them; if not, `end` returns this note.
                 self.next = event.lo
                 self._unsaid = note
         return notes
 
     def end(self) -> list[str]:
-        """What is wrong with the end."""
+        """Return notes on what is wrong at the end of the trace."""
         return [self._unsaid] if self._unsaid else []
 
 
 def find_sources(run: Path) -> list[Source]:
-    """The traces of a run directory, of a journal, or the one file that was named."""
+    """Find the traces of a run directory, a journal, or a single file."""
     if run.is_file():
         is_part = _SEGMENT.fullmatch(run.name) is not None
         return [Source(run.resolve().parent.name if is_part else run.stem, run)]
@@ -121,16 +121,16 @@ def find_sources(run: Path) -> list[Source]:
 
 
 def read_traces(run: Path) -> dict[str, bytes]:
-    """What the oracles ask for: each label, and its blocks."""
+    """Read the traces of a run for the oracles: the blocks of each, by label."""
     return {source.label: source.read() for source in find_sources(run)}
 
 
 def journal_segments(directory: Path) -> list[Path]:
-    """The segments of a journal, oldest first; none if the directory is no journal."""
+    """Return the segments of a journal, oldest first; none if the directory is no journal."""
     if not directory.is_dir():
         return []
-    # While files are added, a listing may have a new one and lack one that is a little older. That
-    # one is there when it is listed again.
+    # While files are added, a listing may have a new one and lack one that is a little older. A
+    # second listing has the older one.
     newest = max(map(_number, _list_segments(directory)), default=-1)
     paths = sorted(_list_segments(directory), key=_number)
     return [path for path in paths if _number(path) <= newest]
@@ -145,12 +145,12 @@ def _number(path: Path) -> int:
 
 
 def count_events(blocks: bytes) -> int:
-    """How many events a trace holds, of which none is read."""
+    """Count the events of a trace by the headers of its blocks, without reading the events."""
     return sum(count for _at, count in _headers(blocks))
 
 
 def member_names(sources: list[Source]) -> dict[int, str]:
-    """Short ids to labels, as the members' START events say them."""
+    """Return labels by short id, from the members' START events."""
     names = {0: "rig"}
     for source in sources:
         block = next(source.blocks(), None)
@@ -170,20 +170,20 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        # Dropped by a member that goes on writing; the numbers of events tell.
+        # The member has dropped this segment meanwhile; the gap in event numbers is noted.
         return b""
 
 
 def _until_end(data: bytes, *, is_last: bool) -> bytes:
-    """A segment without what was allocated and not written."""
+    """Return a segment without the part that was allocated and not written."""
     at = max((end for end, _count in _headers(data)), default=0)
-    # A member goes on to the next segment only after a whole block. What a block that a kill cut
-    # short left behind stays, so that a judge learns of it.
+    # A member goes on to the next segment only after a whole block. The rest of a block that a kill
+    # cut short stays, so that the oracles learn of it.
     return data[:at] + (data[at:].rstrip(b"\0") if is_last else b"")
 
 
 def _headers(data: bytes) -> Iterator[tuple[int, int]]:
-    """Of each block: where it ends by its header, and how many events it has."""
+    """Yield for each block where it ends, by its header, and how many events it has."""
     at = 0
     while len(data) - at >= HEADER.size and data.startswith(MAGIC, at):
         _magic, _version, _size, _member, count, _first, _wall, texts, *_ = HEADER.unpack_from(

@@ -1,9 +1,9 @@
 """The journal: trace blocks on disk, kept through SIGKILL without a system call per turn.
 
-Segments are files that are allocated ahead and written through memory: what stands there belongs to
-the kernel, whatever becomes of the process. (Not of the machine: nothing is synchronized.) A member
-goes on when its disk is full or its limit is reached, and what is missing then stands in the
-journal as a TRUNCATED event. The layout is docs/trace-format.md.
+Segments are files that are allocated ahead and written through mapped memory: the kernel keeps what
+was written when the process dies. (Not when the machine does: nothing is synchronized.) A member
+goes on when its disk is full or its limit is reached, and a TRUNCATED event in the journal says
+which events are missing. The layout is docs/trace-format.md.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ _WINDOW: Final = 256 << 10
 """Bytes that are allocated and mapped at a time. A whole segment would stall a turn for
 milliseconds; this much takes some 0.1 ms, in memory (tmpfs) as on disk."""
 _RESERVE: Final = 512
-"""Bytes at the end of what is mapped, for saying that there is no more room: twice, see `_lose`."""
+"""Bytes kept free at the end of what is mapped: for two TRUNCATED events about one loss, see
+`_lose`."""
 _MAX_WHY: Final = 64
 _TO_BE_SAID: Final = 0
-"""As the number of the next event: how many are missing is not known yet."""
+"""In place of the next event's number, while it is not known how many events are missing."""
 _MAX_COUNT: Final = (1 << 32) - 1
 _LEAST_SEGMENTS: Final = 4
 _TIME: Final = struct.Struct("<d")
 
 
 def segment_name(number: int) -> str:
-    """The file name of a segment."""
+    """Return the file name of a segment."""
     return f"{number:06}{SUFFIX}"
 
 
@@ -93,11 +94,11 @@ class _Segment:
 
 @dataclass(slots=True)
 class _Loss:
-    """Events that found no room, since the last that did."""
+    """The events that found no room since the last block was kept."""
 
     why: str
     front: _Front
-    """Of the first block that was lost."""
+    """Facts of the first block that was lost."""
     next: int
     """Number of the first event after them."""
     time: float
@@ -105,14 +106,14 @@ class _Loss:
 
 
 class _Front(NamedTuple):
-    """What the slow paths want to know of a block."""
+    """Facts of a block, for the paths that are not hot."""
 
     member: int
     count: int  # type: ignore[assignment]  # hides tuple.count
     first: int
     wall_ns: int
     time: float
-    """Of its last event."""
+    """The time of its last event."""
 
     @property
     def next(self) -> int:
@@ -121,7 +122,7 @@ class _Front(NamedTuple):
 
 
 class Journal:
-    """The segments of one incarnation. Keeps up to its limit, and never loses anything silently."""
+    """The segments of one incarnation. Keeps blocks up to a limit, and notes every loss."""
 
     __slots__ = (
         "_at",
@@ -143,7 +144,7 @@ class Journal:
     )
 
     def __init__(self, config: JournalConfig, label: str, hash64: Hash64) -> None:
-        """Make the directory and the first segment, or say in a ConfigError why not."""
+        """Make the directory and the first segment; ConfigError if that fails."""
         require(
             bool(label) and "/" not in label and not label.startswith("."),
             f"{label!r} cannot name a journal's directory: name the member with letters and digits",
@@ -158,20 +159,21 @@ class Journal:
         """Segments begun, those included that were dropped since."""
         self._hash64 = hash64
         self._head = b""
-        """The first block. It says who the member is, and outlives its segment."""
+        """The first block, which identifies the member; kept when its segment is dropped."""
         self._segments: deque[_Segment] = deque()
-        """Oldest first; the last one is written. What is left of a dropped first one is apart."""
+        """Oldest first; the last one is written. The rest of a dropped first one is not here."""
         self._loss: _Loss | None = None
         self._is_open = True
         self._fd = -1
         self._map: mmap
-        """The window: the part of the last segment that is written."""
+        """The window: the part of the last segment that is mapped to be written."""
         self._base = 0
         """Where in the segment the window begins."""
         self._at = 0
         """Where in the window the next block belongs."""
         self._room = -1
-        """Where in the window a block must end; -1 while none is kept, and before the first."""
+        """The last position in the window at which a block may end; -1 while blocks are lost, and
+        before the first."""
         self._written = 0
         """Bytes in finished segments."""
         try:
@@ -187,25 +189,25 @@ class Journal:
         self._room = -1
 
     def tracer(self, member: int, wall_ns: int) -> Tracer:
-        """The tracer of the member, which seals once per turn."""
+        """Return a tracer for the member, which seals one block per turn."""
         return Tracer(member, wall_ns, self._hash64, self.write)
 
     def write(self, block: bytes) -> None:
-        """Keep a block, or count what is lost with it; ClosedError after `close`."""
+        """Keep a block, or count its events as lost; ClosedError after `close`."""
         at = self._at
         end = at + len(block)
         if end > self._room:
             self._write_slowly(block)
             return
         window = self._map
-        # The magic last: a block that a kill cuts short never was one.
+        # The magic last: no reader takes a block for one that a kill cut short before that.
         window[at + 4 : end] = block[4:]
         window[at : at + 4] = MAGIC
         self._at = end
         self.blocks += 1
 
     def close(self) -> None:
-        """Say what is still unsaid, and cut the last segment to its size. Safe to call twice."""
+        """Note a loss that goes on, and cut the last segment to its size. Safe to call twice."""
         if not self._is_open:
             return
         self._is_open = False
@@ -214,7 +216,7 @@ class Journal:
             self._put(self._notice_of(self._loss))
         size = self._base + self._at
         self._finish_segment()
-        # What cannot be cut ends in zeros, as after a kill.
+        # A segment that cannot be cut ends in zeros, as after a kill.
         with suppress(OSError):
             os.truncate(self._segments[-1].path, size)
 
@@ -225,11 +227,11 @@ class Journal:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is kept at present; empty while all is well."""
+        """The reason why blocks are not kept at present; empty while they are."""
         return self._loss.why if self._loss is not None else ""
 
     def stats(self) -> dict[str, int]:
-        """The counters by name."""
+        """Return the counters by name."""
         return {
             "bytes": self.written,
             "blocks": self.blocks,
@@ -262,7 +264,7 @@ class Journal:
         self.blocks += 1
 
     def _find_room(self, first: int, size: int) -> str:
-        """Have room for so many bytes, which begin with event `first`; says why there is none."""
+        """Find room for `size` bytes, which begin with event `first`; return why there is none."""
         position = self._base + self._at
         segment_bytes = self.config.segment_bytes
         is_fitting = position + size + _RESERVE <= segment_bytes
@@ -279,10 +281,10 @@ class Journal:
         return ""
 
     def _lose(self, front: _Front, why: str) -> None:
-        """Count a block that is not kept, and if it is the first, say so in the room reserved.
+        """Count a block that is not kept; if it is the first, note the loss in the room reserved.
 
-        How many there are is known when the next is kept, or at the end. But a member that is
-        killed before must not leave a journal that looks whole.
+        The number of lost events is known when a block is kept again, or at the end. But a member
+        that is killed before must not leave a journal that looks whole.
         """
         loss = self._loss
         if loss is None:
@@ -296,22 +298,22 @@ class Journal:
         self.events_lost += front.count
 
     def _notice_of(self, loss: _Loss) -> bytes:
-        """What is missing, now that it is known."""
+        """Return the note of a loss, whose number of events is known now."""
         return self._notice(loss.front, loss.next, loss.why, loss.time)
 
     def _notice(self, front: _Front, next_number: int, why: str, time: float) -> bytes:
-        """A block that stands in place of the events from a block's first to before the next."""
+        """Return a TRUNCATED block for the events from `front`'s first to before `next_number`."""
         lo = front.first
         count = max(0, next_number - lo)
         hi = lo + count - 1 if count else 0
-        # A record counts to 2^32, `hi - lo` says the rest.
+        # `count` has 32 bits; of a larger loss `lo` and `hi` say how large it is.
         record = (TRUNCATED, 0, 0, 0, 0, 0, 0, 0, min(count, _MAX_COUNT), lo, hi, 0, 0, 0, 1, time)
         return pack_block(
             front.member, lo, front.wall_ns, [record], pack_text(why[:_MAX_WHY]), self._hash64
         )
 
     def _put(self, block: bytes) -> None:
-        """Write where there is room for it."""
+        """Write a block at the current position, where there is room for it."""
         at = self._at
         self._at = end = at + len(block)
         self._map[at + 4 : end] = block[4:]
@@ -320,7 +322,7 @@ class Journal:
     # -- Files -------------------------------------------------------------------------------
 
     def _begin_segment(self, first: int, size: int) -> None:
-        """Go on in a new file; if that fails, nothing has changed."""
+        """Go on in a new segment; if that fails, nothing has changed."""
         path = self.directory / segment_name(self.segments)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
@@ -357,21 +359,21 @@ class Journal:
         self._room = len(window) - _RESERVE
 
     def _allocate(self, fd: int, base: int, size: int) -> mmap:
-        """A window with room for `size` bytes, and more where the segment has more."""
+        """Allocate and map a window for `size` bytes, and up to _WINDOW if the segment has them."""
         length = max(size + _RESERVE, min(_WINDOW, self.config.segment_bytes - base))
-        # Now, so that a full disk is an error here, and not a signal at some write.
+        # Allocated now, so that a full disk is an error here, and not a signal at some write.
         os.posix_fallocate(fd, base, length)
         window = mmap(fd, length, offset=base)
-        # Else the first write to a window reads ahead, and stalls for up to 1 ms.
+        # Without this the first write to a window reads ahead, and stalls for up to 1 ms.
         window.madvise(MADV_RANDOM)
         return window
 
     def _make_way(self, size: int) -> bool:
-        """Whether so many bytes may be added; the oldest segments go for it, where they may."""
+        """Return whether `size` bytes may be added; `drop-oldest` deletes segments to make room."""
         config = self.config
         held = len(self._head) + sum(segment.size for segment in self._segments)
         while held + size > config.limit_bytes:
-            # The last one stays: it is where a loss is noted.
+            # The last segment stays: a loss is noted in it.
             if config.when_full == STOP or len(self._segments) == 1:
                 return False
             held -= self._segments[0].size
@@ -379,7 +381,7 @@ class Journal:
         return True
 
     def _drop_oldest(self) -> None:
-        """Delete the oldest segment, and note in the first one's place what is gone."""
+        """Delete the oldest segment, and note in the first one's file which events are gone."""
         oldest = self._segments.popleft()
         head = _front_of(self._head)
         path = self.directory / segment_name(0)
@@ -394,7 +396,7 @@ class Journal:
         if next_number > head.next:
             why = f"limit_bytes {self.config.limit_bytes}, {DROP_OLDEST}"
             notice = self._notice(head._replace(first=head.next), next_number, why, head.time)
-        # Last, and in one call: killed at any moment before, a reader misses events and says so.
+        # Last, and in one call: if the member is killed before, a reader notes missing events.
         fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
             os.pwrite(fd, self._head + notice, 0)

@@ -1,7 +1,7 @@
 """The end of traces that may still be written: the last events, then those that come.
 
-A member is not asked: what it wrote through memory is read as from any file. A block whose magic or
-check is not there yet is being written, and is waited for.
+The member is not asked: its journal is read like any file. A block whose magic or check is not
+there yet is being written, and is read later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stormcast.node.trace.files import Numbering, Source, find_sources, member_n
 from stormcast.node.trace.words import NamedEvent, tell
 
 PATIENCE: Final = 25
-"""Looks at a block that is not whole before it is said to be torn."""
+"""Looks at a block that is not whole, after which it is reported as torn."""
 
 
 class Tail:
@@ -25,13 +25,13 @@ class Tail:
 
     def __init__(self, run: Path, member: str | None = None) -> None:
         self.names: dict[int, str] = {}
-        """Short ids to labels, as far as they are known."""
+        """Labels by short id, as far as they are known."""
         self._run = run
         self._member = member
         self._followers: dict[str, _Follower] = {}
 
     def last(self, events: int, notes: list[str]) -> list[NamedEvent]:
-        """The last events; `more` goes on after them."""
+        """Return the last events; `more` goes on after them."""
         self.names = member_names(self._look())
         told = sorted(
             one
@@ -42,7 +42,7 @@ class Tail:
         return told[-events:] if events else []
 
     def more(self, notes: list[str]) -> list[NamedEvent]:
-        """The events that were written since; those of members that are new, too."""
+        """Return the events that were written since; also those of new members."""
         self._look()
         told: list[NamedEvent] = []
         for label, follower in self._followers.items():
@@ -53,7 +53,7 @@ class Tail:
         return sorted(told)
 
     def _look(self) -> list[Source]:
-        """See who is there by now."""
+        """Find the traces that there are by now, and follow the new ones."""
         sources = find_sources(self._run)
         for source in sources:
             if self._member in (None, source.label) and source.label not in self._followers:
@@ -62,7 +62,7 @@ class Tail:
 
 
 class _Follower:
-    """Reads on in one trace, from where it was."""
+    """Reads one trace, each time from where it stopped."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -72,7 +72,7 @@ class _Follower:
         self._looks = 0
 
     def last(self, events: int, notes: list[str]) -> list[Block]:
-        """Blocks with so many events, and no more segments than that takes."""
+        """Return the last blocks with `events` events; read no more segments than that takes."""
         found: list[Block] = []
         for path in reversed(self.source.segments()):
             self._at = 0
@@ -88,8 +88,8 @@ class _Follower:
         return found
 
     def more(self, notes: list[str]) -> list[Block]:
-        """The blocks that were written since."""
-        # Listed before reading: what ends before a segment that is there has ended for good.
+        """Return the blocks that were written since."""
+        # Listed before reading: a segment that has a later one is not written to any more.
         paths = self.source.segments()
         if self._path is None:
             if not paths:
@@ -112,13 +112,13 @@ class _Follower:
             notes.append(f"{self._path}: torn at byte {self._at}; everything before it was read")
 
     def _read_on(self, path: Path) -> list[Block]:
-        """The whole blocks from here on in a segment."""
+        """Return the whole blocks of a segment from the current position on."""
         try:
             with path.open("rb") as file:
                 file.seek(self._at)
                 data = file.read()
         except FileNotFoundError:
-            return []  # Dropped meanwhile; the numbers of events tell.
+            return []  # Dropped meanwhile; the gap in event numbers is noted.
         blocks, at = [], 0
         try:
             while at < len(data) and not data.startswith(NO_MAGIC, at):

@@ -1,4 +1,4 @@
-"""What a member records: a method for each event of the hot path, one for all that is rare."""
+"""Records a member's events: a method for each event of the hot path, one for all rare events."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Tracer:
     """Collects one member's events and seals them into blocks.
 
     Recording appends a tuple in the order of Event's fields: the packing is paid once per block.
-    What is recorded of each batch takes its fields by place: thirteen keywords would cost as much
-    as the record.
+    Methods that are called for each batch take their fields by place: thirteen keywords would cost
+    as much as the record.
     `sink` is given each block before the frames of its turn leave.
     """
 
@@ -65,7 +65,7 @@ class Tracer:
         lo: int,
         hi: int,
     ) -> None:
-        """A batch got its seqnos, if it gets any, and leaves. `number` is that of its first
+        """Record that a batch leaves, with its seqnos, if it has any. `number` is that of its first
         message among the application's to this peer."""
         self.records.append(
             (trace.SENT, flags, protocol, 0, peer, conn, 0, view,
@@ -87,7 +87,7 @@ class Tracer:
         digest: int,
         view: int = 0,
     ) -> None:
-        """A batch leaves again."""
+        """Record that a batch leaves again."""
         self.records.append(
             (trace.RETRANSMITTED, flags, protocol, transmission, peer, conn, 0, view,
              hi - lo + 1, lo, hi, size, digest, 0, 0, now)
@@ -109,20 +109,20 @@ class Tracer:
         stream: int,
         trim: int,
     ) -> None:
-        """A batch of a peer, or what is new of it, was handed up in its place."""
+        """Record that a batch of a peer, or the new part of it, was handed up in its place."""
         self.records.append(
             (trace.DELIVERED, flags, protocol, stream, peer, conn, epoch, view,
              hi - lo + 1, lo, hi, size, digest, trim, 0, now)
         )  # fmt: skip  # a record's columns
 
     def offered(self, now: float, *, peer: int, lo: int, hi: int) -> None:
-        """The application gave these of its messages to a peer to the stack."""
+        """Record that the application offered its messages `lo..hi` to a peer to the stack."""
         self.records.append(
             (trace.OFFERED, 0, 0, 0, peer, 0, 0, 0, hi - lo + 1, lo, hi, 0, 0, 0, 0, now)
         )
 
     def handed(self, now: float, *, protocol: int, peer: int, conn: int, lo: int, hi: int) -> None:
-        """The application was given these messages of a peer, as they were delivered."""
+        """Record that the application was handed these messages of a peer, as delivered."""
         self.records.append(
             (trace.HANDED, 0, protocol, trace.AS_DELIVERED, peer, conn, 0, 0,
              hi - lo + 1, lo, hi, 0, 0, 0, 0, now)
@@ -144,7 +144,7 @@ class Tracer:
         lo: int,
         hi: int,
     ) -> None:
-        """Of `lo..hi` so many messages of a peer are missing, and were asked for."""
+        """Record that of a peer's messages `lo..hi` `count` are missing, and were asked for."""
         self.records.append(
             (trace.REQUESTED, 0, protocol, stream, peer, conn, epoch, view,
              count, lo, hi, 0, 0, 0, 0, now)
@@ -162,7 +162,7 @@ class Tracer:
         view: int = 0,
         seqno: int,
     ) -> None:
-        """A frame of this kind tells a peer that everything up to `seqno` is here."""
+        """Record that a frame of this kind tells a peer that everything up to `seqno` is here."""
         self.records.append(
             (trace.ACKED, 0, protocol, kind, peer, conn, epoch, view, 0, seqno, 0, 0, 0, 0, 0, now)
         )
@@ -178,7 +178,7 @@ class Tracer:
         lo: int,
         hi: int,
     ) -> None:
-        """The sender no longer keeps these messages."""
+        """Record that the sender no longer keeps these messages."""
         self.records.append(
             (trace.PURGED, 0, protocol, 0, peer, conn, 0, view,
              hi - lo + 1, lo, hi, 0, 0, 0, 0, now)
@@ -213,7 +213,7 @@ class Tracer:
         )  # fmt: skip  # a record's columns
 
     def turn(self) -> None:
-        """End a turn: the sink gets what was recorded once `seal_at` events have come together."""
+        """End a turn: hand the sink a block once `seal_at` events have come together."""
         if len(self.records) >= self.seal_at:
             self.seal()
 
@@ -232,6 +232,6 @@ class Tracer:
         self._sink(pack_block(self._member, first, self._wall_ns, records, texts, self._hash64))
 
     def _text(self, text: str) -> int:
-        """Keep a text; returns its number within the block, from 1."""
+        """Keep a text; return its number within the block, from 1."""
         self._texts.append(pack_text(text))
         return len(self._texts)

@@ -25,7 +25,7 @@ from stormcast.node.trace import (
 
 
 class NamedEvent(NamedTuple):
-    """An event with all that is needed to show it; in the order of time, then of members."""
+    """An event with all that is needed to show it; sorts by time, then by member."""
 
     time: float
     member: str
@@ -34,14 +34,14 @@ class NamedEvent(NamedTuple):
     text: str
 
     def line(self, names: Mapping[int, str]) -> str:
-        """For people."""
+        """Return the event as a line for people."""
         return (
             f"{self.time:12.6f} {self.member}#{self.number:<6} "
             f"{describe(self.event, self.text, names)}"
         )
 
     def as_json(self) -> str:
-        """One line of JSON."""
+        """Return the event as a line of JSON."""
         return json.dumps(
             {
                 "member": self.member,
@@ -54,13 +54,13 @@ class NamedEvent(NamedTuple):
 
 
 def tell(label: str, block: Block) -> Iterator[NamedEvent]:
-    """The events of a block."""
+    """Yield the events of a block."""
     for number, event in enumerate(block.events, block.first):
         yield NamedEvent(event.time, label, number, event, block.text(event))
 
 
 def describe(event: Event, text: str, names: Mapping[int, str]) -> str:
-    """One event in words; what is zero is left out."""
+    """Return one event in words; fields that are zero are left out."""
     words = [event.name.ljust(13)]
     if event.kind == TRUNCATED:
         words.append(f"{event.lo}..{event.hi}" if event.count else f"{event.lo}..")
@@ -91,7 +91,7 @@ def describe(event: Event, text: str, names: Mapping[int, str]) -> str:
 
 
 def _credit(event: Event, names: Mapping[int, str]) -> str:
-    """What a member says of credits."""
+    """Return a CREDIT event in words."""
     said = CREDITS.get(event.stream, str(event.stream))
     done = "taken" if event.stream == NAMED else "sent"
     words = [
@@ -110,13 +110,13 @@ def _credit(event: Event, names: Mapping[int, str]) -> str:
 
 @dataclass(slots=True)
 class Figures:
-    """What one trace holds."""
+    """Counts of what one trace holds."""
 
     bytes: int = 0
     blocks: int = 0
     last: float = 0.0
     events_lost: int = 0
-    """As far as the trace says; events that nothing explains are noted elsewhere."""
+    """As its TRUNCATED events count them; `Numbering` notes gaps that no event explains."""
     events: Counter[str] = field(default_factory=Counter)
     messages: Counter[str] = field(default_factory=Counter)
     protocols: set[str] = field(default_factory=set)
@@ -136,7 +136,7 @@ class Figures:
                 self.protocols.add(PROTOCOLS.get(event.protocol, str(event.protocol)))
 
     def as_json(self) -> dict[str, object]:
-        """A part of what `stormcast trace stats --json` prints."""
+        """Return what `stormcast trace stats --json` prints of one trace."""
         return {
             "bytes": self.bytes,
             "blocks": self.blocks,
@@ -148,7 +148,7 @@ class Figures:
         }
 
     def report(self, label: str) -> Iterator[str]:
-        """What `stormcast trace stats` prints."""
+        """Yield the lines that `stormcast trace stats` prints of one trace."""
         yield (
             f"{label}: {self.bytes} bytes, {self.blocks} blocks, until t={self.last:.6f}s"
             + (f", {self.events_lost} events lost" if self.events_lost else "")

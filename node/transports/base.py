@@ -20,19 +20,19 @@ class Transport(ABC):
     def __init__(self, config: TransportConfig, owner: TransportOwner) -> None:
         self.owner = owner
         self.where = ""
-        """What others are told."""
+        """The place that others are told, as `host[port]`."""
         self.port = 0
-        """What is bound."""
+        """The port that is bound."""
         self.room = Room(config, owner)
         self.counters: Counter[str] = Counter()
-        """Rare things, by name: how often each happened."""
+        """How often each rare event happened, by name."""
         self._base = config
 
     # -- Life --------------------------------------------------------------------------------
 
     @abstractmethod
     def open(self, interface: Interface) -> None:
-        """Bind; afterwards `where` is known. BindError says why not."""
+        """Bind the sockets; afterwards `where` is known. BindError if that fails."""
 
     @abstractmethod
     def start(self, address: Address, cluster: int) -> None:
@@ -40,22 +40,22 @@ class Transport(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let everything go that can leave at once, and close."""
+        """Send what can leave at once, and close."""
 
     @abstractmethod
     async def drain(self) -> None:
-        """Before it closes: wait, within a bound, until what waits to be sent has left."""
+        """Wait, within a bound, until queued frames have left; called before `close`."""
 
     @abstractmethod
     def frame_limit(self) -> int:
-        """Bytes of a frame that travels whole."""
+        """Return the bytes of a frame that travels whole."""
 
     @abstractmethod
     def describe(self) -> list[str]:
-        """What is bound, a line each."""
+        """Return lines that say what is bound."""
 
     def _announce(self, host: str, port: int) -> None:
-        """Make the place that others are told."""
+        """Set `port`, and `where`, the place that others are told."""
         config = self._base
         self.port = port
         self.where = f"{config.external_addr or host}[{config.external_port or port}]"
@@ -64,27 +64,27 @@ class Transport(ABC):
 
     @abstractmethod
     def poll(self) -> None:
-        """Take what has arrived, and have a turn."""
+        """Read what has arrived, and have a turn."""
 
     @abstractmethod
     def send(self, frames: list[Frame]) -> None:
-        """Send, or keep for later; what does not fit is dropped and counted."""
+        """Send frames, or queue them; frames that do not fit are dropped and counted."""
 
     @abstractmethod
     def locate(self, address: Address) -> None:
-        """A view says where a member is."""
+        """Remember where a member is, by its address."""
 
     @abstractmethod
     def on_view(self, members: Sequence[Address]) -> None:
-        """The group has changed."""
+        """Take in the members of a new view."""
 
     # -- Figures -----------------------------------------------------------------------------
 
     @abstractmethod
     def queued(self) -> tuple[int, int]:
-        """Frames and bytes that wait to be sent."""
+        """Return how many frames and bytes wait to be sent."""
 
     def stats(self) -> dict[str, int | float]:
-        """Counters and gauges, by name."""
+        """Return counters and gauges by name."""
         frames, size = self.queued()
         return {**self.counters, "queued_frames": frames, "queued_bytes": size}

@@ -16,7 +16,7 @@ SO_RCVBUFFORCE: Final = 33
 
 
 class BindError(NodeError):
-    """The system refused a socket: says which, why, and what to do."""
+    """The system refused a socket; the text says which, why, and what to do."""
 
 
 def bind_in_range(
@@ -26,8 +26,8 @@ def bind_in_range(
     what: str,
     backlog: int = 0,
 ) -> socket.socket:
-    """A socket on the first free port of `bind_port..bind_port + port_range`; it listens if there
-    is a backlog."""
+    """Return a socket on the first free port of `bind_port..bind_port + port_range`; it listens if
+    there is a backlog."""
     first = config.bind_port
     last = min(first + config.port_range, PORTS - 1) if first else 0
     for port in range(first, last + 1):
@@ -35,7 +35,7 @@ def bind_in_range(
         try:
             bound.bind((host[0], port, *host[2:]))
             if backlog:
-                # Of two that bind at once, only this tells who has the port.
+                # Two processes may bind a port at once; only one of them can listen there.
                 bound.listen(backlog)
         except OSError as error:
             bound.close()
@@ -50,7 +50,7 @@ def bind_in_range(
 
 
 def reason(error: OSError) -> str:
-    """What the system said, in words, and what to do where that is known."""
+    """Return the system's words for an error, and what to do, where that is known."""
     remedy = {
         errno.EACCES: "; ports below 1024 need a right, choose a higher one",
         errno.EADDRNOTAVAIL: "; no interface has this address, see `ip address`",
@@ -60,12 +60,12 @@ def reason(error: OSError) -> str:
 
 
 def set_send_buffer(sock: socket.socket, wanted: int) -> int:
-    """Ask for a buffer of so many bytes, 0 for the system's own; returns what was given."""
+    """Ask for a send buffer of `wanted` bytes, 0: the system's default; return what was given."""
     return _set_buffer(sock, socket.SO_SNDBUF, SO_SNDBUFFORCE, wanted)
 
 
 def set_receive_buffer(sock: socket.socket, wanted: int) -> int:
-    """As `set_send_buffer`, for what comes."""
+    """Do what `set_send_buffer` does, for the receive buffer."""
     return _set_buffer(sock, socket.SO_RCVBUF, SO_RCVBUFFORCE, wanted)
 
 

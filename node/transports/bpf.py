@@ -20,7 +20,7 @@ _ALL: Final = 0xFFFFFFFF
 
 
 def reject_source(short: int) -> bytes:
-    """A program that drops datagrams whose first frame was sent by `short`."""
+    """Return a program that drops datagrams whose first frame was sent by `short`."""
     program = (
         (_LOAD_WORD, 0, 0, UDP_HEADER + wire.OFFSETS["source"]),
         (_JUMP_IF_EQUAL, 0, 1, short),
@@ -31,7 +31,7 @@ def reject_source(short: int) -> bytes:
 
 
 def attach(sock: socket.socket, program: bytes) -> None:
-    """Have the kernel run a program on what arrives; OSError where it does not."""
+    """Have the kernel run a program on arriving datagrams; OSError if it refuses."""
     steps = ctypes.create_string_buffer(program, len(program))
     length = len(program) // _INSTRUCTION.size
     # struct sock_fprog: a count, and a pointer that is read before the call returns.

@@ -1,4 +1,4 @@
-"""Frames for one member, put together into as few writes as may be: pure, no socket."""
+"""Puts frames for one member together into as few writes as possible: pure, no socket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Parts = list[bytes]
 
 
 def join_frames(frames: Iterable[tuple[bytes, bytes]], limit: int) -> list[Parts]:
-    """Datagrams of up to `limit` bytes; a frame above that is one of its own."""
+    """Join frames to datagrams of up to `limit` bytes; a larger frame is a datagram of its own."""
     datagrams: list[Parts] = []
     parts: Parts = []
     size = 0
@@ -39,8 +39,8 @@ def join_frames(frames: Iterable[tuple[bytes, bytes]], limit: int) -> list[Parts
 
 
 def line_up_segments(frames: Iterable[tuple[bytes, bytes]], packet: int) -> list[tuple[Parts, int]]:
-    """Writes out of which the kernel cuts packets again, each with the size to cut at, 0 for a
-    single frame: frames of one length, and at most one shorter after them."""
+    """Join frames to writes that the kernel cuts into packets again: frames of one length, and at
+    most one shorter after them. Each write has the size to cut at, 0 for a single frame."""
     writes: list[tuple[Parts, int]] = []
     parts: Parts = []
     segment = number = total = 0
@@ -50,7 +50,7 @@ def line_up_segments(frames: Iterable[tuple[bytes, bytes]], packet: int) -> list
         if parts and (
             is_ended
             or length > segment
-            or segment > packet  # What is larger than a packet, the kernel does not cut.
+            or segment > packet  # The kernel does not cut segments that are larger than a packet.
             or number == MAX_SEGMENTS
             or total + length > MAX_DATAGRAM
         ):

@@ -1,4 +1,4 @@
-"""One TCP connection: frames with their lengths, out and in. What becomes of it, its table decides.
+"""One TCP connection: frames with their lengths, out and in. Its table decides when it ends.
 
 A frame is queued whole and leaves in order; what the kernel does not take waits here. A connection
 ends in one of two ways. *Retired*: it sends what waits, says that it closes on purpose, and goes on
@@ -30,11 +30,11 @@ from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.stream_buffers import InBuffer, OutQueue
 
 READS: Final = 4
-"""Reads before a turn ends and others have theirs."""
+"""Reads of one connection before the member has a turn, and others are read."""
 CLOSING: Final = 0xFFFFFFFF
-"""In place of a length: this end closes on purpose."""
+"""Sent in place of a length: this end closes on purpose."""
 RETIRE_SECONDS: Final = 2.0
-"""How long the other end may do nothing before it has finished."""
+"""How long a retired connection may make no progress before it is dropped."""
 
 
 class State(Enum):
@@ -48,7 +48,7 @@ class State(Enum):
 
 
 class Table(Protocol):
-    """Who keeps the connections."""
+    """The table that keeps the connections, as a connection sees it."""
 
     owner: TransportOwner
     max_length: int
@@ -57,26 +57,26 @@ class Table(Protocol):
     counters: Counter[str]
 
     def greeting(self, connection: Connection) -> Hello:
-        """What this end says of itself."""
+        """Return the hello of this end."""
 
     def on_established(self, connection: Connection, hello: Hello) -> bool:
-        """The other end has said who it is; whether it may stay."""
+        """Take in a connection whose other end has sent its hello; return whether it may stay."""
 
     def on_foreign(self, connection: Connection) -> None:
-        """The other end is of another cluster."""
+        """Note that the other end is of another cluster."""
 
     def on_parted(self, connection: Connection) -> None:
-        """The other end sends nothing more, on purpose."""
+        """Note that the other end sends nothing more, on purpose."""
 
     def on_closed(self, connection: Connection, cause: str) -> None:
-        """It is gone."""
+        """Note that a connection is closed, and why."""
 
     def on_room(self) -> None:
-        """Something that waited has left."""
+        """Note that queued frames have left."""
 
 
 class Connection:
-    """One of them."""
+    """One end of a connection, from dialling or accepting to its close."""
 
     __slots__ = (
         "_fileno", "_in", "_is_ended", "_is_shut", "_is_writing", "_socket", "_table", "_timer",
@@ -92,10 +92,10 @@ class Connection:
         self.remote = remote
         self.peer: Address | None = None
         self.serial = 0
-        """What this end did with connections before this one; see `Hello`."""
+        """The number that this end gave to the connection; see `Hello`."""
         self.peer_serial = 0
         self.out = OutQueue()
-        """Frames that are put here leave with the next flush, each with its length in front."""
+        """Frames that leave with the next flush, each with its length in front."""
         self.last_used = table.owner.now()
         self._in = InBuffer()
         self._table = table
@@ -105,13 +105,13 @@ class Connection:
         self._is_ended = False
         """Whether the other end has said, or shown, that nothing more comes."""
         self._is_shut = False
-        """Whether this end has shown the same: doing so twice is an error."""
+        """Whether this end is shut for writing: to shut it twice is an error."""
         self._timer: asyncio.TimerHandle | None = None
 
     # -- Beginning -----------------------------------------------------------------------------
 
     def connect(self, timeout: float) -> None:
-        """Dial."""
+        """Dial; the connection is dropped if the other end has not said hello within `timeout`."""
         self._socket.connect_ex(self.remote)
         loop = self._table.owner.loop
         loop.add_writer(self._fileno, self._on_connected)
@@ -129,19 +129,20 @@ class Connection:
         self._flush()
 
     def accept(self, timeout: float) -> None:
-        """Wait for the other end to say who it is."""
+        """Wait for the hello of the other end, for `timeout` seconds."""
         loop = self._table.owner.loop
         self._timer = loop.call_later(timeout, self.drop, "hello-timeout")
         loop.add_reader(self._fileno, self._on_readable)
 
     def greet(self) -> None:
-        """Say who is here, before what has waited for the connection to stand."""
+        """Queue the hello of this end, before the frames that wait for the connection to stand."""
         self.out.put_first(pack_hello(self._table.greeting(self)))
 
     # -- Sending -------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Hand the kernel what it takes, unless it is to say first when it takes more."""
+        """Write what the kernel takes, unless the socket is full already, or the connection does
+        not stand yet."""
         is_answer = self.state is State.GREETING and not self.is_initiated
         if not (self._is_writing or is_answer or self.state in (State.CONNECTING, State.CLOSED)):
             self._flush()
@@ -204,7 +205,7 @@ class Connection:
             self._table.owner.turn(has_more=has_more)
 
     def _take_hello(self) -> bool:
-        """Hear who is at the other end, and what it says next; whether to go on reading."""
+        """Take the hello of the other end, and frames after it; return whether to go on reading."""
         buffer, table = self._in, self._table
         try:
             body = whole_hello_untrusted(buffer.view[buffer.start : buffer.end])
@@ -227,7 +228,7 @@ class Connection:
         return self._take_frames()
 
     def _take_frames(self) -> bool:
-        """Hand on what is whole; whether to go on reading."""
+        """Hand whole frames to the member; return whether to go on reading."""
         owner, buffer = self._table.owner, self._in
         self.last_used = now = owner.now()
         view, start, end = buffer.view, buffer.start, buffer.end
@@ -248,7 +249,7 @@ class Connection:
                 return True
             start = body + size
             if not owner.receive(view[body:start], now) and not self._table.is_closing:
-                # Nothing corrupts a stream on its way: this is no member of ours.
+                # TCP lets nothing be damaged on the way: the other end is no member of this stack.
                 self.drop("bad-frame")
                 return False
             if self.state is State.CLOSED:
@@ -261,7 +262,7 @@ class Connection:
     # -- The end -------------------------------------------------------------------------------
 
     def retire(self) -> None:
-        """Finish what is under way, in both directions, and close."""
+        """Let what is under way arrive, in both directions, then close."""
         if self.state is not State.OPEN:
             if self.state is not State.RETIRING:
                 self.drop("given-up")
@@ -274,7 +275,7 @@ class Connection:
             self._flush()
 
     def _wait_for_progress(self) -> None:
-        """A slow end may take as long as it takes; one at which nothing happens is given up."""
+        """Drop the connection if it was idle for RETIRE_SECONDS; a slow one may take its time."""
         idle = self._table.owner.now() - self.last_used
         if idle >= RETIRE_SECONDS:
             self.drop("retire-timeout")
@@ -283,7 +284,7 @@ class Connection:
             self._timer = loop.call_later(RETIRE_SECONDS - idle, self._wait_for_progress)
 
     def _end_writing(self) -> None:
-        """Everything has left."""
+        """Shut the connection for writing: everything has left."""
         if self._is_shut:
             return
         self._is_shut = True
@@ -296,19 +297,19 @@ class Connection:
             self.drop("finished")
 
     def _on_end(self) -> None:
-        """Nothing more comes."""
+        """Act on the end of the stream from the other end."""
         if self.state is State.RETIRING:
             self._is_ended = True
             if not self.out.parts:
                 self.drop("finished")
         elif self._is_ended and self.state is State.OPEN:
-            # What waits for it may still be read there.
+            # The other end may still read the frames that wait for it.
             self._table.on_parted(self)
         else:
             self.drop("lost")
 
     def drop(self, cause: str) -> None:
-        """Close now."""
+        """Close now; what waits is thrown away."""
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED

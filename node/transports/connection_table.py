@@ -1,8 +1,8 @@
-"""The connections of a member, by who is at the other end: one per peer, whoever dialled.
+"""The connections of a member: one per peer, whichever end dialled.
 
-Two members that dial each other at once end up with two connections, and both keep the one that the
-greater of them dialled; the other is retired, not cut, so nothing on it is lost. Who dials although
-the other end still holds a connection has lost that one: it is replaced.
+Two members that dial each other at once have two connections, and both keep the one that the member
+with the greater identity dialled; the other is retired, not cut, so nothing on it is lost. A peer
+that dials while this end still holds a connection has lost that one: it is replaced.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from stormcast.node.transports.room import Room
 from stormcast.node.transports.stream_sockets import tune
 
 MAX_STRANGERS: Final = 256
-"""Accepted connections whose other end has not said yet who it is. As many of those that have, and
-are in no view with this member: joiners, other groups."""
+"""Bound on accepted connections whose other end has not said who it is; and, apart from them, on
+connections with peers that are in no view with this member: joiners, other groups."""
 DRAIN_SECONDS: Final = 2.0
 REAPS_PER_LIFE: Final = 4
 CLEAN: Final = frozenset({"finished", "self", "given-up"})
-"""Ends at which nothing that was sent is missing."""
+"""Causes of a close after which nothing that was sent is missing."""
 
 
 class ConnectionTable:
-    """Who is connected, who is about to be, and who is leaving."""
+    """The connections that are open, being made, or retired."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ConnectionTable:
         gathers = isinstance(config, Nio2Config) and config.bundler != NO_BUNDLER
         self.gather = IOV_MAX if gathers else 2
         self.open: dict[int, Connection] = {}
-        """By who is at the other end."""
+        """By the peer's short id."""
         self.places: Places
         self.dialler = Dialler(
             config, owner, interface, counters, partial(self._make, is_initiated=True)
@@ -70,14 +70,14 @@ class ConnectionTable:
         self._room = room
         self._serial = 0
         self.missed: set[int] = set()
-        """For whom frames were thrown away, because there was no connection and could be none."""
+        """Peers for which frames were dropped, because no connection could be made."""
         self._foreign: set[str] = set()
-        """Hosts of other clusters, told of once."""
+        """Hosts of other clusters that were reported, each once."""
         self._reaper: asyncio.TimerHandle | None = None
         self._is_drained = asyncio.Event()
 
     def start(self, own: Address, cluster: int) -> None:
-        """Begin, as this member."""
+        """Begin, with this member's address and cluster."""
         self.places = Places(self._interface, own, self.open.keys())
         self._cluster = cluster
         if self._config.conn_expire_time:
@@ -98,7 +98,7 @@ class ConnectionTable:
         connection.serial = self._serial
 
     def accept(self, sock: socket.socket, remote: SocketAddress) -> None:
-        """Somebody has dialled this member."""
+        """Take a connection that another process has dialled, unless too many are unknown yet."""
         if len(self.strangers) >= MAX_STRANGERS:
             self.counters["refused_too_many"] += 1
             sock.close()
@@ -133,7 +133,7 @@ class ConnectionTable:
             connection.drop("too-many")
             return False
         if not connection.is_initiated:
-            # It speaks first; now that it is known, say who is here.
+            # The end that dialled says hello first; now that the peer is known, answer.
             self._number(connection)
             connection.greet()
         self.counters["opened"] += 1
@@ -151,18 +151,18 @@ class ConnectionTable:
         return True
 
     def _has_too_many(self) -> bool:
-        """Whether no more connections are kept of who is in no view with this member."""
+        """Whether the bound on connections with peers that are in no view is reached."""
         return len(self.open) >= MAX_STRANGERS + len(self.owner.destinations())
 
     def _choose(self, old: Connection, new: Connection, peer: Address) -> None:
-        """Two connections with one member: keep one, the same at both ends."""
-        # It dialled after it had the old one, so it has that no more.
+        """Keep one of two connections with a peer: both ends keep the same one."""
+        # The peer made the new one after the old one, so it no longer has the old one.
         is_replaced = not new.is_initiated and new.peer_serial > old.peer_serial
         keeps_new = is_replaced or new.is_initiated == (self.places.own.identity > peer.identity)
         kept, rest = (new, old) if keeps_new else (old, new)
         self.counters["replaced" if is_replaced else "crossed"] += 1
         self.open[peer.short] = kept
-        # Before it ends: one that is broken ends at once.
+        # Added before `retire`, which closes a broken connection at once.
         self.leaving.add(rest)
         rest.retire()
         if is_replaced:
@@ -178,7 +178,7 @@ class ConnectionTable:
         connection.retire()
 
     def on_view(self, members: Sequence[Address]) -> None:
-        """Connections to who is out of the view end, on purpose and after what waits for it."""
+        """Take in a view: retire the connections to peers that are not in it."""
         shorts = {member.short for member in members}
         self.places.forget_all_but(shorts)
         for member in members:
@@ -217,7 +217,7 @@ class ConnectionTable:
         self.on_room()
 
     def _reap(self) -> None:
-        """Close what was not used for too long."""
+        """Retire the connections that were not used for `conn_expire_time`."""
         patience = self._config.conn_expire_time
         now = self.owner.now()
         for connection in list(self.open.values()):
@@ -229,7 +229,7 @@ class ConnectionTable:
     # -- All of them ---------------------------------------------------------------------------
 
     def living(self) -> list[Connection]:
-        """Those that take frames, or will."""
+        """Return the connections that take frames: open, or being made."""
         return [*self.open.values(), *self.dialler.dialled.values()]
 
     def on_room(self) -> None:
@@ -237,11 +237,11 @@ class ConnectionTable:
             self._room.reopen((len(one.out.frames), one.out.size) for one in self.living())
 
     async def drain(self) -> None:
-        """Retire every connection, and wait until the other ends are through, or time is over."""
+        """Retire every connection, and wait until all are closed, for DRAIN_SECONDS at most."""
         self.is_closing = self.dialler.is_stopped = True
         for connection in list(self.dialler.dialled.values()):
             if connection.state is State.GREETING:
-                # It stands, and an answer is on its way: then it can end like all others.
+                # It stands, and the peer's hello is on its way: then it is retired like the others.
                 self.leaving.add(connection)
             else:
                 connection.drop("given-up")
@@ -254,7 +254,7 @@ class ConnectionTable:
                     await self._is_drained.wait()
 
     def close(self) -> None:
-        """Close all at once."""
+        """Close all connections at once."""
         self.is_closing = self.dialler.is_stopped = True
         if self._reaper is not None:
             self._reaper.cancel()

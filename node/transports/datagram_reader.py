@@ -1,4 +1,4 @@
-"""Datagrams that arrive: bursts, of the group's socket first, and a turn after them."""
+"""Reads datagrams in bursts, from the group's socket first, with a turn after them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stormcast.node.transports.places import HeardPlaces
 from stormcast.node.transports.reach import Reach
 
 BURST: Final = 32
-"""Datagrams that are taken before a turn ends and others have theirs."""
+"""Datagrams that are taken from one socket before the member has a turn."""
 LONGEST_POLL: Final = 0.005
 """Seconds after which the loop's other work has its turn, however much comes meanwhile."""
 
@@ -43,22 +43,22 @@ class DatagramReader:
         self._view = memoryview(self._buffer)
 
     def poll(self) -> None:
-        """Take what came, the group's first: what a member says of its multicasts by unicast must
-        not overtake them, or they are taken for lost."""
+        """Read what has arrived, from the group's socket first, and have a turn. A unicast that
+        tells of multicasts must not overtake them, or they are taken for lost."""
         self._owner.turn(has_more=self._take_all())
         if self._busy_poll:
             self._poll_on()
 
     def _take_all(self) -> bool:
-        """A burst of each socket; whether there may be more."""
+        """Take a burst of each socket; return whether there may be more."""
         has_more = False
         if self._group is not None:
             has_more = self._take(self._group, by_multicast=True)
         return self._take(self._own, by_multicast=False) or has_more
 
     def _poll_on(self) -> None:
-        """Look again and again for a moment: what answers this turn is here sooner than the system
-        would wake a process that sleeps."""
+        """Go on reading for `busy_poll` seconds after each datagram: an answer to this turn arrives
+        sooner than the system would wake a process that sleeps."""
         owner, patience = self._owner, self._busy_poll
         now = owner.now()
         until, longest = now + patience, now + LONGEST_POLL
@@ -71,7 +71,7 @@ class DatagramReader:
                 until = now + patience
 
     def _take(self, sock: socket.socket, *, by_multicast: bool) -> bool:
-        """A burst of one socket; whether there may be more."""
+        """Take a burst of one socket; return whether there may be more."""
         owner, view, known = self._owner, self._view, self._places.known
         buffer = self._buffer
         receive, take, clock = owner.receive, sock.recvfrom_into, owner.now
@@ -82,7 +82,7 @@ class DatagramReader:
             except BlockingIOError:
                 break
             except OSError:
-                # What an earlier datagram met, told on this socket.
+                # An error that an earlier datagram met, reported on this socket.
                 self._counters["receive_errors"] += 1
                 break
             got += 1

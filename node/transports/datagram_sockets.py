@@ -1,4 +1,4 @@
-"""Sockets for datagrams, and what the kernel does for them: cut, join, count what it dropped."""
+"""Sockets for datagrams, and options by which the kernel cuts, joins, and counts its drops."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _DROPS: Final = 8
 
 
 def datagram_socket(interface: Interface) -> socket.socket:
-    """One that is not bound yet, of the interface's family."""
+    """Return a socket of the interface's family that is not bound yet."""
     made = socket.socket(interface.family, socket.SOCK_DGRAM)
     made.setblocking(False)
     if interface.is_ipv6:
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         made.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, IP_PMTUDISC_DONT)
     else:
-        # Where a packet is too large for a path, it is cut there: a router's word of it may
-        # never come back through a network that loses packets.
+        # A packet that is too large for its path is fragmented there: a router's message about it
+        # may never come back through a network that loses packets.
         made.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT)
     return made
 
 
 def join_packets(sock: socket.socket) -> bool:
-    """Have the kernel hand over together what came together (GRO); False where it does not."""
+    """Have the kernel join packets that came together (GRO); return False if it does not."""
     try:
         sock.setsockopt(SOL_UDP, UDP_GRO, 1)
     except OSError:
@@ -45,7 +45,7 @@ def join_packets(sock: socket.socket) -> bool:
 
 
 def kernel_drops(sock: socket.socket) -> int:
-    """Datagrams that came while the receive buffer was full, or that a filter dropped."""
+    """Count the datagrams that came while the receive buffer was full, or that a filter dropped."""
     if sock.fileno() < 0:
         return 0
     info = sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, _MEMINFO.size)

@@ -38,13 +38,13 @@ class DatagramWriter:
     ) -> None:
         self.socket = sock
         self.offloads = offloads
-        """Whether the kernel cuts packets out of one write; one that refuses ends this."""
+        """Whether the kernel cuts packets out of one write; False once it has refused to."""
         self.group: SocketAddress | None = None
-        """Where multicasts go."""
+        """The group's address; None if there is no group."""
         self.sent = 0
         self.sent_bytes = 0
         self.multicasts = 0
-        """How many of those went to the group."""
+        """How many of `sent` went to the group."""
         self._loop = loop
         self._room = room
         self._counters = counters
@@ -52,7 +52,7 @@ class DatagramWriter:
         self._waiting_bytes = 0
 
     def write(self, to: SocketAddress, parts: Parts, segment: int = 0) -> None:
-        """Send a datagram, or several to be cut at `segment`; or keep them for later."""
+        """Send a datagram, or several to be cut at `segment`; or queue them."""
         if self._waiting:
             self._keep(to, parts, segment)
             return
@@ -72,7 +72,7 @@ class DatagramWriter:
 
     def _on_error(self, error: OSError, to: SocketAddress, parts: Parts, segment: int) -> None:
         if segment and error.errno in NOT_CUT:
-            # An interface, or a path that became narrower, for which the kernel does not cut.
+            # The kernel does not cut for this interface, or for a path that became narrower.
             self._counters["offload_refused"] += 1
             self.offloads = False
             whole = b"".join(parts)
@@ -82,7 +82,7 @@ class DatagramWriter:
             self._counters[_REASONS.get(error.errno or 0, "send_errors")] += 1
 
     def _keep(self, to: SocketAddress, parts: Parts, segment: int) -> None:
-        """The socket is full: wait for it, or drop what is too much."""
+        """Queue a write until the socket has room; drop it if the queue is full and may drop."""
         room, waiting = self._room, self._waiting
         if room.drops and len(waiting) >= room.frames:
             self._counters["dropped_queue_full"] += 1
@@ -95,7 +95,7 @@ class DatagramWriter:
             room.is_full = True
 
     def flush(self) -> None:
-        """Send what waits, as far as the socket takes it."""
+        """Send queued writes, as far as the socket takes them."""
         waiting = self._waiting
         while waiting:
             to, parts, segment = waiting[0]
@@ -118,7 +118,7 @@ class DatagramWriter:
         self._room.reopen((self.queued(),))
 
     def queued(self) -> tuple[int, int]:
-        """Writes and bytes that wait."""
+        """Return how many writes and bytes wait."""
         return len(self._waiting), self._waiting_bytes
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Dialler:
-    """Knows what is being dialled, and where not to."""
+    """Dials addresses, and remembers those that are not to be dialled now."""
 
     def __init__(
         self,
@@ -29,9 +29,9 @@ class Dialler:
         make: Callable[[socket.socket, SocketAddress], Connection],
     ) -> None:
         self.dialled: dict[SocketAddress, Connection] = {}
-        """Connections that do not stand yet, by where they lead."""
+        """Connections that do not stand yet, by the address they lead to."""
         self.own: set[SocketAddress] = set()
-        """Where this member finds itself."""
+        """Addresses that lead to this member itself."""
         self.is_stopped = False
         self._config = config
         self._owner = owner
@@ -39,10 +39,10 @@ class Dialler:
         self._counters = counters
         self._make = make
         self._pauses: dict[SocketAddress, tuple[float, float]] = {}
-        """Where dialling failed: not before when, and how long to wait after the next failure."""
+        """By address at which dialling failed: when to dial again, and the pause after that."""
 
     def dial(self, at: SocketAddress) -> Connection | None:
-        """A connection that is being made; None where that just failed."""
+        """Return a connection that is being made; None for an address not to be dialled now."""
         known = self.dialled.get(at)
         if known is not None:
             return known
@@ -66,20 +66,20 @@ class Dialler:
             return None
         tune(sock, self._config)
         try:
-            # From the address that others know, so that rules and people can tell who it is.
+            # From the address that others know, so that rules and people recognise the member.
             sock.bind(self._interface.host)
         except OSError:
             self._counters["no_own_address"] += 1
         return sock
 
     def on_established(self, connection: Connection) -> None:
-        """It stands, whoever dialled."""
+        """Forget a connection that stands, and the pauses for its address."""
         if self.dialled.get(connection.remote) is connection:
             del self.dialled[connection.remote]
         self._pauses.pop(connection.remote, None)
 
     def on_closed(self, connection: Connection) -> bool:
-        """Whether it ended before it stood, as one that this member dialled."""
+        """Note that a connection is closed; return whether it was dialled here, and never stood."""
         at = connection.remote
         if self.dialled.get(at) is not connection:
             return False

@@ -19,7 +19,7 @@ MAX_ANSWERS: Final = 4096
 
 
 class DnsLookup:
-    """Asks for one name again and again."""
+    """Looks up one name, each time anew."""
 
     def __init__(
         self, config: DnsPingConfig, family: socket.AddressFamily, default_port: int
@@ -31,7 +31,7 @@ class DnsLookup:
         self._resolver = _resolver(config)
 
     async def look_up(self) -> tuple[list[SocketAddress], str]:
-        """Where the records point to, and what went wrong."""
+        """Return the addresses behind the records, and what went wrong if there are none."""
         found: list[SocketAddress] = []
         failures: list[str] = []
         for record_type in self._types:
@@ -47,7 +47,7 @@ class DnsLookup:
         return found, "; ".join(failures) if not found else ""
 
     async def _services(self, name: str, failures: list[str]) -> list[SocketAddress]:
-        """SRV names hosts and ports; each host is a question of its own."""
+        """Look up the hosts and ports that SRV records name, and the addresses of each host."""
         found: list[SocketAddress] = []
         for record in await self._ask(name, "SRV", failures):
             _priority, _weight, port, target = record.split()
@@ -72,7 +72,7 @@ class DnsLookup:
             failures.append(f"{name} has no {record_type} record (yet)")
             return []
         except dns.exception.Timeout:
-            # Its own text has the time that it took, which is never the same.
+            # Not the error's own text: the time in it differs at each look-up.
             failures.append(f"{name} {record_type}: no answer within {self._config.timeout:g} s")
             return []
         except (dns.exception.DNSException, OSError) as error:
@@ -89,7 +89,7 @@ def _record_types(wanted: str, family: socket.AddressFamily) -> tuple[str, ...]:
 
 
 def _resolver(config: DnsPingConfig) -> Resolver:
-    """As /etc/resolv.conf says, or as the settings do."""
+    """Make a resolver as /etc/resolv.conf says, or as the settings do."""
     import dns.asyncresolver  # noqa: PLC0415 only stacks with DNS_PING pay for it
     import dns.resolver  # noqa: PLC0415 an extra
 
@@ -101,7 +101,7 @@ def _resolver(config: DnsPingConfig) -> Resolver:
         at = _name_server(config.dns_address)
         resolver.nameservers = [at[0]]
         resolver.port = at[1]
-    # Pods come and go: an answer of the past is no answer.
+    # Pods come and go: a cached answer may be wrong.
     resolver.cache = None
     return resolver
 

@@ -1,4 +1,4 @@
-"""The membership in a multicast group: the socket that hears it, and who else does."""
+"""The multicast group: its address, and the socket that hears it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ GROUPS: Final = {socket.AF_INET: "239.8.8.8", socket.AF_INET6: "ff0e::8:8:8"}
 
 
 def group_name(config: UdpConfig, interface: Interface) -> str:
-    """The group's address."""
+    """Return the group's address."""
     return config.mcast_addr or GROUPS[interface.family]
 
 
 class GroupSocket:
-    """Hears the group on the interface that is bound; the sender is told to send there."""
+    """Hears the group on the interface that is bound, and sets up the sender to multicast there."""
 
     def __init__(self, config: UdpConfig, interface: Interface, sender: socket.socket) -> None:
-        """OSError where the group cannot be joined."""
+        """Join the group; OSError if that fails."""
         self._config = config
         self._interface = interface
         name = group_name(config, interface)
@@ -64,16 +64,16 @@ class GroupSocket:
             sends.setsockopt(level, socket.IP_MULTICAST_LOOP, 1)
 
     def filter_own(self, short: int) -> None:
-        """Have the kernel drop what this member multicasts itself."""
+        """Have the kernel drop this member's own multicasts."""
         try:
             bpf.attach(self.socket, bpf.reject_source(short))
         except OSError:
-            # They cost a look each, then.
+            # Without a filter each own multicast is read, and thrown away then.
             return
         self.filters_own = True
 
     def describe(self) -> str:
-        """The group, and how it is used."""
+        """Return a line about the group, and how it is used."""
         config = self._config
         return (
             f"multicast {self.at[0]}[{self.at[1]}] on {self._interface.name}, "

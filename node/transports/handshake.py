@@ -1,4 +1,4 @@
-"""What the two ends of a connection tell each other first: who they are, and of which cluster."""
+"""The hello that each end of a connection sends first: its address, its cluster, and a number."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ COOKIE: Final = b"SCtp"
 VERSION: Final = 1
 LENGTH: Final = struct.Struct(">I")
 MAX_HELLO: Final = 1024
-"""Bytes of a hello; who claims more is nobody of ours."""
+"""Bytes of a hello; a sender that claims more is no member."""
 _FRONT: Final = struct.Struct(">4sHIQ")
 """cookie, version, cluster, serial."""
 
 
 class Hello(NamedTuple):
-    """One end of a connection."""
+    """The first message of one end of a connection."""
 
     cluster: int
     serial: int
-    """Counts what this end did with connections: tells which of two was made later."""
+    """Numbers the connections of this end, so that the later of two is known."""
     address: Address
 
 
 def pack_hello(hello: Hello) -> bytes:
-    """A hello, with its length in front."""
+    """Return a hello as bytes, with its length in front."""
     body = _FRONT.pack(COOKIE, VERSION, hello.cluster, hello.serial)
     body += Writer().address(hello.address).bytes()
     return LENGTH.pack(len(body)) + body
 
 
 def whole_hello_untrusted(said: memoryview) -> bytes | None:
-    """The hello that these bytes begin with, without its length; None while more has to come."""
+    """Return the hello at the start of these bytes, without its length; None if it is not whole."""
     if len(said) < LENGTH.size:
         return None
     (size,) = LENGTH.unpack_from(said)
@@ -46,7 +46,7 @@ def whole_hello_untrusted(said: memoryview) -> bytes | None:
 
 
 def unpack_hello_untrusted(body: bytes, cluster: int) -> Hello:
-    """The hello of a member of this cluster, or BadFrame with the reason."""
+    """Return the hello of a member of this cluster; BadFrame with the reason for any other."""
     if len(body) < _FRONT.size:
         raise BadFrame("hello-short")
     cookie, version, theirs, serial = _FRONT.unpack_from(body)

@@ -1,7 +1,7 @@
-"""Where discovery says that members may be: listed hosts by number or name, and what DNS answers.
+"""The addresses at which discovery expects members: listed hosts, by number or name, and DNS.
 
-Names are looked up beside the loop, again while they are needed, because answers change: pods come
-and go. Nothing waits for a name server; what the last answer said holds until the next.
+Names are looked up in the background, again while they are needed, because answers change: pods
+come and go. Only the start waits for a name server; later an answer holds until the next one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stormcast.node.transports.interfaces import SocketAddress
 from stormcast.node.transports.places import numeric
 
 LOOKUP_INTERVAL: Final = 2.0
-"""Seconds between two look-ups of what is in use."""
+"""Least seconds between two look-ups."""
 
 
 class HostBook:
@@ -39,7 +39,7 @@ class HostBook:
         self._said = ""
         self._listed: list[SocketAddress] = []
         self._strange: list[str] = []
-        """Listed addresses of the other family: a socket of this one can do nothing with them."""
+        """Listed addresses of the other family, to which a socket of this one cannot send."""
         self._names: list[tuple[str, int]] = []
         self._resolved: list[SocketAddress] = []
         self._due = 0.0
@@ -57,8 +57,8 @@ class HostBook:
                 self._strange.append(host)
 
     async def open(self) -> None:
-        """Look everything up once, so that the first question goes somewhere. A listed name that
-        nobody knows is refused: it is a mistake; that DNS knows no member yet is not."""
+        """Look up all names once, so that the first question of discovery goes somewhere. Listed
+        names that nobody knows are a mistake, and refused; DNS may know no member yet."""
         if self._strange and not self._listed and not self._names:
             bound = "an IPv6" if self._family == socket.AF_INET6 else "an IPv4"
             raise ConfigError(
@@ -75,7 +75,7 @@ class HostBook:
             self._complain(failures)
 
     def hosts(self, now: float, loop: asyncio.AbstractEventLoop) -> Iterable[SocketAddress]:
-        """Where members may be, as far as known; asks again in the background."""
+        """Return the addresses that are known; look names up again in the background."""
         is_asked = bool(self._names) or self._dns is not None
         if is_asked and now >= self._due and self._task is None and not self._is_closed:
             self._due = now + LOOKUP_INTERVAL
@@ -83,7 +83,7 @@ class HostBook:
         return (*self._listed, *self._resolved)
 
     def close(self) -> None:
-        """Look up no more."""
+        """Stop looking names up."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
@@ -98,14 +98,15 @@ class HostBook:
             self._task = None
 
     def _complain(self, failures: list[str]) -> None:
-        """Once per change, for look-ups are repeated."""
+        """Report failures when they change, because look-ups are repeated."""
         said = "; ".join(failures)
         if said and said != self._said:
             self._say(f"discovery: {said}")
         self._said = said
 
     async def _look_up(self) -> list[str]:
-        """Renew what is known; returns what failed. Of what failed, the last answer is kept."""
+        """Renew the addresses; return what failed. If look-ups failed and found nothing, the last
+        addresses are kept."""
         failures: list[str] = []
         found: list[SocketAddress] = []
         if self._dns is not None:
@@ -125,7 +126,7 @@ class HostBook:
         return failures
 
     async def _by_system(self) -> tuple[list[SocketAddress], list[str]]:
-        """Names by the system's own resolver."""
+        """Look up the listed names by the system's own resolver."""
         found: list[SocketAddress] = []
         failures: list[str] = []
         for host, port in self._names:
@@ -141,8 +142,8 @@ class HostBook:
 async def _look_up_beside(
     host: str, port: int, family: socket.AddressFamily
 ) -> list[SocketAddress]:
-    """Ask the system's resolver, which blocks, in a thread: one that neither the end of this member
-    nor that of its process waits for."""
+    """Ask the system's resolver, which blocks, in a daemon thread: neither the end of this member
+    nor that of its process waits for it."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[list[SocketAddress]] = loop.create_future()
 

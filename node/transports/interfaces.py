@@ -1,4 +1,4 @@
-"""Which address of which interface is bound: match rules, and what they found."""
+"""Chooses the address that is bound, among those of all interfaces, by match rules."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import ifaddr
 from stormcast.node.core.errors import ConfigError
 
 SocketAddress = tuple[str, int] | tuple[str, int, int, int]
-"""As the socket module writes it."""
+"""An address as the socket module has it."""
 AUTO: Final = "site_local,loopback"
 DEFAULT_MTU: Final = 1500
 SIOCGIFMTU: Final = 0x8921
 IPV4_PLACE: Final = ("host", "port")
-"""Of IPv6 there are a flow and an interface besides."""
+"""The parts of an IPv4 address of a socket; IPv6 has a flow and an interface besides."""
 
 
 class Interface(NamedTuple):
@@ -29,7 +29,7 @@ class Interface(NamedTuple):
 
     name: str
     number: int
-    """Of the interface, as the system counts them."""
+    """The interface's index in the system."""
     address: str
     """Without scope."""
     rule: str
@@ -45,24 +45,24 @@ class Interface(NamedTuple):
 
     @property
     def host(self) -> SocketAddress:
-        """As bind wants it, with port 0."""
+        """The address as `bind` wants it, with port 0."""
         if not self.is_ipv6:
             return self.address, 0
         scope = self.number if ipaddress.ip_address(self.address).is_link_local else 0
         return self.address, 0, 0, scope
 
     def reach(self, at: SocketAddress) -> SocketAddress | None:
-        """Another place as a socket of this one is told it; None for one of the other family, with
-        which that socket can do nothing."""
+        """Return a destination as a socket bound here has to be given it; None for one of the other
+        family, to which that socket cannot send."""
         if (len(at) > len(IPV4_PLACE)) != self.is_ipv6:
             return None
         if len(at) > len(IPV4_PLACE) and not at[-1] and ipaddress.ip_address(at[0]).is_link_local:
-            # Others say it without the interface, which means nothing to them.
+            # Other members name it without our interface, which they do not know.
             return at[0], at[1], 0, self.number
         return at
 
     def mtu(self) -> int:
-        """Bytes of its largest packet."""
+        """Return the bytes of the interface's largest packet."""
         # Not from /sys, which may show another network namespace than that of this process.
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             try:
@@ -75,7 +75,7 @@ class Interface(NamedTuple):
 
 
 def interfaces() -> list[Interface]:
-    """All addresses of this host, in the system's order."""
+    """Return all addresses of this host, in the system's order."""
     found = []
     for adapter in ifaddr.get_adapters():
         index = adapter.index if adapter.index is not None else 0
@@ -87,7 +87,7 @@ def interfaces() -> list[Interface]:
 
 def _is_site_local(address: str) -> bool:
     ip = ipaddress.ip_address(address)
-    # Not `is_private`, which leaves out 100.64.0.0/10: networks of pods are made of that.
+    # Not `is_private`, which leaves out 100.64.0.0/10: pod networks use that.
     return not (ip.is_global or ip.is_loopback or ip.is_link_local)
 
 
@@ -100,12 +100,12 @@ _RULES: Final[dict[str, Callable[[str], bool]]] = {
 
 
 def choose(bind_addr: str, there: Iterable[Interface] | None = None) -> Interface:
-    """The first interface that a rule of `bind_addr` fits; ConfigError where none does."""
+    """Return the first interface that a rule of `bind_addr` fits; ConfigError if none does."""
     found = list(interfaces() if there is None else there)
     rules = AUTO if bind_addr == "auto" else bind_addr
     for rule in filter(None, map(str.strip, rules.split(","))):
         fits = _matcher(rule)
-        # IPv4 first where a rule leaves the choice, as most networks do.
+        # Where a rule fits both, IPv4 first: most networks have it.
         for interface in [*sorted(found, key=lambda one: one.is_ipv6), *_unnamed(rule, found)]:
             if fits(interface):
                 return interface._replace(rule=rule)
@@ -116,7 +116,8 @@ def choose(bind_addr: str, there: Iterable[Interface] | None = None) -> Interfac
 
 
 def _unnamed(rule: str, found: Iterable[Interface]) -> list[Interface]:
-    """All of 127.0.0.0/8 is the loopback interface's, which names one address of it only."""
+    """Return the loopback interface for an address of 127.0.0.0/8: all of them are its own, but the
+    system lists only 127.0.0.1."""
     if not re.fullmatch(r"127(\.\d{1,3}){3}", rule):
         return []
     return [one._replace(address=rule) for one in found if one.address == "127.0.0.1"]

@@ -20,7 +20,7 @@ ACCEPT_PAUSE: Final = 0.1
 
 
 class Listener:
-    """Accepts connections, a backlog at once."""
+    """Accepts connections, at most BACKLOG at a time."""
 
     def __init__(
         self, config: TcpConfig, owner: TransportOwner, interface: Interface, counters: Counter[str]
@@ -52,7 +52,7 @@ class Listener:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                # Out of descriptors, mostly: whoever waits is still there after a pause.
+                # Out of descriptors, mostly: the connections still wait after a pause.
                 self._counters["accept_errors"] += 1
                 loop = self._owner.loop
                 loop.remove_reader(self.socket.fileno())
@@ -61,11 +61,11 @@ class Listener:
             self._on_accepted(sock, remote)
 
     def stop(self) -> None:
-        """Accept no more."""
+        """Stop accepting."""
         self._is_stopped = True
         self._owner.loop.remove_reader(self.socket.fileno())
 
     def close(self) -> None:
-        """Give the port back."""
+        """Stop accepting, and close the socket."""
         self.stop()
         self.socket.close()

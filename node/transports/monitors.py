@@ -1,7 +1,7 @@
-"""FD_SOCK2's connections: one to the member that is watched, and those of whoever watches this one.
+"""FD_SOCK2's connections: to members that this one watches, and from members that watch this one.
 
-Nothing is said on them but who is there. That a process is gone is told by its operating system,
-which closes them; the protocol decides what that means.
+The watched end sends its hello on them, and nothing else is sent. When a process is gone, its
+operating system closes them; the protocol decides what that means.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ MAX_WATCHERS: Final = 1024
 
 
 class Watcher(asyncio.Protocol):
-    """The connection of who watches this member: says who is here, and stands until one ends."""
+    """A connection from a member that watches this one: sends the hello of this member, and stands
+    until either end closes."""
 
     def __init__(self, hello: bytes, watchers: set[asyncio.BaseTransport]) -> None:
         self._hello = hello
@@ -43,7 +44,7 @@ class Watcher(asyncio.Protocol):
         # Not by isinstance: other loops have transports of their own.
         self._transport = cast("asyncio.Transport", transport)
         transport = self._transport
-        # A watcher whose host is gone says nothing, like all others.
+        # Keepalive finds watchers whose host is gone: they are as silent as the living.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if len(self._watchers) >= MAX_WATCHERS:
             transport.abort()
@@ -52,7 +53,7 @@ class Watcher(asyncio.Protocol):
         transport.write(self._hello)
 
     def data_received(self, data: bytes) -> None:
-        """A watcher has nothing to say; what it sends all the same is thrown away."""
+        """Throw away what a watcher sends: it has nothing to say."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._watchers.discard(self._transport)
@@ -90,7 +91,7 @@ class Monitors:
         loop, host = asyncio.get_running_loop(), self._interface.host
         for port in range(first, last + 1):
             try:
-                # A socket of ours: some loops start threads to look up even a numeric host.
+                # Given a socket: some loops start threads to look up even a numeric host.
                 self._server = await loop.create_server(self._welcome, sock=_bound(host, port))
             except OSError as failed:
                 error = failed
@@ -114,7 +115,8 @@ class Monitors:
     # -- This member watches -------------------------------------------------------------------
 
     def change(self, peer: Address | int, *, is_wanted: bool) -> None:
-        """Open the connection to a peer, or close it; whose place nobody knows is not there."""
+        """Open the connection to a peer, or close it. A peer that is only a short id has no known
+        place, and is reported as not there."""
         short = peer if isinstance(peer, int) else peer.short
         known = self._watched.pop(short, None)
         if known is not None:
@@ -128,7 +130,7 @@ class Monitors:
         self._watched[short] = task
 
     async def _watch(self, peer: Address) -> None:
-        """Connect on the first port that is the peer's, and wait for the end."""
+        """Connect to the peer, trying its ports in turn, and report when that connection ends."""
         at = parse_where(peer.where)
         at = self._interface.reach(at) if at is not None else None
         if at is not None:
@@ -141,7 +143,8 @@ class Monitors:
             self._on_link(peer.short, False)
 
     async def _watch_port(self, peer: Address, host: str, port: int) -> bool:
-        """Whether it was the peer that listened there; returns when it is gone."""
+        """Connect to a port. Return False if the peer does not listen there; else wait until the
+        connection ends, and return True."""
         try:
             async with asyncio.timeout(self._config.connect_timeout):
                 reader, writer = await asyncio.open_connection(host, port, limit=MAX_HELLO)
@@ -156,7 +159,7 @@ class Monitors:
                 while await reader.read(MAX_HELLO):
                     pass
         except (OSError, TimeoutError):
-            # Of somebody else who listens there and says nothing, or of the peer, which is gone.
+            # Another process listens there and says nothing; or the peer is gone.
             pass
         finally:
             writer.close()
@@ -176,7 +179,7 @@ class Monitors:
     # -- The end -------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all connections, and stop listening."""
         watched, self._watched = list(self._watched.values()), {}
         for task in watched:
             task.cancel()
@@ -192,19 +195,19 @@ class Monitors:
 
 
 def _text(at: SocketAddress) -> str:
-    """A host as asyncio wants it: of a link-local address with its interface."""
+    """Return a host as asyncio wants it: a link-local address has its interface with it."""
     scope = at[-1] if len(at) > 2 else 0  # noqa: PLR2004 IPv6 has more than host and port
     return f"{at[0]}%{scope}" if scope else at[0]
 
 
 def _bound(host: SocketAddress, port: int) -> socket.socket:
-    """A socket on a port of the address that is bound."""
+    """Return a socket that listens on a port of the address that is bound."""
     family = socket.AF_INET6 if ":" in host[0] else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host[0], port, *host[2:]))
-        # Of two that bind at once, only this tells who has the port.
+        # Two processes may bind a port at once; only one of them can listen there.
         bound.listen()
     except OSError:
         bound.close()

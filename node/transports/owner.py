@@ -10,7 +10,7 @@ from stormcast.node.transports.interfaces import SocketAddress
 
 
 class TransportOwner(Protocol):
-    """Takes what arrives, and says who is meant."""
+    """Takes the frames that arrive, and tells its transport where members are."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -18,22 +18,23 @@ class TransportOwner(Protocol):
         """Monotonic seconds."""
 
     def receive(self, datagram: memoryview, now: float, /) -> int:
-        """Take the frames of a datagram; returns the short id of who sent one that is good."""
+        """Take the frames of a datagram; return the sender's short id, 0 if none was good."""
 
     def turn(self, *, has_more: bool = False) -> None:
-        """Let what was received take effect; there may be more that has arrived already."""
+        """Let what was received take effect; `has_more`: more may have arrived already."""
 
     def on_connection_lost(self, peer: int) -> None:
-        """What was under way from and to a peer may be lost."""
+        """Note that frames from and to a peer may be lost."""
 
     def hosts(self) -> Iterable[SocketAddress]:
-        """Where discovery says that members may be."""
+        """Return the addresses at which discovery expects members."""
 
     def destinations(self) -> tuple[int, ...]:
-        """Who is meant by the group: members, and those of a view that is on its way."""
+        """Return the short ids to which a frame for the group goes: members, and those of a view
+        that is on its way."""
 
     def want_address(self, peer: int) -> None:
-        """Nobody knows where a peer is: discovery should ask."""
+        """Have discovery ask where a peer is."""
 
     def say(self, line: str) -> None:
-        """Tell who runs this member, once per change."""
+        """Give a line to the person who runs this member, once per change."""

@@ -1,4 +1,4 @@
-"""Where members are: the places that they say in their addresses, as a socket wants them."""
+"""Where members are: the places that their addresses name, as a socket wants them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stormcast.node.settings.transports import PORTS
 from stormcast.node.transports.interfaces import Interface, SocketAddress
 
 MAX_NAMED: Final = 1024
-"""Members of past views that are still asked: groups that were apart find each other by that."""
+"""Members of past views that are still asked: so groups that were apart find each other."""
 MAX_LEARNED: Final = 4096
 """Members and strangers whose place is remembered."""
 
@@ -21,21 +21,21 @@ class Places:
 
     def __init__(self, interface: Interface, own: Address, kept: Container[int]) -> None:
         self.at: dict[int, SocketAddress] = {}
-        """By short id. One object for life: whoever looks up often may keep it."""
+        """By short id. The dict is never replaced, so callers may keep it."""
         self.own = own
         self._interface = interface
         self._kept = kept
-        """Whom a full table does not forget."""
+        """Short ids that a full table does not forget."""
         self._named: dict[int, Address] = {}
-        """Who was in a view of this member, the latest last."""
+        """Members of all views of this member, the latest last."""
 
     def resolve(self, where: str) -> SocketAddress | None:
-        """Where to send what is for a place; None if nothing can be sent there from here."""
+        """Return the socket address of a place; None if nothing can be sent there from here."""
         at = parse_where(where)
         return at if at is None else self._interface.reach(at)
 
     def locate(self, address: Address) -> bool:
-        """Take an address at its word; False for one that leads nowhere, or here."""
+        """Remember the place that an address names; False for one that leads nowhere, or here."""
         at = self.resolve(address.where)
         if at is None or address == self.own:
             return False
@@ -43,19 +43,19 @@ class Places:
         return True
 
     def put(self, short: int, at: SocketAddress) -> None:
-        """Remember who is at a place."""
+        """Remember the place of a short id."""
         if len(self.at) >= MAX_LEARNED and short not in self.at:
-            # Strangers can name whom they like between two views.
+            # Between two views, strangers can name any number of members.
             self.forget_all_but(self._kept)
         self.at[short] = at
 
     def forget_all_but(self, kept: Container[int]) -> None:
-        """Drop the places of all others."""
+        """Forget the places of all others."""
         for short in [short for short in self.at if short not in kept]:
             del self.at[short]
 
     def on_view(self, members: Sequence[Address]) -> None:
-        """Remember whom to ask, once they are in this view no more."""
+        """Remember the members of a view, who are to be asked after they have left it."""
         for member in members:
             self._named.pop(member.short, None)
             self._named[member.short] = member
@@ -63,8 +63,8 @@ class Places:
             del self._named[next(iter(self._named))]
 
     def of_everyone(self, listed: Iterable[SocketAddress]) -> dict[SocketAddress, None]:
-        """Where a frame for everyone goes: where discovery says, and to whoever is, or was, in a
-        view. What strangers say of themselves is no reason to go and ask there."""
+        """Return the destinations of a frame for everyone: the listed hosts, and the members of
+        present and past views. Places that strangers name are not asked."""
         told = dict.fromkeys(listed)
         for member in self._named.values():
             at = self.resolve(member.where)
@@ -74,17 +74,19 @@ class Places:
 
 
 class HeardPlaces:
-    """For datagrams: whom no view has placed is answered where its frames come from."""
+    """Places for datagrams: a peer whose address is not known is answered where its frames come
+    from."""
 
     def __init__(self, interface: Interface, own: Address) -> None:
         self._told: set[int] = set()
-        """Who has a place by its address: no frame moves it."""
+        """Short ids whose place their address has named: no frame changes it."""
         self.places = Places(interface, own, self._told)
         self.known: dict[SocketAddress, int] = {}
-        """Who sent from where last."""
+        """The short id that sent last, by the source of its frames."""
 
     def locate(self, address: Address) -> bool:
-        """Take an address at its word; False where too many were since the last view."""
+        """Remember the place that an address names; False if there were too many since the last
+        view."""
         if len(self._told) >= MAX_LEARNED and address.short not in self._told:
             return False
         if self.places.locate(address):
@@ -92,7 +94,7 @@ class HeardPlaces:
         return True
 
     def learn(self, short: int, source: SocketAddress) -> None:
-        """Frames of this member came from there."""
+        """Remember that frames of this member came from a source."""
         if len(self.known) >= MAX_LEARNED:
             self.known.clear()
         self.known[source] = short
@@ -100,7 +102,8 @@ class HeardPlaces:
             self.places.put(short, source)
 
     def on_view(self, members: Sequence[Address]) -> None:
-        """Forget what strangers have told; of what they were heard at, only if it is much."""
+        """Take in a view: frames may change the places of all others again, and these are forgotten
+        if the table is more than half full."""
         shorts = {member.short for member in members}
         if len(self.places.at) > MAX_LEARNED // 2:
             self.places.forget_all_but(shorts)
@@ -111,8 +114,8 @@ class HeardPlaces:
 
 
 def parse_where(where: str) -> SocketAddress | None:
-    """`host[port]` of a member, as a socket wants it; only numbers, for a stranger's text must not
-    make this member ask a name server."""
+    """Read `host[port]` of a member as a socket address; None if it is none. The host must be a
+    number: a stranger's text must not make this member ask a name server."""
     host, bracket, port = where.removesuffix("]").partition("[")
     # `isdigit` alone is true of digits that `int` does not know.
     if not bracket or not (port.isascii() and port.isdigit()) or not 0 < int(port) < PORTS:
@@ -121,7 +124,7 @@ def parse_where(where: str) -> SocketAddress | None:
 
 
 def numeric(host: str, port: int) -> SocketAddress | None:
-    """A numeric host, as a socket wants it; None for a name."""
+    """Return a numeric host as a socket address; None for a name."""
     host, _percent, scope = host.partition("%")
     for family in (socket.AF_INET, socket.AF_INET6):
         try:

@@ -1,7 +1,7 @@
-"""Whom a multicast reaches: asked of each member, because no member can see it by itself.
+"""Finds out which members hear multicasts: by asking them, because a sender cannot see it.
 
-A question goes out by multicast; who hears it there says so by unicast. Until a member has said so,
-what is for the group is also sent to it alone.
+A question goes out by multicast; a member that hears it there answers by unicast. Until a member
+has answered, frames for the group are also sent to it alone.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ MAGIC: Final = b"SCmp"
 QUESTION: Final = 1
 HEARD: Final = 2
 _FORM: Final = struct.Struct(">4sBIIQ")
-"""magic, kind, cluster, short id of who says it, the asker's secret."""
+"""magic, kind, cluster, short id of the sender, the asker's secret."""
 FIRST_WAIT: Final = 0.05
 LONGEST_WAIT: Final = 5.0
 
 
 class Reach:
-    """Which of the others hear this member's multicasts."""
+    """Knows which of the other members hear this member's multicasts."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class Reach:
         self._is_closed = False
 
     def on_view(self, others: set[int]) -> None:
-        """These are in the group with this member; who was away must prove it again."""
+        """Take in the other members of the group; a member that was away must answer again."""
         self._others = others
         self.reached &= others
         self._wait = FIRST_WAIT
         self._ask()
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._is_closed = True
 
     @property
@@ -71,7 +71,7 @@ class Reach:
         self._ask()
 
     def receive_untrusted(self, datagram: memoryview, *, by_multicast: bool) -> bool:
-        """Take a datagram if it is one of these."""
+        """Take a datagram if it is a question or an answer; return whether it was one."""
         if len(datagram) != _FORM.size or bytes(datagram[:4]) != MAGIC:
             return False
         _magic, kind, cluster, short, secret = _FORM.unpack(datagram)

@@ -1,4 +1,4 @@
-"""When too much waits to be sent, and when enough of it has left."""
+"""Whether too much waits to be sent, until enough of it has left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stormcast.node.transports.owner import TransportOwner
 
 
 class Room:
-    """Closes a member's outbox while more waits than may, until half of that has left."""
+    """Closes a member's outbox when a queue is full, until all queues are half empty."""
 
     __slots__ = ("_owner", "drops", "frames", "is_full", "size")
 
@@ -17,12 +17,12 @@ class Room:
         self.frames = config.queue_frames
         self.size = config.queue_bytes
         self.drops = config.drop_when_full
-        """Whether what is beyond these is dropped."""
+        """Whether frames beyond these bounds are dropped."""
         self.is_full = False
         self._owner = owner
 
     def reopen(self, queues: Iterable[tuple[int, int]]) -> None:
-        """Have the outbox go on if each queue, in frames and bytes, is half empty."""
+        """Open the outbox again if each queue, in frames and in bytes, is half empty."""
         frames, size = self.frames // 2, self.size // 2
         if self.is_full and all(waiting <= frames and left <= size for waiting, left in queues):
             self.is_full = False

@@ -1,4 +1,4 @@
-"""Where datagrams for a member, for the group and for everyone go."""
+"""The destinations of datagrams for the group and for everyone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stormcast.node.transports.reach import Reach
 
 
 class Routes:
-    """One multicast for those who hear it, and one datagram to each who may not."""
+    """Chooses one multicast for the members that hear it, and one datagram for each other."""
 
     def __init__(
         self,
@@ -26,11 +26,11 @@ class Routes:
         self._places = places
         self._group = group
         self._reach = reach
-        """Who hears the group; None: nobody needs to prove it, or there is none."""
+        """Knows who hears the group; None: nobody needs to prove it, or there is no group."""
         self._counters = counters
 
     def to_group(self) -> list[SocketAddress]:
-        """Of a frame for the group."""
+        """Return the destinations of a frame for the group."""
         group, reach = self._group, self._reach
         if group is not None and reach is None:
             return [group]
@@ -50,12 +50,13 @@ class Routes:
         return found
 
     def to_everyone(self, where: str) -> list[SocketAddress]:
-        """Of a frame that must reach other groups, too; not to this member, which is at `where`."""
+        """Return the destinations of a frame that must reach other groups, too; without this
+        member, which is at `where`."""
         told = self._places.of_everyone(self._owner.hosts())
         told.pop(self._places.resolve(where) or ("", 0), None)
         return [self._group, *told] if self._group is not None else list(told)
 
     def miss(self, dest: int) -> None:
-        """Nobody has said where a member is: ask."""
+        """Count a frame for a member whose place is not known, and ask for that place."""
         self._counters["unknown_address"] += 1
         self._owner.want_address(dest)

@@ -6,11 +6,11 @@ from collections import deque
 from typing import Final
 
 READ_BYTES: Final = 256 << 10
-"""What is read at once, and the least that is kept for it."""
+"""Bytes that are read at once, and the least size of the buffer for them."""
 
 
 class OutQueue:
-    """Frames in order, of the first perhaps only what is left of it."""
+    """Frames in order; a part of the first one may have left already."""
 
     __slots__ = ("frames", "parts", "size")
 
@@ -36,7 +36,7 @@ class OutQueue:
         self.frames.rotate(1)
 
     def take(self, sent: int) -> None:
-        """So many bytes have left."""
+        """Remove `sent` bytes from the front: they have left."""
         self.size -= sent
         parts, frames = self.parts, self.frames
         left = sent
@@ -65,12 +65,12 @@ class InBuffer:
         self.start = self.end = 0
 
     def need(self, size: int) -> None:
-        """A frame of so many bytes from `start` on must fit."""
+        """Make room for a frame of `size` bytes from `start` on, if there is none."""
         if self.size - self.start < size:
             self.make_room(size)
 
     def make_room(self, size: int = 0) -> None:
-        """Move what is left to the front; of a larger buffer, if a frame needs it."""
+        """Move the bytes that are left to the front; of a larger buffer, if `size` needs it."""
         left = self.end - self.start
         if size > self.size:
             fresh = memoryview(bytearray(size))

@@ -1,4 +1,4 @@
-"""Sockets for streams: one that listens, and how a connection's is set up."""
+"""Sockets for streams: makes one that listens, and sets up those of connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TCP_USER_TIMEOUT: Final = 18
 
 
 def listening_socket(interface: Interface) -> socket.socket:
-    """One that is not bound yet, of the interface's family."""
+    """Return a socket of the interface's family that is not bound yet."""
     made = socket.socket(interface.family, socket.SOCK_STREAM)
     made.setblocking(False)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -29,8 +29,8 @@ def tune(sock: socket.socket, config: TcpConfig) -> None:
     if config.linger >= 0:
         lingers = struct.pack("ii", 1, config.linger)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, lingers)
-    # A peer that went without a word: what was written is not acked for so long, or, where
-    # nothing was written, the kernel asks and gets no answer.
+    # Finds a peer that has vanished: what was written is not acked for `user_timeout`, or, where
+    # nothing was written, the kernel asks (keepalive) and gets no answer.
     seconds = config.user_timeout
     sock.setsockopt(socket.IPPROTO_TCP, TCP_USER_TIMEOUT, round(seconds * 1000))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

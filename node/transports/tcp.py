@@ -1,4 +1,4 @@
-"""TCP and TCP_NIO2: frames over connections, of which each pair of members has one."""
+"""TCP and TCP_NIO2: frames over connections, one between each two members."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.places import MAX_LEARNED
 
 BATCH: Final = 128 << 10
-"""Bytes of a frame at most, where one message alone is not larger: what is paid per batch is spread
-over so much, and what stands behind it waits no longer than that."""
+"""Most bytes of a frame, unless one message alone is larger: enough to spread the cost of a batch,
+and so few that the frames behind it do not wait long."""
 
 
 class TcpTransport(Transport):
-    """Connections."""
+    """Carries frames over TCP connections."""
 
     def __init__(self, config: TcpConfig, owner: TransportOwner) -> None:
         super().__init__(config, owner)
@@ -108,7 +108,7 @@ class TcpTransport(Transport):
                     self._queue(member, parts, touched)
         for connection in touched:
             connection.flush()
-            # It may all have left at once: then nothing else will say that there is room.
+            # If everything has left at once, no later event reports that there is room.
             if self.room.is_full:
                 self._table.on_room()
 
@@ -136,7 +136,7 @@ class TcpTransport(Transport):
         touched[connection] = None
 
     def _to(self, peer: int) -> Connection | None:
-        """The connection to a member; dialled if there is none."""
+        """Return the connection to a member; dial if there is none."""
         table = self._table
         connection = table.open.get(peer)
         if connection is not None:
@@ -150,7 +150,7 @@ class TcpTransport(Transport):
         return dialled
 
     def _to_everyone(self) -> list[Connection]:
-        """Connections to who is connected, and to where somebody may be."""
+        """Return all open connections, and new ones to all other places where members may be."""
         table, places = self._table, self._table.places
         standing = {one.remote for one in table.open.values()}
         standing.update(places.at[short] for short in table.open if short in places.at)

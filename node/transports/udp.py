@@ -36,11 +36,11 @@ from stormcast.node.transports.reach import Reach
 from stormcast.node.transports.routes import Routes
 
 FRAGMENTED: Final = 60_000
-"""Bytes of a large datagram; an interface that carries it whole needs no smaller ones."""
+"""Bytes of a large datagram; with a larger MTU an interface carries it whole."""
 
 
 class UdpTransport(Transport):
-    """Datagrams."""
+    """Carries frames in UDP datagrams."""
 
     def __init__(self, config: UdpConfig, owner: TransportOwner) -> None:
         super().__init__(config, owner)
@@ -49,7 +49,7 @@ class UdpTransport(Transport):
         self._limit = MAX_DATAGRAM
         """Bytes of a datagram."""
         self._granted = (0, 0)
-        """Bytes of the buffers for what leaves and for what comes."""
+        """Bytes of the send buffer and the receive buffer that the system gave."""
         self._group: GroupSocket | None = None
         self._reach: Reach | None = None
         self._interface: Interface
@@ -131,7 +131,7 @@ class UdpTransport(Transport):
             owner.loop.add_reader(sock.fileno(), self._reader.poll)
 
     async def drain(self) -> None:
-        """What waits leaves as it closes, or is lost like any datagram."""
+        """Do nothing: queued frames leave in `close`, or are lost like any datagram."""
 
     def close(self) -> None:
         loop = self.owner.loop
@@ -217,7 +217,7 @@ class UdpTransport(Transport):
             self._send_single(single)
 
     def _send_single(self, frames: list[Frame]) -> None:
-        """Frames for one member each; small ones for the same share a datagram."""
+        """Send frames for one member each; small frames for the same member share a datagram."""
         if self._writer.offloads or (self._bundles and len(frames) > 1):
             self._send_bundled(frames)
             return
@@ -253,7 +253,8 @@ class UdpTransport(Transport):
 
     def _ask(self, datagram: bytes) -> None:
         assert self._group is not None
-        # A copy of the address: the filter lets own questions pass: they do not count as filtered.
+        # A copy of the address, so that the writer does not count a multicast: that count stands
+        # for what the filter dropped, and the filter lets own questions pass.
         self._writer.write((*self._group.at,), [datagram])
 
     def _answer(self, short: int, datagram: bytes) -> None:
@@ -278,7 +279,7 @@ class UdpTransport(Transport):
         }
 
     def _kernel_drops(self) -> int:
-        """Datagrams that came while the receive buffers were full."""
+        """Count the datagrams that came while the receive buffers were full."""
         drops = sum(map(kernel_drops, self._sockets()))
         if self._group is not None and self._group.filters_own:
             # What the filter dropped is counted by the kernel, too: own multicasts, one each.
