@@ -11,6 +11,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Final
 
 from stormcast.node.core.errors import ConfigError
@@ -41,6 +42,8 @@ class HostBook:
         self._strange: list[str] = []
         """Listed addresses of the other family, to which a socket of this one cannot send."""
         self._names: list[tuple[str, int]] = []
+        self._answers: dict[tuple[str, int] | DnsLookup, list[SocketAddress]] = {}
+        """The last answer about each name, and of DNS."""
         self._resolved: list[SocketAddress] = []
         self._due = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -105,38 +108,29 @@ class HostBook:
         self._said = said
 
     async def _look_up(self) -> list[str]:
-        """Renew the addresses; return what failed. If look-ups failed and found nothing, the last
-        addresses are kept."""
+        """Renew the addresses; return what failed. Of whoever gave no answer the last one holds."""
         failures: list[str] = []
-        found: list[SocketAddress] = []
         if self._dns is not None:
             answer, failure = await self._dns.look_up()
-            found += answer
             if failure:
                 failures.append(failure)
-        if self._names:
-            answer, missing = await self._by_system()
-            found += answer
-            failures += missing
-        fitting = list(filter(self._fits, found))
-        if found and not fitting:
-            failures.append("all addresses found are of another family than the one that is bound")
-        if found or not failures:
-            self._resolved = list(dict.fromkeys(fitting))
-        return failures
-
-    async def _by_system(self) -> tuple[list[SocketAddress], list[str]]:
-        """Look up the listed names by the system's own resolver."""
-        found: list[SocketAddress] = []
-        failures: list[str] = []
+            else:
+                self._answers[self._dns] = answer
         for host, port in self._names:
             try:
-                found += await _look_up_beside(host, port, self._family)
+                answer = await _look_up_beside(host, port, self._family)
             except OSError as error:
                 failures.append(f"{host}: {(error.strerror or str(error)).lower()}")
             except UnicodeError:
                 failures.append(f"{host}: not a name")
-        return found, failures
+            else:
+                self._answers[host, port] = answer
+        found = [*chain.from_iterable(self._answers.values())]
+        fitting = list(filter(self._fits, found))
+        if found and not fitting:
+            failures.append("all addresses found are of another family than the one that is bound")
+        self._resolved = list(dict.fromkeys(fitting))
+        return failures
 
 
 async def _look_up_beside(

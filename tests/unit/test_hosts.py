@@ -156,6 +156,17 @@ async def test_the_last_answer_holds_while_nobody_answers(system: System) -> Non
     assert await book.at(0.0) == [("10.0.0.1", 1)]
 
 
+@on_a_loop
+async def test_the_last_answer_holds_while_others_answer(system: System) -> None:
+    """Whom an address was of is still there, for all that is known."""
+    system.known |= {"a.example": ["10.0.0.1"], "b.example": ["10.0.0.2"]}
+    book = Book(static("a.example[1],b.example[2]"))
+    await book.book.open()
+    del system.known["a.example"]
+    system.known["b.example"] = ["10.0.0.3"]
+    assert await book.at(0.0) == [("10.0.0.1", 1), ("10.0.0.3", 2)]
+
+
 @pytest.mark.usefixtures("system")
 @on_a_loop
 async def test_text_that_cannot_be_a_name_is_refused() -> None:
