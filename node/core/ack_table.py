@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class AckTable:
-    """Member to its highest ack; the minimum is what nobody needs any more.
+    """Maps each member to its highest ack; nobody needs messages up to the minimum any more.
 
     Only members count: an ack of someone who left, or is not yet in, changes nothing (JGRP-2904).
     While the members stay the same the minimum never falls.
@@ -25,7 +25,7 @@ class AckTable:
         return member in self._acks
 
     def ack(self, member: int, seqno: int) -> bool | None:
-        """Take an ack; whether the minimum rose, or None when `member` is not in the table."""
+        """Take an ack; return whether the minimum rose, or None if `member` is not in the table."""
         before = self._acks.get(member)
         if before is None:
             return None
@@ -40,7 +40,8 @@ class AckTable:
         return self.minimum > old
 
     def adjust(self, members: Iterable[int], low: int) -> None:
-        """Drop who is not a member, add who is new at `low`: what is purged it cannot need."""
+        """Drop those who are not members, and add new members at `low`: they need nothing that is
+        purged."""
         acks = self._acks
         self._acks = {member: acks.get(member, low) for member in members}
         self.minimum = min(self._acks.values(), default=low)
@@ -50,7 +51,7 @@ class AckTable:
         return [member for member, seqno in self._acks.items() if seqno == self.minimum]
 
     def of(self, member: int) -> int | None:
-        """What a member has acked; None for a stranger."""
+        """Return what a member has acked; None if it is not in the table."""
         return self._acks.get(member)
 
     def clear(self) -> None:

@@ -14,7 +14,7 @@ class AckState:
         self.unacked = 0
         """Messages taken since the last ack."""
         self.is_wanted = False
-        """An ack leaves at the end of this turn."""
+        """Whether an ack is to be sent at the end of this turn."""
         self.sent_at = -inf
         self.value = -1
         """What the last ack said; -1 before the first."""
@@ -22,8 +22,8 @@ class AckState:
         """How often the same value was sent before."""
 
     def note_sent(self, value: int, now: float) -> int:
-        """An ack leaves; returns its transmission number. The fate of a frame is drawn from its
-        preamble: a repeated ack must not share the lost one's."""
+        """Note that an ack is sent; return its transmission number. The fate of a frame is drawn
+        from its preamble: a repeat with the number of a lost ack would be lost, too."""
         self.repeats = min(self.repeats + 1, 255) if value == self.value else 0
         self.value = value
         self.unacked = 0

@@ -1,4 +1,4 @@
-"""A batch at both ends: what a sender keeps, and what a receiver makes of its frame."""
+"""A batch as its sender keeps it, and as its receiver unpacks it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Batch:
         self.body = body
         self.flags = flags
         self.number = number
-        """Of its first message, as the application's messages to this destination are counted."""
+        """The number of its first message among the application's messages to this destination."""
         self.sent_at = sent_at
         self.resent_at = -1.0
         self.transmission = 0
@@ -33,8 +33,7 @@ class Arrival(NamedTuple):
     lengths: int | Sequence[int]
 
     def part(self, lo: int, hi: int) -> tuple[int, int | Sequence[int], int]:
-        """Of seqnos `lo..hi` of the batch: where their payloads begin, their lengths, their
-        bytes."""
+        """Return where the payloads of seqnos `lo..hi` begin, their lengths, and the sum."""
         skip, number = lo - self.head.lo, hi - lo + 1
         if isinstance(self.lengths, int):
             return self.start + skip * self.lengths, self.lengths, number * self.lengths

@@ -1,7 +1,7 @@
-"""Frames to bytes and back. What arrives is believed only after every length and hash agrees.
+"""Packs and unpacks frames. A received frame is accepted only if every length and hash agrees.
 
-The hash function is handed in (XXH3-64 in the product), because the core imports nothing. The body
-is hashed once at each side and its digest is also what the journal records.
+The hash function is handed in (XXH3-64 in the product), because the core imports only the standard
+library. The body is hashed once at each side, and its digest is also what the journal records.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def pack_body(
     header: bytes = b"",
     lengths: list[int] | None = None,
 ) -> Body:
-    """An upper protocol's header, if there is one, the lengths, the payloads back to back.
+    """Pack an upper protocol's header (if there is one), the lengths, the payloads back to back.
 
-    Who has counted the lengths already hands them in.
+    `lengths` are those of the payloads, where the caller has them already.
     """
     count = len(payloads)
     if lengths is None:
@@ -78,7 +78,7 @@ def pack_body(
 
 
 def unpack_lengths_untrusted(head: Head, body: bytes) -> tuple[int, int | Sequence[int]]:
-    """Where the payloads of a DATA body start, and their lengths (one number if all are equal)."""
+    """Return where the payloads of a DATA body start, and their lengths: one if all are equal."""
     count, width, start = head.count, head.width, head.headers
     if not count:
         raise BadFrame("no-messages")
@@ -182,12 +182,12 @@ class Codec:
         return front + _CHECK.pack(self.hash64(front) & _LOW_HALF) + body
 
     def readdress(self, head: Head, dest: int, transmission: int) -> bytes:
-        """The head of a frame of anyone, to be sent again on behalf of who sent it first."""
+        """Pack the head of any member's frame anew, to repeat the frame on behalf of its sender."""
         front = _FRONT.pack(*head._replace(dest=dest, transmission=transmission)[:-1])
         return front + _CHECK.pack(self.hash64(front) & _LOW_HALF)
 
     def unpack_untrusted(self, buffer: Payload, offset: int = 0) -> tuple[Head, bytes]:
-        """The frame at `offset`, whole and unharmed, or BadFrame with the reason."""
+        """Return the head and body of the frame at `offset`, or raise BadFrame with the reason."""
         if len(buffer) - offset < wire.HEAD_SIZE:
             raise BadFrame("short")
         head = _new_tuple(Head, _unpack_head(buffer, offset))
@@ -204,7 +204,7 @@ class Codec:
         size = head.size
         if size > wire.MAX_BODY or head.headers > size:
             raise BadFrame("size")
-        # A copy of its own: a transport uses its buffer again.
+        # Copied, because a transport reuses its buffer.
         body = bytes(buffer[body_at : body_at + size])
         if len(body) != size:
             raise BadFrame("truncated")

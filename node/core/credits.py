@@ -1,7 +1,7 @@
-"""Credits of flow control as totals: how much a sender may have sent in all.
+"""Credits of flow control as totals: how many bytes a sender may have sent in all.
 
 Bytes are counted in the *sender's count*: a number that only grows while the sender lives, whoever
-comes and goes. A receiver names the total that it is willing to have been sent, and never "so many
+joins or leaves. A receiver names the total up to which the sender may send, and never "so many
 more": a CREDIT that is lost, repeated or overtaken does no harm, because only the highest matters
 (JGRP-1283: amounts drift apart, totals cannot).
 
@@ -19,24 +19,26 @@ from stormcast.node.core.serial import is_newer
 UNLIMITED: Final = 1 << 62
 """More than anybody sends."""
 MAX_TOTAL: Final = 1 << 62
-"""No honest total comes near; what is above would not fit a frame once credits are added."""
+"""Totals above are refused: no real total comes near, and with credits added they would not fit a
+frame."""
 MAX_NUMBER: Final = 0xFF
-"""Repeats are numbered with one byte, which wraps: a number that stood still would share the fate
-of one lost frame for ever."""
+"""Repeats are numbered with one byte, which wraps: if the number stayed at its maximum, all further
+repeats would be lost after one with that number was lost."""
 
 
 class StreamEnd(NamedTuple):
     """Where a sender's stream to a receiver ends, as the sender knows it."""
 
     conn: int
-    """Its connection, or where there is none, the first that may come; 0 for multicasts."""
+    """The connection; if none is open, the next that may be opened; 0 for multicasts."""
     seqno: int
     """The last seqno sent; 0 where nothing was sent on the connection."""
     unacked: int
     """How many messages may still be under way."""
 
     def as_of(self, end: StreamEnd) -> StreamEnd | None:
-        """This place, when the stream ends at `end`; None once its connection is gone."""
+        """Return this place with `unacked` updated, when the stream ends at `end`; None once the
+        connection of this place is gone."""
         if end.conn != self.conn or end.seqno < self.seqno:
             return None
         acked = end.seqno - end.unacked
@@ -44,8 +46,8 @@ class StreamEnd(NamedTuple):
 
 
 def is_reached(place: StreamEnd, taken: tuple[int, int] | None) -> bool:
-    """Whether a receiver that has taken so much (connection, seqno) of a stream has all of it up
-    to `place`. None: it has no window for that sender."""
+    """Whether a receiver that has taken a stream up to `taken` (connection, seqno) has all of it up
+    to `place`. `taken` is None where the receiver has no window for that sender."""
     if not place.seqno:
         # Connections before this one have ended, and nothing was sent on it.
         return True
@@ -54,25 +56,26 @@ def is_reached(place: StreamEnd, taken: tuple[int, int] | None) -> bool:
     conn, seqno = taken
     if conn == place.conn:
         return seqno >= place.seqno
-    # What an older connection did not deliver, it never will; without one, nothing is under way.
+    # A connection older than the receiver's will deliver no more; a place without a connection has
+    # nothing under way.
     return not place.conn or is_newer(conn, place.conn)
 
 
 class Question(NamedTuple):
-    """A sender asks for its limit: what it had sent in all when it began to ask, and where that
-    was in its stream. When the connection of the place ends, it asks anew."""
+    """A sender's question for its limit: the total it had sent when it began to ask, and where its
+    stream ended then. When the connection of that place ends, the sender asks anew."""
 
     total: int
     place: StreamEnd
     is_introduction: bool
-    """It does not wait yet: the receiver should learn the count before it has to."""
+    """Whether the sender asks before it has to wait, so that the receiver learns its count."""
 
 
 class Allowance:
     """What one receiver lets this member send: `total <= limit`. Both only grow.
 
-    `base` is the count at which the two met. Nobody needs to agree on when that was: counts never
-    run backwards, so a limit from before lies below the one that holds.
+    `base` is the sender's count when it met the receiver. The two need not agree on that moment:
+    counts never run backwards, so an earlier limit is below the current one.
     """
 
     __slots__ = ("ask_at", "asks", "base", "introduce_at", "limit", "need", "question", "wait")
@@ -83,24 +86,24 @@ class Allowance:
         self.introduce_at = base + max_credits // 2
         """Total above which the receiver should know the count."""
         self.need = 0
-        """Bytes that wait for room; 0 when nothing does."""
+        """Bytes that wait for credits; 0 when nothing waits."""
         self.question: Question | None = None
         self.ask_at = -inf
         self.wait = 0.0
         self.asks = 0
 
     def is_short(self, total: int) -> bool:
-        """Whether what waits does not fit."""
+        """Whether the bytes that wait exceed what the limit leaves."""
         return self.need > self.limit - total
 
     def next_ask(self) -> int:
-        """The number of this repeat."""
+        """Return the number of the next repeat of the question."""
         self.asks += 1
         return (self.asks - 1) & MAX_NUMBER
 
 
 class Budget(Allowance):
-    """An allowance with a total of its own: unicasts."""
+    """An allowance with a total of its own, for unicasts."""
 
     __slots__ = ("total",)
 
@@ -113,8 +116,8 @@ class Intake:
     """What this member has taken from one sender, in that sender's count.
 
     `taken` is never more than what was really taken, whatever was lost on the way, so
-    `announced = taken + max_credits` never lets more than `max_credits` be under way. It is exact
-    from `settle` on, and again after each.
+    `announced = taken + max_credits` never lets more than `max_credits` be under way. Each `settle`
+    makes `taken` exact.
     """
 
     __slots__ = (
@@ -138,17 +141,17 @@ class Intake:
         self.taken = 0
         self.settled = 0
         self.oldest = 0
-        """Connection of the place at which the count was settled. What still comes of one before
-        it is in that count."""
+        """Connection of the place at which the count was settled. That count includes all messages
+        of older connections, also those that still arrive."""
         self.announced = 0
         """The limit last named."""
         self.question: Question | None = None
-        """Asked, and not yet answered for good."""
+        """The sender's question, until it is answered for good."""
         self.is_answer_due = False
         self.answers = 0
 
     def took(self, size: int, conn: int) -> bool:
-        """Count what the application took of a connection; whether the limit should be named
+        """Count what the application took of a connection; return whether the limit should be named
         anew."""
         if not self.is_known or (self.oldest and is_newer(self.oldest, conn)):
             return False
@@ -156,22 +159,22 @@ class Intake:
         return self.announced - self.taken <= self.low
 
     def settle(self, total: int, oldest: int = 0) -> None:
-        """Everything up to `total` was taken, or will never come: it ends on connection
-        `oldest`."""
+        """Note that everything up to `total` was taken, or will never come; `total` was reached on
+        connection `oldest`."""
         self.is_known = True
         self.taken = self.settled = total
         self.oldest = oldest
 
     def is_stale(self, question: Question) -> bool:
-        """Whether an introduction is a repeat: counting has gone on since."""
+        """Whether a question is an introduction whose total was settled already."""
         return question.is_introduction and self.is_known and question.total <= self.settled
 
     def announce(self) -> int:
-        """The limit that holds from now on."""
+        """Raise the limit to what may be sent now, and return it."""
         self.announced = self.taken + self.max_credits
         return self.announced
 
     def next_answer(self) -> int:
-        """The number of this CREDIT."""
+        """Return the number of the next CREDIT."""
         self.answers += 1
         return (self.answers - 1) & MAX_NUMBER

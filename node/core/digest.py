@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Per member short id a pair (delivered, received). Merging is the element-wise maximum."""
+    """Maps the short id of each member to a pair of seqnos (delivered, received)."""
 
     seqnos: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -25,7 +25,7 @@ class Digest:
         return self.seqnos[member]
 
     def merged(self, other: Digest) -> Digest:
-        """The least digest that is at least both."""
+        """Return the element-wise maximum of both digests."""
         result = dict(self.seqnos)
         for member, (delivered, received) in other.seqnos.items():
             mine = result.get(member, (0, 0))

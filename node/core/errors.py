@@ -15,12 +15,12 @@ class NodeError(Exception):
 
 
 class Place(NamedTuple):
-    """Where a setting is said."""
+    """Where a setting is written."""
 
     source: str
-    """A file; or a flag, or a variable, which have no lines."""
+    """A file, a flag or a variable; only a file has lines."""
     line: int = 0
-    """From 1, as the column."""
+    """Counted from 1, as is the column; 0 where there are no lines."""
     column: int = 0
 
     def __str__(self) -> str:
@@ -28,8 +28,8 @@ class Place(NamedTuple):
 
 
 class ConfigError(NodeError):
-    """A setting that cannot work: names the setting, its value and the remedy, and where it is said
-    if that is known."""
+    """A setting that cannot work: names the setting, its value and the remedy, and where the
+    setting is written, if that is known."""
 
     def __init__(self, message: str, place: Place | None = None) -> None:
         super().__init__(message if place is None else f"{place}: {message}")
@@ -64,17 +64,17 @@ def require(condition: bool, message: str) -> None:  # noqa: FBT001 as in an ass
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`; did you mean X?`, or what there is: the end of a message about an unknown name."""
+    """Return the end of a message on an unknown name: `; did you mean X?`, or all known names."""
     names = list(known)
     return f"; {did_you_mean(name, names) or 'known: ' + ', '.join(names)}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`did you mean X?` where something there is close to a name; else nothing."""
+    """Return `did you mean X?` if a known name is close to `name`, else an empty text."""
     close = get_close_matches(shortened(name), list(known), n=1)
     return f"did you mean {close[0]}?" if close else ""
 
 
 def shortened(text: str) -> str:
-    """A text as a message shows it: the beginning, where it is long."""
+    """Return a text as a message shows it: of a long text, the beginning."""
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -1,4 +1,4 @@
-"""When to ask for what is missing: the two-look rule, and requests of bounded size (C1)."""
+"""Decides when to request missing messages: the two-look rule, requests of bounded size (C1)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Asked:
 
 
 class GapLook:
-    """Compares what a window misses with the look before; what is still missing is asked for
+    """Compares what a window misses with the previous look, and requests what is still missing
     (JGRP-1539)."""
 
     __slots__ = ("asked", "missing_before", "rtt")
@@ -39,11 +39,11 @@ class GapLook:
         self.missing_before = 0
         """Highest missing seqno at the previous look; 0 when nothing was missing."""
         self.asked: list[Asked] = []
-        """What was requested and may still be missing, ascending: each covers what lies above the
-        one before."""
+        """Requested seqnos that may still be missing, ascending: each entry covers those above the
+        `hi` of the entry before."""
 
     def look(self, window: ReceiveWindow[Any], pacer: Pacer, now: float) -> tuple[Ranges, float]:
-        """What to ask for now, and when to look again; infinity when nothing is missing."""
+        """Return the ranges to request now, and when to look again: infinity if none is missing."""
         missing = window.missing(_ALL)
         if not missing:
             self.missing_before = 0
@@ -58,14 +58,14 @@ class GapLook:
         return ask, max(due, now)
 
     def transmission(self) -> int:
-        """How often the most repeated request was repeated."""
+        """Return how often the most repeated request was repeated, at most 255."""
         return min(max((asked.tries for asked in self.asked), default=0), 255)
 
     def _due_requests(
         self, window: ReceiveWindow[Any], missing: Ranges, before: int, pacer: Pacer, now: float
     ) -> Ranges:
-        """What of the missing ranges to ask for now: never asked and seen before, or asked too long
-        ago."""
+        """Return the missing ranges to request now: those missing at the previous look and never
+        requested, and those requested too long ago."""
         asked = [one for one in self.asked if one.hi > window.deliverable]
         known = asked[-1].hi if asked else window.deliverable
         due: Ranges = []
@@ -83,8 +83,8 @@ class GapLook:
         return due
 
     def sample(self, seqno: int, now: float) -> None:
-        """A repeat arrived. Only an answer to the one request that can have caused it measures a
-        round trip."""
+        """Measure the round trip from a request to the arrival of a repeat, if no other request can
+        have caused the repeat."""
         for asked in self.asked:
             if seqno <= asked.hi:
                 if not asked.tries and not asked.is_sampled:

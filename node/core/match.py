@@ -1,7 +1,7 @@
-"""Which frames are meant: conditions as data, and who counts the frames that meet them.
+"""Selects frames: conditions as data, and a matcher that counts the frames that meet them.
 
-Every condition can be told from a frame's preamble. A rule of the network, a test protocol in a
-stack, and what the kernel is told to select are all described by one `Match`.
+Every condition can be tested on a frame's preamble. The frames of a network rule, of a test
+protocol in a stack, and of a rule in the kernel are all described by one `Match`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ FLAG_BY_NAME: Final = {name: bit for bit, name in FLAG_NAMES.items()}
 FOREVER: Final = 1 << 62
 
 Range = tuple[int, int]
-"""First and last, both in."""
+"""First and last, both included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Those frames that meet every condition; an empty one is met by all."""
+    """Selects the frames that meet every condition; an empty condition is met by all frames."""
 
     protocols: tuple[str, ...] = ()
     """Names as in stormcast.node.core.wire."""
@@ -38,13 +38,13 @@ class Match:
     """Names of members; for a test protocol also their short ids in hexadecimal."""
 
     dests: tuple[str, ...] = ()
-    """The same; for a test protocol `group` is what goes to all."""
+    """As `sources`; for a test protocol `group` selects frames to all members."""
 
     connection: int | None = None
-    """Of a rule: 1 is the first connection between source and dest, 2 the second."""
+    """For a network rule: 1 is the first connection between source and dest, 2 the second."""
 
     seqno: Range | None = None
-    """A batch with any of these seqnos; of a control frame the one it carries."""
+    """Selects batches with any of these seqnos, and control frames that carry one of them."""
 
     transmission: Range | None = None
     """0 is the first transmission, 1 its first repeat."""
@@ -53,13 +53,13 @@ class Match:
     """All of them must be set."""
 
     direction: str = "both"
-    """Of a test protocol: `up`, `down` or `both`."""
+    """For a test protocol: `up`, `down` or `both`."""
 
     occurrence: Range | None = None
-    """The n-th frames, from 1, that meet all other conditions."""
+    """Selects by number, from 1, among the frames that meet all other conditions."""
 
     times: int = FOREVER
-    """Ends after so many frames."""
+    """Selects at most so many frames."""
 
     def __post_init__(self) -> None:
         _known("protocol", self.protocols, wire.PROTOCOL_BY_NAME)
@@ -88,7 +88,7 @@ ANYTHING: Final = Match()
 
 
 class Connections:
-    """Connections between members, numbered in the order in which data of them appears."""
+    """Numbers the connections between members in the order in which their data appears."""
 
     __slots__ = ("_ids",)
 
@@ -96,14 +96,14 @@ class Connections:
         self._ids: dict[tuple[int, int], list[int]] = {}
 
     def note(self, head: Head) -> None:
-        """See a frame pass."""
+        """Number the connection of a frame of data, if it is new."""
         if head.kind == wire.DATA:
             seen = self._ids.setdefault((head.source, head.dest), [])
             if head.conn not in seen:
                 seen.append(head.conn)
 
     def ordinal(self, head: Head) -> int:
-        """Which connection of the two members a frame is of, from 1; 0 if no data of it came."""
+        """Return the number of a frame's connection, from 1; 0 if no data of it was seen."""
         # Control frames travel against the data whose connection they name.
         for pair in ((head.source, head.dest), (head.dest, head.source)):
             seen = self._ids.get(pair, ())
@@ -113,9 +113,9 @@ class Connections:
 
 
 class Matcher:
-    """A match with its names looked up, and the frames counted that met it.
+    """Tests frames against a match, and counts those that meet it.
 
-    Names of members and the direction are for whoever knows them to check.
+    The caller tests the names of members and the direction: a frame contains neither.
     """
 
     __slots__ = ("_connections", "flags", "kinds", "match", "met", "protocols", "taken")
@@ -131,7 +131,7 @@ class Matcher:
         self._connections = Connections() if connections is None else connections
 
     def takes(self, head: Head) -> bool:
-        """Whether a frame is meant, which counts it."""
+        """Whether a frame is selected. Counts the frame, so call this once for each."""
         match = self.match
         if self.taken >= match.times or not self._meets(head):
             return False
@@ -160,7 +160,7 @@ def _overlaps(wanted: Range | None, lo: int, hi: int) -> bool:
 
 # -- From a file -----------------------------------------------------------------------------------
 
-# What files call a condition, where it is not the name of its field.
+# Keys of conditions in files, where they differ from the field's name.
 _KEYS: Final = {
     "protocol": "protocols",
     "kind": "kinds",
@@ -170,8 +170,8 @@ _KEYS: Final = {
 
 
 def read_match(values: Mapping[str, object]) -> Match:
-    """The match of a test protocol, from a file: `{kind: DATA, from: [n1], seqno: [3, 5],
-    direction: up, times: 2}`. One name or number may stand for a list of one."""
+    """Read the match of a test protocol from a file: `{kind: DATA, from: [n1], seqno: [3, 5],
+    direction: up, times: 2}`. A list of one name or number may be written without brackets."""
     known = {entry.name for entry in fields(Match)} - {*_KEYS.values(), "connection"} | set(_KEYS)
     read: dict[str, Any] = {}
     for key, value in values.items():
@@ -189,7 +189,7 @@ def read_match(values: Mapping[str, object]) -> Match:
 
 
 def names_of(what: str, value: object) -> tuple[str, ...]:
-    """A name or a list of names, from a file."""
+    """Read a name or a list of names from a file."""
     listed = value if isinstance(value, list | tuple) else [value]
     require(
         all(isinstance(name, str) for name in listed),

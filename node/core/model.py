@@ -15,8 +15,9 @@ Payload = bytes | memoryview
 
 
 def as_payload(message: object) -> Payload:
-    """A message as the stack keeps it: bytes, or a view on plain bytes. ConfigError for what is
-    none. Other buffers are copied: they may count their items in more than bytes, or be resized."""
+    """Return a message as the stack keeps it: bytes, or a memoryview on plain bytes. Other buffers
+    are copied: their items may be larger than a byte, or the buffer may be resized. Raise
+    ConfigError for what is not a readable buffer."""
     try:
         view = memoryview(message)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
@@ -33,20 +34,20 @@ def as_payload(message: object) -> Payload:
 
 # Flags of a message. A batch has one set of them: a change closes the batch.
 OOB: Final = 0x01
-"""Deliver at once, ahead of what is missing before it."""
+"""Deliver at once, ahead of missing messages with lower seqnos."""
 DONT_BUNDLE: Final = 0x02
 """Leave at once and alone; what is pending for the destination leaves first."""
 NO_FC: Final = 0x04
 """Spend no credits of flow control."""
 NO_RELIABILITY: Final = 0x08
-"""Neither numbered nor repaired: lost is lost."""
+"""Neither numbered nor repaired: a lost message stays lost."""
 DONT_LOOPBACK: Final = 0x10
 """Not to be delivered to its own sender."""
 MESSAGE_FLAGS: Final = OOB | DONT_BUNDLE | NO_FC | NO_RELIABILITY | DONT_LOOPBACK
 
 # Flags of a frame, set by protocols only.
 FIRST: Final = 0x20
-"""The receiver may open a window here."""
+"""The receiver may open a window at this batch."""
 RESET: Final = 0x40
 """The sender can no longer provide what lies before."""
 
@@ -115,7 +116,7 @@ class ViewId:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Who is in, in order of rank; the first member coordinates."""
+    """The members of a group, in order of rank; the first one coordinates."""
 
     id: ViewId
     members: tuple[Address, ...]
@@ -141,14 +142,15 @@ class View:
 
 # Below this size a copy is cheaper than a memoryview, and does not keep the datagram alive.
 VIEW_FROM_BYTES: Final = 1024
-# A splitter takes 32 bytes per payload and is cached: what counts a peer chooses must not fill
-# memory (G5).
+# A splitter takes 32 bytes per payload and is cached. Peers choose the number of payloads, so a
+# splitter is made for at most this many: the cache must not fill memory (G5).
 CUT_AT_ONCE: Final = 1024
 
 
 @lru_cache(maxsize=256)
 def _splitter(size: int, count: int) -> struct.Struct:
-    """Cuts `count` equal payloads in one C call; full batches repeat the same few shapes."""
+    """Return a struct that cuts `count` equal payloads in one C call. Cached, because full batches
+    repeat the same few sizes and counts."""
     return struct.Struct(f"{size}s" * count)
 
 
@@ -226,8 +228,7 @@ class Delivery(Sequence[Payload]):
         self.hi = hi
         self.flags = flags
         self.settled = 0
-        """Of a piece of a message: the seqno up to which everything was handed up before it, or
-        will never be."""
+        """For a fragment: all seqnos up to this one were handed up before it, or never will be."""
         self._body = body
         self._start = start
         self._lengths = lengths
@@ -259,7 +260,7 @@ class Delivery(Sequence[Payload]):
         return cut
 
     def have(self, messages: Sequence[Payload]) -> None:
-        """These are the payloads; whoever calls this had them at hand."""
+        """Set the payloads, where the caller has them: they need not be cut out of the frame."""
         self._messages = messages
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-"""Nouns of membership to bytes and back: addresses, views, digests, for bodies of control frames.
+"""Packs and unpacks addresses, views and digests, for bodies of control frames.
 
-Every count and length from the network is checked against the bytes that are there before anything
-is made of it; `Reader.end` refuses what is left over.
+Every count and length from the network is checked against the bytes that are there before it is
+used; `Reader.end_untrusted` refuses bytes that are left over.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_MEMBERS: Final = 4096
 """Members that a view or a digest from the network may name."""
 
 MAX_TEXT: Final = 255
-"""Bytes of a text in a body."""
+"""Bytes of a text in a body, at most."""
 
 _IDENTITY: Final = 16
 _U8: Final = struct.Struct(">B")
@@ -53,7 +53,7 @@ class Writer:
         return self
 
     def text(self, value: str) -> Writer:
-        """At most `MAX_TEXT` bytes of UTF-8; what is longer is cut."""
+        """Append at most `MAX_TEXT` bytes of UTF-8; a longer text is cut."""
         data = value.encode(errors="replace")[:MAX_TEXT]
         self._parts += (_U8.pack(len(data)), data)
         return self
@@ -87,7 +87,7 @@ class Writer:
 
 
 class Reader:
-    """Takes a body apart; whatever is wrong with it raises BadFrame."""
+    """Unpacks a body; raises BadFrame if anything is wrong with it."""
 
     __slots__ = ("_at", "_data")
 
@@ -131,7 +131,7 @@ class Reader:
         return Address(identity, self.text_untrusted(), self.text_untrusted())
 
     def _count_untrusted(self, least_size: int) -> int:
-        """A number of entries of at least so many bytes each, which must be there."""
+        """Read a number of entries, for which at least `least_size` bytes each must follow."""
         count = self.u16_untrusted()
         if count > MAX_MEMBERS or count * least_size > len(self._data) - self._at:
             raise BadFrame("count")
@@ -163,6 +163,6 @@ class Reader:
         return Digest(seqnos)
 
     def end_untrusted(self) -> None:
-        """Nothing may follow."""
+        """Raise BadFrame if any bytes follow."""
         if self._at != len(self._data):
             raise BadFrame("body-long")

@@ -1,7 +1,7 @@
-"""Who is in the next view, in which order, and who coordinates it: pure functions.
+"""Pure functions that decide who is in the next view, in which order, and who coordinates it.
 
-Membership and failure detection ask the same functions. If they disagreed about who is next,
-nobody would feel responsible when a coordinator fails (JGRP-2952).
+Membership and failure detection call the same functions. If they disagreed about who coordinates
+next, nobody would act when a coordinator fails (JGRP-2952).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def next_members(
 ) -> tuple[Address, ...]:
     """The members of the next view: survivors keep their order, joiners follow as they came.
 
-    So the oldest member coordinates. A joiner that is a member already stays where it is.
+    So the oldest member coordinates. A joiner that is a member already keeps its place.
     """
     gone = {*leavers, *suspects}
     survivors = [member for member in members if member not in gone]
@@ -29,8 +29,8 @@ def next_members(
 def merge_members(groups: Iterable[Sequence[Address]]) -> tuple[Address, ...]:
     """The members of a merged view, each once.
 
-    The lowest identity among the first members of the groups comes first, so that whoever
-    computes it comes to the same leader; then all groups follow, ordered by their first members.
+    The lowest identity among the first members of the groups comes first, so that all who compute
+    this find the same leader; then all groups follow, ordered by their first members.
     """
     ordered = sorted(
         (tuple(group) for group in groups if group),

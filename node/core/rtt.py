@@ -19,5 +19,5 @@ class RoundTrip:
         self.deviation += (abs(error) - self.deviation) / 4
 
     def wait(self, floor: float, ceiling: float) -> float:
-        """How long silence may last before it means loss."""
+        """Return how many seconds of silence mean loss."""
         return min(ceiling, max(floor, self.smoothed + 4 * self.deviation))

@@ -1,4 +1,4 @@
-"""Moments at which something wants to be looked at: one heap, any number of named timers."""
+"""Timers: any number of keys in one heap, each with the moment at which it is due."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 _SLACK: Final = 64
-"""Entries of the heap that may be void before it is worth a look."""
+"""Entries of the heap, above two for each key, that may be void before they are removed."""
 
 
 class Timers(Generic[K]):
-    """Each key has at most one moment. Setting it again moves it; a moment that is due is taken
-    once."""
+    """Keeps at most one moment for each key. Setting a key again moves its moment; a moment that is
+    due is taken once."""
 
     __slots__ = ("_heap", "_order", "_when", "earliest", "is_moved")
 
     def __init__(self) -> None:
         self.earliest = inf
-        """The earliest moment, or one before it where `is_moved`; kept at hand, because every turn
-        asks for it and few change it."""
+        """The earliest moment, or, if `is_moved`, one not later than that. Stored, because every
+        turn asks for the earliest moment and few turns change it."""
         self.is_moved = False
-        """Whether what was the earliest was moved, cancelled or taken: `next_deadline` finds out
-        what is now."""
+        """Whether the earliest moment was moved, cancelled or taken: `next_deadline` then looks for
+        the new one."""
         self._when: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = count()
 
     def set(self, key: K, when: float) -> None:
-        """Come back at `when`; infinity is never."""
+        """Set the moment of a key; infinity cancels it."""
         if when == inf:
             self.cancel(key)
             return
@@ -47,8 +47,8 @@ class Timers(Generic[K]):
                 self.is_moved = True
 
     def _compact(self) -> None:
-        """Drop what was moved or cancelled: a timer that moves all the time must not fill memory
-        (G5)."""
+        """Remove entries of moved or cancelled keys: a timer that moves all the time must not fill
+        memory (G5)."""
         when = self._when
         # Backwards, so that of equal moments of a key the first that was set keeps its place.
         live = {
@@ -60,7 +60,7 @@ class Timers(Generic[K]):
         self._heap = sorted(live.values())
 
     def set_earlier(self, key: K, when: float) -> None:
-        """Come back at `when`, unless an earlier moment is set."""
+        """Set the moment of a key, unless an earlier one is set."""
         if when < self._when.get(key, inf):
             self.set(key, when)
 
@@ -69,19 +69,19 @@ class Timers(Generic[K]):
         return self._when.get(key, inf)
 
     def cancel(self, key: K) -> None:
-        """Do not come back."""
+        """Remove the moment of a key, if one is set."""
         if self._when.pop(key, None) == self.earliest:
             self.is_moved = True
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all moments."""
         self._when.clear()
         self._heap.clear()
         self.earliest = inf
         self.is_moved = False
 
     def next_deadline(self) -> float:
-        """The earliest moment."""
+        """Return the earliest moment; infinity when none is set."""
         if self.is_moved:
             self._find_earliest()
         return self.earliest
@@ -98,8 +98,8 @@ class Timers(Generic[K]):
         self.earliest = inf
 
     def take_due(self, now: float) -> Iterator[K]:
-        """The keys whose moment has come, earliest first, each once. One after the other: what is
-        cancelled or moved meanwhile does not come."""
+        """Yield the keys whose moment has come, earliest first, each once. A key that is cancelled
+        or moved while others are handled is not yielded."""
         heap = self._heap
         due = []
         while heap and heap[0][0] <= now:

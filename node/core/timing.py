@@ -1,11 +1,10 @@
-"""When protocols look: one mechanism, two clocks.
+"""Decides when protocols look: one mechanism, two clocks.
 
 Every repair is the outcome of a *look* at a connection: a receiver compares what is missing with
 its previous look, a sender compares what is acked with its previous look, and only what did not
 change is repaired. A `Timing` says how far apart looks are. `compatible` looks at every connection
 on one grid of `xmit_interval`, as the design notes do. `fast` looks after a reordering tolerance or
-a round trip, backing off to `xmit_interval`: the interval that is the pace there is only the bound
-here (C1).
+a round trip, backing off to `xmit_interval`, which is only the upper bound of its waits (C1).
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ class Timing:
         )
 
     def repeat_wait(self, interval: float, tries: int) -> float:
-        """How long an answer to a control frame may take before the frame is repeated: `interval`,
-        or, in `fast`, two round trips that double up to it."""
+        """Return the seconds without an answer after which a control frame is repeated: `interval`,
+        or, in `fast`, two round trips, doubled at each repeat up to `interval`."""
         if self.adaptive:
             return min(interval, 2 * self.initial_rtt * (1 << min(tries, 10)))
         return interval
@@ -86,57 +85,59 @@ class Pacer:
         return RoundTrip(self.timing.initial_rtt)
 
     def floor(self) -> RoundTrip:
-        """The estimate for a network without delay: what waits can shrink to."""
+        """Return the estimate for a network without delay: it gives the shortest waits."""
         return RoundTrip(0.0)
 
     def ack_at(self, now: float, last_ack: float) -> float:
-        """When a delayed ack is due: at least `ack_delay` after the previous one."""
+        """Return when a delayed ack is due: at the next grid tick, or in `fast` at the earliest
+        `ack_delay` after the previous one."""
         if self._adaptive:
             earliest = last_ack + self.timing.ack_delay
             return earliest if earliest > now else now
         return next_on_grid(now, self.interval)
 
     def first_gap_look(self, now: float) -> float:
-        """When a gap that just appeared is looked at for the first time."""
+        """Return when a gap that just appeared is looked at for the first time."""
         return now if self._adaptive else next_on_grid(now, self.interval)
 
     def second_gap_look(self, now: float, rtt: RoundTrip) -> float:
-        """When a gap must be gone, else it is requested."""
+        """Return when a gap is requested, if it is still there."""
         if self._adaptive:
             tolerance = max(self.timing.reorder_tolerance, rtt.smoothed / 4)
             return now + min(self.interval, tolerance)
         return next_on_grid(now, self.interval)
 
     def next_gap_look(self, now: float, rtt: RoundTrip, tries: int) -> float:
-        """When a gap that was requested at `now` may be requested again."""
+        """Return when a gap that was requested at `now` may be requested again."""
         if self._adaptive:
             return self.next_send_look(now, rtt, tries)
         # A late tick, after a pause, must not shorten the spacing to the next one.
         return next_on_grid(now + 0.999 * self.interval, self.interval)
 
     def next_send_look(self, now: float, rtt: RoundTrip, tries: int) -> float:
-        """When a sender looks whether acks moved; silence doubles the wait up to the interval."""
+        """Return when a sender looks again whether acks moved: at the next grid tick, or in `fast`
+        after a wait that doubles with each try, up to the interval."""
         if self._adaptive:
             wait = rtt.wait(self.timing.min_wait, self.interval)
             return now + min(self.interval, wait * (1 << min(tries, 10)))
         return next_on_grid(now, self.interval)
 
     def look_after_change(self, now: float, changed_at: float, rtt: RoundTrip) -> float:
-        """When a sender looks again that found something changed: the silence that is to be noticed
-        began with the change, not with the look that found it."""
+        """Return when a sender looks again after a look that found something changed: in `fast` the
+        wait begins with the change, not with the look that found it."""
         if self._adaptive:
             return max(now, self.next_send_look(changed_at, rtt, 0))
         return self.next_send_look(now, rtt, 0)
 
     def settled_after(self, rtt: RoundTrip) -> float:
-        """How old something must be not to be simply under way."""
+        """Return the age in seconds from which something is no longer assumed to be under way."""
         if self._adaptive:
             return rtt.wait(self.timing.min_wait, self.interval)
         return self.interval
 
     def spaced(self, least: float, rtt: RoundTrip) -> float:
-        """Seconds between two questions: `least`, and in `fast` a few round trips where that is
-        more, but no more than the interval for their sake."""
+        """Return the seconds between two questions: `least`, or in `fast` four waits of a round
+        trip (at most the interval), if that is more."""
         if self._adaptive:
             wait = 4 * rtt.wait(self.timing.min_wait, self.interval)
             return max(least, min(self.interval, wait))

@@ -1,8 +1,7 @@
-"""The sliding windows: ranges inside, a window of seqnos to everyone else.
+"""The sliding windows of sender and receiver. They store ranges, but are exact for each seqno.
 
 Both are bounded in messages and in bytes, refuse without changing what they hold, and cost O(1)
-per batch while traffic is in order. Exactness per seqno (gaps, overlaps, duplicates, partial purge)
-costs more only when there is something to be exact about.
+per batch while traffic is in order. Only gaps, overlaps, duplicates and partial purges cost more.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from collections.abc import Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
-# What each batch makes is made by one call into C: the constructor of a NamedTuple is a function
+# Makes the tuples of each batch by one call into C: the constructor of a NamedTuple is a function
 # written in Python.
 _new_tuple: Final = tuple.__new__
 
 
 MOST_UNACKED: Final = 1024
-"""Messages: of a large window a quarter would be more than its bytes admit, and its blocked sender
-would wait for an ack that nothing but time brings about."""
+"""Messages after which a receiver acks at the latest. A quarter of a large window may be more
+messages than its bytes admit: the sender would be blocked until a timer brings the ack about."""
 
 
 def quarter_of(window_messages: int) -> int:
-    """After how many messages the receiver of a fixed window acks, where nothing else was said."""
+    """Return the default number of messages after which the receiver of a fixed window acks."""
     return max(1, min(MOST_UNACKED, window_messages // 4))
 
 
@@ -38,7 +37,7 @@ class Stored(NamedTuple, Generic[T]):
 
 
 class SendWindow(Generic[T]):
-    """What was sent and not yet acknowledged.
+    """The batches that were sent and not yet acknowledged.
 
     `low` is the highest acked seqno, `high` the highest sent; `low <= high`, and
     `high - low <= capacity`. Batches cover `(low, high]` without gaps; only the first may begin
@@ -70,12 +69,12 @@ class SendWindow(Generic[T]):
         return self.capacity - (self.high - self.low), self.capacity_bytes - self.bytes
 
     def bytes_bound(self) -> int:
-        """What `bytes` may be: one batch of any size enters an empty window."""
+        """Return the bound of `bytes`: one batch of any size may enter an empty window."""
         is_alone = len(self._batches) == 1
         return max(self.capacity_bytes, self.bytes) if is_alone else self.capacity_bytes
 
     def append(self, count: int, size: int, item: T) -> int:
-        """Number `count` messages and keep them; returns the first seqno. Room was asked for."""
+        """Number `count` messages and keep them; returns the first seqno. Call `room` before."""
         assert 0 < count <= self.capacity - (self.high - self.low), "append beyond the window"
         lo = self.high + 1
         self.high += count
@@ -123,8 +122,8 @@ class SendWindow(Generic[T]):
 class Piece(NamedTuple, Generic[T]):
     """Seqnos `lo..hi`, all of them new, and the batch that brought them.
 
-    `item` is None and `size` 0 where the messages were delivered out of band and only hold the
-    place.
+    `item` is None and `size` 0 where the messages were delivered out of band: the piece only keeps
+    their place.
     """
 
     lo: int
@@ -134,7 +133,7 @@ class Piece(NamedTuple, Generic[T]):
 
 
 class ReceiveWindow(Generic[T]):
-    """What was received and not yet delivered.
+    """The messages that were received and not yet delivered.
 
     `delivered <= deliverable <= high`: highest delivered, end of the gapless run after it, highest
     received. `seen` is the highest seqno known to exist within the window, beyond `high` when
@@ -175,10 +174,10 @@ class ReceiveWindow(Generic[T]):
         return self.deliverable - self.delivered + sum(p.hi - p.lo + 1 for p in self._islands)
 
     def bytes_bound(self) -> int:
-        """What `bytes` may be: one batch of any size enters an empty window."""
+        """Return the bound of `bytes`: one batch of any size may enter an empty window."""
         if self.bytes <= self.capacity_bytes:
             return self.capacity_bytes
-        # Places of what was delivered out of band cost nothing, so beside them it is still alone.
+        # Pieces that only keep a place hold no bytes: a batch beside them is still the only one.
         charged = sum(1 for piece in (*self._ready, *self._islands) if piece.size)
         return self.bytes if charged == 1 else self.capacity_bytes
 
@@ -209,15 +208,17 @@ class ReceiveWindow(Generic[T]):
         return self._add_slowly(lo, hi, size, item, oob=oob)
 
     def note(self, seqno: int) -> None:
-        """Something up to `seqno` exists; what of it lies within the window is missing."""
+        """Note that all seqnos up to `seqno` exist: those not received, if within the window, are
+        missing."""
         self.seen = max(self.seen, min(seqno, self.delivered + self.capacity))
 
     def places(self) -> list[tuple[int, int]]:
-        """What was delivered out of band, ahead of what is missing."""
+        """Return the ranges that were delivered out of band, ahead of missing messages."""
         return [(piece.lo, piece.hi) for piece in self._islands if piece.item is None]
 
     def hold_place(self, lo: int, hi: int) -> None:
-        """Take note of what was delivered before this window was: it must not be again."""
+        """Keep the place of messages delivered before this window existed: they must not be
+        delivered again."""
         first, last = max(lo, self.deliverable + 1), min(hi, self.delivered + self.capacity)
         if first > last:
             return
@@ -284,7 +285,7 @@ class ReceiveWindow(Generic[T]):
         """Trim to what is absent and fits, then store it piece by piece."""
         first = max(lo, self.deliverable + 1)
         last = min(hi, self.delivered + self.capacity)
-        # What lies beyond the window leaves one trace: there is something to ask for up to its end.
+        # Seqnos beyond the window are not stored, but prove that all up to the window's end exist.
         self.seen = max(self.seen, min(hi, self.delivered + self.capacity))
         islands = self._islands
         if islands and first > islands[-1].hi and lo == first and hi == last and not oob:
@@ -324,7 +325,7 @@ class ReceiveWindow(Generic[T]):
         return gaps
 
     def _make_room(self, piece: Piece[T]) -> bool:
-        """Evict the highest islands for a lower piece: what is needed first wins."""
+        """Evict the highest islands for a lower piece, which is needed sooner; whether it fits."""
         excess = self.bytes + piece.size - self.capacity_bytes
         if excess <= 0:
             return True
@@ -333,11 +334,11 @@ class ReceiveWindow(Generic[T]):
         while freed < excess and at and islands[at - 1].lo > piece.hi:
             at -= 1
             freed += islands[at].size
-        # A window that holds no bytes admits one batch of any size, as the sender's does. Where
-        # even that is out of reach nothing is evicted: it would be lost for nothing.
+        # A window that holds no bytes admits one batch of any size, as the sender's does. If the
+        # evictions would neither empty the window nor make enough room, nothing is evicted.
         if freed < excess and freed < self.bytes:
             return False
-        # The place of what was delivered out of band stays, else a copy is delivered too (G2).
+        # The place of messages delivered out of band stays, else a copy is delivered too (G2).
         islands[at:] = [island for island in islands[at:] if not island.size]
         self.bytes -= freed
         return True
@@ -348,7 +349,7 @@ class ReceiveWindow(Generic[T]):
         self.bytes += piece.size
 
     def _absorb(self) -> None:
-        """Move the islands that the gapless run has reached over to what is ready."""
+        """Move the islands that no gap precedes any more to the ready pieces."""
         islands = self._islands
         reached = 0
         for piece in islands:

@@ -1,7 +1,7 @@
 """The wire, declared once: the codec, the docs and every outside matcher are derived from here.
 
-A frame is a head of fixed size, then a body. The first 32 bytes of the head are the *preamble*:
-whatever a kernel rule may want to select by stands there, at an offset that never moves.
+A frame is a head of fixed size, then a body. The first 32 bytes of the head are the *preamble*: it
+has all fields that a kernel rule may select by, at offsets that never change.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ assert OFFSETS["digest"] == PREAMBLE_SIZE
 
 
 def span(first: str, last: str = "") -> slice:
-    """Where a field stands in a frame, or several that stand side by side."""
+    """Return where a field, or several adjacent ones, are in a frame."""
     last = last or first
     return slice(OFFSETS[first], OFFSETS[last] + struct.calcsize(">" + FIELDS[last].code))
 
 
 IDENTITY: Final = (span("kind", "flags"), span("source"), span("conn", "lo"))
-"""What makes a frame the same frame: kind, protocol, transmission, flags, source, connection,
+"""The fields that identify a frame: kind, protocol, transmission, flags, source, connection,
 seqno."""
 IDENTITY_SIZE: Final = sum(part.stop - part.start for part in IDENTITY)
 KIND_AND_PROTOCOL: Final = span("kind", "protocol")
@@ -103,23 +103,23 @@ _BEYOND: Final = (0,) * (len(FIELDS) - len(_PREAMBLE.unpack(bytes(PREAMBLE_SIZE)
 
 
 def identity(frame: bytes) -> bytes:
-    """The parts of IDENTITY, in one."""
+    """Return the bytes of a frame's IDENTITY fields."""
     return frame[_WHAT] + frame[_SOURCE] + frame[_NUMBER]
 
 
 def source_of(frame: bytes) -> int:
-    """The short id of who sent a frame."""
+    """Return the short id of the sender of a frame."""
     return int.from_bytes(frame[_SOURCE], "big")
 
 
 def read_preamble(frame: bytes) -> Head:
-    """The fields of the preamble, unchecked; all that lies beyond it is 0."""
+    """Return the fields of the preamble, unchecked; the other fields of the head are 0."""
     # Half of the cost of `Head._make`, which is a function written in Python.
     return tuple.__new__(Head, _PREAMBLE.unpack_from(frame) + _BEYOND)
 
 
 GROUP: Final = 0
-"""The destination of what is meant for every member of the cluster."""
+"""The destination of frames for every member of the cluster."""
 
 # Kinds of frames.
 DATA: Final = 1

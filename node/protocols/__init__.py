@@ -1,1 +1,1 @@
-"""One module or package per protocol. They never import each other; they meet in the stack."""
+"""One module or package per protocol. They never import each other; the stack connects them."""

@@ -1,4 +1,4 @@
-"""Handing messages up: the record of a delivery, and the delivery itself, from one place."""
+"""Hands messages up: records a delivery and enqueues it, for all protocols with windows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MULTICASTS: Final = frozenset({wire.NAKACK2, wire.MCAST})
 def hand_up(
     port: Port, piece: Piece[Arrival], conn: int, epoch: int, view: int, settled: int, now: float
 ) -> None:
-    """Hand a piece of a received batch to the application; a part of a batch is cut out of it."""
+    """Hand a piece of a received batch to the application, cut out if it is not the whole batch."""
     arrival = piece.item
     assert arrival is not None
     head, body, start, lengths = arrival
@@ -86,6 +86,6 @@ def hand_to_self(
     start = body.headers + (body.width * body.count or 4)
     lengths = list(map(len, payloads)) if body.width else len(payloads[0])
     delivery = Delivery(port.me, conn, lo, hi, flags, data, start, lengths, dest, body.headers)
-    # They need not be cut out of the frame again.
+    # The payloads need not be cut out of the frame again.
     delivery.have(payloads)
     port.deliveries.append(delivery)

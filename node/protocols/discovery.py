@@ -1,13 +1,13 @@
-"""Discovery: who is there, and does one of them coordinate? STATIC asks a list of hosts, PING the
-network, DNS_PING those that a name stands for.
+"""Discovery: finds members, and which of them coordinates. STATIC asks a list of hosts, PING the
+network, DNS_PING the addresses that a name stands for.
 
 A search asks everybody, repeats that until a coordinator has answered or its time is over, and
-hands on what it found, once. Answers can be lost, stale or missing: whoever joins must live with
-that. A leaving member is silent (JGRP-1336), and a leaving coordinator no longer says that it
-coordinates, so that nobody joins who is about to go.
+reports what it found, once. Answers can be lost, stale or missing: a joiner must cope with that. A
+leaving member is silent (JGRP-1336), and a leaving coordinator no longer says that it coordinates,
+so that nobody joins a member that is about to leave.
 
-What differs between finders is where addresses come from: `listed`, which the transport asks when a
-frame is for everyone; or a name server, which whoever owns the sockets asks.
+The protocols differ in where addresses come from: from `listed`, which the transport calls when a
+frame is for everyone; or from a name server, which the owner of the sockets asks.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class DnsPingConfig(DiscoveryConfig):
 
 
 class Discovery(Layer):
-    """Asks who is there, and answers those who ask."""
+    """Asks which members there are, and answers others that ask."""
 
     protocol = wire.DISCOVERY
     config_type: ClassVar[type[Any]] = DiscoveryConfig
@@ -132,7 +132,7 @@ class Discovery(Layer):
     ) -> None:
         super().__init__(config, context)
         self._found: dict[int, tuple[int, Found]] = {}
-        """By short id: the number of the search that was answered, and the answer."""
+        """By short id of a member: the number of the search that it answered, and its answer."""
         self._search = 0
         self._asked = 0
         self._is_stopped = False
@@ -142,13 +142,13 @@ class Discovery(Layer):
         return self.is_waiting("end")
 
     def listed(self) -> tuple[tuple[str, int], ...]:
-        """Hosts and ports that frames for everyone go to."""
+        """Return hosts and ports that frames for everyone go to."""
         return ()
 
     # -- The verbs ----------------------------------------------------------------------------
 
     def discover(self, seconds: float, now: float) -> None:
-        """Search, for so many seconds at most; `Discovered` says what was found."""
+        """Search, for so many seconds at most; the event `Discovered` says what was found."""
         if self._is_stopped:
             return
         self._search += 1
@@ -158,7 +158,8 @@ class Discovery(Layer):
         self._ask(now)
 
     def ask_once(self, now: float) -> None:
-        """Have everybody answer, outside of a search: a transport learns where they are."""
+        """Ask everybody once, outside of a search: by the answers a transport learns where members
+        are."""
         if not self._is_stopped and not self.is_searching:
             self._search += 1
             self._asked = 0
@@ -167,13 +168,13 @@ class Discovery(Layer):
     def receive(self, head: Head, body: bytes, now: float) -> None:
         if head.kind == wire.GET_MBRS_REQ:
             found = _unpack_untrusted(head, body)
-            # Two that search find each other by one request.
+            # Two members that search find each other by one request.
             self._note(self._search, found, now)
             self._answer(head)
         elif head.kind == wire.GET_MBRS_RSP:
             found = _unpack_untrusted(head, body)
             if 0 < head.lo <= self._search:
-                # An answer to an earlier search is late, and still one.
+                # An answer to an earlier search is late, but counts.
                 self._note(head.lo, found, now)
             else:
                 self._port.drop("unasked")
@@ -211,7 +212,7 @@ class Discovery(Layer):
         self.wake_at("ask", now + wait)
 
     def _answer(self, head: Head) -> None:
-        """What this member is; the numbers of the request tell repeats apart."""
+        """Answer with what this member is. The numbers of the request tell repeats apart."""
         role = self.role
         if self._is_stopped or (role.is_leaving and not role.is_coordinator):
             return
@@ -258,7 +259,7 @@ class Discovery(Layer):
 
 
 class Static(Discovery):
-    """A list of hosts (JGroups: TCPPING)."""
+    """Finds members by a list of hosts (JGroups: TCPPING)."""
 
     config_type = StaticConfig
     config: StaticConfig
@@ -272,18 +273,18 @@ class Static(Discovery):
 
 
 class Ping(Discovery):
-    """The network's multicast."""
+    """Finds members by the network's multicast."""
 
 
 class DnsPing(Discovery):
-    """The records of a name; whoever owns the sockets looks them up."""
+    """Finds members by the records of a name, which the owner of the sockets looks up."""
 
     config_type = DnsPingConfig
     config: DnsPingConfig
 
 
 def _unpack_untrusted(head: Head, body: bytes) -> Found:
-    """What a member says it is."""
+    """Unpack what a member says of itself."""
     reader = Reader(body)
     address = reader.address_untrusted()
     flags = reader.u8_untrusted()

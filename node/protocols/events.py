@@ -1,6 +1,6 @@
-"""What protocols of one member tell each other. They only enqueue; the stack passes it on.
+"""Events that protocols of one member send each other: enqueued, then passed on by the stack.
 
-`node/stack/group.py` is the one place that says who hears of what.
+Only `node/stack/group.py` decides which protocols get which event.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Cleared(NamedTuple):
 
 
 class Tentative(NamedTuple):
-    """A view with these members is about to be installed: who they are may matter before it is."""
+    """A view is about to be installed: protocols prepare for its members."""
 
     view: View
 
@@ -40,8 +40,8 @@ class Tentative(NamedTuple):
 class Install(NamedTuple):
     """A view, and where the windows of senders begin. Both are applied as one step, digest first.
 
-    Of a merge, `mutual` are the members that were in this member's view and had it in theirs: their
-    windows stay. None: a regular view, whose digest (for a joiner) only adds windows.
+    For a merge, `mutual` has the members that were in this member's view and had this member in
+    theirs: their windows stay. None: a regular view, whose digest (for a joiner) only adds windows.
     """
 
     view: View
@@ -54,7 +54,7 @@ class BecameServer(NamedTuple):
 
 
 class SuspendStability(NamedTuple):
-    """A digest is in use: nobody may purge what it promises, for so many seconds at most."""
+    """A digest is in use: what it promises may not be purged, for so many seconds at most."""
 
     seconds: float
 
@@ -75,14 +75,14 @@ class Found(NamedTuple):
     address: Address
     is_server: bool
     coordinator: Address | None
-    """Who coordinates the group it is in; itself, perhaps."""
+    """The coordinator of its group, which may be the member itself."""
 
 
 class Discover(NamedTuple):
-    """Membership wants to know who is there; answers come as `Discovered`."""
+    """Membership asks which members exist; the answers come as `Discovered`."""
 
     seconds: float
-    """After which silence is an answer, too."""
+    """Time after which the search ends, whoever has answered."""
 
 
 class Discovered(NamedTuple):
@@ -92,7 +92,7 @@ class Discovered(NamedTuple):
 
 
 class Disagreement(NamedTuple):
-    """Members hold different views: who holds which, as they said themselves."""
+    """Members hold different views: the view of each, as the member itself reported it."""
 
     views: Mapping[Address, View]
 
@@ -127,7 +127,7 @@ Event = (
 
 @dataclass(slots=True)
 class Role:
-    """What a member is to its group, as all its protocols see it."""
+    """The state of a member in its group, shared by all its protocols."""
 
     address: Address
     view: View | None = None

@@ -1,9 +1,9 @@
-"""FD_ALL3: who was not heard of for too long is suspected. Finds hung and unreachable hosts.
+"""FD_ALL3: suspects members that were not heard of for too long. Finds hung and unreachable hosts.
 
-Every frame of a protocol above counts as a sign of life; a heartbeat is sent only by who multicast
-nothing else (JGRP-2451). A member that was silent for n = ceil(timeout / interval) whole intervals
-is suspected, at every check while it lasts, but only the member that would coordinate without the
-suspects says so.
+Every frame of a protocol above counts as a sign of life; a member sends a heartbeat only if it
+multicast nothing else (JGRP-2451). A member that was silent for n = ceil(timeout / interval) whole
+intervals is suspected. At every check while that lasts, the member that would coordinate without
+the suspects reports them, and no other member does.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class FdAll3(Layer):
     heard: set[int]
     """Sources of frames since the last check. The stack adds them, if they are in `tracked`."""
     tracked: frozenset[int] = frozenset()
-    """The other members: whose frames are of interest."""
+    """Short ids of the other members: only their frames count."""
     mcast_sent: bool = False
-    """The stack says here that this member multicast something: the next heartbeat is needless."""
+    """Set by the stack when this member multicast something: the next heartbeat is needless."""
     suspects: dict[int, Address]
 
     def __init__(
@@ -98,7 +98,7 @@ class FdAll3(Layer):
 
     def on_view(self, view: View, now: float) -> None:
         tracked = frozenset(member.short for member in view.members if member != self.role.address)
-        # Who is new counts as just heard of: it has a whole timeout.
+        # A new member counts as just heard of: it has a whole timeout.
         self.heard |= tracked - self.tracked
         self.heard &= tracked
         self._beats &= tracked
@@ -127,13 +127,13 @@ class FdAll3(Layer):
         }
 
     def notice(self, now: float) -> None:
-        """Clear suspects that were heard; for the end of each turn that has `suspects`."""
+        """Clear suspects that were heard; called at the end of each turn if there are any."""
         signs = self._signs()
         for short in [short for short in self.suspects if short in signs]:
             self._clear(short, now)
 
     def on_cleared(self, member: Address, now: float) -> None:
-        """Somebody has found a sign of life, which counts as one here."""
+        """Clear a member of which another protocol found a sign of life, which counts here, too."""
         if member.short in self.tracked:
             self._beats.add(member.short)
             if self.suspects.pop(member.short, None) is not None:
@@ -142,7 +142,7 @@ class FdAll3(Layer):
     # -- Inside -------------------------------------------------------------------------------
 
     def _rest(self) -> None:
-        """Alone, there is nobody to hear or to be heard by."""
+        """Stop heartbeats and checks: without other members there is nobody to hear or tell."""
         self.cancel("beat")
         self.cancel("check")
         self.heard.clear()

@@ -1,15 +1,16 @@
 """FD_SOCK2: each member keeps a connection to its neighbour; when that closes, the neighbour is
 gone. Notices crashed processes at once, but no hung ones and no cut cables: FD_ALL3 does.
 
-The neighbour is the next member in the ring of the view. Who refuses, or does not answer, is
-suspected and skipped, so a row of dead neighbours is found in one walk. Suspicions are told to
+The neighbour is the next member in the ring of the view. A member that refuses, or does not answer,
+is suspected and skipped, so a row of dead neighbours is found in one walk. Suspicions are sent to
 everybody and repeated until a view without the suspects; the member that would coordinate without
-them hands them on.
+the suspects reports them to the other protocols.
 
-Differences from JGroups: a member that leaves says so to its left neighbour, which then takes the
-closed connection for what it is. A member that was cleared is tried again at once only if the last
-try is `suspect_msg_interval` ago, so a port that always refuses costs two messages per interval and
-not per round trip. What was found is told after `connect_timeout`, even while the walk goes on.
+Differences from JGroups: a member that leaves says so to its left neighbour, which then does not
+suspect it when the connection closes. A member that was cleared is tried again at once only if the
+last try is `suspect_msg_interval` ago, so a port that always refuses costs two messages per
+interval and not per round trip. What was found is sent after `connect_timeout`, even while the walk
+goes on.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class FdSock2Config:
 
     @property
     def patience(self) -> float:
-        """After which a member has not answered on any port."""
+        """Seconds after which a member is taken not to answer on any port."""
         return self.connect_timeout * (self.port_range + 1)
 
 
@@ -83,21 +84,21 @@ class FdSock2(Layer):
     ) -> None:
         super().__init__(config, context)
         self.suspects: dict[int, Address] = {}
-        """Who is suspected by anybody. Members of the view only, as in all that follows."""
+        """Members that anybody suspects. Members of the view only, as in the tables below."""
         self.watched: Address | None = None
-        """The neighbour that a connection stands to."""
+        """The neighbour to which a connection is open."""
         self._wanted: Address | None = None
-        """The one that is being connected to."""
+        """The member to which a connection is being opened."""
         self._skipped: dict[int, float] = {}
         """From when on a member that could not be reached may be tried again."""
         self._tried: dict[int, float] = {}
-        """When a member was last connected to."""
+        """When this member last began to connect to a member."""
         self._found: dict[int, Address] = {}
-        """Suspects of the walk that goes on."""
+        """Suspects of the current walk, not yet sent to others."""
         self._told: dict[int, Address] = {}
-        """Suspects of ours, repeated until a view without them."""
+        """Suspects of this member that it sends to others, until a view without them."""
         self._parting: set[int] = set()
-        """Members that said they leave."""
+        """Members that said that they leave."""
         self._ring: tuple[Address, ...] = ()
         """The last view's members: `role.view` may be gone when a goodbye is due."""
         self._repeats = 0
@@ -116,7 +117,7 @@ class FdSock2(Layer):
             self._restore(_unpack_untrusted(body), now)
         elif head.kind == wire.CLOSE and not body:
             self._parting.add(sender.short)
-            # It may have come after the end of the connection, but before that was told.
+            # The frame may come after the end of the connection, but before others were told of it.
             if self._found.pop(sender.short, None) is not None:
                 self.wake_by("part", now + self.config.suspect_msg_interval)
         else:
@@ -142,14 +143,14 @@ class FdSock2(Layer):
         self._told = _only(self._told, members)
         self._tried = _only(self._tried, members)
         self._parting &= members
-        # Everybody gets another chance, but not more often than its pace allows.
+        # All members are tried again, except those that were tried too short a time ago.
         self._skipped = {
             short: when for short, when in _only(self._skipped, members).items() if when < inf
         }
         if not self._told:
             self.cancel("repeat")
         if self.watched is not None and self.watched.short not in members:
-            # Who is out of the view may close its connection: that is no suspicion.
+            # A member that is out of the view may close its connection: that is no suspicion.
             self._port.links.append((self.watched.short, False))
             self.watched = None
         self._walk(now)
@@ -172,7 +173,7 @@ class FdSock2(Layer):
         }
 
     def on_link(self, peer: int, is_up: bool, now: float) -> None:  # noqa: FBT001 it is the whole message
-        """A connection that was asked for stands, or does not (any more)."""
+        """React to a requested connection that was opened, refused or closed."""
         if self._is_stopped:
             return
         if self._wanted is not None and peer == self._wanted.short:
@@ -186,11 +187,11 @@ class FdSock2(Layer):
                 self._miss(lost, now)
                 self._walk(now)
         elif is_up:
-            # It answered after it was given up.
+            # The member answered after it was given up.
             self._port.links.append((peer, False))
 
     def on_cleared(self, member: Address, now: float) -> None:
-        """A suspect is alive: everybody should know."""
+        """Tell everybody that a suspect is alive."""
         if member.short in self.suspects:
             self._send(wire.UNSUSPECT, [member])
             self._restore([member], now)
@@ -215,7 +216,7 @@ class FdSock2(Layer):
         return None
 
     def _walk(self, now: float) -> None:
-        """Connect to the neighbour, if that is not so already."""
+        """Connect to the neighbour, unless this member is connected, or connecting, to it."""
         if self._is_stopped:
             return
         neighbour = self._neighbour(now)
@@ -235,7 +236,7 @@ class FdSock2(Layer):
         self.wake_at("retry", later)
 
     def _reach(self, now: float) -> None:
-        """The neighbour has answered: it takes the place of the one before."""
+        """Watch the neighbour that has answered, in place of the one before."""
         self.cancel("connect")
         old, self.watched, self._wanted = self.watched, self._wanted, None
         if old is not None:
@@ -243,7 +244,7 @@ class FdSock2(Layer):
         self._tell_found(now)
 
     def _fail(self, now: float) -> None:
-        """The neighbour refused, or did not answer in time: try the next."""
+        """Try the next member: the neighbour refused, or did not answer in time."""
         lost = self._wanted
         self._give_up_wanted()
         if lost is not None:
@@ -273,7 +274,8 @@ class FdSock2(Layer):
     # -- Leaving ------------------------------------------------------------------------------
 
     def _say_goodbye(self) -> None:
-        """To the left, where a connection to this member is about to end. Twice: it may be lost."""
+        """Tell the left neighbour, whose connection to this member is about to end, that this
+        member leaves. Twice, because a frame may be lost."""
         members = self._ring
         if self.role.address in members and len(members) > 1:
             left = members[members.index(self.role.address) - 1]
@@ -281,7 +283,7 @@ class FdSock2(Layer):
                 self._port.control(left.short, wire.CLOSE, self.protocol, transmission=transmission)
 
     def _part(self, now: float) -> None:
-        """Who said it leaves, is gone, and is still in the view, needs help with that."""
+        """Suspect members that said that they leave, are gone, and are still in the view."""
         for short in sorted(self._parting):
             member = self._member(short)
             if member is not None and self._skipped.get(short) == inf:
@@ -312,13 +314,13 @@ class FdSock2(Layer):
 
     def _on_suspect(self, sender: Address, named: tuple[Address, ...], now: float) -> None:
         members = set(self.role.members)
-        # It believes in members that are gone: it missed a view.
+        # The sender names members that are not in the view: it missed a view.
         if self.role.is_coordinator and any(member not in members for member in named):
             self._port.events.append(Lagging(sender))
         self._suspect([member for member in named if member in members], now)
 
     def _suspect(self, named: Iterable[Address], now: float) -> None:
-        """Hand on all suspects, if this member would coordinate without them."""
+        """Note suspects; report all of them if this member would coordinate without them."""
         me = self.role.address
         new = [member for member in named if member != me]
         for member in new:
@@ -330,7 +332,7 @@ class FdSock2(Layer):
             self._port.events.append(Suspected(everyone))
 
     def _restore(self, named: Iterable[Address], now: float) -> None:
-        """These are alive: they may be watched again."""
+        """Stop suspecting members that are alive: they may be watched again."""
         for member in named:
             short = member.short
             if self.suspects.pop(short, None) is None:

@@ -1,14 +1,15 @@
 """FRAG: a message larger than a frame, or than the credits, travels in pieces. Keeps G1 to G5.
 
 It sits above the reliable protocols and above flow control: pieces are messages like others, so
-none is lost, and each is small compared to the credits. The sender cuts, the receiver joins when
-the last piece is there.
+none is lost, and each is small compared to the credits. The sender cuts a message, the receiver
+joins it when the last piece is there.
 
 What a receiver holds unfinished is bounded without refusing anything that was acked. Regular
-messages come one after the other, so of each sender and kind one is unfinished. OOB messages come
-in any order, and there the *sender* keeps the bound: it begins another one only while those that
-are not acked to their last piece are fewer than `max_open_messages`, and cost less than
-`max_open_bytes` together. All members have the same settings, as with credits.
+messages come one after the other, so of each sender and kind (unicast or multicast) one is
+unfinished. OOB messages come in any order, and there the *sender* keeps the bound: it begins
+another OOB message only while those that are not acked to their last piece are fewer than
+`max_open_messages`, and cost less than `max_open_bytes` together. All members have the same
+settings, as with credits.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from stormcast.node.core.model import Payload
 HEADER: Final = struct.Struct(">QIIQ")
 """Id, index, count, bytes of the whole message."""
 MAX_PIECES: Final = (1 << 32) - 1
-"""What the header can count."""
+"""Pieces that the header can count."""
 PIECE_COST: Final = 128
-"""What a piece that is kept costs besides its bytes: many tiny ones must not be free."""
+"""Bytes that a kept piece counts for besides its own: many tiny pieces must not be free."""
 STRANGERS_SHARE: Final = 4
 """How many times `max_open_bytes` all senders outside of the view may hold together."""
 REMEMBERED: Final = 4
@@ -104,12 +105,12 @@ class FragConfig:
 
 
 def cost_of(size: int, pieces: int) -> int:
-    """What so many bytes in so many pieces cost a receiver."""
+    """Return what `size` bytes in so many pieces cost a receiver."""
     return size + pieces * PIECE_COST
 
 
 class Fragment(NamedTuple):
-    """What the header of a piece says."""
+    """The header of a piece, unpacked."""
 
     id: int
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -118,7 +119,7 @@ class Fragment(NamedTuple):
 
 
 def unpack_fragment_untrusted(header: bytes, size: int, max_message_size: int) -> Fragment:
-    """The header of a piece of `size` bytes, as far as it can be checked alone."""
+    """Unpack the header of a piece of `size` bytes, and check what can be checked of it alone."""
     if len(header) != HEADER.size:
         raise BadFrame("fragment-header")
     fragment = Fragment._make(HEADER.unpack(header))
@@ -126,7 +127,7 @@ def unpack_fragment_untrusted(header: bytes, size: int, max_message_size: int) -
         raise BadFrame("fragment-index")
     if fragment.total > max_message_size:
         raise BadFrame("fragment-total")
-    # Every piece has a byte at least: so the total bounds the count, and what is left to come.
+    # Every piece has a byte at least: so the total bounds the number of pieces, and each size.
     if not size or fragment.count > fragment.total or size + fragment.count - 1 > fragment.total:
         raise BadFrame("fragment-size")
     return fragment
@@ -139,20 +140,21 @@ class CutMessage(NamedTuple):
     pieces: list[Payload]
     total: int
     digest: int
-    """Of the whole message: a trace shows by it that it was joined as it was cut."""
+    """Digest of the whole message: by it a trace shows that the message was joined as it was
+    cut."""
 
     def header(self, index: int) -> bytes:
-        """What a piece travels with."""
+        """Pack the header of a piece."""
         return HEADER.pack(self.id, index, len(self.pieces), self.total)
 
     @property
     def cost(self) -> int:
-        """What it costs a receiver at most."""
+        """The cost of the whole message at a receiver."""
         return cost_of(self.total, len(self.pieces))
 
 
 class Fragmenter:
-    """Cuts what one member sends."""
+    """Cuts the large messages that one member sends."""
 
     def __init__(self, config: FragConfig, hash64: Hash64) -> None:
         self.config = config
@@ -160,7 +162,7 @@ class Fragmenter:
         self._next_id = 1
 
     def cut(self, payload: Payload) -> CutMessage:
-        """A message above `frag_size`, in pieces."""
+        """Cut a message above `frag_size` into pieces."""
         total, size = len(payload), self.config.frag_size
         require(
             total <= self.config.max_message_size,
@@ -187,13 +189,14 @@ class Unfinished:
         self.count = first.count
         self.total = first.total
         self.pieces: dict[int, Payload] = {}
-        """By index. Filled as they arrive: a header alone must not cost what it announces."""
+        """By index. Filled as they arrive: a header alone must not take the memory that it
+        announces."""
         self.size = 0
         self.touched = now
 
     @property
     def cost(self) -> int:
-        """What it takes now."""
+        """The cost of the pieces that have arrived."""
         return cost_of(self.size, len(self.pieces))
 
 
@@ -206,32 +209,32 @@ class Joined(NamedTuple):
 
 
 class Sender:
-    """What one sender has unfinished, of one kind."""
+    """The unfinished messages of one sender, either its unicasts or its multicasts."""
 
     __slots__ = ("done", "early", "newest", "open_bytes", "regular", "touched")
 
     def __init__(self, now: float) -> None:
         self.regular: Unfinished | None = None
         self.newest = 0
-        """The highest id of a regular message seen: what is older is over."""
+        """The highest id of a regular message seen: older ones were joined, or given up."""
         self.early: dict[int, Unfinished] = {}
         """OOB messages by id, in the order in which they began."""
         self.done: dict[int, None] = {}
         """The last OOB messages that were joined or given up, by id: a new window may bring some
         of their pieces again."""
         self.open_bytes = 0
-        """Cost of all of them."""
+        """Cost of all unfinished messages."""
         self.touched = now
 
     def messages(self) -> Iterator[Unfinished]:
-        """All that is unfinished."""
+        """Yield all unfinished messages."""
         if self.regular is not None:
             yield self.regular
         yield from self.early.values()
 
 
 class Reassembler:
-    """Joins what all others, and this member itself, sent."""
+    """Joins the messages that others, and this member itself, sent in pieces."""
 
     def __init__(self, config: FragConfig, expiry: float = LEAST_EXPIRY) -> None:
         self.config = config
@@ -245,15 +248,16 @@ class Reassembler:
 
     @property
     def open_bytes(self) -> int:
-        """What all unfinished messages cost."""
+        """The cost of all unfinished messages."""
         return sum(sender.open_bytes for sender in self._senders.values())
 
     def bound(self) -> int:
-        """What that may be: of each sender and kind one regular message, and OOB ones."""
+        """Return the bound of `open_bytes`: for each sender and kind, that of one regular message
+        and that of its OOB messages."""
         return 2 * self.config.max_open_bytes * len(self._senders)
 
     def open_messages(self) -> int:
-        """How many messages are unfinished."""
+        """Return how many messages are unfinished."""
         return sum(1 for sender in self._senders.values() for _ in sender.messages())
 
     # -- Pieces -----------------------------------------------------------------------------------
@@ -270,9 +274,9 @@ class Reassembler:
         settled: int,
         now: float,
     ) -> Joined | None:
-        """The whole message, if this was its last missing piece. A piece that contradicts those
-        before it raises BadFrame, and its message is given up. What is missing up to the seqno
-        `settled` will not come."""
+        """Keep a piece; return the whole message if this was its last missing piece. A piece that
+        contradicts those before it raises BadFrame, and its message is given up. Pieces that are
+        missing up to the seqno `settled` will not come."""
         fragment = unpack_fragment_untrusted(header, len(piece), self.config.max_message_size)
         key = source, is_group
         sender = self._senders.get(key)
@@ -298,19 +302,21 @@ class Reassembler:
     def _find_regular(
         self, sender: Sender, fragment: Fragment, conn: int, lo: int, now: float
     ) -> Unfinished:
-        """Regular messages come one after the other, each from its first piece on."""
+        """Return the message that a piece is of. Regular messages come one after the other, each
+        from its first piece on."""
         message = sender.regular
         if message is not None and message.id == fragment.id:
             return message
         if fragment.id <= sender.newest:
-            # Repeated through a new window; its message was joined, or given up.
+            # A new window has brought it again; its message was joined, or given up.
             raise BadFrame("fragment-old")
         sender.newest = fragment.id
         if message is not None:
-            # Its sender gave it up with a connection, and was told so.
+            # The sender has given up the older message with a connection, and its application was
+            # told so.
             self._give_up(sender, message)
         if fragment.index:
-            # The window began within it: it was sent before this member was known.
+            # The window began within the message: its start was sent before this member was known.
             raise BadFrame("fragment-headless")
         sender.regular = message = Unfinished(fragment, conn, lo, now)
         return message
@@ -322,7 +328,8 @@ class Reassembler:
         if message is None:
             if fragment.id in sender.done:
                 raise BadFrame("fragment-old")
-            # Pieces travel on one connection: of one that was replaced nothing is to come.
+            # All pieces of a message travel on one connection: from one that was replaced, nothing
+            # more will come.
             for older in [one for one in sender.early.values() if one.conn != conn]:
                 self._give_up(sender, older)
             message = sender.early[fragment.id] = Unfinished(fragment, conn, lo, now)
@@ -331,7 +338,7 @@ class Reassembler:
     def _add(
         self, sender: Sender, message: Unfinished, fragment: Fragment, piece: Payload, now: float
     ) -> None:
-        """Keep a piece, unless it is there."""
+        """Keep a piece, unless it is there already."""
         if fragment.count != message.count or fragment.total != message.total:
             raise BadFrame("fragment-inconsistent")
         if fragment.index in message.pieces:
@@ -362,8 +369,10 @@ class Reassembler:
     # -- Bounds -----------------------------------------------------------------------------------
 
     def _keep_bounds(self, source: int, sender: Sender, newest: Unfinished, settled: int) -> None:
-        """A sender with our settings never goes beyond them with what can still be whole. One that
-        does, and strangers together, lose what they began first; BadFrame says so."""
+        """Give up messages beyond the bounds, and raise BadFrame. A sender with the same settings
+        as this member stays within them, counting only messages that can still be completed. One
+        that does not loses its first message; of strangers together, the one that has waited
+        longest for a piece is lost."""
         if sender.regular is not newest and self._is_beyond(sender):
             self._give_up_remainders(sender, settled)
             if newest.id not in sender.early:
@@ -380,22 +389,22 @@ class Reassembler:
                 raise BadFrame("fragment-strangers")
 
     def _is_beyond(self, sender: Sender) -> bool:
-        """Whether the OOB messages that a sender has unfinished are more than it may have."""
+        """Whether a sender has more unfinished OOB messages than it may have."""
         of_early = sender.open_bytes - (sender.regular.cost if sender.regular else 0)
         config = self.config
         return len(sender.early) > config.max_open_messages or of_early > config.max_open_bytes
 
     def _give_up_remainders(self, sender: Sender, settled: int) -> None:
-        """Give up OOB messages of which a piece will not come: a window began within them, or
-        skipped it, or had been handed it before a view gave up what was joined of it. Their sender
-        has the acks for all of each, and so does not count them."""
+        """Give up OOB messages of which a piece will not come: a window began within the message,
+        or skipped the piece, or handed it up before a view gave up the message. The sender has the
+        acks for all of each message, and so does not count it."""
         for message in list(sender.early.values()):
             missing = next(index for index in range(message.count) if index not in message.pieces)
             if message.lo + missing <= settled:
                 self._give_up(sender, message)
 
     def _is_stranger(self, source: int) -> bool:
-        """Without views nobody is one."""
+        """Whether a sender is not in the view; without views nobody is a stranger."""
         return self._members is not None and source not in self._members
 
     # -- Time and views ---------------------------------------------------------------------------
@@ -404,8 +413,8 @@ class Reassembler:
         self.next_expiry = min(self.next_expiry, when)
 
     def expire(self, now: float) -> int:
-        """Give up what strangers began and left alone for as long as a connection may be idle;
-        returns how many messages. What a member began its windows repair."""
+        """Give up messages of strangers that sent no piece for as long as a connection may be idle;
+        returns how many messages. Messages of members are completed by the repair of windows."""
         before = self.given_up
         soonest = inf
         for key, sender in list(self._senders.items()):
@@ -420,12 +429,12 @@ class Reassembler:
 
     def on_view(self, members: Iterable[int], now: float) -> None:
         """Give up what members that left had multicast in part (P-35). Their unicasts may go on:
-        connections cross the borders of views."""
+        connections are not bound to a view."""
         before = self._members or frozenset()
         self._members = frozenset(members)
         for gone in sorted(before - self._members):
             self._forget((gone, True))
-        # Who is a stranger from now on, is so on time.
+        # Messages of senders that are strangers from now on expire in time.
         if any(self._is_stranger(source) for source, _ in self._senders):
             self._expire_by(now + self._expiry)
 
@@ -442,4 +451,4 @@ def _oldest(sender: Sender) -> Unfinished:
 
 
 _NOTHING: Final = Unfinished(Fragment(0, 0, 0, 0), 0, 0, inf)
-"""Stands for what a sender without unfinished messages has: nothing that could be given up."""
+"""Stands in for a sender's oldest message where it has none: there is nothing to give up."""

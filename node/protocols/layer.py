@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MemberContext(NamedTuple):
-    """What all layers of one member are made with."""
+    """The objects that all layers of one member share."""
 
     role: Role
     port: Port
@@ -30,8 +30,8 @@ class MemberContext(NamedTuple):
 class Layer:
     """A protocol that needs no window: it speaks in control frames, which may be lost.
 
-    Whatever must arrive is repeated by whoever needs the answer. A layer never calls another one:
-    it enqueues events on its port, and the stack passes them on. Its timers are names within the
+    A member that needs an answer repeats its question. A layer never calls another layer: it
+    enqueues events on its port, and the stack passes them on. Its timers have names, and share the
     member's one timer heap.
     """
 
@@ -55,23 +55,23 @@ class Layer:
     # -- The verbs ----------------------------------------------------------------------------
 
     def start(self, now: float) -> None:
-        """The member is up."""
+        """Begin work: the member has started."""
 
     def receive(self, head: Head, body: bytes, now: float) -> None:
         """Take one checked frame of this protocol."""
         raise BadFrame("kind")
 
     def on_timer(self, what: str, now: float) -> None:
-        """A timer set with `wake_at` came due."""
+        """React to a timer, set with `wake_at`, that came due."""
 
     def on_view(self, view: View, now: float) -> None:
-        """A view was installed; `role.view` is it already."""
+        """React to an installed view, which is in `role.view` already."""
 
     def stop(self, now: float) -> None:
-        """The member leaves: say what is left to say."""
+        """Stop work, because the member leaves; send what still has to be sent."""
 
     def bounds(self) -> dict[str, float]:
-        """What the configuration promises a checker, in seconds and counts."""
+        """Return what the configuration promises a checker, in seconds and counts."""
         return {}
 
     def gauge(self, now: float) -> None:
@@ -92,5 +92,5 @@ class Layer:
         self._timers.cancel((self.protocol, what))
 
     def is_waiting(self, what: str) -> bool:
-        """Whether a timer is set."""
+        """Whether the timer `what` is set."""
         return self._timers.due((self.protocol, what)) < float("inf")

@@ -1,14 +1,15 @@
-"""MERGE3: finds out that members hold different views, and tells membership who holds which.
+"""MERGE3: finds out that members hold different views, and tells membership which view each holds.
 
-Everybody says now and then which view it holds, to everyone that can be reached. Who hears of
-different views asks their creators, and the first member that holds each, for the whole view.
-Asking one holder of each finds also a member that kept a view whose creator is gone or moved on.
+Each member sends now and then the id of its view (INFO) to all members that it can reach. A member
+that hears of different views asks their creators, and the first member that holds each, for the
+whole view. Asking a holder of each view also finds members that kept a view whose creator is gone
+or has another view by now.
 
 A member of the view that merely missed it needs no merge: its coordinator is told that it lags.
 
-Differences from JGroups: only who could lead a merge asks, which is who coordinates or created one
-of the views, or anybody where no creator is heard of; the others' findings would be ignored. A
-pause for a view that never comes ends by itself.
+Differences from JGroups: only members that could lead a merge ask, because findings of others would
+be ignored. These are the members that coordinate or created one of the views, or all members where
+no creator is heard of. A pause for a view that never comes ends by itself.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from stormcast.node.protocols.layer import Layer, MemberContext
 from stormcast.node.protocols.port import EVERYONE
 
 MAX_HEARD: Final = 4096
-"""Members of whom an INFO is kept until the next check."""
+"""Members, at most, whose INFO is kept until the next check."""
 REPEAT: Final = 0.5
-"""Seconds between two requests for one view: they may be lost."""
+"""Seconds between two requests for one view: a request may be lost."""
 
 
 CHECK_JITTER: Final = 0.2
-"""Share of the check interval by which it is longer at most."""
+"""Largest share of the check interval that is added to it at random."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +93,9 @@ class Merge3(Layer):
     ) -> None:
         super().__init__(config, context)
         self._heard: dict[Address, ViewId] = {}
-        """The newest view id each member said it holds, since the last check."""
+        """By member, the newest view id that it sent since the last check."""
         self._asked: dict[int, Address] = {}
-        """Who has been asked for its view, and has not answered."""
+        """Members that were asked for their view, and have not answered."""
         self._answers: dict[Address, View] = {}
         self._check_number = 0
         self._info_number = 0
@@ -127,7 +128,7 @@ class Merge3(Layer):
             self._restart(now)
 
     def on_tentative(self, view: View, now: float) -> None:
-        """A view is about to be installed, one member after the other: that is no disagreement
+        """Pause while a view is installed at one member after the other: that is no disagreement
         (JGRP-1009)."""
         self._pause()
         # Should the view not come, the pause must not last.
@@ -172,7 +173,8 @@ class Merge3(Layer):
         return max(config.min_interval, drawn)
 
     def _check_delay(self) -> float:
-        """Drawn: two that check, lead and cancel in step would do so for ever."""
+        """Return a random delay: with equal delays, two members that lead merges at the same time
+        and cancel each other's would do so for ever."""
         return self.config.check_every * self.dice.uniform(1.0, 1.0 + CHECK_JITTER)
 
     def _tell(self, now: float) -> None:
@@ -192,7 +194,7 @@ class Merge3(Layer):
         if known is None and len(self._heard) >= MAX_HEARD:
             self._port.drop("heard-full")
             return
-        # An older one was delayed on its way.
+        # An older view id was delayed on its way.
         if known is None or known < view_id:
             self._heard[sender] = view_id
         if (
@@ -213,8 +215,9 @@ class Merge3(Layer):
             return
         heard[role.address] = role.view.id
         creators = {view_id.creator for view_id in heard.values()}
-        # Where a creator is gone, whoever coordinates in its place leads. But members whose views
-        # order them differently may each take the other for the one: then everybody asks.
+        # Where a creator is gone, the member that coordinates in its place leads. But members whose
+        # views order them differently may each expect another to lead: if no creator is heard of,
+        # all members ask.
         is_led = not creators.isdisjoint(heard)
         if is_led and not role.is_coordinator and role.address not in creators:
             return
@@ -229,7 +232,8 @@ class Merge3(Layer):
         self._ask(now)
 
     def _choose(self, heard: dict[Address, ViewId], view: View) -> list[Address]:
-        """Whom to ask: who created a view, and the first member that holds each."""
+        """Return the members to ask: the creator of each view, the first member that holds it, and
+        the own coordinator; nobody if all views are the same."""
         by_id: dict[ViewId, list[Address]] = {}
         for member, view_id in heard.items():
             by_id.setdefault(view_id, []).append(member)
@@ -237,8 +241,8 @@ class Merge3(Layer):
             return []
         asked = {view_id.creator for view_id in by_id}
         asked |= {min(holders, key=_identity) for holders in by_id.values()}
-        # Who coordinates the own view may hold it without having made it; unless it is among the
-        # reports, others who hear of it come to another leader.
+        # The coordinator of the own view may not be the view's creator. Its report is needed, else
+        # members that have it choose another leader.
         asked.add(view.coordinator)
         ordered = sorted(asked, key=_identity)
         limit = self.config.max_participants
@@ -281,7 +285,7 @@ class Merge3(Layer):
             self._conclude()
 
     def _conclude(self) -> None:
-        """Time is over, or all have answered."""
+        """Report different views: all members have answered, or the time for answers is over."""
         self.cancel("ask")
         self.cancel("answers")
         answers, self._answers = self._answers, {}

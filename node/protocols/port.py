@@ -1,4 +1,4 @@
-"""What a protocol sees of its member: lists to enqueue into, and nothing that calls back."""
+"""A protocol's access to its member: lists to enqueue into, and nothing that calls back."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from stormcast.node.trace.tracer import Tracer
 
 EVERYONE: Final = -1
-"""Where a frame for the group goes that must reach members of other groups, too: over a network
-with multicast it is the group; over connections, whoever discovery knows an address of."""
+"""Destination of a frame that must reach members of other groups, too: over a network with
+multicast, the multicast group; over connections, every address that discovery knows."""
 
 Frame = tuple[int, bytes, bytes]
 """Destination (a short id, wire.GROUP or EVERYONE), head, body: two parts, so that a transport may
@@ -24,18 +24,18 @@ gather instead of copy."""
 
 
 class Abandoned(NamedTuple):
-    """Messages that were accepted, and that their sender gave up: some may have arrived."""
+    """Messages that this member accepted, then gave up; some may have arrived."""
 
     dest: int
     """A short id, or wire.GROUP."""
     count: int  # type: ignore[assignment]  # hides tuple.count
     why: str
     last: int
-    """Number of the last of them, as the application's messages to `dest` are counted."""
+    """Number of the last of them among the application's messages to `dest`."""
 
 
 class Port:
-    """The seam between a protocol and the stack. Everything on it only enqueues."""
+    """The interface between a protocol and the stack: protocols only enqueue, the stack takes."""
 
     __slots__ = (
         "abandoned",
@@ -61,7 +61,7 @@ class Port:
         self.frames: list[Frame] = []
         self.deliveries: list[Delivery] = []
         self.withheld: list[Delivery] = []
-        """Deliveries that came while the application takes none, of windows that had to go."""
+        """Deliveries of windows that were removed while the application takes none."""
         self.woken: list[int] = []
         """Destinations whose window has room again."""
         self.abandoned: list[Abandoned] = []
@@ -71,16 +71,16 @@ class Port:
         self.closed: list[int] = []
         """Peers whose sender entry was removed."""
         self.drops: dict[str, int] = {}
-        """What was refused in this turn, by reason; the stack records and counts it."""
+        """How much was refused in this turn, by reason; the stack records and counts it."""
         self.events: list[Event] = []
-        """What other protocols of this member should know."""
+        """Events for other protocols of this member."""
         self.located: dict[int, Address] = {}
-        """Members that were named, by short id: a transport needs to know where they are."""
+        """Members that were named, by short id: their addresses tell a transport where they are."""
         self.links: list[tuple[int, bool]] = []
         """Monitored connections to open (True) or to close, by peer; see FD_SOCK2."""
 
     def locate(self, addresses: Iterable[Address]) -> None:
-        """These were named, and say where they are."""
+        """Note those of the addresses that say where the member is."""
         for address in addresses:
             if address.where:
                 self.located[address.short] = address

@@ -10,7 +10,8 @@ after a repeat interval, with a STABILITY that also asks who has more to report.
 its vote until it is covered, and is silent when all it knows of is stable.
 
 Differences from JGroups, where rounds depend on timers of 20 s and a lost frame costs one of those:
-votes outlive their round, since what was delivered stays delivered; repeats; the coordinator asks.
+votes outlive their round, since what was delivered stays delivered; votes are repeated; the
+coordinator asks for votes.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from stormcast.node.protocols.layer import Layer, MemberContext
 
 DigestSource = Callable[[], Digest]
 MAX_SUSPEND: Final = 200.0
-"""Seconds: no digest is in use for longer."""
+"""Seconds for which a digest is in use, at most."""
 PATIENT_TRIES: Final = 8
-"""Repeats at full pace; a member that is dead, or cannot be heard, will not vote sooner."""
+"""Repeats at full pace, before they slow down: a member that has not voted by then is probably dead
+or unreachable."""
 _ASKS: Final = 1
 _LOW_HALF: Final = 0xFFFFFFFF
 
@@ -73,7 +75,7 @@ class StableConfig:
 
 
 class Stable(Layer):
-    """One member's votes, and at the coordinator everybody's."""
+    """One member's votes, and at the coordinator the votes of all members."""
 
     protocol = wire.STABLE_PROTOCOL
     config_type = StableConfig
@@ -90,24 +92,24 @@ class Stable(Layer):
         self._view_id: ViewId | None = None
         self._members: frozenset[int] = frozenset()
         self.stable = Digest()
-        """What all members of the view have delivered, as far as this one knows."""
+        """What all members of the view have delivered, as far as this member knows."""
         self._heard = 0
-        """The number of that STABILITY, within the view."""
+        """The number of the latest STABILITY heard or sent, within the view."""
         self._reported = Digest()
         """The latest own vote in this view."""
         self._target = Digest()
-        """The vote that is repeated until it is covered."""
+        """The vote that is repeated until stability covers it."""
         self._is_urgent = False
-        """Whether a window is full until it is."""
+        """Whether a window is full until stability covers that vote."""
         self._number = 0
-        """Of votes and of STABILITYs: what tells the newer from the older."""
+        """The number of the latest own vote: tells newer votes from older ones."""
         self._tries = 0
         self._bytes = 0
         self._messages = 0
         self._votes: dict[int, tuple[int, Digest]] = {}
         """At the coordinator: the number of each member's latest vote, and the vote."""
         self._voted: set[int] = set()
-        """Who has voted since the last STABILITY."""
+        """The members that voted since the last STABILITY."""
         self._announced_at = -inf
         self._announcements = 0
         """STABILITYs since the last progress."""
@@ -146,7 +148,7 @@ class Stable(Layer):
         is_wanted = self.is_waiting("repeat") or self.is_waiting("answer")
         self._reset()
         if is_wanted:
-            # Somebody may be blocked: the votes of the old view are void, the wish is not.
+            # Somebody may be blocked. Votes of the old view are void, so this member votes anew.
             self.wake_at("answer", now + self._wait(0))
         if not self.is_waiting("gossip"):
             self._wake_gossip(now)
@@ -166,7 +168,7 @@ class Stable(Layer):
         }
 
     def on_multicast(self, messages: int, size: int, now: float) -> None:
-        """So much was received, or multicast by this member."""
+        """Count what was received, or multicast by this member; vote when a limit is reached."""
         self._messages += messages
         self._bytes += size
         config = self.config
@@ -175,7 +177,7 @@ class Stable(Layer):
             self._begin(now)
 
     def hurry(self, now: float) -> None:
-        """A window is full: what can be purged should be, now."""
+        """Vote with urgency: a window is full, and has room again only after a purge."""
         if self._is_urgent and self.is_waiting("repeat"):
             # The vote under way is repeated until what is delivered now is covered as well.
             self._target = self._current() or self._target
@@ -185,7 +187,7 @@ class Stable(Layer):
         self._is_urgent = self.is_waiting("repeat")
 
     def suspend(self, seconds: float, now: float) -> None:
-        """Nothing becomes stable for so long at most: a digest is in use."""
+        """Let nothing become stable while a digest is in use, for about `seconds` at most."""
         self.is_suspended = True
         self._reset()
         until = now + 1.1 * min(seconds, MAX_SUSPEND)
@@ -193,11 +195,11 @@ class Stable(Layer):
         self.wake_at("resume", until if due == inf else max(due, until))
 
     def resume(self, now: float) -> None:
-        """The digest is no longer in use."""
+        """Vote again: the digest is no longer in use."""
         self.cancel("resume")
         if self.is_suspended:
             self.is_suspended = False
-            # What would have been voted on meanwhile should not wait for the next occasion.
+            # Votes that were omitted meanwhile should not wait for the next occasion.
             self.wake_at("answer", now + self._wait(0))
 
     # -- Voting -------------------------------------------------------------------------------
@@ -212,7 +214,7 @@ class Stable(Layer):
             self.cancel(what)
 
     def _wait(self, tries: int) -> float:
-        """Between two repeats: at full pace at first, then ever slower."""
+        """Return the seconds between two repeats: short at first, longer with more tries."""
         interval = self.config.repeat_interval
         longest = max(interval, self.config.desired_avg_gossip)
         slower = 1 << min(max(tries - PATIENT_TRIES, 0), 10)
@@ -223,7 +225,7 @@ class Stable(Layer):
             self.wake_at("gossip", now + self.dice.uniform(0, 2 * self.config.desired_avg_gossip))
 
     def _begin(self, now: float) -> None:
-        """Vote, if there is something that is not stable, and repeat that until it is covered."""
+        """Vote, if something is not stable, and repeat the vote until stability covers it."""
         digest = self._current()
         if digest is None or not _is_beyond(digest, self.stable):
             return
@@ -233,8 +235,8 @@ class Stable(Layer):
         self._vote(digest, now)
 
     def _answer(self, now: float) -> None:
-        """Asked, one that has nothing to report says just that, once in a view: without its vote
-        nobody learns what it misses."""
+        """Vote when asked. A member with nothing to report votes too, once in a view: without its
+        vote nobody learns what it misses."""
         self._begin(now)
         digest = self._current()
         if digest is not None and not self._reported.seqnos:
@@ -247,7 +249,7 @@ class Stable(Layer):
             self._vote(digest, now)
 
     def _current(self) -> Digest | None:
-        """What was delivered, for exactly the members of the view."""
+        """Return what was delivered, for exactly the members of the view; None if not known."""
         if self.is_suspended or self._view_id is None:
             return None
         digest = self._source().restricted(self._members)
@@ -287,8 +289,8 @@ class Stable(Layer):
         if _is_beyond(digest, self.stable):
             self._tries = 0
         if _says_more(digest, self.stable):
-            # Even where no more was delivered: that others received more is how a member learns
-            # that it misses the last message.
+            # Also where no more was delivered: a member learns that it misses the last message by
+            # the fact that others received more.
             self.stable = self.stable.merged(digest)
             self._port.events.append(Stability(self.stable))
         if not _is_beyond(self._target, self.stable):
@@ -303,7 +305,7 @@ class Stable(Layer):
         if _is_beyond(digest, self.stable):
             self._consider(now, is_urgent=bool(head.stamp & _ASKS))
         elif head.mark < self._heard:
-            # It has nothing new, but does not know that.
+            # Its vote is stable already, but it missed the STABILITY that says so.
             self._send(
                 head.source,
                 wire.STABILITY,
@@ -313,7 +315,7 @@ class Stable(Layer):
             )
 
     def _count(self, source: int, number: int, digest: Digest) -> bool:
-        """Take a vote, unless a newer one was there before."""
+        """Take a vote, unless a newer one of the same member is there; whether it was taken."""
         known = self._votes.get(source)
         if known is not None and number <= known[0]:
             return False
@@ -322,7 +324,7 @@ class Stable(Layer):
         return True
 
     def _count_own(self) -> bool:
-        """The coordinator's own vote costs nothing, so it is never an old one."""
+        """Renew the coordinator's own vote, which needs no frame; whether there is one."""
         own = self._current()
         if own is None:
             return False
@@ -331,18 +333,18 @@ class Stable(Layer):
         return self._count(self.role.address.short, self._number, own)
 
     def _consider(self, now: float, *, is_urgent: bool) -> None:
-        """A vote is not covered: end the round now, if all have voted, or when time is over."""
+        """End the round of a vote that is not covered: now if all have voted, else after a wait."""
         others = self._members - {self.role.address.short}
         if self._voted >= others and self._count_own() and self._is_progress():
             self._announce(now, asks=False)
             return
         wait = self._wait(self._announcements)
-        # The others' votes may be on their way; who is blocked has no time for that.
+        # Other votes may be under way. For a blocked member the wait began with the last STABILITY.
         since = self._announced_at if is_urgent else now
         self.wake_by("announce", max(now, since + wait))
 
     def _minimum(self) -> Digest:
-        """What all members of the view have delivered, by their latest votes."""
+        """Return what all members of the view have delivered, by their latest votes."""
         if len(self._votes) < len(self._members):
             return self.stable
         votes = [digest.seqnos for _number, digest in self._votes.values()]
@@ -361,11 +363,11 @@ class Stable(Layer):
         )
 
     def _is_progress(self) -> bool:
-        """Whether the votes say more than is known, be it only of what was received."""
+        """Whether the votes say more than is known, of what was delivered or received."""
         return _says_more(self._minimum(), self.stable)
 
     def _announce(self, now: float, *, asks: bool) -> None:
-        """Tell everybody what is stable; ask for more if somebody waits for that."""
+        """Tell everybody what is stable; with `asks`, ask them to vote if they have more."""
         self.cancel("announce")
         if not self._count_own():
             return
@@ -405,7 +407,7 @@ class Stable(Layer):
         )
 
     def _objection(self, head: Head, view_id: ViewId, digest: Digest) -> str:
-        """Why a frame is not for now; empty if it is. Votes of two views are never mixed (G6)."""
+        """Return why a frame is refused; empty if it is not. Votes of two views never mix (G6)."""
         role, named = self.role, digest.seqnos.keys()
         if self.is_suspended:
             return "suspended"

@@ -1,9 +1,9 @@
 """Test protocols: they lose, delay, repeat and reorder what passes their place in a stack.
 
 Directly above the transport they are a bad network; between two protocols, a faulty neighbour. Each
-is handed what passes it and hands on what shall go further: now, or when `release` is due. All
-chance comes from the dice it was given, so a run replays; `count` says how often it struck, and
-the stack traces that, because a checker must be able to tell a fault from a bug.
+takes the items that pass its place, and returns those that go on: at once, or when `release` is
+due. All chance comes from the dice it was given, so a run replays; `count` says how often it
+struck, and the stack traces that, because a checker must be able to tell a fault from a bug.
 
 Above the reliable protocols, what goes up are deliveries: items whose head describes them and whose
 data is opaque.
@@ -30,10 +30,10 @@ MAX_HELD: Final = 4096
 
 
 class Item(NamedTuple):
-    """Something that passes: a frame, or a delivery."""
+    """A frame or a delivery that passes."""
 
     peer: int
-    """On the way down where it goes (a short id, or the group), on the way up where it is from."""
+    """On the way down its destination (a short id, or the group), on the way up its source."""
     head: Head
     data: Any
 
@@ -62,7 +62,7 @@ class TestProtocol:
 
     config_type: ClassVar[type[Any]] = TestProtocolConfig
     loses: ClassVar[bool] = False
-    """Whether what it strikes is gone, and not merely late, doubled or out of order."""
+    """Whether items that it strikes are lost, and not merely late, doubled or out of order."""
 
     def __init__(
         self, config: TestProtocolConfig, dice: Random, name_of: Callable[[int], str]
@@ -75,19 +75,20 @@ class TestProtocol:
         self._matcher = Matcher(config.match)
 
     def down(self, items: Items, now: float) -> Items:
-        """What leaves the member, of what was about to."""
+        """Take items on their way down; return those that go on."""
         return self._through(items, "down", now)
 
     def up(self, items: Items, now: float) -> Items:
-        """What goes further up, of what came."""
+        """Take items on their way up; return those that go on."""
         return self._through(items, "up", now)
 
     def next_deadline(self) -> float:
-        """When `release` is wanted next; infinity when nothing waits for time."""
+        """Return when to call `release` next; infinity when nothing waits for time."""
         return inf
 
     def release(self, now: float) -> tuple[Items, Items]:
-        """What was held back and is due: to go down, to go up. At infinity it is everything."""
+        """Return the items that were held back and are due: those that go down, those that go up.
+        At `now` infinity, all items are due."""
         return [], []
 
     def _through(self, items: Items, direction: Direction, now: float) -> Items:
@@ -109,7 +110,7 @@ class TestProtocol:
         )
 
     def _is_named(self, names: tuple[str, ...], member: int) -> bool:
-        """Whether a member, or the group, is one of those named; of none named, anybody is."""
+        """Whether a member, or the group, is among `names`; without names, any member is."""
         if not names:
             return True
         if member <= wire.GROUP:
@@ -117,7 +118,7 @@ class TestProtocol:
         return self._name_of(member) in names or f"{member:08x}" in names
 
     def _strike(self, item: Item, direction: Direction, now: float, passed: Items) -> None:
-        """Do to `item` what this protocol does; what goes on at once is appended to `passed`."""
+        """Apply the protocol's fault to `item`; append what goes on at once to `passed`."""
         passed.append(item)
 
 
@@ -261,7 +262,7 @@ class Delay(TestProtocol):
 
     def _strike(self, item: Item, direction: Direction, now: float, passed: Items) -> None:
         if len(self._held) >= 2 * MAX_HELD:
-            # One that is full lets pass what it cannot hold: to lose is not what it was set to do.
+            # When it is full, DELAY lets items pass at once: it must not lose any.
             passed.append(item)
             return
         due = now + self.config.delay
@@ -270,7 +271,7 @@ class Delay(TestProtocol):
         if self.config.keep_order:
             due = self._latest[direction] = max(due, self._latest[direction])
         self.count += 1
-        # The number keeps the order of those that are due together.
+        # The number keeps the order of items that are due together.
         heappush(self._held, (due, self.count, direction, item))
 
     def next_deadline(self) -> float:
@@ -306,7 +307,7 @@ class HoldConfig(TestProtocolConfig):
 
 
 class Hold(TestProtocol):
-    """Collects, and passes on in another order."""
+    """Collects items, and passes them on in another order."""
 
     config_type = HoldConfig
     config: HoldConfig
@@ -343,7 +344,7 @@ class Hold(TestProtocol):
 
 
 class Shuffle(Hold):
-    """SHUFFLE: passes on in random order."""
+    """SHUFFLE: passes items on in random order."""
 
     def _ordered(self, held: Items) -> Items:
         self.dice.shuffle(held)
@@ -351,7 +352,7 @@ class Shuffle(Hold):
 
 
 class Reverse(Hold):
-    """REVERSE: passes on the last one first."""
+    """REVERSE: passes the last item on first."""
 
     def _ordered(self, held: Items) -> Items:
         return held[::-1]

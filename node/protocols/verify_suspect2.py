@@ -1,8 +1,8 @@
-"""VERIFY_SUSPECT2: a suspected member is asked whether it lives before anyone acts on it.
+"""VERIFY_SUSPECT2: asks a suspected member whether it is alive before membership excludes it.
 
-Suspicions wait at least `timeout`. What is due is handed on together, on a grid of `timeout`: so
-members that fail at nearly the same time are excluded by one view (JGRP-2558, JGRP-2971). Each
-entry has one fixed deadline, which a repeated suspicion does not move (JGRP-2943).
+Suspicions wait at least `timeout`. Those that are due are confirmed together, on a grid of
+`timeout`: so members that fail at nearly the same time are excluded by one view (JGRP-2558,
+JGRP-2971). Each suspicion has one fixed deadline, which a repeated one does not move (JGRP-2943).
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class _Doubt:
 
     member: Address
     number: int
-    """Of the verification: repeated suspicions of one member are told apart by it."""
+    """Number of the verification: it tells repeated suspicions of one member apart."""
     ask_at: float
     due: float
     asked: int = 0
 
 
 class VerifySuspect2(Layer):
-    """Asks, waits, and hands on who did not answer."""
+    """Asks suspected members, waits, and confirms those that did not answer."""
 
     protocol = wire.VERIFY_SUSPECT2
     config_type = VerifySuspect2Config
@@ -79,7 +79,7 @@ class VerifySuspect2(Layer):
 
     @property
     def pending(self) -> tuple[Address, ...]:
-        """Who is being asked."""
+        """The members that are being asked."""
         return tuple(doubt.member for doubt in self._doubts.values())
 
     # -- The verbs ----------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class VerifySuspect2(Layer):
         if body:
             raise BadFrame("body-long")
         if head.kind == wire.ARE_YOU_DEAD:
-            # Whoever asks: it may hold a view of ours that we have not seen.
+            # Answer anyone: the asker may hold a view with this member that has not come here.
             self._port.control(
                 head.source,
                 wire.I_AM_NOT_DEAD,
@@ -101,7 +101,7 @@ class VerifySuspect2(Layer):
             )
         elif head.kind == wire.I_AM_NOT_DEAD:
             doubt = self._doubts.pop(head.source, None)
-            # No doubt: the second answer to a second question.
+            # None: this answers a second question, and the first was answered already.
             if doubt is not None:
                 self._record(trace.CLEARED, doubt.member, now)
                 self._port.events.append(Cleared(doubt.member))
@@ -151,7 +151,7 @@ class VerifySuspect2(Layer):
         self._set_timer()
 
     def on_cleared(self, member: Address, now: float) -> None:
-        """Somebody has found a sign of life."""
+        """Stop asking a member of which another protocol found a sign of life."""
         if self._doubts.pop(member.short, None) is not None:
             self._record(trace.CLEARED, member, now)
             self._set_timer()
@@ -162,7 +162,7 @@ class VerifySuspect2(Layer):
         """The first moment of the grid at or after `due`."""
         timeout = self.config.timeout
         since = due - self._origin
-        # A hair less, so that what is due on the grid itself does not wait for the next point.
+        # A little less, so that a moment on the grid itself does not wait for the next point.
         return max(due, self._origin + next_on_grid(since - 1e-6 * timeout, timeout))
 
     def _ask(self, doubt: _Doubt) -> None:

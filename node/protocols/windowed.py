@@ -1,4 +1,4 @@
-"""What unicast and multicast, the protocols with windows, do alike: take what is new of a batch,
+"""What unicast and multicast, the protocols with windows, both do: take what is new of a batch,
 ask for what is missing, repeat what is asked for, change a setting, promise how they ask, say how
 full a window is."""
 
@@ -34,7 +34,7 @@ class RequestSizes(Protocol):
 
 
 def unpack_arrival_untrusted(head: Head, body: bytes) -> Arrival:
-    """The batch that a DATA frame brings."""
+    """Return the batch that a DATA frame contains."""
     if not 0 < head.lo <= wire.MAX_SEQNO - head.count:
         raise BadFrame("seqno")
     start, lengths = unpack_lengths_untrusted(head, body)
@@ -69,8 +69,9 @@ def request_missing(
     view: int = 0,
     stream: int = trace.REPAIR,
 ) -> None:
-    """Ask `dest` for ranges, in as many frames as the size of a request makes of it, but not
-    without limit: what one look may not ask for waits. `named` is whose window the frame names."""
+    """Request ranges from `dest`, in frames of bounded size, at most `MAX_REQUESTS_PER_LOOK` of
+    them: other ranges wait for the next look. `named` identifies the window in the frame: the
+    connection, or for multicasts the sender."""
     requests = split_ranges(ranges, sizes.max_xmit_req_size, sizes.max_xmit_req_ranges)
     transmission = gaps.transmission()
     for part, count in requests[:MAX_REQUESTS_PER_LOOK]:
@@ -104,8 +105,8 @@ def take_new(
     *,
     oob: bool,
 ) -> int:
-    """Add a batch to a window, and hand up at once what is new of it and out of band. Returns how
-    many messages are new."""
+    """Add a batch to a window; with `oob`, hand up its new messages at once. Returns how many
+    messages are new."""
     head = arrival.head
     new = window.add(head.lo, head.lo + head.count - 1, len(arrival.body), arrival, oob=oob)
     if not new:
@@ -130,7 +131,7 @@ def note_resent(
     view: int = 0,
     flags: int,
 ) -> None:
-    """A batch leaves again: of what is stored, only the transmission number changes."""
+    """Record that a batch is sent again: only its transmission number changes."""
     batch = stored.item
     if batch.transmission < wire.MAX_TRANSMISSION:
         batch.transmission += 1
@@ -150,7 +151,7 @@ def note_resent(
 
 
 class WindowSettings(Protocol):
-    """The settings that both have."""
+    """The settings that both unicast and multicast have."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     settable: ClassVar[frozenset[str]]
@@ -168,7 +169,7 @@ C = TypeVar("C", bound=WindowSettings)
 
 
 def changed(config: C, name: str, value: object) -> C:
-    """The settings with another value of one that may change at run time."""
+    """Return the settings with one value changed, if it may change at run time."""
     if name not in config.settable:
         raise ConfigError(
             f"{name} can not change at run time; what can: {', '.join(sorted(config.settable))}"
@@ -178,14 +179,13 @@ def changed(config: C, name: str, value: object) -> C:
 
 
 def request_bounds(config: WindowSettings, timing: Timing, interval: float) -> dict[str, float]:
-    """What is promised of requests (C1), and after how long all is repaired."""
+    """Return what is promised of requests (C1), and after how many seconds all is repaired."""
     looks = config.window_messages / (MAX_REQUESTS_PER_LOOK * config.max_xmit_req_size)
     return {
         "request_spacing": timing.min_wait if timing.adaptive else interval,
         "request_patience": 0.0 if timing.adaptive else interval,
         "request_size": config.max_xmit_req_size,
-        # A dozen intervals, and one more for each look that the gaps of a whole window may take to
-        # ask for.
+        # Twelve intervals, and one more for each look that requesting a whole window may take.
         "quiet_within": (12 + looks) * interval,
     }
 
@@ -209,7 +209,7 @@ def gauge_received(
 def gauge(
     port: Port, protocol: int, stream: int, peer: int, value: int, bound: int, now: float
 ) -> None:
-    """Record how full one thing is."""
+    """Record a value and its bound."""
     port.tracer.record(
         trace.GAUGE, now, protocol=protocol, stream=stream, peer=peer, lo=value, hi=bound
     )

@@ -1,4 +1,4 @@
-"""The stack of one member: lanes, protocols, frames, and the turn that binds them."""
+"""The stack of one member: lanes, protocols and frames, which all work in turns."""
 
 from stormcast.node.stack.stack import News, Stack
 

@@ -1,7 +1,7 @@
-"""Taking messages from the application: into the lane of their destination, whole or cut in pieces.
+"""Takes messages from the application into the lane of their destination, whole or cut in pieces.
 
-The one place that refuses. What can never be sent is an error; what has no room now is told by
-False.
+The only place that refuses messages: with an error if a message can never be sent, with False if
+there is no room for it now.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Acceptor:
         self._fragmenter = Fragmenter(pieces, hash64) if pieces is not None else None
         self._transport = settings.transport
         self.largest_message = MAX_MESSAGE
-        """Bytes; a transport may carry less than a frame could."""
+        """Bytes of the largest message in one frame; a transport may carry less than a frame."""
         granted = [flow.max_message for flow in flow.values()]
         most = pieces.frag_size if pieces is not None else min(granted, default=UNLIMITED)
         self.large_from = most + MESSAGE_OVERHEAD
-        """Cost of a message from which on it is not simply queued."""
+        """Cost above which a message is not simply queued."""
 
     def limit_messages(self, largest: int) -> None:
-        """The transport carries so many bytes at most in one frame."""
+        """Note how many bytes the transport carries in one frame, at most."""
         self.largest_message = min(self.largest_message, largest)
         self.large_from = min(self.large_from, self.largest_message + MESSAGE_OVERHEAD)
 
@@ -73,7 +73,7 @@ class Acceptor:
         if cost > lane.room and not self._admits_alone(lane, payload):
             return False
         run = lane.run
-        # Both without flags is the rule, and told sooner than what follows.
+        # Usually neither has flags, and the first test alone is cheaper than the whole condition.
         if (flags or run.flags) and (flags != run.flags or flags & DONT_BUNDLE):
             run = _begin_run(lane, flags)
         lane.room -= cost
@@ -83,7 +83,7 @@ class Acceptor:
         return True
 
     def _admits_alone(self, lane: Lane, payload: Payload) -> bool:
-        """A message beyond the outbox enters an empty lane, if a frame can carry it."""
+        """Whether the lane is empty: then a message of any size that a frame carries may enter."""
         require(
             len(payload) <= MAX_MESSAGE,
             f"a message of {len(payload)} bytes: a frame carries {MAX_MESSAGE}; split it",
@@ -91,8 +91,8 @@ class Acceptor:
         return lane.room >= self._outbox.bound
 
     def _refuse_too_large(self, dest: int, payload: Payload, flags: int) -> None:
-        """Without fragmentation, what no frame carries cannot be sent, and what no receiver ever
-        grants would wait for ever."""
+        """Raise ConfigError for a message that cannot be sent without fragmentation: no frame
+        carries it, or it would wait for ever, as no receiver grants so many credits."""
         require(
             len(payload) <= self.largest_message,
             f"a message of {len(payload)} bytes: {self._transport} carries "
@@ -110,7 +110,7 @@ class Acceptor:
     def _try_send_in_pieces(
         self, fragmenter: Fragmenter, lane: Lane, payload: Payload, flags: int
     ) -> bool:
-        """A large message enters its lane as fragments, whole or not at all."""
+        """Put a large message into its lane as fragments, all of them or none."""
         most = fragmenter.config.max_message_size
         require(len(payload) <= most, f"a message of {len(payload)} bytes: the limit is {most}")
         cost = len(payload) + MESSAGE_OVERHEAD

@@ -1,4 +1,4 @@
-"""Settings that change while the stack runs, by the name of protocol and setting."""
+"""Changes settings while the stack runs, by the names of protocol and setting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Attributes:
-    """Those of the reliable unicast and the reliable multicast of one member."""
+    """Changes settings of the reliable unicast and the reliable multicast of one member."""
 
     def __init__(
         self, settings: StackSettings, unicast: Unicast, multicast: Multicast | None
@@ -27,7 +27,7 @@ class Attributes:
 
     def set(self, name: str, value: object, layers: Layers, now: float) -> None:
         """Change `xmit_interval` of unicast, or `NAKACK2.xmit_interval` of another protocol.
-        `layers` are what the stack has now."""
+        `layers` are the protocols that the stack has now."""
         settings = self._settings
         protocol, _dot, attribute = name.rpartition(".")
         machine = self._machine(protocol, name)

@@ -1,7 +1,7 @@
-"""The protocols of one member's group: what they are made from, and who of them hears of what.
+"""The protocols of one member's group: makes them, and passes events from one to others.
 
-Protocols know nothing of each other. They enqueue events, and `on_event` is the one place that
-passes an event on: read it to see how a suspicion becomes a view, and a view becomes windows.
+Protocols know nothing of each other. They enqueue events, and only `on_event` passes an event on:
+read it to see how a suspicion leads to a view, and a view to windows.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Adopt = Callable[[Install, float], None]
 Route = Callable[[Head, bytes, float], None]
 
 NO_SIGN_OF_LIFE: Final = frozenset({wire.DISCOVERY, wire.MERGE3, wire.FD_SOCK2})
-"""What stands below the heartbeat detector, which therefore does not see it."""
+"""Protocols that stand below the heartbeat detector, which therefore does not see their frames."""
 
 
 class Group:
-    """All protocols of a member but its unicast."""
+    """All protocols of a member except its unicast."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Group:
         self.gms.leave(now)
 
     def stop(self, now: float) -> None:
-        """End at once; who has left has ended already."""
+        """End at once, unless this member has left, and so ended already."""
         if self.has_left:
             return
         for layer in self._layers.values():
@@ -120,7 +120,7 @@ class Group:
     # -- Frames ----------------------------------------------------------------------------------
 
     def routes(self) -> dict[int, Route]:
-        """Who takes a frame, by its protocol."""
+        """Return the methods that take frames, by number of the protocol."""
         routes: dict[int, Route] = {
             protocol: layer.receive for protocol, layer in self._layers.items()
         }
@@ -133,32 +133,34 @@ class Group:
             self.stable.on_multicast(head.count, head.size, now)
 
     def heard(self, head: Head) -> None:
-        """A frame came from a member: it is alive."""
+        """Note, for FD_ALL3, that the sender of a frame is alive."""
         fd = self.fd_all
         if fd is not None and head.source in fd.tracked and head.protocol not in NO_SIGN_OF_LIFE:
             fd.heard.add(head.source)
 
     def multicast_sent(self, messages: int, size: int, now: float) -> None:
-        """This member multicast a batch: as good as a heartbeat, and stability must know of it."""
+        """Note that this member multicast a batch: for FD_ALL3, which then needs no heartbeat, and
+        for STABLE, which counts what is multicast."""
         if self.fd_all is not None:
             self.fd_all.mcast_sent = True
         if self.stable is not None:
             self.stable.on_multicast(messages, size, now)
 
     def multicast_blocked(self, now: float) -> None:
-        """The outbox has multicasts that the window does not admit: have it emptied soon."""
+        """Have the window emptied soon: the outbox has multicasts that it does not admit."""
         self.multicast.on_blocked(now)
         if self.stable is not None:
             self.stable.hurry(now)
 
     def destinations(self) -> tuple[int, ...]:
-        """Members, and those of a view that is about to be installed; not this one."""
+        """Return the members, and those of a view that is about to be installed, except this
+        member."""
         return tuple(sorted((self.multicast.members | self.multicast.coming) - {self._port.me}))
 
     # -- Time ------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float:
-        """When `tick` has something to do."""
+        """Return when `tick` has something to do."""
         timers, others = self._timers, self.multicast.timers
         due = timers.next_deadline() if timers.is_moved else timers.earliest
         other = others.next_deadline() if others.is_moved else others.earliest
@@ -172,11 +174,11 @@ class Group:
             layer = self._layers.get(protocol)
             if layer is not None and not self.has_left:
                 layer.on_timer(what, now)
-                # What one timer changed, the next one must know: a member may have left.
+                # Events of one timer are passed on before the next: this member may have left.
                 self.drain(now)
 
     def finish_turn(self, now: float) -> None:
-        """Send what this turn asked for."""
+        """Send the acks of this turn, and clear suspects that were heard."""
         if self.multicast.acks_now:
             self.multicast.finish_turn(now)
         if self.fd_all is not None and self.fd_all.suspects:
@@ -185,16 +187,16 @@ class Group:
     # -- Events ----------------------------------------------------------------------------------
 
     def on_link(self, peer: int, is_up: bool, now: float) -> None:  # noqa: FBT001 the two ends of a link
-        """A monitored connection was made, or refused, or ended."""
+        """React to a monitored connection that was made, refused or ended."""
         if self.fd_sock is not None:
             self.fd_sock.on_link(peer, is_up, now)
 
     def install_by_hand(self, view: View, now: float) -> None:
-        """A view that no membership protocol made."""
+        """Install a view that no membership protocol made."""
         self.gms.install_by_hand(view, now)
 
     def drain(self, now: float) -> None:
-        """Have protocols hear of each other until nothing is left to tell."""
+        """Pass events on until none is left."""
         port = self._port
         while port.events:
             events, port.events = port.events, []
@@ -202,7 +204,7 @@ class Group:
                 self.on_event(event, now)
 
     def on_event(self, event: Event, now: float) -> None:  # noqa: PLR0912 it is one table
-        """Pass on what a protocol said to those whom it concerns."""
+        """Pass an event on to the protocols that it concerns."""
         match event:
             case said.Suspected(members):
                 if self.verify is not None:
@@ -247,25 +249,26 @@ class Group:
             case said.BecameServer():
                 self.multicast.become_server(now)
             case said.Left():
-                # Not left to whoever drives this member: no timer may find a group that is gone.
+                # Here, not by the caller: no timer may find a group that is gone.
                 self.stop(now)
 
     def _install(self, event: Install, now: float) -> None:
-        """Digest and view in one step, and the same view at every layer, in the same order."""
+        """Install digest and view in one step: the same view at all layers, always in the same
+        order."""
         self._port.locate(event.view.members)
         # The record first: what windows write next belongs to this view.
         self._adopt(event, now)
         self.multicast.install(event.view, event.digest, event.mutual, now)
         for layer in self._layers.values():
             layer.on_view(event.view, now)
-        # Who waits for room may have waited for a member that is gone, or for the first view.
+        # Lanes may have waited for a member that is gone, or for the first view.
         self._port.woken.append(wire.GROUP)
         self._port.woken += [member.short for member in event.view.members]
 
     # -- Promises and gauges ---------------------------------------------------------------------
 
     def bounds(self) -> dict[str, dict[str, float]]:
-        """What each protocol promises, by its name."""
+        """Return what each protocol promises, by its name."""
         promised = {self._names[self.multicast.protocol]: self.multicast.bounds()}
         return promised | {
             self._names[protocol]: layer.bounds() for protocol, layer in self._layers.items()

@@ -1,9 +1,9 @@
-"""Handing messages to the application: pieces become messages, credits follow, the trace says so.
+"""Hands messages to the application: joins pieces, tells flow control, and records what was handed.
 
 What the windows delivered waits in the port. The application takes all of it at once, and what it
-took is recorded as ranges, the other end of what it means that a message is delivered (G1). A range
-grows for as long as neighbours follow, but for no longer than `FLUSH_INTERVAL`: an event for each
-message would make traces twice as long.
+took is recorded as ranges: G1 is judged from what was offered to what was handed. A range grows for
+as long as neighbours follow, but for no longer than `FLUSH_INTERVAL`: an event for each message
+would make traces twice as long.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 FLUSH_INTERVAL: Final = 0.25
 """Seconds after which a trace says at the latest what an application offered or was handed."""
 _UNCOUNTED: Final = NO_FC | NO_RELIABILITY
-"""Flags of messages that no flow control counted where they were sent."""
+"""Flags of messages that flow control counts neither at their sender nor here."""
 
 
 class HandOver:
-    """From what was delivered to what the application is given."""
+    """Makes what the application is given of what the windows delivered."""
 
     def __init__(
         self,
@@ -44,29 +44,30 @@ class HandOver:
         flow: Mapping[int, Any],
     ) -> None:
         self.flush_at = inf
-        """When the trace has to say what was handed over."""
+        """When to record, at the latest, what was handed over."""
         self._port = port
         self._unicast = unicast
         self._unicasts = unicast.protocol
-        """Who numbers unicasts."""
+        """Number of the protocol that numbers unicasts."""
         self._multicasts = multicast.protocol if multicast is not None else 0
-        """Who numbers multicasts."""
+        """Number of the protocol that numbers multicasts; 0 without one."""
         self._ufc: Ufc | None = flow.get(wire.UFC)
         self._mfc: Mfc | None = flow.get(wire.MFC)
         self._counts = bool(flow)
         pieces = settings.fragments
         self.reassembler = Reassembler(pieces, _longest_life(unicast)) if pieces else None
-        """Of messages that come in pieces, if any do."""
+        """Joins messages that come in pieces; None in a stack without FRAG."""
         self._ready: list[Delivery] = []
         self._growing: dict[tuple[int, int, int], list[int]] = {}
-        """First and last seqno of what was handed over and is not recorded yet, by source,
-        connection and protocol."""
+        """First and last seqno of the range that was handed over and is not recorded yet, by
+        source, connection and protocol."""
         self._views: list[tuple[Delivery, frozenset[int]]] = []
-        """Members of views that came while something waited, each with the last that did."""
+        """Views that came while deliveries waited: the last of these deliveries, and the view's
+        members."""
 
     def on_view(self, members: frozenset[int], now: float) -> None:
-        """A view is in force. What was delivered before it, and waits, is joined before pieces are
-        given up because of it."""
+        """Have pieces given up because of a view, but not before deliveries are joined that came
+        before the view and wait."""
         if self.reassembler is None:
             return
         waiting = self._port.deliveries or self._port.withheld
@@ -76,7 +77,7 @@ class HandOver:
             self.reassembler.on_view(members, now)
 
     def take(self) -> list[Delivery]:
-        """What the application has to be given now."""
+        """Return what the application has to be given now."""
         ready = self._ready
         if ready:
             self._ready = []
@@ -101,7 +102,7 @@ class HandOver:
         """Join what was delivered before each view, and then give pieces up because of it."""
         assert self.reassembler is not None
         for last, members in self._views:
-            # One that a test protocol keeps back, or dropped, is waited for no longer.
+            # A delivery that a test protocol holds back, or dropped, is not waited for.
             end = next((at for at, one in enumerate(deliveries, 1) if one is last), 0)
             self._move(deliveries[:end], now)
             del deliveries[:end]
@@ -153,12 +154,12 @@ class HandOver:
         port, reassembler = self._port, self.reassembler
         if reassembler is None or reassembler.next_expiry > now:
             return
-        # What an application that is stalled has yet to take may be the rest of a message.
+        # Deliveries that a stalled application has yet to take may be the rest of a message.
         if self._unicast.is_consuming and not (port.deliveries or port.withheld):
             port.drop("fragment-expired", reassembler.expire(now))
 
     def gauge(self, now: float) -> None:
-        """Record what messages cost of which pieces are missing (G5)."""
+        """Record the cost of messages of which pieces are missing (G5)."""
         reassembler = self.reassembler
         if reassembler is not None and reassembler.open_bytes:
             self._port.tracer.record(
@@ -170,7 +171,7 @@ class HandOver:
             )
 
     def _join(self, piece: Delivery, now: float) -> Delivery | None:
-        """The whole message, when this was the last piece of it."""
+        """Take a piece; return the whole message when this was its last piece."""
         if self.reassembler is None:
             self._port.drop("fragment")
             return None
@@ -211,7 +212,7 @@ class HandOver:
             size=len(payload),
             digest=self._port.codec.hash64(payload),
         )
-        # It stands where its last piece stood.
+        # The message takes the place of its last piece.
         return Delivery(
             piece.source,
             piece.conn,
@@ -226,8 +227,8 @@ class HandOver:
 
 
 def _longest_life(unicast: Unicast) -> float:
-    """Seconds after which nobody goes on with a message to somebody outside its view who has not
-    answered since: its connection has aged, or was idle, and is removed."""
+    """Return after how many seconds without an answer nobody goes on sending a message to a
+    receiver outside its view: the connection has aged, or was idle, and is removed."""
     config = unicast.config
     idle = config.conn_expiry_timeout + config.conn_close_timeout
     return config.max_retransmit_time + idle

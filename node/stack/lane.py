@@ -1,8 +1,9 @@
-"""Where messages wait, unnumbered, until the windows admit them. The one place that refuses.
+"""Lanes: messages wait in them, unnumbered, until the windows admit them.
 
-One lane per destination, bounded in bytes (each message also costs a fixed overhead, which bounds
-the count). A lane is a queue of runs: payloads that share their flags and may travel in one batch.
-A message above `frag_size` is a run of its own, whose payloads are its pieces.
+There is one lane per destination, bounded in bytes (each message also costs a fixed overhead, which
+bounds the count); the acceptor refuses a message when its lane is full. A lane is a queue of runs:
+payloads that share their flags and may travel in one batch. A message above `frag_size` is a run of
+its own, whose payloads are its pieces.
 
 A lane counts the messages that it accepted, from 1 on. Batches keep the number of their first
 message, so that a trace can say what became of each (G1).
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.frag import CutMessage
 
 MESSAGE_OVERHEAD: Final = 64
-"""What a queued message costs besides its bytes: about what its object takes."""
+"""Bytes that a queued message counts for besides its own: about the size of its object."""
 
 LENGTH_COST: Final = 4
-"""What a message's length takes in a frame at most."""
+"""Bytes that the length of a message takes in a frame, at most."""
 
 MAX_MESSAGE: Final = wire.MAX_BODY - LENGTH_COST
 """Bytes of the largest message: what one frame can carry."""
@@ -56,18 +57,18 @@ class Run:
 
 
 class Taken(NamedTuple):
-    """What left a lane as one batch."""
+    """Messages that left a lane as one batch."""
 
     payloads: list[Payload]
     flags: int
     header: bytes
-    """An upper protocol's, which travels before the lengths."""
+    """An upper protocol's header, which travels before the lengths."""
     size: int
     """Bytes of the payloads."""
     lengths: list[int]
-    """Of each payload: counted once, because doing so is a part of a message's cost."""
+    """Length of each payload: computed once, because that is a part of a message's cost."""
     number: int
-    """Of the first message, as the lane counts them."""
+    """Number of the first message, as the lane counts messages."""
 
 
 class Lane:
@@ -99,19 +100,20 @@ class Lane:
         self.numbered = numbered
         """Messages that left: numbered, sent without a number, or thrown away."""
         self.offered = numbered
-        """Messages that the trace knows to have been accepted."""
+        """Accepted messages that the trace has recorded as offered."""
         self._closed = numbered
         """Messages that were accepted before the last run began."""
         self.open_early: deque[OpenEarly] = deque()
-        """OOB messages in pieces that the receivers may not have whole, in order."""
+        """OOB messages in pieces that the receivers may not have completely, in order."""
 
     def is_empty(self) -> bool:
-        """Whether nothing waits; every run but the last holds something."""
+        """Whether nothing waits: of all runs, only the last can be empty."""
         return not self.run.payloads and len(self.runs) == 1
 
     @property
     def accepted(self) -> int:
-        """Messages that were ever put in; no count is kept per message, which would cost."""
+        """Messages that were ever put in. Computed from the runs: counting each message would cost
+        more."""
         return self._closed + self.run.accepted
 
     @property
@@ -137,7 +139,7 @@ class Lane:
         return run
 
     def take(self, messages: int, size: int, single: int) -> Taken | None:
-        """Messages of the first run that fit; None when not even one does.
+        """Take the messages of the first run that fit; None when not even one does.
 
         At most `messages` of them and `size` bytes together; one message alone may have `single`
         bytes.
@@ -147,7 +149,7 @@ class Lane:
         if run.cut is not None:
             return self._take_piece(run, run.cut, max(size, single))
         waiting = len(payloads)
-        # Most messages of a run are about as long as the next one: look at no more than fit then.
+        # Most messages of a run are about as long as the first: look at only so many as fit then.
         first = len(payloads[at]) if at < waiting else 0
         likely = max(1, size // (first + LENGTH_COST))
         end = min(waiting, at + messages, at + likely)
@@ -166,7 +168,7 @@ class Lane:
         if end < len(payloads):
             run.at = end
             if end > len(payloads) >> 1:
-                # A producer that is always ahead never lets the run end: what left must go (G5).
+                # If the producer is always ahead, the run never ends: remove what has left (G5).
                 del payloads[:end]
                 run.gone += end
                 run.at = 0
@@ -175,7 +177,7 @@ class Lane:
         return Taken(taken, run.flags, b"", total, lengths, number)
 
     def _take_piece(self, run: Run, cut: CutMessage, most: int) -> Taken | None:
-        """The next piece of a large message: always a batch of its own."""
+        """Take the next piece of a large message: always a batch of its own."""
         at = run.at
         piece = run.payloads[at]
         size, header = len(piece), cut.header(at)
@@ -193,7 +195,7 @@ class Lane:
         self, cost: int, conn: int, acked: int, max_messages: int, max_bytes: int
     ) -> bool:
         """Whether another OOB message in pieces keeps what receivers hold unfinished within these
-        bounds, when `conn` is acked up to `acked`. One is always admitted where none is open."""
+        bounds, when `conn` is acked up to `acked`. If no such message is open, one is admitted."""
         opened = self.open_early
         while opened and (opened[0].conn != conn or opened[0].hi <= acked):
             opened.popleft()
@@ -209,13 +211,13 @@ class Lane:
     def _finish_run(self, run: Run) -> None:
         if run is self.run:
             self._closed += run.accepted
-            # What follows a large message is rarely like it.
+            # What follows a large message rarely has its flags.
             self.run = self.runs[0] = Run(run.flags if run.cut is None else 0)
         else:
             self.runs.popleft()
 
     def clear(self) -> int:
-        """Throw away everything; returns how many messages that were."""
+        """Throw away everything that waits; returns how many messages that were."""
         count = len(self)
         self._closed = self.accepted
         for run in self.runs:
@@ -228,7 +230,7 @@ class Lane:
         return count
 
     def __len__(self) -> int:
-        """Messages that wait, or of which pieces do."""
+        """Messages that wait, or of which pieces wait."""
         return sum(run.waiting for run in self.runs)
 
 
@@ -243,8 +245,8 @@ class OpenEarly(NamedTuple):
 
 
 def _fitting(lengths: list[int], total: int, size: int) -> tuple[int, int]:
-    """How many messages from the first on, of `total` bytes, are within `size` bytes, but at least
-    one; and their bytes."""
+    """Return how many messages from the first on fit into `size` bytes, but at least one, and their
+    bytes. `total` are the bytes of all."""
     number = len(lengths)
     while number > 1 and total + LENGTH_COST * number > size:
         number -= 1

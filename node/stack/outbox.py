@@ -1,8 +1,7 @@
-"""What was accepted and no window has admitted yet: one lane for each destination.
+"""Keeps messages that were accepted, and that no window has admitted yet: a lane per destination.
 
-A lane is looked at when the turn ends, if a message was put in, or if somebody made room for it.
-When a connection ends, who waited for room in it is released, and is told what became of what
-waited.
+A lane is looked at when the turn ends, if a message was put in, or if room was made for it. When a
+connection ends, the messages that waited for room in it are given up, and the application is told.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ class Outbox:
         self.abandoned: dict[str, int] = {}
         """Messages that were accepted and given up so far, by reason."""
         self.flush_at = inf
-        """When the trace has to say what was offered."""
+        """When to record, at the latest, what was offered."""
         self.is_open = True
         self._owner = owner
         self._port = port
         self._has_group = has_group
         self._numbers: dict[int, int] = {}
-        """How many messages were accepted for a destination whose lane is gone."""
+        """How many messages were accepted for a destination whose lane was removed."""
         self._untold: list[Abandoned] = []
 
     # -- Lanes -------------------------------------------------------------------------------------
 
     def lane(self, dest: int) -> Lane:
-        """The queue towards `dest`; whoever keeps it must look whether it `is_queued`."""
+        """Return the lane of `dest`. A caller that keeps it must check whether it `is_queued`."""
         lane = self.lanes.get(dest)
         return lane if lane is not None else self.open(dest)
 
@@ -98,10 +97,10 @@ class Outbox:
             else:
                 self._note_blocked(lane, now)
 
-    # -- What the protocols say ----------------------------------------------------------------
+    # -- Room, and ends of connections ---------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """Act on what ended, was given up and was freed in this turn."""
+        """Act on connections that ended, messages given up and room made in this turn."""
         port = self._port
         if port.closed:
             self._close_lanes(now)
@@ -111,7 +110,7 @@ class Outbox:
             self.wake()
 
     def wake(self) -> None:
-        """Queue the lanes that were waiting for room which there is now."""
+        """Queue the lanes that waited for room, where there is room now."""
         port = self._port
         woken, port.woken = port.woken, []
         for dest in woken:
@@ -120,14 +119,14 @@ class Outbox:
                 self.queue(lane)
 
     def _note_blocked(self, lane: Lane, now: float) -> None:
-        """Not everything in a lane was admitted."""
+        """Record that a lane is blocked: not everything in it was admitted."""
         if lane.blocked_since < 0:
             lane.blocked_since = now
             self._port.waiting.add(lane.dest)
             self._port.tracer.record(trace.BLOCKED, now, peer=lane.dest, count=len(lane))
 
     def _note_unblocked(self, lane: Lane, now: float) -> None:
-        """Nothing in a lane waits for room any more."""
+        """Record that nothing in a lane waits for room any more."""
         lane.blocked_since = -1.0
         self._port.waiting.discard(lane.dest)
         self._port.tracer.record(trace.UNBLOCKED, now, peer=lane.dest)
@@ -150,17 +149,17 @@ class Outbox:
     # -- What is given up ----------------------------------------------------------------------
 
     def take_abandoned(self) -> list[Abandoned]:
-        """What was accepted and has been given up since the last call."""
+        """Return the messages that were accepted, and given up since the last call."""
         taken, self._untold = self._untold, []
         return taken
 
     @property
     def has_abandoned(self) -> bool:
-        """Whether `take_abandoned` has something to say."""
+        """Whether `take_abandoned` would return anything."""
         return bool(self._untold)
 
     def _abandon(self, lane: Lane, why: str, now: float) -> None:
-        """Throw away what waits in a lane, and say so."""
+        """Throw away what waits in a lane, and report it."""
         first = lane.numbered + 1
         is_within = lane.is_within_message
         count = lane.clear()
@@ -172,7 +171,7 @@ class Outbox:
         )
         told = self._port.abandoned
         if is_within and any(one.dest == lane.dest and one.last == first for one in told):
-            # Its first pieces were given up with the connection: it is one message.
+            # Pieces of the first message were given up with the connection: it was counted there.
             count -= 1
         if count:
             told.append(Abandoned(lane.dest, count, why, last))
@@ -196,7 +195,7 @@ class Outbox:
     # -- The record ----------------------------------------------------------------------------
 
     def flush(self, now: float) -> None:
-        """Record what the application offered, as far as that is not said yet."""
+        """Record what the application offered, as far as not recorded yet."""
         self.flush_at = inf
         for lane in self.lanes.values():
             self._note_offered(lane, now)

@@ -1,4 +1,4 @@
-"""Where streams stand, as flow control asks: how far they were sent, and how far they were taken.
+"""Tells flow control where streams stand: how far they were sent, and how far they were taken.
 
 Taken is what the application has: a message that was delivered and still waits for the application
 is not taken.
@@ -15,9 +15,9 @@ from stormcast.node.protocols.unicast import Unicast
 def _taken(
     port: Port, peer: int, window: tuple[int, int] | None, *, is_multicast: bool
 ) -> tuple[int, int] | None:
-    """Connection and seqno up to which the application has everything: those of the window
-    (connection, seqno delivered), less what still waits. Of a window that is gone or replaced
-    something may wait, too."""
+    """Return connection and seqno up to which the application has everything: those of `window`
+    (connection, seqno delivered), less what still waits for the application. Deliveries of a window
+    that was removed or replaced may wait, too."""
     waiting = [
         delivery
         for delivery in (*port.withheld, *port.deliveries)
@@ -27,21 +27,21 @@ def _taken(
         return window
     conn = waiting[0].conn
     before = min(delivery.lo - 1 for delivery in waiting if delivery.conn == conn)
-    # What was delivered out of turn waits above what is missing.
+    # Messages that were delivered out of band may wait above a gap.
     if window is not None and window[0] == conn:
         before = min(before, window[1])
     return conn, before
 
 
 class UnicastPositions:
-    """Of unicasts."""
+    """The positions of unicast streams."""
 
     def __init__(self, unicast: Unicast, port: Port) -> None:
         self._unicast = unicast
         self._port = port
 
     def sent(self, peer: int) -> StreamEnd:
-        """Where the stream to a peer ends."""
+        """Return where the stream to a peer ends."""
         unicast = self._unicast
         if peer == self._port.me:
             return StreamEnd(*unicast.sent_to_self(), 0)
@@ -51,7 +51,7 @@ class UnicastPositions:
         return StreamEnd(entry.conn, entry.window.high, len(entry.window))
 
     def taken(self, peer: int) -> tuple[int, int] | None:
-        """How far a peer's stream was taken."""
+        """Return how far a peer's stream was taken."""
         window = None
         if peer == self._port.me:
             window = self._unicast.sent_to_self()
@@ -61,19 +61,19 @@ class UnicastPositions:
 
 
 class MulticastPositions:
-    """Of multicasts."""
+    """The positions of multicast streams."""
 
     def __init__(self, multicast: Multicast, port: Port) -> None:
         self._multicast = multicast
         self._port = port
 
     def sent(self, peer: int) -> StreamEnd:
-        """Where the own stream ends; it is the same for every peer."""
+        """Return where the own stream ends; it is the same for every peer."""
         own = self._multicast.own
         return StreamEnd(0, own.high, own.high - own.low)
 
     def taken(self, peer: int) -> tuple[int, int] | None:
-        """How far a peer's stream was taken."""
+        """Return how far a peer's stream was taken."""
         window = None
         if peer == self._port.me:
             window = 0, self._multicast.own_delivered

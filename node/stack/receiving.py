@@ -1,7 +1,7 @@
-"""Frames from the network: checked, and each given to its protocol.
+"""Checks frames from the network, and gives each to its protocol.
 
-Nothing passes from layer to layer: a frame names its protocol. Where there are test protocols, it
-passes those that stand below its own first.
+Nothing passes from layer to layer: a frame names its protocol. If there are test protocols, the
+frame first passes those that stand below its protocol.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ class Receiver:
         if group is not None:
             shared |= group.routes()
         self._group_routes = shared
-        """Which protocol takes a frame for the group, by its number."""
+        """By number of a protocol: the method that takes its frames for the group."""
         self._routes: dict[int, Route] = {unicast.protocol: unicast.receive} | shared
-        """The same of frames for this member."""
+        """The same for frames to this member alone."""
 
     def receive(self, datagram: Payload, now: float) -> int:
-        """Take the frames of one datagram. What is not a frame for us is counted, and changes
-        nothing. Returns the short id of who sent the last good one, 0 where none was."""
+        """Take the frames of one datagram. What is not a frame for this member is counted, and
+        changes nothing. Returns the short id of the sender of the last good frame, 0 if there was
+        none."""
         if not self.is_open:
             return 0
         at, end, source = 0, len(datagram), 0
@@ -92,7 +93,7 @@ class Receiver:
 
     def pass_up(self, frames: Iterable[tuple[Head, bytes]], now: float) -> None:
         """Give frames that test protocols let pass to their protocols: not only the one that just
-        came, but also others that were held back. One that is no good must not cost the others."""
+        came, but also others that were held back. A bad frame must not stop the others."""
         for head, body in frames:
             routes = self._routes if head.dest == self._port.me else self._group_routes
             try:

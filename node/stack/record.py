@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from stormcast.node.stack.outbox import Outbox
 
 GAUGE_INTERVAL: Final = 0.25
-"""Seconds between two looks at how full things are; taken when something happens anyway."""
+"""Seconds between two records of how full things are; made in turns that happen anyway."""
 
 Bounds = dict[str, float]
 
 
 class Record:
-    """Writes it, for one member."""
+    """Writes these records, for one member."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class Record:
         outbox: Outbox,
     ) -> None:
         self.refused: dict[str, int] = {}
-        """What was dropped or refused so far, by reason."""
+        """How much was dropped or refused so far, by reason."""
         self.gauge_at = 0.0
-        """From when on the next look at how full things are is to be taken."""
+        """From when on to record again how full things are."""
         self._settings = settings
         self._port = port
         self._unicast = unicast
@@ -53,7 +53,7 @@ class Record:
         self._port.tracer.record(trace.START, now, text=trace.describe_start(address, settings))
 
     def bounds(self, lateness: float = 0.0) -> dict[str, Bounds]:
-        """What each protocol promises, by its name, where turns may be late by `lateness`."""
+        """Return what each protocol promises, by its name, if turns may be late by `lateness`."""
         promised = {self._settings.unicast: self._unicast.bounds()}
         if self._group is not None:
             promised |= self._group.bounds()
@@ -77,26 +77,27 @@ class Record:
                 self._port.tracer.record(trace.DROPPED, now, count=number, text=reason)
 
     def flush(self, now: float) -> None:
-        """Record what the application offered and was handed, as far as that is not said yet."""
+        """Record what the application offered and was handed, as far as not recorded yet."""
         self._hand_over.flush(now)
         self._outbox.flush(now)
 
     def gauge(self, now: float) -> None:
-        """Record how full everything is that protocols bound (G5)."""
+        """Record how full all stores are that protocols bound (G5)."""
         self._unicast.gauge(now)
         if self._group is not None:
             self._group.gauge(now)
         self._hand_over.gauge(now)
 
     def gauge_all(self, now: float) -> None:
-        """Record how full the outbox is, too, and when to look again."""
+        """Record how full everything is, the outbox included, and set when to do so again."""
         self.gauge_at = now + GAUGE_INTERVAL
         self.gauge(now)
         self._outbox.gauge(now)
 
 
 def _loosened(name: str, bound: float, lateness: float) -> float:
-    """What is due is later, and two that follow each other are closer when the first was late."""
+    """Return a bound for turns that may be late: what is due comes later, and two that follow each
+    other are closer when the first was late."""
     if name.endswith("_within"):
         return bound + lateness
     if name.endswith("_spacing"):

@@ -1,6 +1,6 @@
-"""From lanes into windows: what the window and the credits admit leaves as batches.
+"""Moves messages from lanes into windows, in batches, as far as window and credits admit.
 
-A stack has a sender for unicasts, and where there is a group another one for multicasts.
+A stack has a sender for unicasts, and, if it has a group, another one for multicasts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Sender:
-    """Sends what waits in lanes of one kind."""
+    """Sends what waits in lanes: of unicasts, or of multicasts."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class Sender:
         self._port = port
         self._protocol = protocol
         self._stream = stream
-        """How far each destination was sent to, and has acked."""
+        """Says how far each destination was sent to, and has acked."""
         self._flow = flow
         self._unreliable = unreliable
         self._group = group
-        """Of multicasts: who has to know of them."""
+        """For multicasts: the protocols that have to know of them. None for unicasts."""
 
     def send_waiting(self, lane: Lane, now: float) -> bool:
         """Send what is admitted; return whether that was everything."""
@@ -63,7 +63,7 @@ class Sender:
     def _send_batch(self, lane: Lane, now: float) -> bool:
         """Send one batch, unless there is no room for it."""
         run, dest = lane.runs[0], lane.dest
-        # A large message of which nothing has left yet.
+        # `begun` is a large message of which nothing has left yet.
         begun = run.cut if not run.at else None
         early = begun if run.flags & OOB and dest != self._port.me else None
         if early is not None and not self._may_begin(lane, early, now):
@@ -89,13 +89,13 @@ class Sender:
         return True
 
     def _take(self, lane: Lane, flow: Ufc | Mfc | None) -> Taken | None:
-        """Take from a lane what window and credits admit; None when that is not one message."""
+        """Take from a lane what window and credits admit; None if not even one message is."""
         messages, size = self._protocol.room(lane.dest)
         # An empty window admits one message of any size, else that message never leaves.
         single = size if size < self._protocol.config.window_bytes else UNLIMITED
         if flow is not None:
             credit = flow.room(lane.dest)
-            # Credits count payloads; what is taken is counted with its length and header.
+            # Credits count payloads only; a lane counts each message with its length and header.
             header = HEADER.size if lane.runs[0].cut is not None else 0
             size, single = min(size, credit), min(single, credit + LENGTH_COST + header)
         if messages <= 0:
@@ -119,7 +119,7 @@ class Sender:
         return False
 
     def _ask_for_room(self, lane: Lane, flow: Ufc | Mfc | None, now: float) -> None:
-        """Tell who can make room: the receivers, who grant credits, or what empties the window."""
+        """Ask for room: the receivers for credits, or the group to empty the window."""
         dest, size = lane.dest, lane.next_size()
         if flow is not None and flow.room(dest) < size:
             flow.blocked(dest, size, now)

@@ -1,8 +1,8 @@
-"""One member's part in all that happens, in turns. Pure: time is handed in, frames are handed out.
+"""The stack of one member, which works in turns. Pure: time is handed in, frames are handed out.
 
-A turn is: feed it (`receive`, `tick`, `try_send`), then `end_turn`, which pulls from the outbox
-what windows and credits admit, hands the turn's events to the trace, and returns the frames to
-send. The simulator and a real process run this same object.
+A turn is: feed the stack (`receive`, `tick`, `try_send`), then `end_turn`, which pulls from the
+outbox what windows and credits admit, hands the turn's events to the trace, and returns the frames
+to send. The simulator and a real process run this same object.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from stormcast.node.trace.tracer import Tracer
 
 
 class News(NamedTuple):
-    """What a turn leads to besides frames and deliveries."""
+    """The results of turns besides frames and deliveries."""
 
     views: list[View]
-    """That were installed, in order."""
+    """Views that were installed, in order."""
     links: list[tuple[int, bool]]
     """Monitored connections to open (True) or to close, by peer."""
     located: list[Address]
@@ -73,9 +73,9 @@ class Stack:
         self.address = address
         self.settings = settings
         self.role = Role(address)
-        """What this member is to its group."""
+        """The state of this member in its group."""
         self.is_held = False
-        """Whether the transport has enough to do: what waits in the outbox waits on, and fills it.
+        """Whether the transport has enough to send: messages then stay in the outbox, which fills.
         """
         codec = make_codec(hash64(cluster.encode()) & 0xFFFFFFFF, address.short, hash64)
         self._tracer = tracer
@@ -99,7 +99,7 @@ class Stack:
         self.outbox = Outbox(address, port, settings.outbox_bytes, has_group=self.group is not None)
         self.acceptor = Acceptor(settings, self.outbox, flow, hash64)
         self.try_send = self.acceptor.try_send
-        """Bound here, as each message passes it."""
+        """The acceptor's own method, as each message passes it."""
         unreliable = Unreliable(settings, port, self.unicast, self.multicast)
         self._unicasts = Sender(
             settings, port, self.unicast, unicasts, flow.get(wire.UFC), unreliable
@@ -111,16 +111,16 @@ class Stack:
         )
         self._receiver = Receiver(port, self.unicast, unreliable, self.group, self._test_protocols)
         self.receive = self._receiver.receive
-        """Bound here, as each datagram passes it."""
+        """The receiver's own method, as each datagram passes it."""
         self.record = Record(settings, port, self.unicast, self.group, self._hand_over, self.outbox)
         self._attributes = Attributes(settings, self.unicast, self.multicast)
         self._passed: list[Frame] = []
-        """Frames that are through all protocols: let go by a test protocol, or too many for the
+        """Frames that have passed all protocols: released by a test protocol, or too many for the
         last turn."""
         self._views: list[View] = []
         self._queue_frames = settings.transport_config.queue_frames
         self._now = now
-        # Who lives in real time has turns that are late, and cannot promise better.
+        # In real time turns are late by up to `lateness`, and promises are loosened by as much.
         self.record.start(address, lateness, now)
 
     def _make_unicast(self, make: Callable[..., Unicast] | None, first_conn: int) -> Unicast:
@@ -164,7 +164,7 @@ class Stack:
 
     @property
     def has_left(self) -> bool:
-        """Whether this member is done with leaving."""
+        """Whether this member has left its group, or has none."""
         return self.group is None or self.group.has_left
 
     def stop(self, now: float) -> list[Frame]:
@@ -189,8 +189,8 @@ class Stack:
         return self.role.view
 
     def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
-        """Whether the application takes deliveries; while it does not, senders block in the end.
-        Returns how many messages, or pieces of them, waited for it."""
+        """Set whether the application takes deliveries; while it does not, senders block in the
+        end. Returns how many messages, or pieces of them, waited for the application."""
         waited = sum(map(len, self._port.withheld)) if consuming else 0
         waited += self.unicast.set_consuming(consuming, now)
         if self.multicast is not None:
@@ -198,9 +198,9 @@ class Stack:
         return waited
 
     def take_deliveries(self) -> list[Delivery]:
-        """What has arrived for the application since the last call, in order: it must be handed
-        all of it now. Before `end_turn` it is what others sent, so that an answer leaves in this
-        turn; after it, what this turn's end delivered to this member itself."""
+        """Return what has arrived for the application since the last call, in order; all of it must
+        be handed to the application now. Before `end_turn` this is what others sent, so that an
+        answer leaves in this turn; after it, what `end_turn` delivered to this member itself."""
         # Test protocols look at deliveries once, at the end of the turn.
         if (self._port.deliveries or self._port.withheld) and not self._test_protocols.is_on:
             self._hand_over.run(self._now)
@@ -209,7 +209,7 @@ class Stack:
     # -- What a turn leads to ----------------------------------------------------------------------
 
     def has_news(self) -> bool:
-        """Whether `take_news` has something to say, or this member has left."""
+        """Whether `take_news` would return anything, or this member has left."""
         port = self._port
         return bool(
             self._views
@@ -220,7 +220,7 @@ class Stack:
         )
 
     def take_news(self) -> News:
-        """What came about since the last call, besides frames and deliveries."""
+        """Return the results since the last call, besides frames and deliveries."""
         port = self._port
         views, self._views = self._views, []
         links, port.links = port.links, []
@@ -230,23 +230,24 @@ class Stack:
     # -- The network's side --------------------------------------------------------------------
 
     def on_link(self, peer: int, is_up: bool, now: float) -> None:  # noqa: FBT001 the two ends of a link
-        """A monitored connection was made, or refused, or ended."""
+        """React to a monitored connection that was made, refused or ended."""
         if self.group is not None:
             self.group.on_link(peer, is_up, now)
             self.group.drain(now)
 
     def on_connection_lost(self, peer: int, now: float) -> None:
-        """The transport's connection to a peer ended or was replaced: what it held may be lost."""
+        """React to a connection of the transport that ended or was replaced: what it held may be
+        lost."""
         if self.multicast is not None:
             self.multicast.on_link_lost(peer, now)
 
     def ask_around(self, now: float) -> None:
-        """Have everybody who can be found say that it is there."""
+        """Ask everybody once, by discovery: the answers say where members are."""
         if self.group is not None:
             self.group.discovery.ask_once(now)
 
     def destinations(self) -> tuple[int, ...]:
-        """Where a frame for the group goes when the network has no multicast."""
+        """Return where a frame for the group goes when the network has no multicast."""
         return self.group.destinations() if self.group is not None else ()
 
     # -- Turns -----------------------------------------------------------------------------------
@@ -264,11 +265,11 @@ class Stack:
         self._hand_over.expire(now)
 
     def next_deadline(self) -> float:
-        """When `tick` is wanted next; infinity when nothing waits for time."""
+        """Return when to call `tick` next; infinity when nothing waits for time."""
         outbox = self.outbox
         if self._port.frames or self._passed or (outbox.queued and not self.is_held):
-            # What did not fit the transport, answers what the application took, or was freed at
-            # the end of a turn, is due.
+            # Due now: frames that did not fit the transport, or follow from what the application
+            # took, and lanes that were freed at the end of a turn.
             return self._now
         due = self.unicast.next_deadline()
         if outbox.flush_at < due:
@@ -291,12 +292,12 @@ class Stack:
         """Pull from the outbox, close the turn's trace, and hand out the frames to send."""
         self._now = now
         port, unicast, group, outbox = self._port, self.unicast, self.group, self.outbox
-        # Acks first: they are small, and what they free at the peer is what it waits for.
+        # Acks first: they are small, and the peer may wait for the room that they free.
         if unicast.acks_now or unicast.syncs_now:
             unicast.finish_turn(now)
         if group is not None:
             group.finish_turn(now)
-            # Before lanes are woken: a view may be among it, and free who waits.
+            # Before lanes are woken: a view may be among the events, and free lanes that wait.
             if port.events:
                 group.drain(now)
         if outbox.queued or port.woken or port.closed or port.abandoned:
@@ -310,7 +311,7 @@ class Stack:
             # and before frames leave, as credits may follow.
             self._hand_over.run(now)
             if port.woken:
-                # Own credits. Who waited for them is next.
+                # Credits of this member for itself: lanes that waited for them are queued.
                 outbox.wake()
         has_frames = port.frames or self._passed or self._test_protocols.is_on
         frames = self._take_frames(now) if has_frames else []
@@ -320,19 +321,19 @@ class Stack:
         return frames
 
     def _pull(self, now: float) -> None:
-        """What ended and what was freed in this turn, and what may leave now."""
+        """Act on what ended and what was freed in this turn, and send what may leave now."""
         outbox, port = self.outbox, self._port
         if port.woken or port.closed or port.abandoned:
             outbox.settle(now)
         if outbox.queued and not self.is_held:
             outbox.pull(self._unicasts, self._multicasts, now)
             if self.group is not None and port.woken:
-                # Own multicasts of a member that is alone are purged as they are sent.
+                # A member that is alone purges its own multicasts as it sends them.
                 outbox.wake()
 
     def _take_frames(self, now: float) -> list[Frame]:
-        """What leaves at the end of a turn: through the test protocols, and as much of it as the
-        transport queues."""
+        """Return the frames that leave at the end of a turn: those that pass the test protocols,
+        and no more than the transport queues."""
         frames, self._port.frames = self._port.frames, []
         if self._test_protocols.is_on:
             frames = self._test_protocols.down(frames, now)
@@ -344,8 +345,8 @@ class Stack:
         return frames
 
     def _overflow(self, frames: list[Frame]) -> None:
-        """More frames than the transport queues: the rest is dropped, which a protocol above
-        repairs, or waits for the next turn."""
+        """Cut off the frames beyond the transport's queue: they are dropped, which a protocol above
+        repairs, or wait for the next turn."""
         rest = frames[self._queue_frames :]
         del frames[self._queue_frames :]
         if self.settings.transport_config.drop_when_full:
@@ -356,7 +357,7 @@ class Stack:
     # -- Membership and commands -----------------------------------------------------------------
 
     def install_view(self, view: View, now: float) -> None:
-        """Adopt a view by hand, in place of what membership would say."""
+        """Install a view by hand, which no membership protocol made."""
         if self.group is not None:
             self.group.install_by_hand(view, now)
             self.group.drain(now)
@@ -365,7 +366,7 @@ class Stack:
             self._adopt(Install(view), now)
 
     def _adopt(self, event: Install, now: float) -> None:
-        """A view comes into force: the record of it, unicast, and the application."""
+        """Record a new view, and pass it to unicast, the hand-over and the application."""
         view = event.view
         members = ",".join(f"{member.short:08x}" for member in view.members)
         self._tracer.record(
@@ -410,14 +411,14 @@ class Stack:
         return self._test_protocols.listed()
 
     def unrepaired_test_protocols(self) -> list[str]:
-        """Test protocols that lose multicasts which nobody will ask for again."""
+        """Return the test protocols that lose multicasts which nobody will ask for again."""
         multicast = self.multicast
         if multicast is None or multicast.config.retransmits:
             return []
         return losing_below(self.settings.multicast or "", self._test_protocols.layers())
 
     def _let_pass(self, let: Let, now: float) -> None:
-        """What test protocols let go goes on, down and up."""
+        """Pass on what test protocols released, down and up."""
         frames, arrived = let
         self._passed += frames
         self._receiver.pass_up(arrived, now)

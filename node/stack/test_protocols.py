@@ -1,4 +1,4 @@
-"""Test protocols in a stack: which of them a frame passes, on its way down and up.
+"""Test protocols in a stack: decides which of them a frame passes, on its way down and up.
 
 A stack is listed top to bottom, and frames are addressed by protocol: a frame passes the test
 protocols that stand below its protocol, and a delivery those that stand above it. They can be put
@@ -34,7 +34,7 @@ ABOVE_ALL: Final = -1
 
 
 Let = tuple[list[Frame], list[tuple[Head, bytes]]]
-"""What test protocols let go: frames to send, and frames that arrive. Deliveries are kept for the
+"""Released by test protocols: frames to send, and frames that arrive. Deliveries are kept for the
 end of the turn."""
 
 
@@ -43,11 +43,12 @@ class Placed:
     """A test protocol, and where it stands."""
 
     place: float
-    """In the list of the stack; one put in later stands half a place above its neighbour."""
+    """Index in the stack's list; a test protocol put in later stands half a place above its
+    neighbour."""
     name: str
     test_protocol: TestProtocol
     noted: int = 0
-    """How many of its strikes the trace has."""
+    """How many of its strikes are in the trace."""
 
 
 class TestProtocols:
@@ -81,7 +82,7 @@ class TestProtocols:
         """Whether frames and deliveries pass through here; to the end of the turn in which the last
         test protocol was taken out."""
         self._risen: list[Delivery] = []
-        """Deliveries that a test protocol has let go."""
+        """Deliveries that a test protocol has released."""
         self._places: dict[int, int] = {wire.NONE: ABOVE_ALL}
         for place, (name, _config) in enumerate(settings.layers):
             number = wire.PROTOCOL_BY_NAME.get("DISCOVERY" if name in ("STATIC", "PING") else name)
@@ -91,8 +92,8 @@ class TestProtocols:
     # -- Changes ---------------------------------------------------------------------------------
 
     def put(self, name: str, values: Mapping[str, object] | None, above: str, now: float) -> Let:
-        """Put one in directly above a protocol (by default the transport), or set the one that is
-        there, or, without values, take it out. What that one held back goes on."""
+        """Put a test protocol in directly above a protocol (by default the transport), or change
+        the one that is there, or, without values, take it out. Returns what that one held back."""
         near = suggestion(name, TEST_PROTOCOLS)
         require(name in TEST_PROTOCOLS, f"{name} is no test protocol{near}")
         there = [placed for placed in self._placed if placed.name == name]
@@ -119,7 +120,7 @@ class TestProtocols:
         )
         let = self._let_go(self._placed.index(placed), inf, now)
         self._note()
-        # A new one: what it counted and drew for itself was meant by its old settings.
+        # A new object: what the old one counted and drew belongs to the old settings.
         placed.test_protocol = TEST_PROTOCOLS[placed.name](config, self._dice, self._name_of)
         placed.noted = 0
         return let
@@ -141,7 +142,8 @@ class TestProtocols:
         return tuple((name, config) for _place, name, config in placed)
 
     def listed(self) -> list[dict[str, object]]:
-        """Every one, top to bottom: its name, what stands below it, and how often it struck."""
+        """Return all test protocols, top to bottom: for each its name, the protocol below it, how
+        often it struck, and its settings."""
         return [
             {
                 "name": placed.name,
@@ -159,7 +161,7 @@ class TestProtocols:
     # -- What passes -----------------------------------------------------------------------------
 
     def down(self, frames: list[Frame], now: float) -> list[Frame]:
-        """What leaves the member, of the frames of its turn."""
+        """Return the frames that leave the member, of those of a turn."""
         left: list[Frame] = []
         for dest, head, body in frames:
             seen = Head._make(wire.HEAD_STRUCT.unpack_from(head))
@@ -168,13 +170,13 @@ class TestProtocols:
                 items = placed.test_protocol.down(items, now)
             left += [(item.peer, _bytes(item.data), b"") for item in items]
         self._note()
-        # The last test protocol may have been taken out in this turn, of which this is the end.
+        # This is the end of the turn, in which the last test protocol may have been taken out.
         self.is_on = bool(self._placed)
         return left
 
     def up(self, head: Head, body: bytes, now: float) -> list[tuple[Head, bytes]]:
-        """What arrives at its protocol, of one frame."""
-        # What is held back must not lie in a buffer that the transport uses again.
+        """Pass one frame up; return the frames that reach their protocol."""
+        # A frame that is held back must not lie in a buffer that the transport uses again.
         items: Items = [Item(head.source, head, bytes(body))]
         for placed in reversed(self._below(head.protocol)):
             items = placed.test_protocol.up(items, now)
@@ -182,8 +184,8 @@ class TestProtocols:
         return [(item.head, _bytes(item.data)) for item in items]
 
     def deliveries_up(self, deliveries: list[Delivery], now: float) -> list[Delivery]:
-        """What reaches the application, of what the protocols delivered; with it, what was held
-        back before."""
+        """Return the deliveries that reach the application: of those of the protocols, and of those
+        held back before."""
         reached: list[Delivery] = []
         for delivery in deliveries:
             items: Items = [Item(delivery.source, _head_of(delivery), delivery)]
@@ -195,11 +197,11 @@ class TestProtocols:
         return reached + risen
 
     def next_deadline(self) -> float:
-        """When something that is held back is due."""
+        """Return when the next item that is held back is due."""
         return min((placed.test_protocol.next_deadline() for placed in self._placed), default=inf)
 
     def release(self, now: float) -> Let:
-        """What was held back and is due."""
+        """Return what was held back and is due."""
         frames: list[Frame] = []
         arrived: list[tuple[Head, bytes]] = []
         for at, placed in enumerate(self._placed):
@@ -211,7 +213,7 @@ class TestProtocols:
         return frames, arrived
 
     def _let_go(self, at: int, until: float, now: float) -> Let:
-        """What one test protocol holds back until a time: on its way past the others."""
+        """Return what one test protocol holds back until a time, after it has passed the others."""
         frames: list[Frame] = []
         arrived: list[tuple[Head, bytes]] = []
         down, up = self._placed[at].test_protocol.release(until)
@@ -244,7 +246,7 @@ class TestProtocols:
         return [placed for placed in self._placed if placed.place < place]
 
     def _note(self) -> None:
-        """Have the trace say what was done on purpose: a checker must tell a fault from a bug."""
+        """Count strikes as drops, for the trace: a checker must tell a fault from a bug."""
         for placed in self._placed:
             struck = placed.test_protocol.count - placed.noted
             if struck:
@@ -258,7 +260,7 @@ def _bytes(data: Any) -> bytes:  # noqa: ANN401 opaque to a test protocol
 
 
 def _head_of(delivery: Delivery) -> Head:
-    """What a test protocol may ask of a delivery."""
+    """Return a head with what a test protocol may ask of a delivery."""
     blank = dict.fromkeys(Head._fields, 0)
     blank |= {
         "kind": wire.DATA,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Unreliable:
-    """Sends and takes them, for one member."""
+    """Sends and delivers messages without reliability, for one member."""
 
     def __init__(
         self, settings: StackSettings, port: Port, unicast: Unicast, multicast: Multicast | None
@@ -33,14 +33,14 @@ class Unreliable:
         self._sent = 0
 
     def send(self, lane: Lane, now: float) -> None:
-        """Send a batch of what is next in a lane."""
+        """Send the next messages of a lane as one batch."""
         port, dest = self._port, lane.dest
         batch = lane.take(self._max_batch, self._max_frame, UNLIMITED)
         assert batch is not None
         flags = batch.flags
         body = pack_body(batch.payloads, port.codec.hash64)
         port.tracer.sent(now, wire.NONE, dest, 0, 0, flags, body, batch.number, 0, 0)
-        # Numbered only to be told apart: a frame's fate is drawn from its preamble.
+        # Numbered only so that frames differ: a frame's fate is drawn from its preamble.
         self._sent += 1
         head = port.codec.pack_data(wire.NONE, dest, 0, self._sent, body, flags, 0, 0, 0)
         if dest != port.me:

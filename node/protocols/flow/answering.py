@@ -1,4 +1,4 @@
-"""The side of flow control that receives: what was taken of each sender, which limit it is told."""
+"""The receiving side of flow control: what was taken of each sender, which limits it is told."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Answering:
         wake_by: Callable[[str, float], None],
     ) -> None:
         self.intakes: dict[int, Intake] = {}
-        """By sender: those of the view."""
+        """By sender, for all members of the view."""
         self.windows: WindowsBelow | None = None
         self._protocol = protocol
         self._max = config.max_credits
@@ -37,19 +37,20 @@ class Answering:
         self._port = port
         self._me = me
         self._believe = believe
-        """Tell the sending side of a limit: a member sends to itself without a frame."""
+        """Tells the sending side of this member a limit: that needs no frame."""
         self._wake_by = wake_by
         self._waiting: dict[int, None] = {}
         """Senders that asked, or whose count moved since they did."""
 
-    # -- Who is there -----------------------------------------------------------------------------
+    # -- Members ----------------------------------------------------------------------------------
 
     def meet(self, member: int) -> None:
-        """Nothing is counted of somebody new until its count is known."""
+        """Add a new member, of which nothing is counted until its count is known."""
         self.intakes[member] = Intake(self._max, self._low)
 
     def know_own(self, base: int) -> bool:
-        """Nobody needs to tell us our own count; whether it was not known before."""
+        """Settle on this member's own count, which needs no question; whether it was unknown
+        before."""
         intake = self.intakes.get(self._me)
         if intake is None or intake.is_known:
             return False
@@ -112,20 +113,20 @@ class Answering:
     # -- Questions --------------------------------------------------------------------------------
 
     def on_question(self, source: int, question: Question, now: float) -> None:
-        """A member asks for its limit."""
+        """Take a member's question for its limit."""
         intake = self.intakes[source]
         intake.question = question
         intake.is_answer_due = True
         self._answer_soon(source, now)
 
     def _answer_soon(self, source: int, now: float) -> None:
-        # In a turn of its own: what was delivered in this one must have been counted, or it would
-        # be counted on top of a total that holds it already.
+        # In the next turn: by then all that was delivered in this one is counted. Else it would be
+        # counted on top of a total that includes it already.
         self._waiting[source] = None
         self._wake_by("answer", now)
 
     def answer(self, now: float) -> None:
-        """Answer those that wait, as far as what they ask about was taken."""
+        """Answer the senders that wait, if what they ask about was taken, or has no answer yet."""
         assert self.windows is not None
         waiting, self._waiting = self._waiting, {}
         for source in waiting:
@@ -141,13 +142,13 @@ class Answering:
                 self._announce(source, intake, now)
                 intake.question = None
             elif intake.is_answer_due:
-                # The limit as it was: had it moved enough to matter, it would have been named. A
-                # question must not buy credits in crumbs.
+                # Name the old limit: had it grown enough to matter, it would have been named. With
+                # many questions a sender must not get many small grants.
                 self._name_limit(source, intake, now)
 
     def answer_stranger(self, head: Head, question: Question, now: float) -> bool:
-        """Answer who is in no view of ours by its own words, and keep nothing of it; whether all
-        that it asks about was taken."""
+        """Answer a sender that is not in the view by the total that it says, and keep nothing of
+        it; whether all that it asks about was taken."""
         assert self.windows is not None
         if not is_reached(question.place, self.windows.taken(head.source)):
             return False

@@ -59,5 +59,5 @@ class FlowConfig:
 
     @property
     def min_credits(self) -> int:
-        """What is left of a limit when the next one is named."""
+        """Bytes left of a limit at which the next one is named."""
         return int(self.max_credits * self.min_threshold)

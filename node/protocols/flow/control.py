@@ -1,4 +1,4 @@
-"""What UFC and MFC share: the side that sends, and who is there."""
+"""What UFC and MFC share: the sending side, and the members of the view."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_WAIT: Final = 0.5
 
 
 class FlowControl(Layer):
-    """What UFC and MFC share: limits believed, questions of who waits, and who is there."""
+    """What UFC and MFC share: the limits that hold, questions for higher ones, and the members."""
 
     config_type = FlowConfig
     config: FlowConfig
@@ -50,7 +50,8 @@ class FlowControl(Layer):
         self._view_number = -1
 
     def stand_on(self, windows: WindowsBelow) -> None:
-        """The stack says, before it starts, what delivers and sends what is counted here."""
+        """Set the windows that send and deliver what is counted here; the stack does so before it
+        starts."""
         self._windows = self._answering.windows = windows
 
     def start(self, now: float) -> None:
@@ -68,15 +69,15 @@ class FlowControl(Layer):
         }
 
     def _total(self, receiver: int) -> int:
-        """What was sent to `receiver`, in this member's count."""
+        """Return what was sent to `receiver`, in this member's count."""
         raise NotImplementedError
 
     def _meet(self) -> Allowance:
-        """An allowance for somebody new: full credits from here on."""
+        """Return an allowance for a new member: full credits from here on."""
         raise NotImplementedError
 
     def _grown(self, receiver: int, allowance: Allowance) -> None:
-        """The limit moved up."""
+        """React to a limit that has grown."""
         raise NotImplementedError
 
     def _answer_stranger(self, head: Head, question: Question, now: float) -> None:
@@ -85,8 +86,8 @@ class FlowControl(Layer):
     # -- Sending messages -------------------------------------------------------------------------
 
     def _ask_of(self, receiver: int, allowance: Allowance, now: float, *, is_intro: bool) -> None:
-        """Begin to ask. What is asked stays the same until it is answered, or its connection ends:
-        the receiver reaches a place that stands still."""
+        """Begin to ask. The question stays the same until it is answered, or its connection ends:
+        the receiver could not reach a place that moves on."""
         question = allowance.question
         if (
             question is None
@@ -180,7 +181,7 @@ class FlowControl(Layer):
             self._port.drop("credit-not-member")
             return
         total = self._total(source)
-        # Nobody has taken, or heard of, what was not sent.
+        # Nobody can have taken, or heard of, more than was sent.
         if limit > total + self._max or heard > total:
             self._port.drop("credit-beyond-limit")
             return
@@ -199,7 +200,8 @@ class FlowControl(Layer):
                 size=total,
             )
         question = allowance.question
-        # An introduction ends when it was heard, a wait when what waits fits.
+        # An introduction is repeated until the receiver knows the count; other questions until the
+        # message that waits fits the limit.
         is_heard = has_grown or (heard > allowance.base and not allowance.need)
         if question is not None and is_heard and not allowance.is_short(total):
             self._stop_asking(source, allowance)
@@ -235,7 +237,7 @@ class FlowControl(Layer):
             self._answering.answer(now)
 
     def on_view(self, view: View, now: float) -> None:
-        """New members get full credits, who left is forgotten, and who waited for it goes on."""
+        """Give new members full credits, forget those that left, and end the waits for them."""
         # An older view that comes late must not evict members that are alive (JGRP-3036).
         if view.id.number < self._view_number:
             return

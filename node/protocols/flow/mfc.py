@@ -28,7 +28,7 @@ class Mfc(FlowControl):
         super().__init__(config, context)
         self._sent = 0
         self._lowest = UNLIMITED
-        """The lowest limit of any member: what the common case looks at."""
+        """The lowest limit of any member: most calls need to look at no other."""
         self._introduce_at = UNLIMITED
         """The lowest total above which a member should hear of the count."""
         self._need = 0
@@ -38,16 +38,16 @@ class Mfc(FlowControl):
         return max(0, self._lowest - self._sent)
 
     def spent(self, dest: int, size: int, now: float, flags: int = 0) -> None:
-        """A batch of `size` bytes was numbered and is on its way to all members."""
+        """Count a batch of `size` bytes that was numbered and is on its way to all members."""
         self._sent += size
         if flags & DONT_LOOPBACK:
-            # It will not come back to be counted.
+            # This member will not deliver it, and so counts it as taken now.
             self.delivered(self._me, size, 0, now)
         if self._sent > self._introduce_at:
             self._introduce(now)
 
     def blocked(self, dest: int, size: int, now: float) -> None:
-        """A message of `size` bytes waits for room: ask whoever has too little."""
+        """Ask each member whose limit is too low for a message of `size` bytes that waits."""
         if size <= self._lowest - self._sent:
             self._port.woken.append(wire.GROUP)
             return

@@ -12,7 +12,7 @@ from stormcast.node.protocols.layer import MemberContext
 
 
 class Ufc(FlowControl):
-    """UFC: a budget per receiver. Who is not in the view is sent to without limit."""
+    """UFC: a budget per receiver. For receivers that are not in the view there is no limit."""
 
     protocol = wire.UFC
     _allowances: dict[int, Budget]  # type: ignore[assignment]  # narrower, and filled by _meet only
@@ -24,8 +24,8 @@ class Ufc(FlowControl):
     ) -> None:
         super().__init__(config, context)
         self._sent = 0
-        """All bytes to anyone, in view or not: where the count of a new budget begins, so that it
-        is above every count its receiver may remember."""
+        """Bytes sent to all receivers together, in the view or not. The count of a new budget
+        begins there, so that it is above every count its receiver may remember."""
 
     def room(self, dest: int) -> int:
         """Bytes that may be sent to `dest` now."""
@@ -33,7 +33,7 @@ class Ufc(FlowControl):
         return UNLIMITED if budget is None else max(0, budget.limit - budget.total)
 
     def spent(self, dest: int, size: int, now: float, flags: int = 0) -> None:
-        """A batch of `size` bytes was numbered and is on its way."""
+        """Count a batch of `size` bytes that was numbered and is on its way."""
         self._sent += size
         budget = self._allowances.get(dest)
         if budget is None or (dest == self._me and flags & DONT_LOOPBACK):
@@ -44,7 +44,7 @@ class Ufc(FlowControl):
             self._ask_of(dest, budget, now, is_intro=True)
 
     def blocked(self, dest: int, size: int, now: float) -> None:
-        """A message of `size` bytes for `dest` waits for room."""
+        """Ask for credits, because a message of `size` bytes for `dest` waits for room."""
         budget = self._allowances.get(dest)
         if budget is None or size <= budget.limit - budget.total:
             self._port.woken.append(dest)
@@ -67,7 +67,8 @@ class Ufc(FlowControl):
         self._port.woken.append(member)
 
     def _answer_stranger(self, head: Head, question: Question, now: float) -> None:
-        """Unicasts cross the borders of views: who holds a view with us, and is not in ours, must
-        not wait for ever. Its own words are enough for an answer, and nothing is kept of it."""
+        """Answer a sender that is not in this member's view. It may hold a view with this member,
+        and must not wait for ever: unicasts go from view to view. Its question alone is enough for
+        an answer, and nothing is kept of it."""
         if not self._answering.answer_stranger(head, question, now):
             self._port.drop("credit-not-member")

@@ -1,4 +1,4 @@
-"""What flow control knows of the windows below."""
+"""The interface by which flow control asks the windows below."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from stormcast.node.core.credits import StreamEnd
 
 
 class WindowsBelow(Protocol):
-    """What flow control asks of the windows below; the stack hands it in."""
+    """Questions of flow control to the windows below; the stack hands in an object for them."""
 
     def sent(self, peer: int) -> StreamEnd:
-        """Where the stream to `peer` ends; where no connection is, seqno 0 of the first that may
-        come."""
+        """Return where the stream to `peer` ends; if no connection is open, seqno 0 of the next."""
 
     def taken(self, peer: int) -> tuple[int, int] | None:
-        """Connection and seqno up to which `peer`'s messages were delivered, without a gap; None
-        when there is no window for them."""
+        """Return connection and seqno up to which `peer`'s messages were delivered, without a gap;
+        None when there is no window for them."""

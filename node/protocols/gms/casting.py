@@ -1,8 +1,8 @@
-"""Bringing a view to its members: as whole views, one frame each, repeated until acked.
+"""Brings a view to its members: to each the whole view, in one frame, repeated until acked.
 
 Not through the multicast window: a window that is full because of a dead member must not hold up
-the view that excludes it. The next view waits for the acks, but not for ever; members that are
-late are told again, ever more slowly, as long as the view holds.
+the view that excludes it. The next view waits for the acks, but not for ever; to members that have
+not acked the view is repeated, ever more slowly, until another view is installed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Copy(NamedTuple):
 
 
 class Casting:
-    """The view this member is bringing to others, and who has not acked it."""
+    """Sends the view of this member to others, and knows which of them have not acked it."""
 
     def __init__(self, state: Membership) -> None:
         self._state = state
@@ -44,7 +44,7 @@ class Casting:
         self._copies: set[_Copy] = set()
         self._missing: set[int] = set()
         self._newcomers: set[Address] = set()
-        """Joiners that have acked no view yet: to them a later view, too, must bring a digest."""
+        """Joiners that have acked no view yet: a later view, too, must come with a digest."""
 
     @property
     def is_waiting(self) -> bool:
@@ -64,9 +64,9 @@ class Casting:
         digest: Digest | None,
         now: float,
     ) -> None:
-        """Bring a regular view to everybody, to joiners with where their windows begin.
+        """Send a regular view to every member; to joiners also where their windows begin.
 
-        Without a digest joiners are left to ask again.
+        Without a digest, joiners get nothing, and have to ask again.
         """
         self._begin(view, now)
         self._newcomers = {m for m in self._newcomers if m in view.members}.union(joiners)
@@ -85,10 +85,10 @@ class Casting:
         self.settle()
 
     def cast_merged(self, view: View, parts: Mapping[Address, MergePart], now: float) -> None:
-        """Bring a merge view to everybody, to each with what it needs.
+        """Send a merge view to every member, each with the part that is meant for it.
 
-        Its copies outlive a newer view, which members of other groups cannot accept before this
-        one. They end when nobody waits for the merge any more.
+        Its repeats go on after a newer view, which members of other groups cannot accept before
+        this one. They end when nobody waits for the merge any more.
         """
         self._begin(view, now)
         self._newcomers.clear()
@@ -101,7 +101,7 @@ class Casting:
         self.settle()
 
     def welcome_again(self, joiner: Address, digest: Digest, now: float) -> None:
-        """A member of the view asks to join: its answer was lost, or has yet to arrive."""
+        """Answer a member of the view that asks to join: its answer was lost, or is under way."""
         view = self._state.view
         assert view is not None
         copy = _Copy(view.id.number, joiner.short, False)
@@ -140,7 +140,7 @@ class Casting:
         self._state.repeats.say(copy, copy.dest, kind, copy.number, body, now, until)
 
     def _drop_copies(self, view: View) -> None:
-        """Stop bringing older views; merge views only to who is no longer a member."""
+        """Stop repeating older views, except merge views; and all views to former members."""
         members = {member.short for member in view.members}
         for copy in sorted(self._copies):
             is_dead = copy not in self._state.repeats
@@ -155,7 +155,7 @@ class Casting:
     # -- Acks ---------------------------------------------------------------------------------
 
     def on_ack_untrusted(self, head: Head, body: bytes, now: float) -> None:
-        """A member has the view it names, which may be another one than was cast last."""
+        """Take an ack: a member has the view it names, which may not be the one cast last."""
         view_id = unpack_view_id_untrusted(body)
         state = self._state
         member = state.member(head.source)
@@ -165,13 +165,13 @@ class Casting:
         self._on_held(member, view_id)
         number = state.view.id.number
         if view_id.number > number:
-            # It is us who lag behind. Whoever is ahead knows whether we may simply catch up.
+            # This member lags behind. The other one knows whether it may catch up without a merge.
             state.say_view_id(head.source, wire.GET_VIEW, head.transmission)
         elif view_id.number < number:
             self._catch_up(member, view_id, head.transmission)
 
     def on_get_view_untrusted(self, head: Head, body: bytes, now: float) -> None:
-        """A member holds an older view than ours, and asks."""
+        """Answer a member that holds an older view than this one, and asks for a newer."""
         view_id = unpack_view_id_untrusted(body)
         member = self._state.member(head.source)
         if member is None:
@@ -181,8 +181,8 @@ class Casting:
             self._catch_up(member, view_id, head.transmission)
 
     def _catch_up(self, member: Address, view_id: ViewId, again: int) -> None:
-        """Send the current view to a member that has missed only regular ones. Others have windows
-        to replace, which takes a merge."""
+        """Send the current view to a member that has missed only regular views. Other members have
+        windows to replace, which takes a merge."""
         view = self._state.view
         assert view is not None
         if self._state.follows(view_id):
@@ -202,18 +202,18 @@ class Casting:
             self.settle()
 
     def stop_waiting_for(self, members: Collection[Address]) -> None:
-        """The dead will not ack (JGRP-2556), and leavers need not."""
+        """Stop waiting for members that are dead, and will not ack (JGRP-2556), or are leaving."""
         if self._missing:
             self._missing.difference_update(member.short for member in members)
             self.settle()
 
     def on_timer(self) -> None:
-        """Enough waited. Who has not acked is still told again."""
+        """Stop waiting. To members that have not acked, the view is still repeated."""
         self._missing.clear()
         self.settle()
 
     def on_installed(self, view: View) -> None:
-        """Whatever else was being cast is superseded."""
+        """Stop casting any other view: the installed one supersedes it."""
         if view is not self._view:
             self._drop_copies(view)
             self._view = None
@@ -222,7 +222,7 @@ class Casting:
             self.settle()
 
     def settle(self) -> None:
-        """Once nobody is waited for, digests are no longer in use."""
+        """If no ack is waited for, let stability go on: joiners' digests are no longer in use."""
         if not self._missing:
             self._state.wake_at("acks", inf)
             self._state.resume("join")

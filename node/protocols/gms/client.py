@@ -1,4 +1,4 @@
-"""Getting in: look for a coordinator, ask it, and found a group where there is none."""
+"""Joins a group: looks for a coordinator, asks it, and founds a group where there is none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUESTION: Final = "join"
 
 
 class Stage(Enum):
-    """Where a joiner stands."""
+    """The stages of a join."""
 
     IDLE = auto()
     LOOKING = auto()
@@ -37,7 +37,7 @@ class Stage(Enum):
 
 
 class Client:
-    """Joins, in rounds of looking and asking. Ends as a member, or refused for good."""
+    """Joins, in rounds of discovery and asking. Ends as a member, or refused for good."""
 
     def __init__(self, state: Membership) -> None:
         self._state = state
@@ -48,8 +48,8 @@ class Client:
         """Everyone asked in any round: an answer may come late (JGRP-687)."""
 
     def start(self, now: float) -> None:
-        """Begin the first round. Whoever has begun already, or is in, does not begin again: as a
-        member it would end in a group of its own."""
+        """Begin the first round, unless this member has begun already, or is in a group: it would
+        then end in a group of its own."""
         if self.stage is not Stage.IDLE or self._state.is_gone:
             return
         self._attempt = 1
@@ -60,12 +60,13 @@ class Client:
         self._state.port.events.append(Discover(self._state.config.join_timeout))
 
     def on_discovered(self, found: Sequence[Found], now: float) -> None:
-        """A round of looking is over."""
+        """Ask a coordinator, found a group, or pause, by what a round of discovery found."""
         if self.stage is not Stage.LOOKING:
             return
         me = self._state.me
         others = [member for member in found if member.address != me]
-        # Who is said to coordinate before it has a view would wait for itself (JGRP-2395).
+        # A joiner that is said to coordinate before it has a view would wait for itself
+        # (JGRP-2395).
         if not others or any(member.coordinator == me for member in others):
             self._found_group()
             return
@@ -77,14 +78,15 @@ class Client:
         elif len(clients) == len(others) and me.identity < min(c.identity for c in clients):
             self._found_group()
         else:
-            # Another joiner founds the group; or members answered, but not who coordinates them:
-            # to found a second group beside theirs would only have to be merged again.
+            # Another joiner founds the group; or members answered, but do not know a coordinator:
+            # a second group beside theirs would only have to be merged again.
             self.stage = Stage.PAUSING
             self._state.wake_at("join", now + self._state.config.all_clients_retry_timeout)
 
     def _coordinators(self, others: Sequence[Found]) -> list[Address]:
-        """Whom to ask: first those that answered themselves, then those only heard of, who may be
-        gone. Shuffled, so that not all joiners lose time with the same wrong one."""
+        """Return the coordinators to ask: first those that answered themselves, then those that
+        others named, which may be gone. Shuffled, so that not all joiners lose time with the same
+        wrong one."""
         servers = [member for member in others if member.is_server]
         present = [member.address for member in servers if member.coordinator == member.address]
         named = [member.coordinator for member in servers if member.coordinator is not None]
@@ -108,7 +110,7 @@ class Client:
         state.wake_at("join", now + state.config.join_timeout)
 
     def on_timer(self, now: float) -> None:
-        """An answer is overdue, or a pause is over."""
+        """Go on, because an answer is overdue or a pause is over."""
         if self.stage is Stage.ASKING:
             self._state.repeats.stop(_QUESTION)
             self._ask_next(now)
@@ -129,7 +131,8 @@ class Client:
         state.install(view, Digest({state.me.short: (0, 0)}))
 
     def on_answer_untrusted(self, head: Head, body: bytes, now: float) -> None:
-        """A JOIN_RSP: also one of an earlier round, or one that overtakes our having joined."""
+        """Take a JOIN_RSP, also one of an earlier round, or one that comes after this member has
+        joined."""
         answer = unpack_join_answer_untrusted(body)
         state = self._state
         if head.source not in self._asked and state.member(head.source) is None:
@@ -139,7 +142,7 @@ class Client:
         elif state.view is not None and answer.view.id == state.view.id:
             state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
         elif state.role.is_coordinator:
-            # Having founded a group of our own, only a merge brings us together.
+            # This member has founded a group of its own: only a merge can join the two.
             state.port.drop("join-late")
         elif obstacle := state.obstacle(answer.view):
             state.port.drop(obstacle)
@@ -157,12 +160,12 @@ class Client:
         state.port.tracer.record(trace.ALARM, now, protocol=wire.GMS, peer=source, text=text)
 
     def on_installed(self) -> None:
-        """In."""
+        """End the join: this member is in a view."""
         if self.stage is not Stage.MEMBER:
             self._end(Stage.MEMBER)
 
     def give_up(self) -> None:
-        """Leaving before having joined: whoever was asked should forget it."""
+        """Stop joining, and tell all coordinators that were asked to forget this member."""
         state = self._state
         for short in self._asked:
             state.send(short, wire.LEAVE_REQ, pack_address(state.me))

@@ -1,4 +1,4 @@
-"""Turning requests into views: one view at a time, everything that waits combined in the next."""
+"""Turns requests into views, one view at a time: the next one combines all requests that wait."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.gms.state import Membership
 
 _DEPARTED: Final = 50
-"""Members that left and are remembered, so that a late JOIN_REQ brings no ghost back."""
+"""Members that left and are remembered, so that a late JOIN_REQ does not bring one back."""
 _QUEUE: Final = 4096
-"""Requests that wait. What is refused beyond comes again: requests are repeated."""
+"""Requests that wait, at most. Those that are refused come again: requests are repeated."""
 
 
 class Request(Enum):
-    """What the next view is asked to change."""
+    """The changes that a request may ask of the next view."""
 
     JOIN = auto()
     LEAVE = auto()
@@ -38,23 +38,23 @@ class Request(Enum):
 
 
 class Coordinator:
-    """The view handler. Idle at plain members, until the policy makes them first."""
+    """Handles requests for views. Idle at a plain member, until the policy makes it first."""
 
     def __init__(self, state: Membership, casting: Casting) -> None:
         self._state = state
         self._casting = casting
         self._queue: dict[tuple[Request, Address], None] = {}
         self._stops: set[str] = set()
-        """Why requests are turned away: a merge, or this member's own leaving. Whoever made them
-        repeats them."""
+        """The reasons why requests are turned away: a merge, or this member's own leaving. Their
+        senders repeat them."""
         self._suspects: set[Address] = set()
         self._leavers: set[Address] = set()
-        """Who will be out once someone makes a view: known even where it is not us who does."""
+        """Members that asked to leave, also where another member will make the view."""
         self._departed: dict[Address, None] = {}
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits, and the last view is settled."""
+        """Whether no request waits, and the last view is settled."""
         return not self._queue and not self._casting.is_waiting
 
     @property
@@ -65,7 +65,7 @@ class Coordinator:
     # -- Requests -----------------------------------------------------------------------------
 
     def on_join_untrusted(self, head: Head, body: bytes, now: float) -> None:
-        """A JOIN_REQ: of a newcomer, or of a member whose answer was lost."""
+        """Take a JOIN_REQ of a newcomer, or of a member whose answer was lost."""
         joiner = unpack_address_untrusted(body)
         if joiner.short != head.source:
             raise BadFrame("join-source")
@@ -104,7 +104,7 @@ class Coordinator:
             self._casting.welcome_again(joiner, digest, now)
 
     def on_leave_untrusted(self, head: Head, body: bytes, now: float) -> None:
-        """A LEAVE_REQ; answered at once where there is nothing to do."""
+        """Take a LEAVE_REQ; answer at once if the leaver is not in the view."""
         leaver = unpack_address_untrusted(body)
         if leaver.short != head.source:
             raise BadFrame("leave-source")
@@ -121,22 +121,23 @@ class Coordinator:
             self.take_over()
 
     def on_suspected(self, members: Collection[Address]) -> None:
-        """Members were verified to be dead. Everyone remembers; who is first among the others
-        acts, and may become so only with the next suspicion."""
+        """Note members that were verified to be dead. All members do; only the first of the
+        others acts, and a later suspicion may make another member first."""
         view = self._state.view
         if view is not None:
             self._suspects.update(m for m in members if m in view.members and m != self._state.me)
             self.take_over()
 
     def on_cleared(self, member: Address) -> None:
-        """It is alive. A view that excludes it already cannot be undone: a merge brings it back."""
+        """Keep a member that is alive. A view that excludes it already cannot be undone: a merge
+        brings the member back."""
         self._suspects.discard(member)
         self._queue.pop((Request.SUSPECT, member), None)
 
     def take_over(self) -> None:
-        """Act on who is absent, if that makes this member first: it may be first already."""
+        """Queue suspects and leavers for exclusion, if this member is first without them."""
         view = self._state.view
-        # One snapshot serves the question and the answer (JGRP-2966).
+        # The same snapshot decides who is first, and whom to exclude (JGRP-2966).
         suspects, leavers = (
             sorted_by_rank(view, self._suspects),
             sorted_by_rank(view, self._leavers),
@@ -156,19 +157,20 @@ class Coordinator:
     # -- Turning requests away ----------------------------------------------------------------
 
     def stop(self, reason: str) -> None:
-        """Forget what waits, and turn away what comes."""
+        """Forget the requests that wait, and turn away those that come."""
         self._stops.add(reason)
         self._queue.clear()
 
     def resume(self, reason: str) -> None:
-        """Accept requests again, and act on what is known to be due."""
+        """Drop a reason of `stop`; once none is left, accept requests, and act on suspects and
+        leavers."""
         if reason in self._stops:
             self._stops.discard(reason)
             if not self._stops:
                 self.take_over()
 
     def on_installed(self, view: View) -> None:
-        """What the view has settled waits no longer. Suspicions start anew: they are repeated."""
+        """Drop the requests that the view has settled. Suspicions start anew: they are repeated."""
         self._suspects.clear()
         self._leavers.intersection_update(view.members)
         for request, member in list(self._queue):
@@ -178,7 +180,7 @@ class Coordinator:
     # -- Views --------------------------------------------------------------------------------
 
     def process(self, now: float) -> None:
-        """Make one view of all that waits, unless the last one is still under way."""
+        """Make one view of all requests that wait, unless the last view is still under way."""
         view = self._state.view
         if not self._queue or view is None or self._casting.is_waiting or self._stops:
             return
@@ -199,18 +201,18 @@ class Coordinator:
         state = self._state
         members = next_members(view.members, joiners, leavers, suspects)
         if members[0] != state.me:
-            # Whoever made us responsible turned out to be alive.
+            # A member before this one, suspected until now, turned out to be alive.
             return
         new = View(ViewId(state.next_number(), state.me), members)
         newcomers = {*joiners, *self._casting.newcomers} & {*members}
         digest = None
         if newcomers:
-            # Held from before the digest is taken until everybody knows the joiners: whatever the
-            # digest promises them is there when they ask for it.
+            # Suspended from before the digest is taken until everybody knows the joiners: whatever
+            # the digest promises them is there when they ask for it.
             state.suspend("join", state.config.join_stability_timeout)
             digest = self._digest_for(new, joiners)
         for leaver in leavers:
-            # Ahead of the view, which may end the connection to it (JGRP-1814, JGRP-2597).
+            # Before the view, which may end the connection to the leaver (JGRP-1814, JGRP-2597).
             self._remember(leaver)
             self._let_go(leaver, 0)
         state.port.events.append(Tentative(new))
@@ -218,7 +220,7 @@ class Coordinator:
         self._casting.cast(new, joiners, digest, now)
 
     def _digest_for(self, view: View, joiners: Collection[Address]) -> Digest | None:
-        """Where a joiner's windows begin; None while it cannot be said of every member."""
+        """Return where a joiner's windows begin; None while that is not known of every member."""
         known = dict(self._state.digest_source().seqnos)
         known.update((joiner.short, (0, 0)) for joiner in joiners)
         members = {member.short for member in view.members}
@@ -234,5 +236,6 @@ class Coordinator:
 
 
 def sorted_by_rank(view: View | None, members: Collection[Address]) -> list[Address]:
-    """Those in the view, in its order: sets have none that a replay could rely on."""
+    """Return the members that are in the view, in its order: the order of a set is not the same in
+    a replay."""
     return [member for member in view.members if member in members] if view is not None else []

@@ -1,9 +1,10 @@
-"""GMS, the layer: hands what comes in to the part it concerns, then lets views follow from it.
+"""GMS as a layer: passes frames, events and timers to the part that handles them, then has the
+coordinator make the views that follow.
 
 Differences from JGroups. Views travel whole (a hundred members take 3 KB), by unicast frames that
 are repeated until acked, not as differences and not through the multicast window. A merge leader
-asks every member itself and brings it the merge view itself, with what that member needs to know
-which of its windows stay; the merge view is named after the leader. Members that missed regular
+asks every member itself and sends it the merge view itself, with what that member needs to know
+which of its windows stay; the leader is the creator of the merge view. Members that missed regular
 views catch up without a merge.
 """
 
@@ -52,7 +53,7 @@ class Gms(Layer):
         self._leaving = Leaving(state, self._client, self._coordinator)
         self._participant = Participant(state, self._merging)
         self._seen: View | None = None
-        """The view that all parts know of."""
+        """The view that all parts were told of."""
         self._told = 0
 
     # -- Verbs --------------------------------------------------------------------------------
@@ -62,12 +63,12 @@ class Gms(Layer):
         self._client.start(now)
 
     def on_discovered(self, found: Sequence[Found], now: float) -> None:
-        """Discovery is done."""
+        """Go on joining with what discovery found."""
         self._client.on_discovered(found, now)
         self._follow(now)
 
     def on_confirmed(self, members: Collection[Address], now: float) -> None:
-        """These members are dead, as far as can be verified."""
+        """Exclude members that are dead, as far as can be verified."""
         members = [member for member in members if member != self._state.me]
         self._casting.stop_waiting_for(members)
         self._merging.on_suspected(members, now)
@@ -75,24 +76,24 @@ class Gms(Layer):
         self._follow(now)
 
     def on_cleared(self, member: Address, now: float) -> None:
-        """A suspected member is alive."""
+        """Keep a suspected member, which is alive."""
         self._coordinator.on_cleared(member)
         self._follow(now)
 
     def on_disagreement(self, views: Mapping[Address, View], now: float) -> None:
-        """Members hold different views."""
+        """Merge members that hold different views, if this member is to lead the merge."""
         self._merging.on_disagreement(views, now)
         self._follow(now)
 
     def on_lagging(self, member: Address, now: float) -> None:
-        """A member of the view holds an older one: tell it which one it misses."""
+        """Tell a member that holds an older view which view it misses."""
         if self._state.member(member.short) is not None:
-            # Repeats of whoever noticed must not look the same.
+            # Repeats must not have the same transmission number, or they share the fate of one.
             self._told = (self._told + 1) % (wire.MAX_TRANSMISSION + 1)
             self._state.say_view_id(member.short, wire.VIEW_ACK, self._told)
 
     def install_by_hand(self, view: View, now: float) -> None:
-        """Install a view that nobody agreed on: how tests and exhibits make members disagree."""
+        """Install a view that nobody agreed on: tests and exhibits make members disagree by it."""
         self._state.forget_past()
         self._state.install(view)
         self._follow(now)
@@ -104,7 +105,7 @@ class Gms(Layer):
         self._follow(now)
 
     def stop(self, now: float) -> None:
-        """Nothing more to say: a leaver has said it, and a crash says nothing."""
+        """Stop all repeats: a leaver has sent all it has to, a crashed member sends nothing."""
         self._state.repeats.clear()
 
     def receive(self, head: Head, body: bytes, now: float) -> None:
@@ -146,7 +147,7 @@ class Gms(Layer):
             raise BadFrame("kind")
 
     def on_timer(self, what: str, now: float) -> None:
-        """Something is due."""
+        """Pass a timer that is due to its part."""
         if self._state.is_gone:
             return
         if what == "repeat":
@@ -162,7 +163,7 @@ class Gms(Layer):
         self._follow(now)
 
     def bounds(self) -> dict[str, float]:
-        """How long joins, leaves and merges may take."""
+        """Return the seconds that joins, leaves, merges and the acks of a view may take."""
         config = self.config
         rounds = config.max_join_attempts or float("inf")
         return {
@@ -175,7 +176,8 @@ class Gms(Layer):
     # -- What follows -------------------------------------------------------------------------
 
     def _follow(self, now: float) -> None:
-        """Tell all parts of a new view; then make the next one, if one is due; and again."""
+        """Tell all parts of a new view, and have the next one made if it is due; repeat until no
+        new view follows."""
         state = self._state
         while not state.is_gone:
             view = state.view

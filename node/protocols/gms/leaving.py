@@ -1,4 +1,4 @@
-"""Getting out: ask whoever will make the view without this member, and do not wait for ever.
+"""Leaves: asks the member that will make the view without this member, and waits a limited time.
 
 A coordinator never makes the view that it is not in: its successor does, and stays to see that
 everybody gets it (JGRP-2277).
@@ -25,7 +25,7 @@ _QUESTION: Final = "leave"
 
 
 class Leaving:
-    """A graceful exit."""
+    """Leaves the group gracefully."""
 
     def __init__(self, state: Membership, client: Client, coordinator: Coordinator) -> None:
         self._state = state
@@ -34,7 +34,7 @@ class Leaving:
         self._asked: Address | None = None
 
     def start(self, now: float) -> None:
-        """Begin to leave. What the view handler has already accepted is finished first."""
+        """Begin to leave. Requests that the coordinator has already accepted are finished first."""
         state = self._state
         if state.role.is_leaving or state.is_gone:
             return
@@ -46,7 +46,7 @@ class Leaving:
         self._wait(now)
 
     def look(self, now: float) -> None:
-        """Whom to ask may have changed, or become clear."""
+        """Ask to leave, if there is someone new to ask; finish if there is nobody."""
         state = self._state
         if not state.role.is_leaving or state.is_gone:
             return
@@ -65,7 +65,8 @@ class Leaving:
             state.repeats.say(_QUESTION, target.short, wire.LEAVE_REQ, 0, body, now)
 
     def _wait_for_acks(self, now: float) -> None:
-        """The one that was asked went first, and this member has to see its view through."""
+        """Stop asking, and wait: the member that was asked has left, and this member, which
+        coordinates now, must first bring its view to everybody."""
         if self._asked is not None:
             self._asked = None
             self._state.repeats.stop(_QUESTION)
@@ -78,7 +79,8 @@ class Leaving:
         )
 
     def _target(self) -> Address | None:
-        """Who coordinates without this member: also if it is leaving, too, it does so after us."""
+        """Return who coordinates without this member. It may be leaving, too: it leaves after this
+        member."""
         view = self._state.view
         assert view is not None
         me = self._state.me
@@ -87,7 +89,7 @@ class Leaving:
         return (alive or others or (None,))[0]
 
     def on_answer_untrusted(self, head: Head, body: bytes) -> None:
-        """A LEAVE_RSP: out."""
+        """Take a LEAVE_RSP: this member is out."""
         leaver = unpack_address_untrusted(body)
         state = self._state
         if leaver != state.me or not state.role.is_leaving or state.member(head.source) is None:
@@ -96,7 +98,7 @@ class Leaving:
             self._finish()
 
     def on_timer(self) -> None:
-        """Nobody lets us go: failure detection will."""
+        """Leave without an answer: failure detection will exclude this member."""
         self._finish()
 
     def _finish(self) -> None:

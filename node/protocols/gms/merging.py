@@ -1,7 +1,7 @@
-"""Making one group of several, or of one whose members disagree about their view.
+"""Makes one group of several, or of one group whose members disagree about their view.
 
-The leader asks the coordinators it heard of and, as their answers tell who is with them, every
-other member: each for the view it holds and how far its own multicasts are. Then it brings the
+The leader asks the coordinators it heard of and, as their answers name the members of their views,
+every other member: each for the view it holds and how far its own multicasts are. Then it sends the
 merge view to each member itself. Nothing of this needs a multicast window, which may be full
 exactly because a merge is needed.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.gms.state import Membership
 
 _PAST: Final = 20
-"""Merges that are over and remembered, so that a late request does not begin one again."""
+"""Finished merges that are remembered, so that a late request does not begin one again."""
 _CANCELS: Final = 3
 """Repeat intervals during which a leader says that a merge is off; nobody answers that."""
 _ANSWERS: Final = {
@@ -55,7 +55,7 @@ class Merging:
         self._coordinator = coordinator
         self._merge: MergeId | None = None
         self._own: MergeAnswer | None = None
-        """What this member answered, or would have: a repeat gets the same."""
+        """This member's answer in the current merge: a repeated request gets the same answer."""
         self._past: dict[MergeId, None] = {}
         self._count = 0
         self._asked: dict[int, Address] = {}
@@ -74,7 +74,7 @@ class Merging:
     # -- Leading ------------------------------------------------------------------------------
 
     def on_disagreement(self, views: Mapping[Address, View], now: float) -> None:
-        """Members hold different views. If it is ours to do something about it, begin."""
+        """Begin a merge, because members hold different views, if this member is to lead it."""
         state = self._state
         held = state.view
         if held is None or state.role.is_leaving or self.is_active or self._casting.is_waiting:
@@ -95,7 +95,7 @@ class Merging:
         own = self._enter(MergeId(state.me, self._count), held, now)
         if own is None:
             return
-        # Above every view that anyone was told of, whatever becomes of it meanwhile.
+        # The merge view must have a higher number than every reported view, answered for or not.
         state.ltime = max(state.ltime, *(view.id.number for view in reported.values()))
         self._asked = {state.me.short: state.me}
         self._answers = {state.me: own}
@@ -107,7 +107,8 @@ class Merging:
         self._look(now)
 
     def _ask(self, member: Address, kind: int, now: float) -> None:
-        """Ask each once, nobody who is known to be dead, and no endless list of inventions."""
+        """Ask a member, once, unless it is believed dead; the number of members is bounded, because
+        answers may name members that do not exist."""
         is_known = member.short in self._asked or member in self._coordinator.suspects
         if is_known or len(self._asked) >= MAX_MEMBERS:
             return
@@ -124,7 +125,7 @@ class Merging:
         )
 
     def on_answer_untrusted(self, head: Head, body: bytes, now: float) -> None:
-        """A MERGE_RSP or GET_DIGEST_RSP."""
+        """Take a MERGE_RSP or GET_DIGEST_RSP."""
         answer = unpack_merge_answer_untrusted(head.source, body)
         state = self._state
         member = self._asked.get(head.source)
@@ -147,19 +148,20 @@ class Merging:
             self._consolidate(now)
 
     def _consolidate(self, now: float) -> None:
-        """Make the merge view of those that answered. Others may be dead, or merge next time."""
+        """Make the merge view of the members that answered. Others may be dead, or merge next
+        time."""
         state = self._state
         merge, answers, held = self._merge, self._answers, state.view
         assert merge is not None
         assert held is not None
         groups = plan.groups_of(answers)
-        # Not without its own group: that is busy, or its view has changed since it spoke for it.
+        # Not without the leader's own group: it may be busy, or hold another view by now.
         if held not in groups or len(groups) < 2:  # noqa: PLR2004 as one group has nobody to merge with
             self.cancel(now)
             return
         members = plan.merged_members(groups)
-        # Named after the leader, who counts it, though another member may coordinate: a creator
-        # that did not know of the view could give its number to another one.
+        # The leader is the creator, and numbers the view, though another member may coordinate: a
+        # creator that did not know of the view could give its number to another view.
         view = View(ViewId(state.next_number(), state.me), members)
         digest = plan.merged_digest(members, answers)
         partners = plan.partners_of(groups)
@@ -177,7 +179,8 @@ class Merging:
             self._end()
 
     def _call_off(self, members: Collection[Address], now: float) -> None:
-        """Nobody answers a cancellation. Whom it does not reach waits in vain for a while."""
+        """Tell members that the merge is off. Nobody answers that; a member that does not hear of
+        it waits in vain until `killer` is due."""
         assert self._merge is not None
         body = pack_merge_id(self._merge)
         until = now + _CANCELS * self._state.config.repeat_interval
@@ -192,7 +195,7 @@ class Merging:
     # -- Taking part --------------------------------------------------------------------------
 
     def on_request_untrusted(self, head: Head, body: bytes, now: float) -> None:
-        """A MERGE_REQ or GET_DIGEST_REQ: from anybody, as the groups do not know each other."""
+        """Answer a MERGE_REQ or GET_DIGEST_REQ of anybody, as the groups do not know each other."""
         merge = unpack_merge_id_untrusted(body)
         if merge.leader.short != head.source:
             raise BadFrame("merge-source")
@@ -218,11 +221,13 @@ class Merging:
         )
 
     def _is_busy(self) -> bool:
-        """A view that is being cast looks like a disagreement and is none (JGRP-1009)."""
+        """Whether this member takes part in no further merge. A view that is being cast looks like
+        a disagreement and is none (JGRP-1009)."""
         return self.is_active or self._state.role.is_leaving or self._casting.is_waiting
 
     def _enter(self, merge: MergeId, held: View, now: float) -> MergeAnswer | None:
-        """Take part, unless this member cannot say how far its multicasts are."""
+        """Take part, unless this member cannot say how far its multicasts are; return its
+        answer."""
         state = self._state
         me = state.me.short
         digest = state.digest_source()
@@ -237,7 +242,7 @@ class Merging:
         return self._own
 
     def on_view(self, head: Head, notice: ViewNotice) -> None:
-        """A merge view: accepted from the leader this member answered, and from nobody else."""
+        """Take a merge view from the leader that this member answered, and from nobody else."""
         state, part, held = self._state, notice.merged, self._state.view
         assert part is not None
         if held is None:
@@ -255,21 +260,22 @@ class Merging:
             self._end()
 
     def on_cancel_untrusted(self, head: Head, body: bytes) -> None:
-        """The leader gives up, or goes on without this member."""
+        """End the merge: the leader gives it up, or goes on without this member."""
         merge = unpack_merge_id_untrusted(body)
         if merge.leader.short != head.source:
             raise BadFrame("merge-source")
         if merge == self._merge:
             self._end()
         else:
-            # It may have overtaken the request.
+            # The cancellation may have overtaken the request.
             self._remember(merge)
 
     # -- Ends ---------------------------------------------------------------------------------
 
     def on_installed(self, view: View, now: float) -> None:
-        """A view that this merge did not make: what was answered for the old one holds no more. Who
-        was excluded meanwhile would be met again at seqnos that were delivered before (G2)."""
+        """End the merge if another view was installed meanwhile: the answer for the old view is
+        void. With it, windows of members excluded since would begin again at seqnos that were
+        delivered before (G2)."""
         if self._own is None or self._own.view == view:
             return
         if self.is_leading:
@@ -278,7 +284,7 @@ class Merging:
             self._end()
 
     def on_suspected(self, members: Collection[Address], now: float) -> None:
-        """A dead leader ends the merge at once; the dead are not waited for."""
+        """End the merge at once if its leader is dead; as leader, do not wait for dead members."""
         if self._merge is None:
             return
         if not self.is_leading:
@@ -292,7 +298,7 @@ class Merging:
         self._look(now)
 
     def on_timer(self, what: str, now: float) -> None:
-        """Enough waited: `merge` for answers, `killer` for the outcome."""
+        """Stop waiting: at `merge` for answers, at `killer` for the outcome."""
         if what == "merge" and self.is_leading:
             self._consolidate(now)
         elif what == "killer" and self.is_active:
@@ -320,5 +326,5 @@ class Merging:
 
 
 def _mutual(held: View, part: MergePart) -> frozenset[int]:
-    """Who was in this member's view, and had it in theirs."""
+    """Return the members that were in this member's view, and had this member in theirs."""
     return frozenset(member.short for member in held.members) & part.partners

@@ -1,4 +1,4 @@
-"""Bodies of membership's frames. Each says everything needed to judge it alone."""
+"""Packs and unpacks bodies of membership's frames. Each has all that is needed to check it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.core.packing import MAX_MEMBERS, Reader, Writer
 
 MAX_NUMBER: Final = 1 << 62
-"""View numbers from here on are refused: a hostile one must leave room to count on."""
+"""View numbers from here on are refused: above a hostile number, others must be left to use."""
 
 
 class MergeId(NamedTuple):
@@ -28,19 +28,19 @@ class JoinAnswer(NamedTuple):
 
 
 class JoinRefusal(NamedTuple):
-    """Why a joiner cannot be let in."""
+    """The reason why a joiner cannot be let in."""
 
     joiner: Address
     reason: str
 
 
 class MergePart(NamedTuple):
-    """What a merge view brings along for one of its members."""
+    """What a merge view contains for one of its members alone."""
 
     merge: MergeId
     digest: Digest
     partners: frozenset[int]
-    """Members whose own view, when they were asked, contained the one this is sent to."""
+    """Members whose own view, when they were asked, contained the member this is sent to."""
 
 
 class ViewNotice(NamedTuple):
@@ -51,15 +51,15 @@ class ViewNotice(NamedTuple):
 
 
 class MergeAnswer(NamedTuple):
-    """What a member says when it is asked to merge."""
+    """A member's answer when it is asked to merge."""
 
     merge: MergeId
     is_rejected: bool
     view: View
     """The view it holds."""
     digest: Digest
-    """How far its own multicasts are: hearsay about others may be ahead of what they can supply,
-    or behind (JGRP-948). Empty in a rejection."""
+    """How far its own multicasts are, and only these: what it knows of others may be ahead of what
+    they can supply, or behind (JGRP-948). Empty in a rejection."""
 
 
 def pack_address(address: Address) -> bytes:
@@ -68,7 +68,7 @@ def pack_address(address: Address) -> bytes:
 
 
 def unpack_address_untrusted(body: bytes) -> Address:
-    """Who wants to join or leave."""
+    """Unpack the body of JOIN_REQ, LEAVE_REQ or LEAVE_RSP."""
     reader = Reader(body)
     address = reader.address_untrusted()
     reader.end_untrusted()
@@ -76,17 +76,17 @@ def unpack_address_untrusted(body: bytes) -> Address:
 
 
 def pack_join_answer(view: View, digest: Digest) -> bytes:
-    """The body of a JOIN_RSP that lets in."""
+    """The body of a JOIN_RSP that lets a joiner in."""
     return Writer().u8(1).view(view).digest(digest).bytes()
 
 
 def pack_join_refusal(joiner: Address, reason: str) -> bytes:
-    """The body of a JOIN_RSP that does not."""
+    """The body of a JOIN_RSP that refuses a joiner."""
     return Writer().u8(0).address(joiner).text(reason).bytes()
 
 
 def unpack_join_answer_untrusted(body: bytes) -> JoinAnswer | JoinRefusal:
-    """The body of a JOIN_RSP."""
+    """Unpack the body of a JOIN_RSP."""
     reader = Reader(body)
     if _bool_untrusted(reader):
         view = _view_untrusted(reader)
@@ -113,7 +113,7 @@ def pack_merge_view(view: View, part: MergePart) -> bytes:
 
 
 def unpack_view_untrusted(body: bytes) -> ViewNotice:
-    """The body of a VIEW."""
+    """Unpack the body of a VIEW."""
     reader = Reader(body)
     is_merge = _bool_untrusted(reader)
     view = _view_untrusted(reader)
@@ -132,7 +132,7 @@ def pack_view_id(view_id: ViewId) -> bytes:
 
 
 def unpack_view_id_untrusted(body: bytes) -> ViewId:
-    """Which view the sender has."""
+    """Unpack the body of VIEW_ACK or GET_VIEW: the id of the view that the sender has."""
     reader = Reader(body)
     view_id = reader.view_id_untrusted()
     reader.end_untrusted()
@@ -147,7 +147,7 @@ def pack_merge_id(merge: MergeId) -> bytes:
 
 
 def unpack_merge_id_untrusted(body: bytes) -> MergeId:
-    """Which merge a request is about."""
+    """Unpack the body of MERGE_REQ, GET_DIGEST_REQ or CANCEL_MERGE."""
     reader = Reader(body)
     merge = _merge_id_untrusted(reader)
     reader.end_untrusted()
@@ -161,7 +161,7 @@ def pack_merge_answer(answer: MergeAnswer) -> bytes:
 
 
 def unpack_merge_answer_untrusted(source: int, body: bytes) -> MergeAnswer:
-    """The answer of member `source`: it speaks of a view that holds it, and of itself only."""
+    """Unpack the answer of member `source`: its view must contain it, its digest only it."""
     reader = Reader(body)
     merge = _merge_id_untrusted(reader)
     is_rejected = _bool_untrusted(reader)

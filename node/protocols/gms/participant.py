@@ -1,4 +1,4 @@
-"""Taking views from others: only newer ones, only from members, only with this member in it."""
+"""Takes views from others: only newer ones, only from members, only with this member in them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Participant:
-    """What every member does, coordinator or not."""
+    """The part of membership that every member has, coordinator or not."""
 
     def __init__(self, state: Membership, merging: Merging) -> None:
         self._state = state
         self._merging = merging
 
     def on_view_untrusted(self, head: Head, body: bytes) -> None:
-        """A VIEW: the regular ones come from a member of the view before."""
+        """Take a VIEW. Regular views are taken from members of the current view only."""
         notice = unpack_view_untrusted(body)
         if notice.merged is not None:
             self._merging.on_view(head, notice)
@@ -40,7 +40,7 @@ class Participant:
         if obstacle := state.obstacle(view):
             state.port.drop(obstacle)
             if view.id.number < state.view.id.number:
-                # Whoever sends it may lag behind; this tells it, and stops its repeats.
+                # The sender may lag behind: the answer tells it so, and stops its repeats.
                 state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
         else:
             state.install(view)

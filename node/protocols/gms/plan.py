@@ -1,4 +1,4 @@
-"""Who leads a merge, who speaks for whom, and what comes out: pure functions."""
+"""Pure functions that decide who leads a merge, who is asked, and what the merge view is."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from stormcast.node.protocols.gms.messages import MergeAnswer
 
 
 def by_identity(addresses: Collection[Address]) -> list[Address]:
-    """Each once, in an order that all members compute alike."""
+    """Return each address once, in an order that all members compute alike."""
     return sorted(set(addresses), key=lambda address: address.identity)
 
 
 def leader_of(views: Mapping[Address, View]) -> Address:
-    """Who leads the merge of these reported views: one of those that reported, so it is alive.
+    """Return who leads the merge of these reported views: a member that reported, so it is alive.
 
-    The lowest that coordinates the view it holds; where nobody does, because all coordinators are
-    gone, the lowest that made one of the views (JGRP-2092), else the lowest.
+    Of these it is the lowest that coordinates the view it holds; where none does, because all
+    coordinators are gone, the lowest that created one of the views (JGRP-2092), else the lowest.
     """
     coordinators = [member for member, view in views.items() if view.coordinator == member]
     creators = [view.id.creator for view in views.values() if view.id.creator in views]
@@ -27,8 +27,8 @@ def leader_of(views: Mapping[Address, View]) -> Address:
 
 
 def speakers_of(views: Mapping[Address, View]) -> list[Address]:
-    """Whom to ask first: the coordinators that reported, and every member that is in none of their
-    views, which would otherwise be forgotten (JGRP-1910)."""
+    """Return the members to ask first: the coordinators that reported, and every member that is in
+    none of their views, which would otherwise be forgotten (JGRP-1910)."""
     coordinators = [member for member, view in views.items() if view.coordinator == member]
     covered = {member for speaker in coordinators for member in views[speaker].members}
     everyone = {*views, *(member for view in views.values() for member in view.members)}
@@ -36,11 +36,11 @@ def speakers_of(views: Mapping[Address, View]) -> list[Address]:
 
 
 def groups_of(answers: Mapping[Address, MergeAnswer]) -> dict[View, tuple[Address, ...]]:
-    """Who takes part, by the view it holds, in that view's order.
+    """Return the members that take part, by the view they hold, in that view's order.
 
-    By what each member holds itself, overlapping views become groups without overlap. A group of
-    which anyone is busy with another merge stays out as a whole: to tear it apart would only make
-    more to merge.
+    Each member counts for the view it holds itself, so overlapping views become groups without
+    overlap. A group with a member that is busy with another merge stays out as a whole: splitting
+    it would only make more to merge.
     """
     busy = {answer.view for answer in answers.values() if answer.is_rejected}
     holders: dict[View, set[Address]] = {}
@@ -59,12 +59,12 @@ def merged_members(groups: Mapping[View, tuple[Address, ...]]) -> tuple[Address,
 
 
 def merged_digest(members: Collection[Address], answers: Mapping[Address, MergeAnswer]) -> Digest:
-    """Where each sender's stream goes on: what everybody said of itself."""
+    """Return where each sender's stream goes on, as the sender itself said."""
     return Digest({m.short: answers[m].digest[m.short] for m in members})
 
 
 def partners_of(groups: Mapping[View, tuple[Address, ...]]) -> dict[Address, frozenset[int]]:
-    """For each member those that had it in the view they held."""
+    """Return for each member the members that had it in the view they held."""
     partners: dict[Address, set[int]] = {m: set() for group in groups.values() for m in group}
     for view, group in groups.items():
         shorts = [holder.short for holder in group]

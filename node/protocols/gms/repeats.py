@@ -1,4 +1,4 @@
-"""What is said again until it is answered: the reliability of group control."""
+"""Repeats frames until they are answered: this makes the control frames of a group reliable."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 _SLOWEST: Final = 8
 """The longest wait between repeats, in intervals."""
 _PATIENCE: Final = 8
-"""A question waits for an eighth of its age, once that is longer than the interval: what went
-unanswered for long costs little, and still arrives soon after the network heals."""
+"""A repeat comes after an eighth of the question's age, once that is longer than the interval: old
+questions cost little, and still arrive soon after the network heals."""
 
 
 def told_apart(tries: int) -> int:
-    """The transmission number of a repeat: beyond 255 it goes round in the upper half, so that two
-    repeats in a row never look the same."""
+    """Return the transmission number of a repeat: beyond 255 it goes round in the upper half, so
+    that two repeats in a row never have the same number."""
     half = (wire.MAX_TRANSMISSION + 1) // 2
     return tries if tries <= wire.MAX_TRANSMISSION else half + tries % half
 
@@ -40,7 +40,7 @@ class _Question:
 
 
 class Repeats:
-    """Frames that are sent now and again, each under a key, until they are stopped."""
+    """Frames, each under a key, that are sent now and repeated until they are stopped."""
 
     __slots__ = ("_interval", "_port", "_questions", "_timing", "_wake")
 
@@ -76,20 +76,20 @@ class Repeats:
         self._wake(question.due)
 
     def nudge(self, key: Hashable, now: float) -> None:
-        """Send it once more, now: the other side seems to miss it."""
+        """Repeat the frame of a key now: the other side seems to miss it."""
         self._send(self._questions[key], now)
 
     def stop(self, key: Hashable) -> None:
-        """It is answered, or no longer matters."""
+        """Stop the repeats of a key: the frame is answered, or no longer matters."""
         self._questions.pop(key, None)
 
     def stop_all(self, keys: Iterable[Hashable]) -> None:
-        """Stop several."""
+        """Stop the repeats of several keys."""
         for key in list(keys):
             self._questions.pop(key, None)
 
     def clear(self) -> None:
-        """Say nothing any more."""
+        """Stop all repeats."""
         self._questions.clear()
 
     def on_timer(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What the parts of membership share: the view, the Lamport time of views, and how to speak."""
+"""What the parts of membership share: the view, the Lamport time of views, frames and timers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHAIN: Final = 50
 
 
 class Membership:
-    """One member's idea of the group. The only writer of its role."""
+    """One member's knowledge of its group. Where there is GMS, it alone writes to the role."""
 
     def __init__(
         self,
@@ -67,25 +67,26 @@ class Membership:
         return self._by_short.get(short)
 
     def follows(self, view_id: ViewId) -> bool:
-        """Whether regular views alone lead from there to the current view."""
+        """Whether regular views alone lead from `view_id` to the current view."""
         return view_id in self._chain
 
     def next_number(self) -> int:
-        """The number of a new view. It counts as used from now on, installed or not: two views of
-        one creator never share a number."""
+        """Return the number of a new view. It counts as used from now on, whether the view is
+        installed or not: two views of one creator never share a number."""
         held = self.view.id.number if self.view is not None else 0
         self.ltime = max(self.ltime, held) + 1
         return self.ltime
 
     def is_plausible(self, view_id: ViewId) -> bool:
-        """Whether a number can be that of a view. To count on from a hostile one would push the
-        numbers of this group beyond what others accept."""
+        """Whether the number can be that of a view. Counting on from a hostile number would push
+        the numbers of this group beyond what others accept."""
         return 0 < view_id.number < MAX_NUMBER and view_id.number - self.ltime <= _MAX_STEP
 
     def obstacle(self, view: View) -> str:
-        """Why a view from the network cannot be installed; empty when it can.
+        """Return why a view from the network cannot be installed; empty when it can.
 
-        Numbers alone decide: a view with the number of ours is not newer, whoever made it.
+        Numbers alone decide: a view with the current view's number is not newer, whoever created
+        it.
         """
         if not self.is_plausible(view.id):
             return "view-number"
@@ -98,13 +99,13 @@ class Membership:
         return ""
 
     def forget_past(self) -> None:
-        """Nobody can catch up with the next view from an older one."""
+        """Forget older views: no member that holds one may catch up to the next view."""
         self._chain.clear()
 
     def install(
         self, view: View, digest: Digest | None = None, mutual: frozenset[int] | None = None
     ) -> None:
-        """Make `view` the current one, and tell everyone in this member."""
+        """Make `view` the current one, and tell the other protocols of this member."""
         assert self.me in view.members
         self.ltime = max(self.ltime, view.id.number)
         self.role.view = view
@@ -121,7 +122,7 @@ class Membership:
             self.port.events.append(BecameServer())
 
     def leave(self) -> None:
-        """Out: no view, no timers, nothing to say."""
+        """Drop view, repeats and suspensions: this member is out of the group."""
         self.is_gone = True
         self.role.view = None
         self.role.is_server = False
@@ -133,22 +134,22 @@ class Membership:
     # -- Stability ----------------------------------------------------------------------------
 
     def suspend(self, reason: str, seconds: float) -> None:
-        """A digest is in use, for this reason."""
+        """Suspend stability for this reason: a digest is in use."""
         self._holds.add(reason)
         self.port.events.append(SuspendStability(seconds))
 
     def resume(self, reason: str) -> None:
-        """It no longer is; purging goes on once no reason is left."""
+        """Drop a reason of `suspend`; purging goes on once no reason is left."""
         if reason in self._holds:
             self._holds.discard(reason)
             if not self._holds:
                 self.port.events.append(ResumeStability())
 
-    # -- Speaking, and time -------------------------------------------------------------------
+    # -- Frames and time ----------------------------------------------------------------------
 
     def send(self, dest: int, kind: int, body: bytes, *, lo: int = 0, again: int = 0) -> None:
-        """Send a frame once. `again` is the transmission number of the question it answers: only
-        so does a repeated question get an answer with a fate of its own."""
+        """Send a frame once. `again` is the transmission number of the question it answers, so that
+        the answer to a repeated question has a fate of its own."""
         self.port.control(dest, kind, wire.GMS, lo, body=body, transmission=again)
 
     def say_view_id(self, dest: int, kind: int, again: int) -> None:
@@ -158,10 +159,10 @@ class Membership:
         self.send(dest, kind, pack_view_id(view_id), lo=view_id.number, again=again)
 
     def wake_at(self, what: str, when: float) -> None:
-        """Call the layer's `on_timer(what)` then; infinity is never."""
+        """Call the layer's `on_timer(what)` at `when`; infinity is never."""
         self._timers.set((wire.GMS, what), when)
 
     def wake_by(self, what: str, when: float) -> None:
-        """The same, unless it is called earlier anyway."""
+        """Call the layer's `on_timer(what)` at `when`, unless it is called earlier anyway."""
         if when < inf:
             self._timers.set_earlier((wire.GMS, what), when)

@@ -1,4 +1,4 @@
-"""Alarms about gaps that nobody repairs: something below drops what it must not."""
+"""Alarms about gaps that nobody repairs: a protocol below drops what it must not."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from stormcast.node.protocols.multicast.state import ALARM, Streams
 
 
 class Alarms:
-    """Where nothing is retransmitted: a gap that stays is an alarm, never silence."""
+    """Sounds an alarm about each gap that stays, where nothing is retransmitted."""
 
     def __init__(self, state: Streams, baselines: Baselines) -> None:
         self._state = state
         self._baselines = baselines
 
     def look(self, entry: Inbound, now: float) -> None:
-        """Sound an alarm if the gap is where it was, and have the window completed after all."""
+        """Sound an alarm if the gap is where it was, and ask the sender to complete the window."""
         if self._state.looks_at(entry):
             return
         window = entry.window

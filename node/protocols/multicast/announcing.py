@@ -1,4 +1,5 @@
-"""The last message: who falls silent tells its highest seqno, else its loss would not be seen."""
+"""A sender that falls silent announces its highest seqno: else no receiver would notice the loss of
+its last message."""
 
 from __future__ import annotations
 
@@ -21,16 +22,16 @@ class Announcing:
         """The highest own seqno at the previous look."""
 
     def schedule(self, now: float) -> None:
-        """Something was sent: look whether it was the last."""
+        """Set a look after something was sent, in case it was the last message."""
         if not self._times and self._timers.due((OWN, 0)) < inf:
-            # One that is set comes earlier than the next would.
+            # The look that is set comes earlier than a new one would.
             return
         config = self._state.config
         if config.resend_last_seqno and config.retransmits:
             self._timers.set_earlier((OWN, 0), self._next_look(now))
 
     def restart(self, now: float) -> None:
-        """Someone may not have heard the highest seqno: announce it as if it were new."""
+        """Announce the highest seqno as if it were new: someone may not have heard it."""
         self._times = 0
         if self._state.own.low < self._state.own.high:
             self.schedule(now)
@@ -38,7 +39,7 @@ class Announcing:
     def look(self, now: float) -> None:
         """Announce the highest seqno when nothing was sent since the previous look.
 
-        It is the highest of the window, which is stored and sent; never one that is only numbered.
+        The highest seqno of the window is stored and sent, never only numbered.
         """
         high = self._state.own.high
         if self._seen_high != high:
@@ -52,7 +53,7 @@ class Announcing:
             self._timers.set((OWN, 0), self._next_look(now, self._times))
 
     def _has_more(self) -> bool:
-        """Whether the highest own seqno should be told again."""
+        """Whether the highest own seqno should be announced again."""
         state = self._state
         return state.own.low < state.own.high and self._times < state.config.most_announcements()
 

@@ -1,4 +1,4 @@
-"""Asking for what is missing; and where nothing is retransmitted, when a gap becomes an alarm."""
+"""Requests what is missing; where nothing is retransmitted, sets when a gap becomes an alarm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Asking:
         self._dice = dice
 
     def notice(self, entry: Inbound, now: float) -> None:
-        """A gap appeared: look when it may no longer be mere reordering."""
+        """Look at a gap that appeared: now in `fast`, else at the next tick; or set its alarm."""
         state = self._state
         if not state.looks_at(entry):
             if entry.gap_at < 0:
@@ -37,7 +37,7 @@ class Asking:
                 self._timers.set((LOOK, entry.peer), due)
 
     def look(self, entry: Inbound, now: float) -> None:
-        """Ask for what was missing at the previous look, too, and say when to look again."""
+        """Request what was missing at the previous look already, and set the next look."""
         if not self._state.looks_at(entry):
             return
         ask, due = entry.gaps.look(entry.window, self._state.gap_pacer(), now)
@@ -64,7 +64,8 @@ class Asking:
         )
 
     def _whom(self, entry: Inbound) -> int:
-        """The sender, everyone, or anyone; each second try goes to the sender."""
+        """Return whom to ask: the sender, the group, or a random member. Of tries with random
+        members, each second goes to the sender."""
         config = self._state.config
         if config.use_mcast_xmit_req:
             return wire.GROUP

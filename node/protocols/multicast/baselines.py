@@ -1,4 +1,5 @@
-"""What a sender says there is: which windows are complete, and what an incomplete one asks."""
+"""Completes windows: a sender says which of its messages can be had (BASELINE), and a member whose
+window is incomplete asks for that."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from stormcast.node.protocols.multicast.windows import Windows
 
 
 class Baselines:
-    """Has windows completed: where nothing is retransmitted, only an answer to a question that was
-    asked after the last loss does."""
+    """Completes windows. Where nothing is retransmitted, only the answer to a question asked after
+    the last loss can complete a window."""
 
     def __init__(
         self, state: Streams, windows: Windows, asking: Asking, reports: Reports, dice: Random
@@ -31,15 +32,16 @@ class Baselines:
         self._asking = asking
         self._reports = reports
         self._secret = dice.randbytes(16)
-        """What makes the questions of this member hard to guess."""
+        """Makes the questions of this member hard to guess."""
         self._questions = 0
-        """How many of them there were: each is another one."""
+        """Number of questions so far, which makes each of them different."""
 
     # -- Completeness -------------------------------------------------------------------------
 
     def desync(self, entry: Inbound, now: float) -> None:
-        """What was under way may be lost: ask until the sender has said what there is. What it said
-        before, or says in answer to an earlier question, does not count."""
+        """Take a window for incomplete, because messages under way may be lost: ask until the
+        sender has said which can be had. What it said before, or answers to an earlier question,
+        does not count."""
         entry.is_synced = False
         entry.sync_target = -1
         entry.sync_tries = 0
@@ -51,20 +53,20 @@ class Baselines:
                 self._asking.notice(entry, now)
 
     def check(self, entry: Inbound) -> None:
-        """A window is complete when all is there that the sender has said there is."""
+        """Take a window for complete if it has all that the sender said can be had."""
         if 0 <= entry.sync_target <= entry.window.deliverable:
             entry.is_synced = True
             self._timers.cancel((SYNC, entry.peer))
 
     def look(self, entry: Inbound, now: float) -> None:
-        """Nothing is retransmitted: ask for what there is until the sender has said it, then for
-        what of that is missing."""
+        """If nothing is retransmitted, ask which messages can be had until the sender has said it,
+        then request those of them that are missing."""
         config = self._state.config
         if entry.is_synced or config.retransmits:
             return
         if entry.sync_target < 0 and now >= entry.asked_at + config.join_sync_interval:
             self._ask(entry, now)
-        # A window that an application left full has noted no more than it had room for.
+        # A window that was full, as the application took nothing, noted only what it had room for.
         entry.window.note(entry.sync_target)
         if entry.window.has_gap():
             self._asking.notice(entry, now)
@@ -76,13 +78,14 @@ class Baselines:
     # -- Questions ----------------------------------------------------------------------------
 
     def doubt(self, entry: Inbound, now: float) -> None:
-        """A forgery, or views that differed for a while: ask the sender itself. Only the answer to
-        this very question is believed."""
+        """Ask the sender itself about a frame that is too far ahead: it was forged, or views
+        differed for a while. Only the answer to this very question is believed."""
         if now >= entry.asked_at + self._state.config.join_sync_interval:
             self._ask(entry, now)
 
     def _ask(self, entry: Inbound, now: float) -> None:
-        """Ask a sender what there is. A repeat is the same question: any answer to it counts."""
+        """Ask a sender which messages can be had. A repeat is the same question: any answer to it
+        counts."""
         if not entry.nonce:
             entry.nonce = self._new_question()
         protocol, delivered = self._state.generation.protocol, entry.window.delivered
@@ -106,7 +109,7 @@ class Baselines:
     # -- Answers ------------------------------------------------------------------------------
 
     def on_baseline(self, head: Head, now: float) -> None:
-        """A sender says what of its messages can be had."""
+        """Take a sender's statement of which of its messages can be had."""
         if head.mark > head.lo or head.lo > wire.MAX_SEQNO:
             raise BadFrame("baseline-order")
         entry = self._state.inbound.get(head.source)
@@ -130,9 +133,10 @@ class Baselines:
         self.check(entry)
 
     def _on_final(self, entry: Inbound, head: Head, is_answer: bool, now: float) -> None:  # noqa: FBT001 either word
-        """A sender that knows this member says what there is. Unasked it may have said so in an
-        earlier view, and purged more since, without this member. Where nothing is retransmitted
-        only an answer completes a window: what comes unasked may have left before the last loss."""
+        """Take the statement of a sender that has this member in its view. If unasked, it may be of
+        an earlier view, and the sender may have purged more since, without this member. Where
+        nothing is retransmitted, only an answer completes a window: an unasked statement may have
+        been sent before the last loss."""
         config = self._state.config
         if is_answer or config.retransmits:
             is_of_this_view = is_answer or head.stamp == self._state.view_tag
@@ -140,6 +144,6 @@ class Baselines:
                 entry.sync_target = max(entry.sync_target, head.lo)
             return
         if entry.is_synced and entry.window.deliverable < head.lo and config.completes:
-            # It noticed a loss that this member did not, or not yet.
+            # The sender noticed a loss that this member did not, or not yet.
             self.desync(entry, now)
         self.look(entry, now)

@@ -113,7 +113,7 @@ class MulticastConfig:
 
     @property
     def retransmits(self) -> bool:
-        """Whether what is missing is asked for, joins and reconnects apart."""
+        """Whether missing messages are requested at all times, not only at joins and reconnects."""
         return self.xmit_interval > 0
 
     def threshold(self) -> int:
@@ -121,13 +121,14 @@ class MulticastConfig:
         return 0
 
     def most_announcements(self) -> float:
-        """How often the same highest seqno is announced; infinity while anyone may miss it."""
+        """Return how often the same highest seqno is announced; infinity: until no member may miss
+        it."""
         return inf
 
     @property
     def completes(self) -> bool:
         """Whether new windows are completed where nothing is retransmitted. The designs whose
-        queues overflowed had no way to."""
+        queues overflowed could not do that."""
         return self.historical.queue_overflow == "none"
 
 

@@ -16,7 +16,7 @@ KeptFrame = tuple[Head, bytes]
 
 
 class Early:
-    """Keeps such frames, and has them taken as if they came when their window is there."""
+    """Keeps early frames, and takes them as if they arrived when their window is opened."""
 
     def __init__(self, state: Streams, take: Callable[[Head, bytes, float], None]) -> None:
         self._state = state
@@ -30,8 +30,8 @@ class Early:
         self._former: deque[int] = deque(maxlen=64)
         """Members that left: what still arrives from them is late, not early."""
         self._kept_before_bound = 0, 0
-        """Messages queued, and frames of senders not in the view, when both became bounded while
-        the stack ran: what is there stays."""
+        """Messages queued, and frames kept of senders not in the view, when both became bounded at
+        run time: what was kept by then stays."""
 
     # -- Before the first view ----------------------------------------------------------------
 
@@ -52,13 +52,13 @@ class Early:
         self._queue.append((head, body))
 
     def replay_queue(self, now: float) -> None:
-        """The first view is there: what was queued is as if it arrived now (JGRP-1509)."""
+        """Take what was queued as if it arrived now: the first view is installed (JGRP-1509)."""
         queue, self._queue = self._queue, deque()
         self._queued_messages = 0
         self._replay(queue, now)
 
     def _replay(self, frames: Iterable[KeptFrame], now: float) -> None:
-        """Take kept frames as if they came now. One that is no good must not cost the others."""
+        """Take kept frames as if they came now. A bad frame must not stop the others."""
         for head, body in frames:
             try:
                 self._take(head, body, now)
@@ -68,7 +68,7 @@ class Early:
     # -- Senders that are not in the view -----------------------------------------------------
 
     def keep(self, head: Head, body: bytes, now: float) -> None:
-        """A sender that is not in the view: it may be, soon. One that left is late, not early."""
+        """Keep a frame of a sender that may soon be in the view. Drop it if the sender has left."""
         config = self._state.config
         peer = head.source
         if peer in self._former:
@@ -85,12 +85,12 @@ class Early:
         return sum(len(frames) for _since, frames in self._strangers.values())
 
     def replay_of(self, peer: int, now: float) -> None:
-        """A sender is in the view now: take what it sent before it was known."""
+        """Take what a sender sent before it was in the view."""
         _since, kept = self._strangers.pop(peer, (now, []))
         self._replay(kept, now)
 
     def forget_of(self, peers: Iterable[int]) -> None:
-        """These left."""
+        """Note members that left: later frames of theirs are dropped."""
         self._former.extend(peers)
 
     def expire(self, now: float) -> None:
@@ -106,7 +106,7 @@ class Early:
     # -- Bounds -------------------------------------------------------------------------------
 
     def become_bounded(self) -> None:
-        """From now on both are bounded; what is there stays."""
+        """Bound queue and kept frames from now on; what is there stays."""
         self._kept_before_bound = self._queued_messages, self._strangers_kept()
 
     def clear(self) -> None:
@@ -115,7 +115,7 @@ class Early:
         self._strangers.clear()
 
     def gauge(self, now: float) -> None:
-        """Record how full both are (G5)."""
+        """Record how much is queued and kept (G5)."""
         config, protocol = self._state.config, self._state.generation.protocol
         queue_bound = strangers_bound = 0
         if config.retransmits:

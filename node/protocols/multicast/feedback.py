@@ -1,4 +1,4 @@
-"""What others say of what was sent: acks, stability, and what they miss."""
+"""What others report of multicasts: acks, stability, and requests for what they miss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stormcast.node.protocols.multicast.state import Streams
 
 
 class Feedback:
-    """Lets go of what everyone has (G6), and answers what is asked for."""
+    """Purges what every member has (G6), and answers requests."""
 
     def __init__(
         self, state: Streams, outgoing: Outgoing, retention: Retention, asking: Asking
@@ -27,17 +27,17 @@ class Feedback:
         self._asking = asking
 
     def on_ack(self, head: Head, now: float) -> None:
-        """A member has everything up to a seqno."""
+        """Take an ack, and purge what every member has."""
         self._outgoing.purge(self._retention.on_ack(head), now)
 
     def on_stability(self, digest: Digest, now: float) -> None:
         """Purge what everyone has delivered, and ask for what others have received and this member
-        has not: the loss of a last message, however often its announcement was lost."""
+        has not: so the loss of a last message is noticed even if all announcements were lost."""
         for peer in digest:
             delivered, received = digest[peer]
             entry = self._state.inbound.get(peer)
             if peer == self._port.me:
-                # Never beyond what was sent: a vote about it would be a lie.
+                # Never beyond what was sent: a vote for more would be false.
                 self._outgoing.purge(min(delivered, self._state.own.high), now)
             elif entry is not None:
                 entry.drop_kept(delivered)
@@ -47,14 +47,14 @@ class Feedback:
         if received > entry.farthest():
             self._port.drop("stability-beyond-window")
         elif entry.window.seen < received:
-            # What is merely under way will be there at the second look (JGRP-2678).
+            # A message that is merely under way will be here at the second look (JGRP-2678).
             entry.window.note(received)
             self._asking.notice(entry, now)
 
     # -- Questions ----------------------------------------------------------------------------
 
     def on_request(self, head: Head, body: bytes, now: float) -> None:
-        """A receiver misses these."""
+        """Resend the batches that a receiver misses."""
         ranges = unpack_ranges_untrusted(head, body)
         if not self._state.may_ask(head.source):
             self._port.drop("request-stranger")
@@ -68,11 +68,11 @@ class Feedback:
         for stored in own.covering(ranges):
             self._outgoing.resend(stored, head.source, now)
         if ranges[0][0] <= own.low:
-            # Nothing can be sent for these: say from where on there is something.
+            # These can no longer be sent: tell the receiver which messages can.
             self._outgoing.send_baseline(head.source, head.transmission)
 
     def _answer_for(self, head: Head, ranges: Ranges, now: float) -> None:
-        """Resend what another member sent and this one kept."""
+        """Resend what another member sent and this member kept."""
         entry = self._state.inbound.get(head.conn)
         if entry is None:
             self._port.drop("request-unknown-sender")
@@ -103,7 +103,7 @@ class Feedback:
             self._port.frames.append((head.source, again, arrival.body))
 
     def on_baseline_request(self, head: Head) -> None:
-        """A receiver wants to know what there is."""
+        """Tell a receiver which own messages can be had."""
         if not self._state.may_ask(head.source):
             self._port.drop("request-stranger")
             return

@@ -1,4 +1,4 @@
-"""The two protocols: what each chooses where they differ. See docs/protocols/."""
+"""The two protocols, and the choices in which they differ. See docs/protocols/."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Generation:
     """Its number on the wire."""
     config_type: type[MulticastConfig]
     reports: type[Reports]
-    """What a receiver says of what it has."""
+    """What a receiver reports of what it has."""
     retention: type[Retention]
     """How long a sender keeps its messages."""
 

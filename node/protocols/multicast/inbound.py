@@ -44,16 +44,16 @@ class Inbound:
         self.gaps = GapLook(rtt)
         self.acks = AckState()
         self.is_synced = False
-        """Whether the sender has said, once and for good, from where on everything can be had."""
+        """Whether the window is complete: it has all that the sender said can be had."""
         self.sync_target = -1
-        """What must be delivered to be complete; -1 until the sender has said it."""
+        """Seqno up to which a complete window has everything; -1 until the sender has said it."""
         self.sync_tries = 0
         self.nonce = 0
-        """What the answer to the open question repeats: it was given after the question, and by the
-        sender; 0: no question is open."""
+        """The number of the open question; 0: none is open. An answer that repeats the number was
+        given after the question, and by the sender."""
         self.asked_at = -inf
         self.gap_at = -1
-        """Where the gap stood that an alarm was set for."""
+        """Where the gap began when its alarm was set, as `deliverable`; -1: no alarm is set."""
         self.kept: deque[Arrival] = deque()
         """Delivered batches that others may ask for, oldest first."""
 
@@ -62,9 +62,10 @@ class Inbound:
         return self.window.delivered + 2 * self.window.capacity + MAX_AHEAD
 
     def is_far(self, head: Head) -> bool:
-        """Whether a frame claims what a sender in the same views cannot: it waits for this member,
-        so it has dropped nothing, and sent little, that is far ahead of what was taken. A window
-        that is not synced may begin anywhere: its sender may not have known this member."""
+        """Whether a frame names seqnos that a sender in the same views cannot have reached. Such a
+        sender waits for this member: it has purged nothing, and sent little, far ahead of what was
+        delivered here. A window that is not synced may begin anywhere: its sender may not have
+        known this member."""
         if not self.is_synced:
             return False
         window = self.window
@@ -72,7 +73,8 @@ class Inbound:
         return head.mark > near or head.lo > near + MAX_AHEAD
 
     def drop_kept(self, purged: int) -> None:
-        """What its sender has purged, everyone has: nobody will ask for it (G5)."""
+        """Drop kept batches that their sender has purged: every member has them, so nobody will ask
+        for them (G5)."""
         kept = self.kept
         while kept and kept[0].head.lo + kept[0].head.count - 1 <= purged:
             kept.popleft()

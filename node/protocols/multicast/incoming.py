@@ -1,4 +1,4 @@
-"""Receiving: the window of a frame takes what is new, and what is next in order is handed up."""
+"""Receives: adds what is new of a frame to its window, and hands up what is next in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stormcast.node.protocols.windowed import take_new, unpack_arrival_untrusted
 
 
 class Incoming:
-    """What others send."""
+    """Takes what others send."""
 
     def __init__(
         self,
@@ -58,8 +58,9 @@ class Incoming:
             entry.drop_kept(head.mark)
         state = self._state
         if not entry.is_synced and head.stamp == state.view_tag and state.config.retransmits:
-            # Sent in a view with this member: from here on nothing is purged without it. Without
-            # retransmission that is not enough: what was sent before may not have been sent here.
+            # Sent in a view with this member: from this batch on, nothing is purged without it.
+            # Without retransmission that is not enough: earlier batches may not have been sent to
+            # this member.
             entry.sync_target = max(entry.sync_target, head.lo + head.count - 1)
         self._take(entry, arrival, now)
 
@@ -69,7 +70,7 @@ class Incoming:
         head = arrival.head
         window = entry.window
         is_consuming = state.is_consuming
-        # An application that does not listen hears OOB messages later, in their place.
+        # While the application takes no deliveries, OOB messages wait like others, in order.
         oob = bool(head.flags & OOB) and is_consuming
         view = state.view_number
         taken = take_new(self._port, window, arrival, 0, entry.epoch, view, now, oob=oob)
@@ -84,7 +85,7 @@ class Incoming:
             self._asking.notice(entry, now)
 
     def on_highest(self, head: Head, now: float) -> None:
-        """A sender announces its last message."""
+        """Take a sender's announcement of its highest seqno."""
         if not 0 < head.lo <= wire.MAX_SEQNO or head.mark > head.lo:
             raise BadFrame("highest-order")
         entry = self._entries.get(head.source)
@@ -103,8 +104,8 @@ class Incoming:
             self._asking.notice(entry, now)
 
     def deliver_untaken(self, now: float) -> int:
-        """The application takes deliveries again: hand up what waited for it. Returns how many
-        seqnos that were."""
+        """Hand up what waited while the application took no deliveries. Returns how many seqnos
+        waited."""
         waited = 0
         for entry in list(self._entries.values()):
             before = entry.window.delivered

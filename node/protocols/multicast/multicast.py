@@ -1,4 +1,4 @@
-"""Reliable multicast, whole: frames, moments, views and commands to the part that they concern.
+"""Reliable multicast: passes frames, timers, views and commands to the part that handles them.
 
 A protocol decides what a receiver reports, and until when a sender keeps its messages; everything
 else is shared. Keeps G1, G2, G3, G6 and A1 within views. See docs/protocols/multicast.md.
@@ -45,7 +45,7 @@ from stormcast.node.protocols.port import Port
 from stormcast.node.protocols.windowed import changed, request_bounds
 
 FREEZE_SLACK: Final = 1.1
-"""How much longer than asked for a digest counts as in use when nobody says otherwise."""
+"""Factor by which a digest counts as in use for longer than asked, if nobody calls `resume`."""
 
 
 class Multicast:
@@ -83,15 +83,15 @@ class Multicast:
             ALARM: self._alarms.look,
             ACK: lambda entry, _now: reports.soon(entry),
         }
-        """What is done about a sender when its moment comes."""
+        """What is done about a sender when a timer of it is due."""
         self._tasks: dict[str, Callable[[float], None]] = {
             OWN: announcing.look,
             STRANGERS: early.expire,
             THAW: self.resume,
             SLOW: self.retention.look_at_slow,
         }
-        """What is done about no sender."""
-        # What is called for each batch or turn goes straight to its part.
+        """What is done when a timer is due that is about no sender."""
+        # Methods that are called for each batch or turn are called on their part directly.
         self._on_data = self._incoming.on_data
         self.room = outgoing.room
         self.send = outgoing.send
@@ -146,34 +146,34 @@ class Multicast:
     # -- Membership ---------------------------------------------------------------------------
 
     def on_tentative(self, view: View) -> None:
-        """A view is about to come: its members may ask, and nothing they need may be purged."""
+        """Prepare for a coming view: its members may ask, and nothing they need may be purged."""
         self._views.on_tentative(view)
 
     def install(
         self, view: View, digest: Digest | None, mutual: frozenset[int] | None, now: float
     ) -> None:
-        """Adopt digest and view: windows for exactly the members, begun where it is truthful."""
+        """Adopt digest and view: windows for exactly the members, begun where the digest says."""
         self._views.install(view, digest, mutual, now)
 
     def become_server(self, now: float) -> None:
-        """The first view is there: take what came before it."""
+        """Take the frames that came before the first view, which is installed now."""
         if not self._is_server:
             self._is_server = True
             self._early.replay_queue(now)
 
     def on_stability(self, digest: Digest, now: float) -> None:
-        """What every member has delivered is known."""
+        """Take what every member has delivered, and what others have received."""
         self._feedback.on_stability(digest, now)
 
     def suspend(self, seconds: float, now: float) -> None:
-        """A digest of this member is in use for so long, or a little longer."""
+        """Freeze acks and purges, because a digest of this member is in use for so many seconds."""
         if not self._state.is_frozen:
             self._state.is_frozen = True
             self._reports.note_frozen(now)
         self.timers.set((THAW, 0), now + FREEZE_SLACK * seconds)
 
     def resume(self, now: float) -> None:
-        """The digest is no longer in use."""
+        """Allow acks and purges again: the digest is no longer in use."""
         self.timers.cancel((THAW, 0))
         if self._state.is_frozen:
             self._state.is_frozen = False
@@ -181,15 +181,15 @@ class Multicast:
             self._outgoing.purge(self.retention.delivered_here(), now)
 
     def on_link_lost(self, peer: int, now: float) -> None:
-        """The connection to a member ended or was replaced: bytes it took may never be read. Say
-        what there is, and ask for what there is."""
+        """Recover from a connection that ended or was replaced, since bytes it took may never be
+        read: tell the member which messages can be had, and ask the same of it."""
         if peer in self._state.members:
             self._outgoing.send_baseline(peer)
         if entry := self._state.inbound.get(peer):
             self._baselines.desync(entry, now)
 
     def stop(self, now: float) -> None:
-        """Forget everything: nothing can be asked of who is gone."""
+        """Forget everything: a member that left answers no requests."""
         for entry in list(self._state.inbound.values()):
             self._windows.remove(entry, "stop", now)
         self._outgoing.stop()
@@ -203,12 +203,12 @@ class Multicast:
     # -- The application's side ---------------------------------------------------------------
 
     def on_blocked(self, now: float) -> None:
-        """The outbox has multicasts that the window does not admit."""
+        """React to multicasts in the outbox that the window does not admit."""
         self.retention.on_blocked(now)
 
     def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
-        """Whether the application takes deliveries. While it does not, windows fill and senders
-        block. Returns how many seqnos waited for it."""
+        """Set whether the application takes deliveries. While it does not, windows fill and senders
+        block. Returns how many seqnos waited for the application."""
         self._state.is_consuming = consuming
         if not consuming:
             return 0
@@ -226,7 +226,8 @@ class Multicast:
             self._state.config = config
 
     def bounds(self) -> dict[str, float]:
-        """What this configuration promises a checker: C1 in seconds and counts (`inf`: nothing)."""
+        """Return what this configuration promises a checker: C1 in seconds and counts (`inf`:
+        nothing)."""
         config, timing = self._state.config, self._state.pacer.timing
         interval = config.xmit_interval if config.retransmits else config.join_sync_interval
         return request_bounds(config, timing, interval) | self._reports.bounds()
@@ -244,7 +245,7 @@ class Multicast:
 
     @property
     def coming(self) -> frozenset[int]:
-        """Those of a view that is about to be installed."""
+        """Short ids of members of a view that is about to be installed."""
         return self._state.coming
 
     @property
@@ -253,11 +254,11 @@ class Multicast:
         return self._state.own_delivered
 
     def inbound(self) -> Mapping[int, Inbound]:
-        """Senders, and the state of their windows."""
+        """Return the receive windows by sender."""
         return self._state.inbound
 
     def digest(self) -> Digest:
-        """Per member what is delivered and received here; own messages included."""
+        """Return what is delivered and received here, by sender; own messages included."""
         return self._views.digest()
 
     def gauge(self, now: float) -> None:

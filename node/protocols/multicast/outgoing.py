@@ -1,4 +1,4 @@
-"""Sending: a batch is numbered, kept until everyone has it, and leaves as one frame (G1, G6)."""
+"""Sends: numbers a batch, keeps it until every member has it, sends it as one frame (G1, G6)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HeldOwn(NamedTuple):
 
 
 class Outgoing:
-    """What this member sends."""
+    """Sends and resends the multicasts of this member."""
 
     def __init__(self, state: Streams, retention: Retention, announcing: Announcing) -> None:
         self._state = state
@@ -60,8 +60,8 @@ class Outgoing:
         lengths: list[int] | None = None,
         number: int = 0,
     ) -> None:
-        """Number a batch that `room` admits, keep it, and send it as one frame: one step, so that
-        nothing comes between a number and its message."""
+        """Number a batch that `room` admits, keep it, and send it as one frame: in one step, so
+        that messages are sent in the order of their numbers."""
         body = pack_body(payloads, self._codec.hash64, header, lengths)
         batch = Batch(body, flags, now, number)
         own = self._own
@@ -105,7 +105,7 @@ class Outgoing:
     def _hand(
         self, lo: int, body: Body, payloads: Sequence[Payload], flags: int, now: float
     ) -> None:
-        """Deliver an own batch here."""
+        """Deliver an own batch to this member."""
         state = self._state
         if not flags & DONT_LOOPBACK:
             hand_to_self(
@@ -129,7 +129,7 @@ class Outgoing:
         self.purge(self._retention.delivered_here(), now)
 
     def purge(self, seqno: int, now: float) -> None:
-        """Forget own messages that every member has (G6), and let the outbox fill the room."""
+        """Remove own messages that every member has (G6), and let the outbox fill the room."""
         own = self._own
         low = own.low
         seqno = min(seqno, self._state.own_delivered)
@@ -147,12 +147,12 @@ class Outgoing:
         self._port.woken.append(wire.GROUP)
 
     def resend(self, stored: Stored[Batch], asker: int, now: float) -> None:
-        """Send a batch again: to who asked, or to all, who may miss it as well."""
+        """Send a batch again: to the asker, or to all members, which may miss it as well."""
         batch = stored.item
         config = self._state.config
         dest = wire.GROUP if config.use_mcast_xmit else asker
         if dest == wire.GROUP:
-            # Many ask for what one lost multicast was: one answer serves all of them.
+            # Many members may ask for the same lost multicast: one answer serves all of them.
             wait = min(self._state.pacer.timing.min_wait, config.xmit_interval / 2)
             if now < batch.resent_at + wait:
                 return
@@ -170,8 +170,9 @@ class Outgoing:
         self._emit(stored.lo, batch, dest)
 
     def send_baseline(self, peer: int, transmission: int = 0, question: int = 0) -> None:
-        """Say what can still be had. To a member it is final, as long as it is one: nothing more is
-        purged without it. Unasked, it says in which view that is so."""
+        """Tell a peer which own messages can still be had. To a member of the view this is final
+        (FIRST): nothing more is purged without it. Unless it answers a `question`, the frame names
+        that view."""
         state, own = self._state, self._own
         self._port.control(
             peer,
@@ -185,5 +186,5 @@ class Outgoing:
         )
 
     def stop(self) -> None:
-        """Forget what waits for the application."""
+        """Forget own batches that wait for the application."""
         self._held.clear()

@@ -1,4 +1,4 @@
-"""What a receiver says of what it has: nothing, or acks."""
+"""What a receiver reports of what it has: nothing, or acks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stormcast.node.protocols.multicast.state import ACK, Streams
 
 
 class Reports(Protocol):
-    """What a protocol does for its receive windows."""
+    """A protocol's rule for the reports of its receivers."""
 
     wanted: list[Inbound]
     """Senders to be acked at the end of this turn; always the same list."""
@@ -20,13 +20,13 @@ class Reports(Protocol):
     def __init__(self, state: Streams) -> None: ...
 
     def opened(self, entry: Inbound, offset: int, now: float) -> None:
-        """A window was opened above `offset`."""
+        """React to a window that was opened above `offset`."""
 
     def after_data(self, entry: Inbound, new: int, now: float) -> None:
-        """New messages (or duplicates, when `new` is 0) came: ack now, later, or not at all."""
+        """Ack new messages (or duplicates, when `new` is 0) now, later, or not at all."""
 
     def announced(self, entry: Inbound, now: float) -> None:
-        """A sender told its highest seqno."""
+        """React to a sender that announced its highest seqno."""
 
     def soon(self, entry: Inbound) -> None:
         """Report at the end of this turn: once for all that arrives in it."""
@@ -35,14 +35,14 @@ class Reports(Protocol):
         """Send the acks that this turn asked for."""
 
     def note_frozen(self, now: float) -> None:
-        """Write down that a digest of this member is in use, or no longer."""
+        """Record that a digest of this member is in use, or no longer."""
 
     def bounds(self) -> dict[str, float]:
-        """What is promised of acks (C1)."""
+        """Return what is promised of acks (C1)."""
 
 
 class Silence:
-    """NAKACK2: nobody acks, stability is a matter of its own."""
+    """NAKACK2: nobody acks; STABLE finds out what everyone has."""
 
     def __init__(self, state: Streams) -> None:
         self.wanted: list[Inbound] = []
@@ -97,8 +97,8 @@ class Acks:
             self._later(entry, now)
 
     def announced(self, entry: Inbound, now: float) -> None:
-        """Ack whatever else is pending: the sender announces because an ack of ours was lost, and
-        while it is blocked no message of it will bring another (JGRP-2874)."""
+        """Ack, even if no ack is pending: the sender announces because an ack of ours was lost, and
+        while it is blocked, no message of it will cause another ack (JGRP-2874)."""
         self._later(entry, now)
 
     def soon(self, entry: Inbound) -> None:
@@ -145,12 +145,12 @@ class Acks:
         self._port.control(entry.peer, wire.ACK, self._protocol, value, transmission=transmission)
 
     def note_frozen(self, now: float) -> None:
-        """Write down that acks are held back, or no longer."""
+        """Record that acks are held back, or no longer."""
         is_frozen = int(self._state.is_frozen)
         self._port.tracer.record(trace.FREEZE, now, protocol=self._protocol, lo=is_frozen)
 
     def bounds(self) -> dict[str, float]:
-        """What is promised of acks (C1)."""
+        """Return what is promised of acks (C1)."""
         config, timing = self._state.config, self._pacer.timing
         return {
             "ack_within": 2 * config.xmit_interval,

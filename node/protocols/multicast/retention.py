@@ -1,6 +1,7 @@
 """How long a sender keeps its own messages: until all have delivered them (G6).
 
-Each event is answered by the seqno up to which everyone has them now; 0 where it changes nothing.
+Methods that react to an event return the seqno up to which every member has them now; 0 where the
+event changes nothing.
 """
 
 from __future__ import annotations
@@ -15,63 +16,63 @@ from stormcast.node.protocols.multicast.state import Streams
 
 
 class Retention(Protocol):
-    """How a protocol learns what everyone has."""
+    """A protocol's way to learn what every member has."""
 
     def __init__(self, state: Streams) -> None: ...
 
     def delivered_here(self) -> int:
-        """Own messages were delivered here, which may be all that was missing."""
+        """React to own messages delivered here, which may have been the last deliveries missing."""
 
     def members_changed(self) -> int:
-        """A view was installed: who left need no longer be waited for."""
+        """React to an installed view: members that left are no longer waited for."""
 
     def members_coming(self) -> None:
-        """A view is about to be installed: what its members need must not be purged."""
+        """Prepare for a coming view: what its members need must not be purged."""
 
     def on_ack(self, head: Head) -> int:
-        """A member says up to where it has everything."""
+        """Take an ack of a member."""
 
     def on_blocked(self, now: float) -> None:
-        """The outbox has multicasts that the window does not admit."""
+        """React to multicasts in the outbox that the window does not admit."""
 
     def look_at_slow(self, now: float) -> None:
-        """The window may have been full for too long."""
+        """Check whether the window was full for too long."""
 
     def stop(self) -> None:
         """Forget everyone."""
 
 
 class UntilStable:
-    """NAKACK2: stability says it; who is alone needs nobody to."""
+    """NAKACK2: stability says what every member has; a member alone in its view needs none."""
 
     def __init__(self, state: Streams) -> None:
         self._state = state
 
     def delivered_here(self) -> int:
-        """All of them, for who is alone."""
+        """Return the highest own seqno if this member is alone in its view, else 0."""
         state = self._state
         is_alone = len(state.members) == 1
         return state.own.high if is_alone and not state.is_frozen else 0
 
     def members_changed(self) -> int:
-        """All of them, for who is alone now."""
+        """Return the highest own seqno if this member is alone in the new view, else 0."""
         return self.delivered_here()
 
     def members_coming(self) -> None:
-        """Stability is suspended meanwhile."""
+        """Do nothing: stability is suspended meanwhile."""
 
     def on_ack(self, head: Head) -> int:
-        """Nobody acks."""
+        """Refuse the frame: nobody acks."""
         raise BadFrame("kind")
 
     def on_blocked(self, now: float) -> None:
-        """Stability is hurried by others."""
+        """Do nothing: the stack hurries stability."""
 
     def look_at_slow(self, now: float) -> None:
-        """Nobody holds the window up by itself."""
+        """Do nothing: nobody is suspected for a full window."""
 
     def stop(self) -> None:
-        """Nobody is known."""
+        """Do nothing: no acks are kept."""
 
 
 class UntilAcked:
@@ -98,7 +99,7 @@ class UntilAcked:
         return self.acks.minimum
 
     def members_coming(self) -> None:
-        """Wait for who is coming, too."""
+        """Wait for the acks of coming members, too."""
         state = self._state
         self.acks.adjust(state.members | state.coming, state.own.low)
 
@@ -108,16 +109,16 @@ class UntilAcked:
             raise BadFrame("ack-beyond-sent")
         rose = self.acks.ack(head.source, head.lo)
         if rose is None:
-            # Of someone who left, or is not in yet: an entry for it would never move (JGRP-2904).
+            # It left, or is not in the view yet: an entry for it would never move (JGRP-2904).
             self._state.port.drop("ack-stranger")
         return self.acks.minimum if rose else 0
 
     def on_blocked(self, now: float) -> None:
-        """Watch who holds the window up."""
+        """Watch which members hold the window up."""
         self._slow.watch(now)
 
     def look_at_slow(self, now: float) -> None:
-        """Suspect who held it up all the time."""
+        """Suspect the members that held the window up all the time."""
         self._slow.look(now)
 
     def stop(self) -> None:

@@ -20,7 +20,7 @@ class SlowMembers:
         self._low_before = 0
 
     def watch(self, now: float) -> None:
-        """Look after `slow_member_timeout`, unless that is about to happen."""
+        """Set a look after `slow_member_timeout`, unless one is set already."""
         config, timers = self._state.config, self._state.timers
         assert isinstance(config, McastConfig)
         timeout = config.slow_member_timeout
@@ -29,8 +29,8 @@ class SlowMembers:
             timers.set((SLOW, 0), now + timeout)
 
     def look(self, now: float) -> None:
-        """Suspect the slowest members if the window was full all the time and its low end did not
-        move: have them asked whether they can hear and be heard."""
+        """Suspect the slowest members, if the window is full and its low end did not move:
+        VERIFY_SUSPECT2 then asks whether they can hear and be heard."""
         own = self._state.own
         if own.high - own.low < own.capacity and own.bytes < own.capacity_bytes:
             return

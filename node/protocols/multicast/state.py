@@ -36,32 +36,31 @@ class Streams:
     ) -> None:
         self.generation = generation
         self.config = config
-        """The settings. Those in `settable` may change; the flaws, and what is no number, do not.
-        """
+        """The settings. Those in `settable` may change at run time, the others do not."""
         self.pacer = Pacer(timing, config.xmit_interval)
         self.join_pacer = Pacer(timing, config.join_sync_interval)
         """The clock of windows that are not complete yet while nothing is retransmitted."""
         self.port = port
         self.view: View | None = None
         self.view_number = 0
-        """The number of the view, as the trace has it; 0 before the first."""
+        """The low 32 bits of the view's number, as in the trace; 0 before the first view."""
         self.view_tag = 0
-        """Tells the view from all others, whoever made them; 0 before the first."""
+        """Hash of the view's id, which tells it from all other views; 0 before the first."""
         self.members: frozenset[int] = frozenset()
         """Short ids of the view's members."""
         self.coming: frozenset[int] = frozenset()
-        """Those of a view that is about to be installed: they may ask already."""
+        """Short ids of members of a view that is about to be installed: they may ask already."""
         self.is_consuming = True
         """Whether the application takes deliveries."""
         self.is_frozen = False
-        """While a digest of this member is in use, what it promises must not be purged anywhere: no
-        ack leaves, and none of its own messages goes because it has delivered them itself."""
+        """Whether a digest of this member is in use. What it promises must then not be purged
+        anywhere: no ack is sent, and own messages are not purged for being delivered here."""
         self.own: SendWindow[Batch] = SendWindow(config.window_messages, config.window_bytes)
         self.own_delivered = 0
         """The highest own message this member has delivered to itself."""
         self.inbound: dict[int, Inbound] = {}
         self.timers: Timers[tuple[str, int]] = Timers()
-        """What to do, and about which sender; 0 where it is about none."""
+        """Each key: what to do, and about which sender (0: about none)."""
 
     def may_ask(self, peer: int) -> bool:
         """Whether questions of a peer are answered."""

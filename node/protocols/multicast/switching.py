@@ -11,7 +11,7 @@ from stormcast.node.protocols.multicast.state import ALARM, LOOK, OWN, SYNC, Str
 
 
 class Switching:
-    """Leaves no window incomplete at the change."""
+    """Changes the interval, and leaves no window incomplete."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Switching:
         self._early = early
 
     def adopt(self, config: MulticastConfig, now: float) -> None:
-        """Go over to settings with another interval."""
+        """Adopt settings with another interval."""
         state = self._state
         if config.retransmits:
             if not state.config.retransmits:
@@ -40,15 +40,15 @@ class Switching:
         self._restart_looks(now)
 
     def _end_repair(self, now: float) -> None:
-        """One last round for every gap; then every window is completed as at a join, because the
-        loss of a last message shows as no gap."""
+        """Request every gap once more; then have every window completed as at a join, because the
+        loss of a last message leaves no gap."""
         for entry in self._state.inbound.values():
             if entry.window.has_gap():
                 self._asking.request(entry, entry.window.missing(1 << 62), now)
             self._baselines.desync(entry, now)
 
     def _restart_looks(self, now: float) -> None:
-        """Start at once what the new interval allows."""
+        """Set all looks and alarms anew, by the new interval."""
         state, timers = self._state, self._state.timers
         for entry in state.inbound.values():
             timers.cancel((LOOK, entry.peer))

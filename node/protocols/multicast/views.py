@@ -1,4 +1,4 @@
-"""Views: which windows there are, and where they begin.
+"""Decides, at each view, which windows there are, and where they begin.
 
 A digest is applied before the view that came with it, as one step: the view alone would open
 windows at 0. Keeps A1 (members that stay together deliver the same) across every change.
@@ -37,14 +37,15 @@ class Views:
         self._early = early
 
     def on_tentative(self, view: View) -> None:
-        """A view is about to come: its members may ask, and nothing they need may be purged."""
+        """Prepare for a coming view: its members may ask, and nothing they need may be purged."""
         self._state.coming = frozenset(member.short for member in view.members)
         self._retention.members_coming()
 
     def install(
         self, view: View, digest: Digest | None, mutual: frozenset[int] | None, now: float
     ) -> None:
-        """Adopt digest and view: windows for exactly the members, begun where it is truthful."""
+        """Adopt digest and view: windows for exactly the members, begun where the digest says, else
+        at 0."""
         state = self._state
         before = state.members
         self._adopt_view(view)
@@ -71,15 +72,15 @@ class Views:
         state.coming = frozenset()
 
     def _tag_of(self, view: View) -> int:
-        """What DATA carries of a view. Two groups that were apart may give views the same number,
-        but never by the same creator."""
+        """Return the hash of a view's id, which DATA carries. Groups that were apart may give views
+        the same number, but never with the same creator."""
         name = view.id.number.to_bytes(8, "big") + view.id.creator.identity.to_bytes(16, "big")
         return self._state.port.codec.hash64(name) & 0xFFFFFFFF
 
     def _adopt_digest(self, digest: Digest, mutual: frozenset[int] | None, now: float) -> None:
-        """Open windows where the digest says. At a merge, one that is behind is replaced, unless
-        its sender and this member were connected all the time: then nothing is lost to it, it is
-        merely slower (JGRP-948)."""
+        """Open windows where the digest says. At a merge, a window that is behind is replaced,
+        unless its sender and this member were connected all the time: such a window has lost
+        nothing, it is merely slower (JGRP-948)."""
         for peer in sorted(self._state.members & set(digest)):
             if peer == self._me:
                 continue

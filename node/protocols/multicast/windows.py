@@ -1,4 +1,4 @@
-"""Receive windows: opened, delivered from in order (G2, G3), moved up, removed."""
+"""Opens receive windows, delivers from them in order (G2, G3), moves them up, and removes them."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ class Windows:
         self._keeps = config.xmit_from_random_member or config.use_mcast_xmit_req
         """Whether delivered batches are kept, as others may ask for them."""
         self._ended: dict[int, tuple[int, Ranges]] = {}
-        """Of senders whose window was removed, lately: what was delivered of them in order, and
-        what out of band beyond that."""
+        """For senders whose window was removed lately: the highest seqno delivered in order, and
+        the ranges delivered out of band above it."""
         self._epochs = 0
 
     def open(self, peer: int, offset: int, reason: str, now: float) -> Inbound:
         """Open a window above `offset`, and above what earlier windows of the sender delivered."""
         state, config = self._state, self._state.config
         self._epochs += 1
-        # A digest that was taken before the window ended must not have it all delivered again (G2).
+        # A digest may be older than the end of an earlier window: what that delivered must not be
+        # delivered again (G2).
         delivered, places = self._ended.pop(peer, (0, []))
         begin = max(offset, delivered)
         window: ReceiveWindow[Arrival] = ReceiveWindow(
@@ -95,17 +96,17 @@ class Windows:
     # -- What the sender no longer has --------------------------------------------------------
 
     def skip_to(self, entry: Inbound, seqno: int, now: float) -> None:
-        """What the sender no longer has will never come: deliver what follows.
+        """Skip what the sender no longer has, and deliver what follows.
 
-        Before a window is synced that is as it should be: those messages were sent in views without
-        this member. Afterwards messages are lost, and a dead window would be worse (G6 was broken).
+        Before a window is synced this is no loss: those messages were sent in views without this
+        member. Afterwards messages are lost (G6 was broken), but a dead window would be worse.
         """
         window = entry.window
         before = window.deliverable
         edge = window.delivered + window.capacity
         reached = min(seqno, edge)
         skipped = window.skip_to(reached)
-        # What an application has yet to take keeps its window: the rest is skipped later.
+        # A window that has messages for the application is not replaced: the rest is skipped later.
         if self._state.is_consuming:
             self.deliver_ready(entry, now)
             if seqno > edge:

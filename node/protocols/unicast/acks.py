@@ -1,4 +1,4 @@
-"""Acks: what a receiver has, told at the end of a turn or when the spacing of acks allows."""
+"""Acks say what a receiver has: sent at the end of a turn, or when the spacing of acks allows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Acks:
 
     def __init__(self, state: Connections) -> None:
         self.wanted: list[ReceiverEntry] = []
-        """What is to be acked at the end of this turn; always the same list."""
+        """The entries to ack at the end of this turn; always the same list."""
         self._state = state
         self._protocol = state.generation.protocol
         self._of_delivered = state.generation.acks_delivered
@@ -25,7 +25,8 @@ class Acks:
         self._looks = state.looks
 
     def value(self, entry: ReceiverEntry) -> int:
-        """What an ack reports: received in order (JGRP-1664), consumed or not; or delivered."""
+        """Return the seqno that an ack reports: the highest received in order (JGRP-1664), consumed
+        or not; in generations that ack what was delivered, the highest delivered."""
         return entry.window.delivered if self._of_delivered else entry.window.deliverable
 
     def soon(self, entry: ReceiverEntry) -> None:
@@ -46,7 +47,7 @@ class Acks:
                 self._looks.set_earlier(entry, due)
 
     def send(self, entry: ReceiverEntry, now: float, kind: int = wire.ACK) -> None:
-        """Ack now; STABLE says the same."""
+        """Send an ack now, or a STABLE, which says the same."""
         value = self.value(entry)
         transmission = entry.acks.note_sent(value, now)
         entry.unacked_bytes = 0
@@ -74,9 +75,10 @@ class Acks:
         port.frames.append((peer, frame, b""))
 
     def flush(self, entry: ReceiverEntry, now: float) -> None:
-        """Send what is pending of an entry that goes: nothing will be sent of it later."""
+        """Send the pending ack of an entry that is removed: none will be sent for it later."""
         acks = entry.acks
-        # A stalled receiver may have acked, and so counts nothing, before it handed up the rest.
+        # A stalled receiver may have acked, so that nothing counts as unacked, and then handed up
+        # the rest.
         is_late = self.value(entry) > max(acks.value, 0)
         if is_late or acks.unacked or entry.ack_due != inf or acks.is_wanted:
             self.send(entry, now, self._last_kind)

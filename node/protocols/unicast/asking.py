@@ -16,14 +16,14 @@ class Asking:
         self._pacer = state.pacer
 
     def notice(self, entry: ReceiverEntry, now: float) -> None:
-        """A gap appeared: look when it may no longer be mere reordering."""
+        """Look at a gap that appeared: now in `fast`, else at the next tick."""
         entry.look_due = self._pacer.first_gap_look(now)
         if entry.look_due <= now:
             self.look(entry, now)
         self._state.looks.set_earlier(entry, entry.look_due)
 
     def look(self, entry: ReceiverEntry, now: float) -> None:
-        """Ask for what was missing at the previous look, too, and say when to look again."""
+        """Request what was missing at the previous look already, and set the next look."""
         ask, entry.look_due = entry.gaps.look(entry.window, self._pacer, now)
         if ask:
             self._request(entry, ask, now)

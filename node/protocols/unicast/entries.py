@@ -1,5 +1,5 @@
-"""The two halves of a connection. They have different lifetimes and share nothing but the round
-trip. And what stands in for a receiving half that is not there yet."""
+"""The two halves of a connection, sender entry and receiver entry. They have different lifetimes
+and share nothing but the round trip. `Sync` stands in for a receiver entry that is not open yet."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Arrival", "Batch", "Entry", "ReceiverEntry", "SenderEntry", "State",
 
 
 class State(Enum):
-    """A connection is open, or closing; a closed one is gone."""
+    """The state of an entry: open or closing. A closed entry is removed."""
 
     OPEN = "open"
     CLOSING = "closing"
 
 
 class Entry:
-    """What both halves have: a peer, a connection id, a state, and a moment at which to look."""
+    """What both halves have: a peer, a connection id, a state, and the moment of the next look."""
 
     __slots__ = (
         "conn",
@@ -43,7 +43,7 @@ class Entry:
         self.look_due = inf
 
     def used_at(self) -> float:
-        """When this half was last of use."""
+        """Return when this half was last used."""
         return self.last_used
 
     def is_pending(self) -> bool:
@@ -82,7 +82,8 @@ class SenderEntry(Entry):
         """When UNICAST2 last repeated what the receiver had not seen."""
 
     def used_at(self) -> float:
-        """A connection that is being flushed is in use as long as the peer answers (G1)."""
+        """Return the later of last use and last answer, while an ack is missing: a connection that
+        is being flushed is in use as long as the peer answers (G1)."""
         if self.is_pending():
             return max(self.last_used, self.heard_at)
         return self.last_used
@@ -92,7 +93,7 @@ class SenderEntry(Entry):
         return self.window.low < self.window.high
 
     def unanswered_since(self, now: float) -> float:
-        """Since when the peer owes us any sign of life; `now` when nothing waits for one."""
+        """Return since when the peer has not answered; `now` if no ack is missing."""
         oldest = self.window.oldest()
         return now if oldest is None else max(self.heard_at, oldest.item.sent_at)
 
@@ -168,6 +169,6 @@ class Sync:
         self.stamp = 0
         self.repeats = -1
         self.is_wanted = False
-        """It leaves at the end of this turn, unless the first frame comes before."""
+        """Whether to send it at the end of this turn, unless the first frame comes before."""
         self.used_at = -inf
         self.cached: list[Arrival] = []

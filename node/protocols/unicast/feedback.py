@@ -1,4 +1,4 @@
-"""What receivers say of what was sent to them: acks, requests, and that they have no window."""
+"""Control frames from receivers: acks, reports, requests, and SEND_FIRST_SEQNO."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stormcast.node.protocols.unicast.state import Connections
 
 
 class Feedback:
-    """Lets go of what is acked (G6), and answers what is asked for."""
+    """Purges what is acked (G6), and resends what is requested."""
 
     def __init__(self, state: Connections, outgoing: Outgoing, repairs: Repairs) -> None:
         historical = state.config.historical
@@ -29,11 +29,11 @@ class Feedback:
         self._has_stamps = historical.stamps
 
     def on_ack(self, head: Head, now: float) -> None:
-        """Everything up to a seqno is there."""
+        """Purge what is acked."""
         self._take_ack(head, "ack", now)
 
     def on_stable(self, head: Head, now: float) -> None:
-        """The same, and what the receiver has seen at all."""
+        """Purge what is acked, and repeat what the receiver has not seen at all."""
         if not self._takes_reports:
             raise BadFrame("kind")
         if head.lo > head.mark:
@@ -54,7 +54,7 @@ class Feedback:
         return entry
 
     def on_sfs(self, head: Head, now: float) -> None:
-        """The receiver has no window: it needs a batch to begin with."""
+        """Send a batch at which the receiver, which has no window, can open one."""
         entry = self._sender_for(head, "sfs")
         if entry is None:
             return
@@ -66,7 +66,7 @@ class Feedback:
         self._repairs.answer_sfs(entry, head, now)
 
     def on_request(self, head: Head, body: bytes, now: float) -> None:
-        """The receiver misses these."""
+        """Resend the batches that the receiver misses."""
         ranges = unpack_ranges_untrusted(head, body)
         entry = self._sender_for(head, "request")
         if entry is None:
@@ -84,7 +84,7 @@ class Feedback:
     # -- Whether to believe it ----------------------------------------------------------------
 
     def _sender_for(self, head: Head, what: str) -> SenderEntry | None:
-        """The entry that a control frame speaks of, unless it speaks of another connection."""
+        """Return the entry of the connection that a control frame names; else count a drop."""
         entry = self._entries.get(head.source)
         if entry is None:
             self._port.drop(f"{what}-no-connection")
@@ -95,7 +95,7 @@ class Feedback:
         return entry
 
     def _is_stale(self, entry: SenderEntry, head: Head, what: str) -> bool:
-        """Whether a timestamp says that something newer was already believed (JGRP-1873)."""
+        """Whether a frame with a newer timestamp was accepted before (JGRP-1873)."""
         if not self._has_stamps:
             return False
         if entry.last_stamp and not is_newer(head.stamp, entry.last_stamp):
@@ -105,7 +105,7 @@ class Feedback:
         return False
 
     def _acked_by(self, entry: SenderEntry, head: Head) -> int:
-        """The acked seqno of a control frame, which must have been sent."""
+        """Return the acked seqno of a control frame; BadFrame if it was never sent."""
         if head.lo > entry.window.high:
             if self._checks_conn:
                 raise BadFrame("ack-beyond-sent")
@@ -115,7 +115,7 @@ class Feedback:
     # -- What follows -------------------------------------------------------------------------
 
     def _purge(self, entry: SenderEntry, seqno: int, now: float) -> None:
-        """Forget what the receiver has, and let the outbox fill the room."""
+        """Remove what the receiver has from the window, and let the outbox fill the room."""
         window = entry.window
         entry.heard_at = now
         low = window.low
@@ -131,8 +131,8 @@ class Feedback:
         port.woken.append(peer)
 
     def _reset(self, entry: SenderEntry, head: Head) -> None:
-        """Nothing can be sent for what is below the window: either the request is old, or it would
-        be repeated for ever (R-5)."""
+        """Tell the receiver (RESET_TO) that messages below the window can no longer be sent: unless
+        its request is old, it would repeat the request for ever (R-5)."""
         frame = self._port.codec.pack_control(
             wire.RESET_TO,
             self._protocol,
@@ -144,7 +144,7 @@ class Feedback:
         self._port.frames.append((entry.peer, frame, b""))
 
     def _disown(self, head: Head) -> None:
-        """Nobody can ever answer this request: have the receiver drop the dead window (R-5)."""
+        """Tell the receiver (CLOSE) to remove a window whose requests nobody can answer (R-5)."""
         if self._has_stamps and self._every_conn:
             frame = self._port.codec.pack_control(
                 wire.CLOSE, self._protocol, head.source, head.conn, 0, head.transmission

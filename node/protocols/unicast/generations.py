@@ -1,4 +1,4 @@
-"""The four generations: what each chooses where they differ. See docs/protocols/."""
+"""The four generations, and the choices in which they differ. See docs/protocols/."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Generation:
     repeats: Repeats
     """What a sender repeats when acks do not come."""
     reports: type[Reports]
-    """When a receiver says what it has."""
+    """When a receiver reports what it has."""
     acks_delivered: bool = False
     """Whether acks report what was delivered, not what was received in order."""
     asks_for_gaps: bool = True
     """Whether the receiver requests what is missing."""
     last_ack: int = wire.ACK
-    """The kind of frame that tells what a window had when it goes."""
+    """The kind of the last ack, sent when a window is removed."""
     closes_at_once: bool = False
     """Whether a view without the peer removes its connections at once instead of letting them
     flush."""

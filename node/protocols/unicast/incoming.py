@@ -1,4 +1,4 @@
-"""Receiving: the window of a frame is found, and what is next in order is handed up (G2, G3)."""
+"""Receives: finds the window of a frame, and hands up what is next in order (G2, G3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stormcast.node.protocols.windowed import take_new, unpack_arrival_untrusted
 
 
 class Incoming:
-    """What others send to this member."""
+    """Takes what others send to this member."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Incoming:
         window = entry.window
         size = len(arrival.body)
         is_consuming = self._state.is_consuming
-        # An application that does not listen hears OOB messages later, in their place.
+        # While the application takes no deliveries, OOB messages wait like others, in order.
         oob = bool(flags & OOB) and is_consuming
         entry.last_used = now
         if entry.state is not State.OPEN:
@@ -80,8 +80,8 @@ class Incoming:
             self._asking.notice(entry, now)
 
     def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
-        """Whether the application takes deliveries. While it does not, windows fill and senders
-        block. Returns how many seqnos waited for it."""
+        """Set whether the application takes deliveries. While it does not, windows fill and senders
+        block. Returns how many seqnos waited for the application."""
         self._state.is_consuming = consuming
         if not consuming:
             return 0
@@ -98,7 +98,7 @@ class Incoming:
         return waited
 
     def visit(self, entry: ReceiverEntry, now: float) -> None:
-        """Ack, ask and report, each if it is time, and say when to come back."""
+        """Ack, ask and report, each if it is time, and set the moment of the next visit."""
         if entry.ack_due <= now:
             self._acks.send(entry, now)
         if entry.look_due <= now:
@@ -108,7 +108,7 @@ class Incoming:
         self._state.looks.set_earlier(entry, due)
 
     def repace(self, entry: ReceiverEntry, soon: float, now: float) -> None:
-        """Move what is still to come; what is due stays due."""
+        """Move timers that are still to come; those that are due stay due."""
         if now < entry.look_due < inf:
             entry.look_due = soon
         if now < entry.ack_due < inf:
@@ -123,8 +123,8 @@ class Incoming:
     def _find(
         self, entry: ReceiverEntry | None, arrival: Arrival, now: float
     ) -> ReceiverEntry | None:
-        """The table of docs/protocols/unicast.md: use, create, replace, ask for the first seqno, or
-        ignore."""
+        """Decide by the table of docs/protocols/unicast.md: use, create, replace, ask for the first
+        seqno, or ignore."""
         head = arrival.head
         if self._conn_ids == "none":
             return entry or self._receivers.open(head.source, 0, 0, now)
@@ -150,16 +150,16 @@ class Incoming:
         return self._tombs.is_answered(head)
 
     def _begin(self, entry: ReceiverEntry | None, head: Head, now: float) -> ReceiverEntry | None:
-        """Open a window for a first frame, in place of an older one, and fill in what came
-        early."""
+        """Open a window for a first frame, in place of an older window, and add the frames that
+        came early."""
         state = self._state
         if not state.is_consuming and self._is_withholding(head.source):
             self._port.drop("not-consuming")
             return None
         if entry is not None:
             self._receivers.remove(entry, "replaced", now)
-        # A batch may begin below what the sender still has to get acked: that part was delivered
-        # before.
+        # A batch may begin at or below the sender's highest acked seqno (`mark`): that part was
+        # delivered before.
         offset = max(head.lo - 1, head.mark)
         entry = self._receivers.open(head.source, head.conn, offset, now)
         for early in self._resync.take_cached(head.source, head.conn):
@@ -167,8 +167,8 @@ class Incoming:
         return entry
 
     def _is_withholding(self, peer: int) -> bool:
-        """Whether windows that ended left as much for a stalled application as a window holds: no
-        further one is opened before it was taken (G5)."""
+        """Whether removed windows left as much for a stalled application as a window holds: until
+        the application has taken it, no further window is opened (G5)."""
         config = self._state.config
         held = [delivery for delivery in self._port.withheld if delivery.source == peer]
         return (
@@ -176,10 +176,10 @@ class Incoming:
             or sum(delivery.size for delivery in held) >= config.window_bytes
         )
 
-    # -- What senders say ---------------------------------------------------------------------
+    # -- Control frames of senders ------------------------------------------------------------
 
     def on_close(self, head: Head, now: float) -> None:
-        """The sender removed its half."""
+        """Remove the entry, because the sender removed its half."""
         entry = self._entries.get(head.source)
         checks_conn = self._state.config.historical.conn_check
         if entry is None or (entry.conn != head.conn and checks_conn):
@@ -188,7 +188,7 @@ class Incoming:
         self._receivers.remove(entry, "closed by sender", now)
 
     def on_reset(self, head: Head, now: float) -> None:
-        """The sender has nothing of what is below a seqno."""
+        """Skip what is missing up to a seqno: the sender no longer has it."""
         entry = self._entries.get(head.source)
         if entry is None or entry.conn != head.conn:
             self._port.drop("reset-other-connection")

@@ -1,4 +1,4 @@
-"""When an entry counts as used, and when to come back because it may not be."""
+"""Decides whether an entry is used, and when to check that again."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Lifetimes:
         self._waiting = state.port.waiting
 
     def note_state(self, entry: Entry, state: State, stream: int, reason: str, now: float) -> None:
-        """An entry was opened, begins to close, or is in use again."""
+        """Set the state of an entry that was opened, begins to close, or is in use again."""
         entry.state = state
         entry.last_used = now
         self.record(entry, stream, reason, now)
         self.schedule(entry, now)
 
     def end(self, entry: Entry) -> None:
-        """An entry is removed: do not come back to it."""
+        """Cancel the timers of an entry that is removed."""
         self._state.looks.cancel(entry)
         self._state.expiries.cancel(entry)
 
     def schedule(self, entry: Entry, now: float) -> None:
-        """Come back when the entry may be idle, to be removed, or talking to nobody."""
+        """Set when to check whether the entry is idle, flushed, or without an answer."""
         config = self._state.config
         idle = (
             config.conn_expiry_timeout if entry.state is State.OPEN else config.conn_close_timeout
@@ -38,11 +38,11 @@ class Lifetimes:
         due = self._used_at(entry, now) + idle if idle > 0 else inf
         if isinstance(entry, SenderEntry) and self._is_ageing(entry):
             due = min(due, entry.unanswered_since(now) + config.max_retransmit_time)
-        # Strictly later, so that what is due for ever cannot keep a tick from ending.
+        # Strictly later, so that an entry that stays due cannot keep a tick from ending.
         self._state.expiries.set(entry, max(due, nextafter(now, inf)))
 
     def is_aged(self, entry: SenderEntry, now: float) -> bool:
-        """Whether nobody answered for too long, and no view says that there is somebody."""
+        """Whether the peer did not answer for too long, and is not a member of the view."""
         # Sums, not differences: the same rounding as the moment that was scheduled.
         until = entry.unanswered_since(now) + self._state.config.max_retransmit_time
         return self._is_ageing(entry) and now >= until
@@ -65,10 +65,11 @@ class Lifetimes:
         return self._state.config.max_retransmit_time > 0 and not self._state.is_member(entry.peer)
 
     def _used_at(self, entry: Entry, now: float) -> float:
-        """When an entry was last of use; an entry that must not go is of use now.
+        """Return when an entry was last used; `now` for an entry that must not be removed.
 
-        What the application has yet to take stays for it. What a member of the group has yet to ack
-        or to send, or to give credits for, waits until a view drops it, however silent it is (G1).
+        An entry stays while the application has yet to take messages of it. While a member of the
+        group has yet to ack or send messages, or to give credits for them, the entry stays until a
+        view drops the member, however silent that is (G1).
         """
         if isinstance(entry, ReceiverEntry) and entry.is_untaken():
             return now
@@ -84,7 +85,7 @@ class Lifetimes:
         return is_waited_for and self._historical.waiting_is_use
 
     def record(self, entry: Entry, stream: int, reason: str, now: float, number: int = 0) -> None:
-        """Record what became of an entry."""
+        """Record a change of an entry's state."""
         self._state.port.tracer.record(
             trace.CONN,
             now,

@@ -1,4 +1,4 @@
-"""Sending: a batch is numbered, kept in the window of its peer, and leaves as one frame (G1)."""
+"""Sends: numbers a batch, keeps it in the window of its peer, and sends it as one frame (G1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNLIMITED: Final = 1 << 62
 
 
 class Outgoing:
-    """What this member sends."""
+    """Sends and resends the batches of this member."""
 
     def __init__(self, state: Connections, senders: Senders) -> None:
         self._state = state
@@ -56,7 +56,7 @@ class Outgoing:
         number: int = 0,
     ) -> None:
         """Number a batch that `room` admits, keep it, and send it as one frame. `number` is that
-        of its first message among the application's to this peer."""
+        of its first message among the application's messages to this peer."""
         if peer == self._me:
             self._send_to_self(payloads, flags, now, header, number)
             return
@@ -88,10 +88,11 @@ class Outgoing:
             self._look_later(entry, now)
 
     def _look_later(self, entry: SenderEntry, now: float) -> None:
-        """Something waits for an ack again."""
+        """Set the first look, when something waits for an ack again."""
         window = entry.window
         entry.tries = 0
-        # In `compatible` the first look is a grid tick that only remembers; here it is now.
+        # In `compatible` the first look, at a grid tick, only notes how far acks are; in `fast`
+        # this is noted now.
         entry.watermark = (window.low, window.high) if self._is_adaptive else (-1, -1)
         entry.look_due = self._pacer.next_send_look(now, entry.rtt, 0)
         self._looks.set_earlier(entry, entry.look_due)
@@ -133,13 +134,13 @@ class Outgoing:
     # -- To self ------------------------------------------------------------------------------
 
     def sent_to_self(self) -> tuple[int, int]:
-        """Connection and last seqno of what this member sent to itself."""
+        """Return connection and last seqno of what this member sent to itself."""
         return self._self_conn, self._self_seqno
 
     def _send_to_self(
         self, payloads: Sequence[Payload], flags: int, now: float, header: bytes, number: int
     ) -> None:
-        """Messages to self are numbered and handed straight up: no window can fill, nothing can be
+        """Number messages to self and hand them up at once: no window can fill, nothing can be
         lost."""
         if not self._self_conn:
             self._self_conn = self._state.next_conn()

@@ -14,7 +14,7 @@ from stormcast.node.protocols.unicast.tombstones import Tombstones
 
 
 class Receivers:
-    """Opens and ends the halves that receive."""
+    """Opens, closes and removes receiver entries."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Receivers:
                 hand_up(port, piece, entry.conn, entry.epoch, 0, piece.lo - 1, now)
 
     def reopen(self, entry: ReceiverEntry, reason: str, now: float) -> None:
-        """A closing connection is in use again."""
+        """Re-open a closing entry that is in use again."""
         self._lifetimes.note_state(entry, State.OPEN, trace.RECEIVER_OPEN, reason, now)
 
     def close(self, entry: ReceiverEntry, reason: str, now: float) -> None:
@@ -72,7 +72,7 @@ class Receivers:
             self._lifetimes.note_state(entry, State.CLOSING, trace.RECEIVER_CLOSING, reason, now)
 
     def remove(self, entry: ReceiverEntry, reason: str, now: float) -> None:
-        """Remove after handing up what is in order, and acking it (JGRP-1755)."""
+        """Remove an entry, after handing up what is in order, and acking it (JGRP-1755)."""
         self.deliver_ready(entry, now)
         self._acks.flush(entry, now)
         self._lifetimes.end(entry)
@@ -82,7 +82,7 @@ class Receivers:
         self._lifetimes.record(entry, trace.RECEIVER_REMOVED, reason, now, delivered)
 
     def on_view(self, members: frozenset[int], now: float) -> None:
-        """Close towards who is gone, re-open towards who is back."""
+        """Close entries of peers that are not in the view, re-open those of peers that are back."""
         for entry in list(self._entries.values()):
             if entry.peer in members:
                 if entry.state is State.CLOSING:

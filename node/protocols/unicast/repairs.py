@@ -1,5 +1,5 @@
-"""What a sender repeats unasked: at a look that found nothing changed, and where a receiver has no
-window."""
+"""Repeats that no XMIT_REQ asked for: at a look that found nothing changed, for a receiver without
+a window, and after a report."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ class Repeats(Enum):
     """The newest batch: it makes every hole visible, and the receiver asks for just what it
     misses."""
     ENDS = "ends"
-    """The oldest batch until it was acked, then the newest; and what a report does not know of."""
+    """The oldest batch until it was acked, then the newest; and batches above the highest seqno of
+    a report."""
 
 
 class Repairs:
-    """Looks at what is unacked."""
+    """Looks at the unacked batches of sender entries, and repeats them."""
 
     def __init__(self, state: Connections, outgoing: Outgoing) -> None:
         self._repeats = state.generation.repeats
@@ -38,7 +39,7 @@ class Repairs:
     # -- Looks --------------------------------------------------------------------------------
 
     def visit(self, entry: SenderEntry, now: float) -> None:
-        """Look, if it is time, and say when to come back."""
+        """Look, if it is time, and set the moment of the next look."""
         if entry.look_due <= now:
             if entry.window.low == entry.window.high:
                 entry.look_due = inf
@@ -83,12 +84,12 @@ class Repairs:
         newest = entry.window.newest()
         assert newest is not None
         if newest is entry.window.oldest() and not newest.item.transmission:
-            # All that is missing was sent at one moment: acks of what was before say nothing.
+            # All that is unacked was sent at one moment: acks of earlier batches are no change.
             return newest.item.sent_at
         return max(entry.last_used, entry.heard_at)
 
     def _repair(self, entry: SenderEntry, now: float) -> None:
-        """Nothing was acked or sent since the previous look."""
+        """Resend one batch, since nothing was acked or sent after the previous look."""
         stored = entry.window.newest()
         if self._repeats is Repeats.ENDS:
             if not self._repairs_ends:
@@ -101,8 +102,9 @@ class Repairs:
     # -- Receivers without a window, or with one that misses the end ----------------------------
 
     def answer_sfs(self, entry: SenderEntry, head: Head, now: float) -> None:
-        """Resend the lowest batch as a possible start (D-9). A receiver that does not ask needs
-        all up to what it saw; one that does, and gets no acks repeated, the newest too."""
+        """Resend the lowest batch, so that the receiver can open a window there (D-9). Receivers
+        that do not ask for gaps (UNACKED) need all batches up to the one they saw; those of ENDS
+        need the newest batch, too."""
         window = entry.window
         oldest, newest = window.oldest(), window.newest()
         if oldest is None or newest is None:
@@ -123,8 +125,8 @@ class Repairs:
             flags, stamp = 0, 0
 
     def on_report(self, entry: SenderEntry, seen: int, now: float) -> None:
-        """Repeat what lies above the highest seqno the receiver knows of: it cannot ask for it."""
-        # What is younger than one wait may simply be under way, and so may the previous repeat.
+        """Repeat batches above the highest seqno the receiver knows of: it cannot ask for them."""
+        # A batch younger than one wait may simply be under way, and so may the previous repeat.
         wait = self._pacer.settled_after(entry.rtt)
         if not self._repairs_ends or now < entry.tail_resent_at + wait:
             return

@@ -1,4 +1,4 @@
-"""When a receiver reports what it has: after every frame, late, or now and then."""
+"""Decides when a receiver reports what it has: after every frame, late, or now and then."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from stormcast.node.protocols.unicast.state import Connections
 
 
 class Reports(Protocol):
-    """What a generation does for its receivers."""
+    """A generation's rule for the reports of its receivers."""
 
     def __init__(self, state: Connections, acks: Acks) -> None: ...
 
     def after_data(self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float) -> None:
-        """New messages (or duplicates, when `new` is 0) came: ack now, later, or not at all."""
+        """Ack new messages (or duplicates, when `new` is 0) now, later, or not at all."""
 
     def look(self, entry: ReceiverEntry, now: float) -> float:
         """Report if a timer of the generation's own is due; returns when to come back."""
@@ -36,7 +36,7 @@ class AckEach:
         """Ack at the end of the turn."""
         entry.acks.unacked += new
         if self._at_once:
-            # The flaw of scenario #6 needs its ack on the spot, for what was just seen.
+            # The flaw of scenario #6 needs an ack at once, for what was just seen.
             self._acks.send(entry, now)
         else:
             self._acks.soon(entry)
@@ -68,8 +68,8 @@ class AckLate:
 
 
 class ReportNowAndThen:
-    """UNICAST2: silent while all is well. A STABLE tells what is here when the stream went quiet,
-    when the interval passed, and when much has come."""
+    """UNICAST2: silent while all is well. A STABLE reports what was received when the stream went
+    quiet, when the interval passed, and when much has come."""
 
     def __init__(self, state: Connections, acks: Acks) -> None:
         self._state = state
@@ -78,7 +78,7 @@ class ReportNowAndThen:
         self._repairs_ends = state.config.historical.repair_ends
 
     def after_data(self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float) -> None:
-        """Ack a first message, report after many, and look later whether to."""
+        """Ack a first message, report after many messages, else look later whether to report."""
         if flags & FIRST:
             self._acks.send(entry, now)
         entry.reports = 0

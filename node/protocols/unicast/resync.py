@@ -1,4 +1,4 @@
-"""Frames that no window takes yet: they are kept, and their sender is asked for its first seqno.
+"""Keeps frames that have no window yet, and asks their senders for their first seqno.
 
 Apart from the entries, because it is needed exactly when there is no entry.
 """
@@ -19,27 +19,28 @@ from stormcast.node.protocols.unicast.tombstones import MAX_PEERS
 from stormcast.node.protocols.windowed import gauge
 
 DEFAULT_SYNC_LIFE: Final = 60.0
-"""Seconds for which a silent sender without a window is remembered, where nothing else says."""
+"""Seconds for which a silent sender without a window is remembered, if `max_retransmit_time` is
+0."""
 
 
 class Resync:
-    """Early frames (D-6), and SEND_FIRST_SEQNO to those who sent them."""
+    """Keeps early frames (D-6), and sends SEND_FIRST_SEQNO to their senders."""
 
     def __init__(self, state: Connections) -> None:
         self.wanted: list[Sync] = []
-        """Whose first frame is to be asked for at the end of this turn, unless it came in it;
+        """SEND_FIRST_SEQNOs to send at the end of this turn, unless the first frame came in it;
         always the same list."""
         self._state = state
         self._port = state.port
         self._syncs: dict[int, Sync] = {}
         self._cached_bytes = 0
-        """Of all early frames together: no more than one window holds."""
+        """Bytes of all early frames together: no more than one window holds."""
 
     # -- Early frames -------------------------------------------------------------------------
 
     def remember(self, arrival: Arrival, now: float) -> Sync:
-        """Keep an early frame, newest connection only, and say what was sent to its sender so
-        far."""
+        """Keep an early frame, newest connection only, if there is room; return the `Sync` of its
+        sender."""
         head = arrival.head
         sync = self._sync_of(head)
         if sync.conn != head.conn:
@@ -70,25 +71,25 @@ class Resync:
         return peer in self._syncs
 
     def take_cached(self, peer: int, conn: int) -> list[Arrival]:
-        """The early frames of a connection that just opened; those of others are thrown away."""
+        """Take the early frames of a connection that just opened; throw away those of others."""
         sync = self._syncs.get(peer)
         if sync is None:
             return []
         return [arrival for arrival in self._uncache(sync) if arrival.head.conn == conn]
 
     def opened(self, peer: int) -> None:
-        """A window exists: an outstanding deferred sync is pointless."""
+        """Cancel a deferred SEND_FIRST_SEQNO: the window exists."""
         if sync := self._syncs.get(peer):
             self._state.looks.cancel(sync)
 
     def retain(self, members: frozenset[int]) -> None:
-        """Drop the early frames of who is not in the view."""
+        """Drop the early frames of peers that are not in the view."""
         for peer, sync in self._syncs.items():
             if peer not in members:
                 self._uncache(sync)
 
     def cached_counts(self) -> Iterator[tuple[int, int]]:
-        """How many early frames are kept, per sender."""
+        """Yield each sender of early frames, and how many are kept."""
         return ((peer, len(sync.cached)) for peer, sync in self._syncs.items() if sync.cached)
 
     def gauge(self, now: float) -> None:
@@ -112,7 +113,7 @@ class Resync:
     # -- Asking -------------------------------------------------------------------------------
 
     def ask(self, arrival: Arrival, now: float) -> None:
-        """No window for this connection: keep the frame, and ask the sender for its lowest."""
+        """Keep a frame that has no window, and ask its sender for the lowest seqno it has."""
         if self._is_outdated(arrival.head):
             self._port.drop("old-connection")
             return
@@ -131,7 +132,7 @@ class Resync:
             self.wanted.append(sync)
 
     def _is_outdated(self, head: Head) -> bool:
-        """Whether a frame belongs to an older connection than the one a sync was sent for."""
+        """Whether a frame belongs to an older connection than the one that is asked for."""
         sync = self._syncs.get(head.source)
         return sync is not None and is_newer(sync.conn, head.conn)
 
@@ -140,7 +141,7 @@ class Resync:
         return state.pacer.spaced(state.config.sync_min_interval, state.round_trip(sync.peer))
 
     def least_spacing(self) -> float:
-        """Seconds between two questions to one sender, where the network has no delay."""
+        """Return the seconds between two questions to one sender, if the network has no delay."""
         config, pacer = self._state.config, self._state.pacer
         if not config.defers_sync():
             return pacer.spaced(config.sync_min_interval, pacer.floor())
@@ -149,8 +150,8 @@ class Resync:
         return max(config.sync_min_interval, pace)
 
     def _deferred_until(self, sync: Sync, now: float) -> float:
-        """The next tick; in `fast`, after the reordering tolerance at first, then at the pace of
-        resends."""
+        """Return when to ask: at the next tick; in `fast`, after the reordering tolerance at first,
+        then at the pace of resends."""
         pacer, rtt = self._state.pacer, self._state.round_trip(sync.peer)
         due = max(
             pacer.second_gap_look(now, rtt), sync.sent_at + self._state.config.sync_min_interval
@@ -160,7 +161,7 @@ class Resync:
         return max(due, pacer.next_send_look(sync.sent_at, rtt, sync.repeats))
 
     def visit(self, sync: Sync, now: float) -> None:
-        """Ask, unless the window is there by now."""
+        """Ask, unless the window is open by now."""
         entry = self._state.receivers.get(sync.peer)
         if entry is None or entry.conn != sync.conn:
             self._send(sync, now)
@@ -174,10 +175,10 @@ class Resync:
             self.visit(sync, now)
 
     def expire(self, sync: Sync, now: float) -> None:
-        """Forget a sender that fell silent; else come back when it would be one."""
+        """Forget a sender that fell silent; else set when to check that again."""
         config = self._state.config
         life = config.max_retransmit_time or DEFAULT_SYNC_LIFE
-        # No sooner than it may be asked again: who is forgotten is asked at once.
+        # No sooner than it may be asked again: a sender that is forgotten would be asked at once.
         due = sync.used_at + max(life, config.sync_min_interval)
         if now >= due:
             self._forget(sync)
@@ -185,7 +186,7 @@ class Resync:
             self._state.expiries.set(sync, due)
 
     def repace(self, soon: float, now: float) -> None:
-        """Move deferred syncs that are still to be sent to a new interval."""
+        """Move deferred SEND_FIRST_SEQNOs that are still to be sent to a new interval."""
         looks = self._state.looks
         for sync in self._syncs.values():
             if now < looks.due(sync) < inf:

@@ -13,7 +13,7 @@ from stormcast.node.protocols.unicast.state import Connections
 
 
 class Senders:
-    """Opens and ends the halves that send."""
+    """Opens, closes and removes sender entries."""
 
     def __init__(self, state: Connections, lifetimes: Lifetimes) -> None:
         self._state = state
@@ -35,7 +35,7 @@ class Senders:
         return entry
 
     def reopen(self, entry: SenderEntry, reason: str, now: float) -> None:
-        """A closing connection is in use again."""
+        """Re-open a closing entry that is in use again."""
         self._lifetimes.note_state(entry, State.OPEN, trace.SENDER_OPEN, reason, now)
 
     def close(self, entry: SenderEntry, reason: str, now: float) -> None:
@@ -46,8 +46,8 @@ class Senders:
             self._lifetimes.note_state(entry, State.CLOSING, trace.SENDER_CLOSING, reason, now)
 
     def end(self, entry: SenderEntry, reason: str, now: float) -> None:
-        """Remove an entry, and have the peer remove its window: member or not, nothing else may
-        ever end it there."""
+        """Remove an entry, and tell the peer (CLOSE) to remove its window: whether the peer is a
+        member or not, nothing else may ever end that window."""
         self.remove(entry, reason, now)
         frame = self._port.codec.pack_control(wire.CLOSE, self._protocol, entry.peer, entry.conn, 0)
         self._port.frames.append((entry.peer, frame, b""))
@@ -62,7 +62,7 @@ class Senders:
         self._port.closed.append(entry.peer)
 
     def _abandon(self, entry: SenderEntry, reason: str, now: float) -> None:
-        """What is unacked is given up with its connection: say so (G1)."""
+        """Report the unacked messages, which are given up with their connection (G1)."""
         window = entry.window
         if window.low == window.high:
             return
@@ -88,7 +88,7 @@ class Senders:
         self._port.abandoned.append(Abandoned(entry.peer, count, reason, last))
 
     def on_view(self, members: frozenset[int], now: float) -> None:
-        """Close towards who is gone, re-open towards who is back."""
+        """Close entries of peers that are not in the view, re-open those of peers that are back."""
         for entry in list(self._entries.values()):
             if entry.peer in members:
                 if entry.state is State.CLOSING:
@@ -97,7 +97,7 @@ class Senders:
                 self.end(entry, "view", now)
             else:
                 self.close(entry, "view", now)
-                # What was closing already ages from now on.
+                # An entry that was closing before ages from now on.
                 self._lifetimes.schedule(entry, now)
 
     def expire(self, entry: SenderEntry, now: float) -> None:

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.unicast.generations import Generation
 
 Timed: TypeAlias = Entry | Sync
-"""What has moments."""
+"""The keys of the timers."""
 
 
 class Connections:
-    """Whom this member sends to and receives from."""
+    """The sender entries and receiver entries of one member, and their settings and timers."""
 
     def __init__(
         self,
@@ -41,15 +41,15 @@ class Connections:
         self.members: frozenset[int] | None = None
         """Short ids of the view's members; None while no view was ever installed."""
         self.is_grouped = False
-        """Whether a group says who is there. Then only a view gives a member up. Without one nobody
-        else would notice that a peer is dead."""
+        """Whether a group says who is a member: then only a view gives a member up. Without a group
+        nothing but silence shows that a peer is dead."""
         self.is_consuming = True
         """Whether the application takes deliveries."""
         self.looks: Timers[Timed] = Timers()
         self.expiries: Timers[Timed] = Timers()
-        """When something may be unused, or unanswered, for too long. Apart from the looks: these
-        are far away, and set once, not after every visit."""
-        # Both are serials that wrap; a run that begins near the wrap meets it with both.
+        """When an entry or a sync may have been unused, or unanswered, for too long. Apart from the
+        looks: these moments are far away, and set once, not after every visit."""
+        # Both are serials that wrap: a run that begins near the wrap has both of them wrap.
         self._last_conn = first_conn - 1
         self.last_stamp = first_conn - 1
 
@@ -60,25 +60,25 @@ class Connections:
     # -- Numbers ------------------------------------------------------------------------------
 
     def coming_conn(self) -> int:
-        """The connection that would be opened next: whatever is not open now and was, is older."""
+        """Return the id of the connection opened next; all opened before have older ids."""
         if self.config.historical.conn_ids == "none":
             return 0
         return next_serial(self._last_conn)
 
     def next_conn(self) -> int:
-        """The number of a connection that is opened."""
+        """Return the id for a connection that is opened now."""
         conn = self.coming_conn()
         if conn:
             self._last_conn = conn
         return conn
 
     def next_stamp(self) -> int:
-        """The timestamp of a report or a question."""
+        """Return a new timestamp for a report or a question."""
         self.last_stamp = next_serial(self.last_stamp)
         return self.last_stamp
 
     def round_trip(self, peer: int) -> RoundTrip:
-        """The estimate that both halves of a pair share."""
+        """Return the estimate that both halves of a connection share."""
         other = self.senders.get(peer) or self.receivers.get(peer)
         return other.rtt if other else self.pacer.round_trip()
 

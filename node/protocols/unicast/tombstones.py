@@ -20,11 +20,12 @@ class Tombstone(NamedTuple):
     stamp: int
     """Our newest timestamp at that moment."""
     until: float
-    """Before, a first frame opens it only as an answer to what was asked since."""
+    """Until then, a first frame opens it only as an answer to a question asked after the
+    removal."""
     delivered: int
-    """Up to which seqno its windows delivered: the sender may not have heard, and repeat it."""
+    """Seqno up to which its windows delivered: the sender may have missed the ack, and repeat."""
     places: list[tuple[int, int]]
-    """What they delivered out of band, above a gap."""
+    """Ranges that its windows delivered out of band, above a gap."""
 
 
 class Tombstones:
@@ -47,7 +48,7 @@ class Tombstones:
         )
 
     def conn(self, peer: int, now: float) -> int:
-        """The connection of `peer` last removed, or 0 where that is long ago."""
+        """Return the last removed connection of `peer`, or 0 if that was long ago."""
         buried = self._tombs.get(peer)
         if buried is None or (now >= buried.until and self._state.config.conn_close_timeout > 0):
             return 0
@@ -59,7 +60,8 @@ class Tombstones:
         return buried is not None and head.stamp != 0 and is_newer(head.stamp, buried.stamp)
 
     def delivered(self, peer: int, conn: int) -> tuple[int, list[tuple[int, int]]]:
-        """What earlier windows of a connection delivered: up to a seqno, and places above it."""
+        """Return what earlier windows of a connection delivered: up to a seqno, and ranges above
+        it."""
         buried = self._tombs.get(peer)
         remembers = self._state.config.historical.remembers_delivered
         if buried is None or buried.conn != conn or not conn or not remembers:

@@ -1,4 +1,4 @@
-"""Reliable unicast, whole: frames, moments, views and commands to the part that they concern.
+"""Reliable unicast: passes frames, timers, views and commands to the part that handles them.
 
 A generation says when a receiver acks and what a sender repeats; everything else is shared.
 Keeps G1 (no loss), G2 (once), G3 (FIFO), G6, G7. See docs/protocols/unicast.md.
@@ -58,7 +58,7 @@ class Unicast:
         self._receivers = receivers = Receivers(state, lifetimes, acks, tombs, resync)
         reports = generation.reports(state, acks)
         self._incoming = incoming = Incoming(state, receivers, acks, reports, tombs, resync)
-        # What is called for each batch goes straight to its part.
+        # Methods that are called for each batch are called on their part directly.
         self._on_data = incoming.on_data
         self._on_ack = self._feedback.on_ack
         self.room = outgoing.room
@@ -90,7 +90,7 @@ class Unicast:
             raise BadFrame("kind")
 
     def next_deadline(self) -> float:
-        """When `tick` has something to do."""
+        """Return when `tick` has something to do."""
         looks, expiries = self._looks, self._expiries
         look = looks.next_deadline() if looks.is_moved else looks.earliest
         expiry = expiries.next_deadline() if expiries.is_moved else expiries.earliest
@@ -122,15 +122,15 @@ class Unicast:
             self._resync.expire(one, now)
 
     def finish_turn(self, now: float) -> None:
-        """Send the acks that this turn asked for, and ask for the first frames that it did not
-        bring."""
+        """Send the acks of this turn, and SEND_FIRST_SEQNO to senders whose first frame is still
+        missing."""
         self._resync.finish_turn(now)
         self._acks.finish_turn(now)
 
     # -- Membership and commands --------------------------------------------------------------
 
     def on_view(self, members: frozenset[int], now: float) -> None:
-        """Close towards who is gone, re-open towards who is back."""
+        """Close entries of peers that are not in the view, re-open those of peers that are back."""
         self._state.members = members
         self._senders.on_view(members, now)
         self._receivers.on_view(members, now)
@@ -144,7 +144,7 @@ class Unicast:
             self._receivers.close(receiver, "close", now)
 
     def forget(self, peer: int, now: float, *, sender: bool = True, receiver: bool = True) -> None:
-        """Lose the state towards `peer` at once, as a one-sided close of old did."""
+        """Remove the state towards `peer` at once, as a one-sided close of earlier designs did."""
         if sender and (sending := self._state.senders.get(peer)):
             self._senders.remove(sending, "forgot", now)
         if receiver and (receiving := self._state.receivers.get(peer)):
@@ -160,25 +160,25 @@ class Unicast:
         self._expiries.clear()
 
     def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
-        """Whether the application takes deliveries. While it does not, windows fill and senders
-        block. Returns how many seqnos waited for it."""
+        """Set whether the application takes deliveries. While it does not, windows fill and senders
+        block. Returns how many seqnos waited for the application."""
         return self._incoming.set_consuming(consuming, now)
 
     def set_grouped(self) -> None:
-        """A group says who is there: only a view gives a member up."""
+        """Note that a group says who is a member: then only a view gives a member up."""
         self._state.is_grouped = True
 
     # -- Settings and promises ----------------------------------------------------------------
 
     def set_attribute(self, name: str, value: object, now: float) -> None:
-        """Change a setting that may change at run time, and look at everything in its light."""
+        """Change a setting that may change at run time, and move timers accordingly."""
         state = self._state
         state.config = changed(state.config, name, value)
         state.pacer.interval = state.config.xmit_interval
         self._repace(now)
 
     def _repace(self, now: float) -> None:
-        """Move what is still to come to the new interval; what is due stays due."""
+        """Move timers that are still to come to the new interval; those that are due stay due."""
         pacer = self._state.pacer
         soon = pacer.next_send_look(now, pacer.round_trip(), 0)
         for sender in self._state.senders.values():
@@ -190,8 +190,8 @@ class Unicast:
         self._resync.repace(soon, now)
 
     def bounds(self) -> dict[str, float]:
-        """What this configuration promises a checker: C1 and L1 in seconds and counts (`inf`:
-        nothing)."""
+        """Return what this configuration promises a checker: C1 and L1 in seconds and counts
+        (`inf`: nothing)."""
         config, timing = self._state.config, self._state.pacer.timing
         interval = config.xmit_interval
         return request_bounds(config, timing, interval) | {
@@ -214,23 +214,23 @@ class Unicast:
         return self._state.is_consuming
 
     def send_connections(self) -> Mapping[int, SenderEntry]:
-        """Peers that are sent to, and the state towards them."""
+        """Return the sender entries by peer."""
         return self._state.senders
 
     def receive_connections(self) -> Mapping[int, ReceiverEntry]:
-        """Peers that were received from, and the state towards them."""
+        """Return the receiver entries by peer."""
         return self._state.receivers
 
     def sent_to_self(self) -> tuple[int, int]:
-        """Connection and last seqno of what this member sent to itself."""
+        """Return connection and last seqno of what this member sent to itself."""
         return self._outgoing.sent_to_self()
 
     def coming_conn(self) -> int:
-        """The connection that would be opened next: whatever is not open now and was, is older."""
+        """Return the id of the connection opened next; all opened before have older ids."""
         return self._state.coming_conn()
 
     def early_frames(self) -> dict[int, int]:
-        """How many frames wait for a window, by sender."""
+        """Return how many frames wait for a window, by sender."""
         return dict(self._resync.cached_counts())
 
     def gauge(self, now: float) -> None:
