@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from stormcast.node.core import wire
 from stormcast.node.core.errors import require, suggestion
-from stormcast.node.core.model import Delivery
+from stormcast.node.core.model import NO_RELIABILITY, Delivery
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.port import Frame, Port
 from stormcast.node.protocols.test_protocols import (
@@ -27,7 +27,7 @@ from stormcast.node.protocols.test_protocols import (
     TestProtocolConfig,
     read_test_protocol,
 )
-from stormcast.node.settings import StackSettings
+from stormcast.node.settings import DISCOVERIES, StackSettings
 
 ABOVE_ALL: Final = -1
 """The place of messages without a protocol: they pass every test protocol."""
@@ -83,9 +83,14 @@ class TestProtocols:
         test protocol was taken out."""
         self._risen: list[Delivery] = []
         """Deliveries that a test protocol has released."""
+        self._delivers = (
+            wire.PROTOCOL_BY_NAME[settings.unicast],
+            wire.PROTOCOL_BY_NAME[settings.multicast or "NONE"],
+        )
+        """The protocols that deliver unicasts and multicasts."""
         self._places: dict[int, int] = {wire.NONE: ABOVE_ALL}
         for place, (name, _config) in enumerate(settings.layers):
-            number = wire.PROTOCOL_BY_NAME.get("DISCOVERY" if name in ("STATIC", "PING") else name)
+            number = wire.PROTOCOL_BY_NAME.get("DISCOVERY" if name in DISCOVERIES else name)
             if number is not None:
                 self._places[number] = place
 
@@ -188,7 +193,8 @@ class TestProtocols:
         held back before."""
         reached: list[Delivery] = []
         for delivery in deliveries:
-            items: Items = [Item(delivery.source, _head_of(delivery), delivery)]
+            head = _head_of(delivery, self._delivers[delivery.is_multicast])
+            items: Items = [Item(delivery.source, head, delivery)]
             for placed in reversed(self._above(delivery)):
                 items = placed.test_protocol.up(items, now)
             reached += [item.data for item in items]
@@ -237,12 +243,10 @@ class TestProtocols:
         return [placed for placed in self._placed if placed.place > place]
 
     def _above(self, delivery: Delivery) -> list[Placed]:
-        protocols = (
-            (wire.NAKACK2, wire.MCAST)
-            if delivery.is_multicast
-            else (wire.UNICAST, wire.UNICAST2, wire.UNICAST3, wire.UNICAST4)
-        )
-        place = max(self._places.get(protocol, ABOVE_ALL) for protocol in protocols)
+        if delivery.flags & NO_RELIABILITY and delivery.source != self._port.me:
+            # Its frame has passed all of them.
+            return []
+        place = self._places[self._delivers[delivery.is_multicast]]
         return [placed for placed in self._placed if placed.place < place]
 
     def _note(self) -> None:
@@ -259,12 +263,12 @@ def _bytes(data: Any) -> bytes:  # noqa: ANN401 opaque to a test protocol
     return data
 
 
-def _head_of(delivery: Delivery) -> Head:
+def _head_of(delivery: Delivery, protocol: int) -> Head:
     """Return a head with what a test protocol may ask of a delivery."""
     blank = dict.fromkeys(Head._fields, 0)
     blank |= {
         "kind": wire.DATA,
-        "protocol": wire.NAKACK2 if delivery.is_multicast else wire.UNICAST3,
+        "protocol": protocol,
         "source": delivery.source,
         "dest": delivery.dest,
         "conn": delivery.conn,

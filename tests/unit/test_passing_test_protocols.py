@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+import yaml
 from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec
 from stormcast.node.core.errors import ConfigError
-from stormcast.node.core.model import Address, Delivery
+from stormcast.node.core.model import NO_RELIABILITY, Address, Delivery
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.port import Port
 from stormcast.node.protocols.test_protocols import read_test_protocol
 from stormcast.node.protocols.unicast import Unicast3Config
-from stormcast.node.settings import StackSettings
+from stormcast.node.settings import DISCOVERIES, StackSettings
 from stormcast.node.settings.transports import UdpConfig
 from stormcast.node.stack import Stack
 from stormcast.node.stack.test_protocols import TestProtocols
 from stormcast.node.trace.tracer import Tracer
+from tests.helpers.world import World
 
 ME, PEER = 1, 2
 
@@ -91,3 +95,59 @@ def test_a_probe_that_was_taken_out_stays_out_when_another_is_put_in() -> None:
     stack.end_turn(0.0)
     stack.set_test_protocol("SHUFFLE", {}, 0.0)
     assert [test_protocol["name"] for test_protocol in stack.test_protocols()] == ["SHUFFLE"]
+
+
+# -- What passes which -----------------------------------------------------------------------------
+
+
+def in_stack(tmp_path: Path, *layers: str, **settings: object) -> World:
+    """Members of a stack of these protocols, over UDP."""
+    file = tmp_path / "mine.yaml"
+    listed = [yaml.safe_load(layer) if "{" in layer else {layer: {}} for layer in layers]
+    file.write_text(yaml.safe_dump({"about": "mine", "protocols": [*listed, {"UDP": {}}]}))
+    return World(stack=str(file), **settings)  # type: ignore[arg-type]
+
+
+def strikes(world: World) -> list[int]:
+    return [int(str(one["struck"])) for one in world["B"].stack.test_protocols()]
+
+
+@pytest.mark.parametrize("unicast", ["UNICAST", "UNICAST2", "UNICAST3", "UNICAST4"])
+def test_a_delivery_is_known_by_the_protocol_that_delivered_it(
+    tmp_path: Path, unicast: str
+) -> None:
+    matching = f"DUPLICATE: {{match: {{protocol: {unicast}, direction: up}}}}"
+    world = in_stack(tmp_path, matching, unicast)
+    world["A"].send(b"x", to="B")
+    world.deliver()
+    assert world["B"].delivered == [b"x", b"x"]
+
+
+def test_a_message_without_reliability_passes_each_of_them_once(tmp_path: Path) -> None:
+    above, below = "DELAY: {delay: 1ms}", "DUPLICATE: {match: {direction: up}}"
+    world = in_stack(tmp_path, above, "UNICAST3", below)
+    world["A"].send(b"x", to="B", flags=NO_RELIABILITY)
+    world.advance(1.0)
+    assert world["B"].delivered == [b"x", b"x"]
+    assert strikes(world) == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("discovery", "values"),
+    [("STATIC", {}), ("PING", {}), ("DNS_PING", {"dns_query": "members.example", "port": 7800})],
+)
+def test_a_test_protocol_above_discovery_sees_nothing_of_it(
+    discovery: str, values: dict[str, Any]
+) -> None:
+    config = StackSettings(
+        layers=(
+            ("DISCARD", read_test_protocol("DISCARD", {"up": 1.0, "down": 1.0})),
+            ("UNICAST3", Unicast3Config()),
+            (discovery, DISCOVERIES[discovery].config_type(**values)),
+            ("UDP", UdpConfig()),
+        ),
+        timing=Timing(),
+    )
+    there = TestProtocols(config, port(), Random(1), str)
+    asked = Codec(7, ME, hash64).pack_control(wire.GET_MBRS_REQ, wire.DISCOVERY, 0, 0, 1)
+    assert there.down([(0, asked, b"")], 0.0) == [(0, asked, b"")]
