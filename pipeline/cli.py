@@ -1,4 +1,4 @@
-"""`stormcast verify`: questions in, verdicts, tables and reports out."""
+"""`stormcast verify`: judges and measures runs; writes verdicts, violations and metrics."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from stormcast.pipeline.verdict import Judgement
 
 VERIFY: Final = "verify"
-"""Where in a run's directory the verdict of Spark lies: the run's own is not touched."""
+"""The folder in a run's directory with the verdict of Spark; the run's own verdict stays."""
 VERDICT: Final = "verdict.json"
 METRICS: Final = "metrics.json"
 VIOLATIONS: Final = "violations"
-"""A directory of Parquet, all violations of a run."""
+"""The directory of Parquet files with all violations of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,9 @@ class Task:
 
     question: Question
     directory: Path
-    """Of the run."""
+    """The run's directory."""
     apart: Path | None = None
-    """Where what is found is written, when not in the run's directory."""
+    """The directory for results; None: `verify` in the run's directory."""
 
     @property
     def out(self) -> Path:
@@ -48,15 +48,15 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Some runs to verify, and how."""
+    """Runs to verify, and the options for that."""
 
     tasks: Sequence[Task]
     master: str = "local[*]"
     as_json: bool = False
     is_brief: bool = False
-    """Of runs that hold nothing is told."""
+    """Whether runs that hold are not printed."""
     on_measured: Callable[[Task], object] = lambda _task: None
-    """Called when all of a run is written: a report may be made of it."""
+    """Called when all results of a run are written, so that a report may be made."""
 
     @property
     def questions(self) -> list[Question]:
@@ -64,12 +64,12 @@ class Order:
 
 
 def say(text: str) -> None:
-    """Progress and refusals: results alone go to standard output."""
+    """Print progress or a refusal to stderr: only results go to stdout."""
     print(f"stormcast verify: {text}", file=sys.stderr, flush=True)
 
 
 def verify(order: Order) -> int:
-    """Verify some runs in one go; the exit code of the worst."""
+    """Verify runs together; returns the exit code of the worst verdict."""
     try:
         return _verify(order)
     except CannotError as error:
@@ -110,7 +110,8 @@ def _judge(spark: SparkSession, order: Order, files: dict[str, list[TraceFile]])
     judgements = verifier.judge(load.defects(tables, files))
     for task, judgement in zip(order.tasks, judgements, strict=True):
         task.out.mkdir(parents=True, exist_ok=True)
-        # What was measured before is not beside this verdict, should this be killed now.
+        # Remove older metrics first: if this process is killed now, they must not lie beside the
+        # new verdict.
         (task.out / METRICS).unlink(missing_ok=True)
         (task.out / VERDICT).write_text(json.dumps(judgement.as_json(), indent=2) + "\n")
         verifier.write_violations(judgement, task.out / VIOLATIONS)
@@ -119,7 +120,7 @@ def _judge(spark: SparkSession, order: Order, files: dict[str, list[TraceFile]])
 
 
 def _measure(order: Order, tables: Tables, breaches: dict[str, tuple[Breach, ...]]) -> None:
-    """Write what is measured beside each verdict."""
+    """Measure all runs, and write the metrics beside each verdict."""
     from stormcast.pipeline.measure import measure_runs  # noqa: PLC0415 it needs PySpark
 
     say("measuring")
@@ -131,14 +132,14 @@ def _measure(order: Order, tables: Tables, breaches: dict[str, tuple[Breach, ...
 
 
 def exit_code(judgements: Sequence[Judgement]) -> Exit:
-    """The code that says the worst of some verdicts."""
+    """Return the exit code of the worst verdict."""
     worst = max((judgement.verdict for judgement in judgements), default=None)
     by_name = {"holds": Exit.HOLDS, "unknown": Exit.UNKNOWN, "violated": Exit.VIOLATED}
     return by_name[str(worst)] if worst is not None else Exit.UNKNOWN
 
 
 def _tell(order: Order, judgements: Sequence[Judgement]) -> None:
-    """The results, one JSON object per run and line, or in words."""
+    """Print the results: a JSON object per run and line, or text."""
     for task, judgement in zip(order.tasks, judgements, strict=True):
         if order.as_json:
             print(json.dumps(judgement.as_json()))

@@ -1,7 +1,7 @@
-"""Whether a verdict was made from what lies beside it: a digest of scenario, seed and traces.
+"""A digest of scenario, seed and traces, which tells whether a verdict was made from these files.
 
-It is what `sha256sum scenario.yaml seed trace/*.trace | sha256sum` says in a run directory, with
-names in the order of their bytes.
+In a run directory, `sha256sum scenario.yaml seed trace/*.trace | sha256sum` prints it, with names
+in the order of their bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 KEY: Final = "evidence_digest"
-"""In verdict.json."""
+"""The key of the digest in verdict.json."""
 _NAMED: Final = ("scenario.yaml", "seed")
 _TRACES: Final = ("*.trace", "*/*.trace", "*/*/*.trace")
 """Trace files lie in the run directory or in `trace/`; a journal is a directory of segments."""
@@ -23,13 +23,13 @@ class Belief(Enum):
 
     SAME = "same"
     OTHERS = "others"
-    """It was made from other traces, or another scenario or seed."""
+    """The verdict was made from other traces, or another scenario or seed."""
     UNSAID = "unsaid"
-    """It carries no digest, as those of older versions."""
+    """The verdict has no digest, like those of older versions."""
 
 
 def digest_of(directory: Path) -> str:
-    """The digest of what lies in a directory now."""
+    """Return the digest of the files that are in a run directory now."""
     paths = [directory / name for name in _NAMED if (directory / name).is_file()]
     paths += [path for pattern in _TRACES for path in directory.glob(pattern) if path.is_file()]
     lines = []
@@ -40,7 +40,7 @@ def digest_of(directory: Path) -> str:
 
 
 def belief_in(said: object, digest: str) -> Belief:
-    """Whether what a verdict says of its evidence is the digest of what lies there."""
+    """Compare the digest in a verdict (`said`) with that of the run directory."""
     if said is None:
         return Belief.UNSAID
     return Belief.SAME if said == digest else Belief.OTHERS

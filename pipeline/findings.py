@@ -1,4 +1,4 @@
-"""What becomes of a guarantee: how it fared, and the events that prove it."""
+"""Findings: the verdict on one guarantee, with the events that prove it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Final
 
 SPARK: Final = "spark"
 THE_RUN: Final = "run"
-"""Who found it: Spark, or the oracles of the run, when it ended."""
+"""Who made a finding: Spark, or the oracles of the run, when it ended."""
 RUN: Final = "run"
-"""What a finding is about when the run as a whole proves nothing."""
+"""The `guarantee` of a finding about the run as a whole, which proves nothing."""
 
 
 @total_ordering
 class Verdict(Enum):
-    """How a guarantee fared, from best to worst."""
+    """The verdicts on a guarantee, from best to worst."""
 
     HOLDS = 0
     UNKNOWN = 1
@@ -32,13 +32,13 @@ class Verdict(Enum):
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of them; nothing at all holds."""
+    """Return the worst verdict; HOLDS if there are none."""
     return max(verdicts, default=Verdict.HOLDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one guarantee, and the few events that prove it."""
+    """The verdict on one guarantee, and the few events that prove it."""
 
     guarantee: str
     verdict: Verdict
@@ -46,14 +46,14 @@ class Finding:
     witness: tuple[str, ...] = ()
     by: str = SPARK
     at: float | None = None
-    """When it was violated, in seconds of the run, where that is known."""
+    """The time of the violation, in seconds of the run, if it is known."""
 
     @property
     def holds(self) -> bool:
         return self.verdict is Verdict.HOLDS
 
     def as_json(self) -> dict[str, Any]:
-        """A part of verdict.json."""
+        """Return a part of verdict.json."""
         content = {
             "guarantee": self.guarantee,
             "verdict": str(self.verdict),
@@ -65,7 +65,7 @@ class Finding:
 
 
 def read_finding(content: Mapping[str, Any], by: str) -> Finding:
-    """A part of verdict.json, whoever wrote it; what does not say who found it is of `by`."""
+    """Read a part of verdict.json; `by` is used if it does not say who found it."""
     verdict, witness, at = (content.get(key) for key in ("verdict", "witness", "at"))
     return Finding(
         str(content.get("guarantee", RUN)),

@@ -1,4 +1,4 @@
-"""Rows of aggregates to the parts of a run's metrics: pure, and without Spark."""
+"""Makes the parts of a run's metrics from rows of aggregates: pure, and without Spark."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from stormcast.pipeline.rows import (
 from stormcast.pipeline.words import EPSILON
 
 LONGEST_SPAN: Final = 10.0
-"""Seconds before and after a fault that are compared with it, at most."""
+"""The most seconds before and after a fault that are compared with it."""
 SHORTEST_SPAN: Final = 1.0
 _CURES: Final = frozenset({"heal", "release", "resume", "consume", "end"})
-"""What ends a fault, and is none."""
+"""Words of the timeline that end a fault, and are no faults."""
 _KILLS: Final = frozenset({"crash", "restart", "leave", "kill"})
 _HOUR: Final = 3600.0
 
 
 def grid_of(seconds: float, bins: int) -> Grid:
-    """About so many bins, of a width that people count in; the very end is in the last one."""
+    """Return a grid of about `bins` bins, of a round width; the very end is in the last bin."""
     least = max(seconds, 1e-3) / bins
     scale = 10.0 ** floor(log10(least))
     width = next(step * scale for step in (1, 2, 5, 10) if step * scale >= least * (1 - 1e-9))
@@ -55,7 +55,7 @@ def grid_of(seconds: float, bins: int) -> Grid:
 
 
 def faults_of(rig: Iterable[Noted]) -> list[Fault]:
-    """What was done, and until when; a fault that goes on twice is two windows."""
+    """Read the faults of a run, with start and end; a fault that begins twice is two entries."""
     faults: list[Fault] = []
     bites: dict[str, int] = {}
     for kind, at, text in sorted(rig, key=lambda noted: noted.at):
@@ -64,7 +64,7 @@ def faults_of(rig: Iterable[Noted]) -> list[Fault]:
             bites[str(said["id"])] = int(said["bit"])
         elif kind == "fault":
             _note(faults, json.loads(text), at)
-    # How often it bit is known of an id as a whole: its first step says it.
+    # Bites are counted per fault id: the first entry of an id has them.
     return [fault._replace(bites=bites.pop(fault.id, None)) for fault in faults]
 
 
@@ -82,11 +82,11 @@ def _note(faults: list[Fault], said: Mapping[str, object], at: float) -> None:
 
 
 def spans_of(faults: Iterable[Fault], seconds: float) -> list[Span]:
-    """The stretches in which traffic is counted: the run, and around each fault that lasted.
+    """Return the spans in which traffic is counted: the run, and before, during and after faults.
 
-    Before and after are as long as the fault, within bounds: what is compared should be like it.
+    Before and after are as long as the fault, within bounds, so that they can be compared with it.
     """
-    # Of the whole run nothing may fall out, at its very end or before its clock began.
+    # The span of the whole run has margins, so that it contains all events.
     spans = [Span(WHOLE, "during", -seconds - _HOUR, seconds + EPSILON)]
     for fault in faults:
         end = fault.end
@@ -106,7 +106,7 @@ def phases_of(
     counted: Iterable[PhaseRow],
     blocked: Iterable[BlockedRow],
 ) -> dict[tuple[str, str], Phase]:
-    """What happened in each span."""
+    """Return the traffic in each span."""
     messages: dict[tuple[str, str, str], int] = {}
     acks: dict[tuple[str, str], int] = {}
     for row in counted:
@@ -129,9 +129,9 @@ def phases_of(
 
 
 def lives_of(rows: Iterable[LifeRow], faults: Sequence[Fault]) -> list[Life]:
-    """Who lived from when to when: until it stopped, was killed, or came back as another."""
+    """Return the life of each incarnation: until it stopped, was killed, or the next one began."""
     by_age = sorted(rows, key=lambda row: row.first)
-    # The first counts: a restart, too, names whom it replaces.
+    # The first kill of a member counts: a restart, too, names the incarnation that it replaces.
     killed = {fault.member: fault.start for fault in reversed(faults) if fault.do in _KILLS}
     by_name: dict[str, list[Life]] = defaultdict(list)
     for row in by_age:
@@ -154,7 +154,7 @@ def flows_of(
     grid: Grid,
     pair: tuple[bool, bool],
 ) -> tuple[Flow, ...]:
-    """Messages per bin, by sender and receiver, where `pair` wants to tell those apart."""
+    """Return the messages per bin; `pair` says whether to tell apart senders, and receivers."""
     flows: dict[tuple[str, str], list[int]] = {}
     for row in rows:
         if row.kind != kind or not 0 <= row.bin < grid.count:
@@ -172,7 +172,7 @@ def flows_of(
 
 
 def latency_bins(rows: Iterable[LatencyRow]) -> tuple[list[LatencyBin], LatencyBin | None, int]:
-    """Quantiles per bin and of the whole run, and how many messages could not be timed."""
+    """Return quantiles per bin and of the whole run, and how many messages could not be timed."""
     by_bin: dict[int, list[LatencyRow]] = defaultdict(list)
     untimed = 0
     for row in rows:
@@ -198,7 +198,7 @@ def _quantiles(number: int, rows: Sequence[LatencyRow]) -> LatencyBin:
 
 
 def quantile(ascending: Sequence[tuple[float, int]], share: float) -> float:
-    """The value below which a share of the messages lies; values come with their messages."""
+    """Return the value up to which a share of the messages lies, of pairs (value, messages)."""
     wanted = share * sum(messages for _value, messages in ascending)
     seen = 0
     for value, messages in ascending:
@@ -209,7 +209,7 @@ def quantile(ascending: Sequence[tuple[float, int]], share: float) -> float:
 
 
 def pairs_of(rows: Iterable[PairRow], names: Mapping[str, str]) -> tuple[Pair, ...]:
-    """All that went between two members, by protocol."""
+    """Return the traffic between each two members, by protocol."""
     sums: dict[tuple[str, str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
         if row.other is None:
@@ -239,7 +239,7 @@ def pairs_of(rows: Iterable[PairRow], names: Mapping[str, str]) -> tuple[Pair, .
 def views_of(
     rows: Iterable[ViewRow], names: Mapping[str, str], shorts: Mapping[int, str]
 ) -> tuple[list[View], list[ViewSpan]]:
-    """Views, each once, and who held which from when on."""
+    """Return all views, each once, and which member held which view from when on."""
     views: dict[View, int] = {}
     spans = []
     for row in sorted(rows, key=lambda row: (row.at, row.label)):
@@ -268,7 +268,7 @@ def window_of(
     phases: Mapping[tuple[str, str], Phase],
     resync: ResyncTimes | None,
 ) -> FaultWindow:
-    """A fault, with what was measured around it."""
+    """Return a fault with its measurements."""
     member = None if fault.member is None else _named(fault.member, names, shorts)
     return FaultWindow(
         id=fault.id,

@@ -1,4 +1,4 @@
-"""Parquet files to events, and what is wrong with them: a trace is read whole or proves nothing."""
+"""Reads events from Parquet files, and finds defects: a trace that is not whole proves nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stormcast.pipeline.tables import Tables
 
 SUFFIX: Final = ".parquet"
 TORN: Final = ": torn block"
-"""A note on a block that is not whole."""
+"""The end of a note on a block that is not whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class TraceFile:
     path: Path
     label: str
     runs: tuple[str, ...]
-    """The least and the greatest name of a run in it; none where it is empty."""
+    """The least and the greatest name of a run in the file; none if it is empty."""
     rows: int
     notes: tuple[str, ...]
-    """Why it is not whole."""
+    """Reasons why the trace is not whole."""
 
 
 def find(directory: Path) -> list[TraceFile]:
-    """The traces of a run; VerifyError where there are none, or not of this version."""
+    """Find the traces of a run; VerifyError if there are none, or of another version."""
     paths = sorted(directory.glob(f"*{SUFFIX}"))
     if not paths:
         raise VerifyError(f"{directory} holds no {SUFFIX} files: stormcast trace export makes them")
@@ -73,7 +73,7 @@ def _runs_of(footer: Any) -> tuple[str, ...]:  # noqa: ANN401 pyarrow has no typ
 
 
 def check_names(files: dict[str, list[TraceFile]]) -> None:
-    """Every file of a run must be of that run: two of one name would be judged as one."""
+    """Check that every file belongs to its run: runs of one name would be judged as one."""
     for run, traces in files.items():
         for trace in traces:
             if any(name != run for name in trace.runs):
@@ -81,18 +81,19 @@ def check_names(files: dict[str, list[TraceFile]]) -> None:
 
 
 def read(spark: SparkSession, files: Sequence[TraceFile]) -> DataFrame:
-    """The events of all runs, with the schema of the contract."""
+    """Read the events of all runs, with the schema of docs/trace-format.md."""
     return spark.read.schema(EVENTS).parquet(*(str(trace.path) for trace in files))
 
 
 def defects(tables: Tables, files: dict[str, list[TraceFile]]) -> dict[str, list[str]]:
-    """Why the traces of each run prove nothing; the runs that are sound are not in it."""
+    """Return the defects of each run, because of which its traces prove nothing; runs without
+    defects are left out."""
     found: dict[str, list[str]] = {}
     killed = _killed(tables)
     for run, traces in files.items():
         for trace in traces:
-            # A block is written before the frames of its turn leave: nobody has seen what the last
-            # one of a killed member lost.
+            # A block is written before the frames of its turn leave: so no frame of a killed
+            # member's last turn, whose block is torn, has left.
             is_last_gasp = (run, trace.label) in killed
             notes = [note for note in trace.notes if not (is_last_gasp and TORN in note)]
             found.setdefault(run, []).extend(f"{trace.label}: {note}" for note in notes)
@@ -118,7 +119,7 @@ def _killed(tables: Tables) -> set[tuple[str, str]]:
 
 
 def _judge_runs(tables: Tables, found: dict[str, list[str]]) -> None:
-    """What a run as a whole must have."""
+    """Add the defects of runs without members, or without a recorded end."""
     ended = {row.run for row in tables.rig.runs.where(F.col("end") < words.INFINITY).collect()}
     peopled = {row.run for row in tables.members.incarnations.select("run").distinct().collect()}
     for run, reasons in found.items():
@@ -129,7 +130,7 @@ def _judge_runs(tables: Tables, found: dict[str, list[str]]) -> None:
 
 
 def _in_events(tables: Tables) -> DataFrame:
-    """What is wrong in the events themselves, one row per defect of a member."""
+    """Find defects in the events themselves: one row per defect of a member."""
     named = tables.events.groupBy("run", "member").agg(
         F.min("short_id").alias("short_id"),
         F.max("short_id").alias("other"),
@@ -143,7 +144,7 @@ def _in_events(tables: Tables) -> DataFrame:
         F.sort_array(F.collect_list("member")).alias("all")
     )
     members, events = tables.members.incarnations, tables.events
-    # A word that is no hexadecimal number is read as far as it is one, or as null.
+    # Spark reads a word that is no hexadecimal number in part, or as null: so check it here.
     is_no_list = ~F.coalesce("text", F.lit("")).rlike("^([0-9a-fA-F]{1,8}(,|$))*$")
     parts = (
         foreign.select("run", _says("%s: block of another member", "member")),
@@ -170,7 +171,7 @@ def _in_events(tables: Tables) -> DataFrame:
 
 
 def _nonsense(told: DataFrame, *fields: str) -> DataFrame:
-    """What the rig said that is not what it should be."""
+    """Find records of the rig without an id, or without one of these fields."""
     lacks = F.col("id").isNull()
     for field in fields:
         lacks = lacks | F.col(field).isNull()
@@ -184,7 +185,7 @@ def _says(text: str, *values: str | Column) -> Column:
 
 
 def _unheard_of(tables: Tables) -> DataFrame:
-    """Whoever acked or sent was there, and must have left a trace."""
+    """Find members that acked or sent, and so must have left a trace, but did not."""
     is_delivery = F.col("kind") == "delivered"
     is_ack = (F.col("kind") == "purged") & ~F.col("protocol").isin(*words.MULTICAST)
     known = tables.members.incarnations.select("run", F.col("short_id").alias("peer"))

@@ -1,4 +1,4 @@
-"""Multicasts that were lost: which batch they were of, and whether their loss was told of."""
+"""Lost multicasts: their batches, and whether their loss was reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stormcast.pipeline.tables.records import is_kind, is_multicast
 
 
 def with_batch(tables: Tables, losses: DataFrame) -> DataFrame:
-    """Losses (`gap`) with the multicast that was lost; a seqno that was given to none is none."""
+    """Add to losses (`gap`) the batch that was lost; a seqno that no batch had is dropped."""
     marks = tables.groups.multicasts.select(
         "run",
         "sender",
@@ -25,8 +25,8 @@ def with_batch(tables: Tables, losses: DataFrame) -> DataFrame:
 
 
 def excused(tables: Tables, losses: DataFrame) -> DataFrame:
-    """Losses that were told of: nothing repairs, something was done to the run, and the receiver
-    raised the alarm about this gap or one before it. Never silent."""
+    """Return the losses that were reported: retransmission is off, the run had faults, and the
+    receiver raised an alarm about this gap or one before it. A silent loss is never excused."""
     was_disturbed = tables.rig.runs.where("did_anything").select("run")
     alarms = tables.events.where(is_kind("alarm") & is_multicast()).select(
         F.col("run"),

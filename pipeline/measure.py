@@ -1,5 +1,5 @@
-"""All metrics of some runs, out of Spark and into one object each: what leaves is aggregated or
-thinned, and every question is asked once for all of them."""
+"""Collects all metrics of runs from Spark, into one object per run: only aggregated or thinned rows
+leave Spark, and every query is made once for all runs."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ from stormcast.pipeline.rows import (
 )
 
 BINS: Final = 120
-"""Of the charts over time, about."""
+"""The approximate number of bins of charts over time."""
 SEQUENCE_BINS: Final = 240
 SEQUENCES: Final = 12
-"""Sequence charts, of the pairs with most to tell."""
+"""The most sequence charts of a run."""
 FAULTS: Final = 48
-"""Faults that are measured one by one."""
+"""The most faults that are measured one by one."""
 VIEWS: Final = 2_000
-"""Installations of views that are shown."""
+"""The most installations of views that are shown."""
 TELL_APART: Final = 16
-"""Members up to which each one's deliveries are counted by sender."""
+"""Deliveries are counted by sender in runs with at most so many members."""
 SHOWN_AFTER: Final = 1.03
-"""How much longer than to the last thing that happened is shown."""
+"""The length of charts, as a multiple of the time up to the last event worth showing."""
 
 Rows = Mapping[str, Sequence[tuple[Any, ...]]]
 """Rows of aggregates by run."""
 
 
 class _Extent(NamedTuple):
-    """How far a run reaches, by its own clock."""
+    """The extent of a run, by its own clock."""
 
     events: int
     begin: float | None
@@ -68,7 +68,7 @@ class _Extent(NamedTuple):
 
     @property
     def origin(self) -> float:
-        """When it began."""
+        """The time at which the run began."""
         return self.first or 0.0 if self.begin is None else self.begin
 
     @property
@@ -84,15 +84,15 @@ class _Extent(NamedTuple):
 
 @dataclass(frozen=True)
 class _KnownRun:
-    """What is known of a run before anything around its faults is measured."""
+    """The facts of a run that are collected before its faults are measured."""
 
     run: str
     extent: _Extent
     marks: Mapping[str, float]
-    """When its phases began."""
+    """By phase: the time at which it began."""
     faults: list[Fault]
     names: dict[str, str]
-    """Of members, by label."""
+    """Names of members, by label."""
     shorts: dict[int, str]
     """Labels by short id."""
     lives: list[Life]
@@ -119,7 +119,7 @@ class _KnownRun:
 
 
 def measure(events: DataFrame, run: str) -> Metrics:
-    """Measure one run; of several it is cheaper to measure them together."""
+    """Measure one run; to measure several together is cheaper."""
     return measure_runs(events, [run])[run]
 
 
@@ -138,8 +138,8 @@ def measure_runs(events: DataFrame, runs: Sequence[str]) -> dict[str, Metrics]:
 
 
 def chosen(pairs: Sequence[Pair]) -> list[Pair]:
-    """The pairs whose sequence charts have most to tell: of each protocol in turn, those with most
-    repairs, then those with most traffic."""
+    """Choose the pairs for sequence charts: of each protocol in turn, those with most repairs, then
+    those with most traffic."""
     by_protocol: dict[str, list[Pair]] = {}
     for pair in sorted(pairs, key=lambda pair: (-pair.repaired, -pair.delivered)):
         if pair.sender != pair.receiver and pair.delivered:
@@ -149,7 +149,7 @@ def chosen(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def _grids(events: DataFrame, extents: Mapping[str, _Extent]) -> DataFrame:
-    """When each run began, and its bins."""
+    """Return the time at which each run began, and the widths of its bins."""
     rows = [
         (
             run,
@@ -224,7 +224,7 @@ def _assembled(
 
 
 def _tell(events: DataFrame, extents: Mapping[str, _Extent]) -> Iterator[_KnownRun]:
-    """Who took part, what was done, which views there were, who talked to whom."""
+    """Yield for each run its members, faults, views and pairs."""
     rig = _collect(metrics.noted(events))
     people = _collect(metrics.lives(events))
     installed = _collect(metrics.installed(events, VIEWS))
@@ -254,7 +254,7 @@ def _tell(events: DataFrame, extents: Mapping[str, _Extent]) -> Iterator[_KnownR
 def _phases(
     events: DataFrame, told: Sequence[_KnownRun]
 ) -> dict[str, dict[tuple[str, str], Phase]]:
-    """What happened in each run, and before, during and after each of its faults."""
+    """Return the traffic of each run, and that before, during and after each of its faults."""
     spans = _small(
         events,
         [(each.run, *span) for each in told for span in each.spans],
@@ -275,7 +275,7 @@ def _phases(
 def _resyncs(
     events: DataFrame, delivered: DataFrame, told: Sequence[_KnownRun]
 ) -> dict[str, dict[str, measured.ResyncTimes]]:
-    """Of each fault that ended: how the pairs and the group came back."""
+    """Return for each fault that ended how fast the pairs and the group recovered."""
     healed = [
         (each.run, fault.key, fault.end)
         for each in told
@@ -306,7 +306,7 @@ def _resyncs(
 def _sequences(
     events: DataFrame, told: Sequence[_KnownRun]
 ) -> dict[str, tuple[measured.Sequence, ...]]:
-    """The sequence charts of some pairs of each run."""
+    """Return the sequence charts of the chosen pairs of each run."""
     pairs = {each.run: chosen(each.pairs) for each in told}
     wanted = [(each.run, *pair) for each in told for pair in _by_label(each, pairs[each.run])]
     if not wanted:
@@ -328,7 +328,7 @@ def _sequences(
 
 
 def _by_label(told: _KnownRun, pairs: Sequence[Pair]) -> Iterator[tuple[str, str, str]]:
-    """All incarnations of some pairs."""
+    """Yield all incarnations of these pairs."""
     for pair in pairs:
         for sender, name in told.names.items():
             for receiver, other in told.names.items():
@@ -354,7 +354,7 @@ def _total(flows: Sequence[measured.Flow]) -> tuple[int, ...]:
 
 
 def _collect(frame: DataFrame) -> Rows:
-    """Aggregates by run; `run` is their first column."""
+    """Collect aggregates by run; `run` is their first column."""
     rows: dict[str, list[tuple[Any, ...]]] = {}
     for row in frame.collect():
         rows.setdefault(row[0], []).append(tuple(row)[1:])
@@ -362,5 +362,5 @@ def _collect(frame: DataFrame) -> Rows:
 
 
 def _small(like: DataFrame, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
-    """A table of what is known already."""
+    """Make a small DataFrame of rows."""
     return like.sparkSession.createDataFrame(list(rows), schema)

@@ -1,6 +1,7 @@
-"""What is measured of a run: aggregates only, small however long it was, and kept as JSON.
+"""The metrics of a run: only aggregates, small however long the run was, and kept as JSON.
 
-Members go by name, incarnations by label. Times are seconds since the run began, on one clock.
+Members are identified by name, incarnations by label. Times are seconds since the run began, on one
+clock.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 SCHEMA: Final = 2
-"""What a file must say that is read back; a report of another version is made again by Spark."""
+"""The version of the file; for a file of another version, Spark must measure again."""
 
 T = TypeVar("T")
 
 
 class BadMetrics(Exception):
-    """A file that holds no metrics of this version: what is wrong, and the remedy."""
+    """A file has no metrics of this version; the text says why, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +43,12 @@ class Life:
     name: str
     start: float
     end: float | None
-    """None: it lived to the end of the run."""
+    """None: the incarnation lived to the end of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """What happened in one stretch of time, over all members. Messages, not batches."""
+    """The traffic in one span of time, of all members: numbers of messages, not of batches."""
 
     seconds: float
     sent: int = 0
@@ -55,9 +56,9 @@ class Phase:
     resent: int = 0
     requested: int = 0
     acks: int = 0
-    """Reports, whatever they cover."""
+    """Number of acks, however many messages they cover."""
     blocked_seconds: float = 0.0
-    """Added up over all members and their peers."""
+    """The sum over all members and their peers."""
 
     @property
     def rate(self) -> float:
@@ -66,13 +67,13 @@ class Phase:
 
     @property
     def amplification(self) -> float | None:
-        """Transmissions of a message, of which one is needed; None: nothing was sent."""
+        """Transmissions per message, at least 1; None: nothing was sent."""
         return (self.sent + self.resent) / self.sent if self.sent else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairTime:
-    """Something that took a directed pair so many seconds."""
+    """A number of seconds that something took for a directed pair."""
 
     sender: str
     receiver: str
@@ -81,36 +82,36 @@ class PairTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResyncTimes:
-    """How fast connections came back after the end of a fault (G8)."""
+    """How fast connections recovered after the end of a fault (G8)."""
 
     pairs: int
-    """Directed pairs that delivered anything afterwards."""
+    """Number of directed pairs that delivered anything afterwards."""
     first_median: float | None
-    """From when there was something to deliver to the first delivery."""
+    """The median time from when there was something to deliver to the first delivery."""
     first_slowest: PairTime | None
     repaired_messages: int
-    """Sent before the end of the fault, and delivered after it."""
+    """Messages that were sent before the end of the fault, and delivered after it."""
     repaired_slowest: PairTime | None
-    """Until the last of those was delivered."""
+    """The longest time until the last of those messages was delivered."""
     one_view: float | None
-    """Until all living members held one view that holds just them; None: never, or no group."""
+    """The time until all living members held one view of just these; None: never, or no group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultWindow:
-    """What was done to the run, from when to when, and what came of it."""
+    """One fault of a run, with its start and end and its effects."""
 
     id: str
     do: str
     start: float
     end: float | None
-    """None: it was never ended, or there was nothing to end."""
+    """None: the fault was never ended, or had no end."""
     is_over_at_once: bool
-    """Such as a crash that nobody undid: it is done, and does not act any longer."""
+    """Whether the fault is over at once, such as a crash without a restart."""
     member: str | None
-    """Whom it was done to, where that is one."""
+    """The member that was struck, if it is one."""
     bites: int | None
-    """How often it had an effect; None: nobody counted."""
+    """How often the fault had an effect; None: it was not counted."""
     before: Phase | None = None
     during: Phase | None = None
     after: Phase | None = None
@@ -119,21 +120,21 @@ class FaultWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breach:
-    """A violation, as charts mark it."""
+    """A violation, for the marks in charts."""
 
     guarantee: str
     at: float
-    """Seconds of the run."""
+    """The time, in seconds of the run."""
     detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A view that somebody installed."""
+    """A view that a member installed."""
 
     number: int
     creator: str | None
-    """None: it was handed in, in place of a membership protocol."""
+    """None: the view was handed in, in place of a membership protocol."""
     members: tuple[str, ...]
 
 
@@ -145,13 +146,13 @@ class ViewSpan:
     label: str
     start: float
     view: int
-    """Which of the views of the run, counted from 0."""
+    """The index of the view among all views of the run, from 0."""
     is_merge: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """Messages per bin from one to another; "" stands for all of them."""
+    """Messages per bin from a sender to a receiver; "" stands for all members."""
 
     sender: str
     receiver: str
@@ -172,20 +173,20 @@ class LatencyBin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """All that went one way between two members in one protocol."""
+    """The traffic from one member to another in one protocol."""
 
     sender: str
     receiver: str
     protocol: str
     delivered: int
     sent: int = 0
-    """0 of multicasts, which are sent to nobody in particular."""
+    """0 for multicasts, which are sent to no single member."""
     resent: int = 0
     requested: int = 0
 
     @property
     def repaired(self) -> int:
-        """Messages that had to be said again."""
+        """The number of messages that were resent or requested, whichever is larger."""
         return max(self.resent, self.requested)
 
 
@@ -224,26 +225,26 @@ class Metrics:
     schema: int
     run: str
     seconds: float
-    """How long the run was, the silence at its end included."""
+    """The length of the run, the silence at its end included."""
     events: int
     quiet: float | None
-    """From here on nothing was done nor offered."""
+    """The time from which on no fault acted, and no message was offered."""
     grid: Grid
-    """Up to the last thing that happened."""
+    """The bins of charts, up to the last event worth showing."""
     sequence_grid: Grid
     lives: tuple[Life, ...]
     whole: Phase
     faults: tuple[FaultWindow, ...]
     sent: tuple[Flow, ...]
-    """By sender."""
+    """Sent messages, by sender."""
     heard: tuple[Flow, ...]
-    """By receiver, and by sender in groups that are small enough to tell them apart."""
+    """Delivered messages, by receiver, and in small groups by sender, too."""
     resent: tuple[int, ...]
     requested: tuple[int, ...]
     latency: tuple[LatencyBin, ...]
     latency_whole: LatencyBin | None
     untimed: int
-    """Messages delivered of which no sending is recorded, or one that is later."""
+    """Delivered messages whose sending is not recorded, or recorded later than the delivery."""
     views: tuple[View, ...]
     view_spans: tuple[ViewSpan, ...]
     pairs: tuple[Pair, ...]
@@ -253,23 +254,23 @@ class Metrics:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Members, in the order of their numbers."""
+        """The names of members, in the order of their numbers."""
         return tuple(sorted({life.name for life in self.lives}, key=natural))
 
     def write(self, path: Path) -> None:
-        """Keep them beside the verdict."""
+        """Write the metrics as JSON."""
         path.write_text(json.dumps(asdict(self), separators=(",", ":"), allow_nan=False) + "\n")
 
 
 def natural(name: str) -> tuple[str, int, str]:
-    """A key that sorts n2 before n10."""
+    """Return a key that sorts n2 before n10."""
     stem = name.rstrip("0123456789")
     digits = name[len(stem) :]
     return stem, int(digits) if digits.isascii() and digits else -1, name
 
 
 def read_metrics(path: Path) -> Metrics:
-    """What `write` wrote."""
+    """Read a file of `Metrics.write`; BadMetrics if it is damaged or of another version."""
     try:
         value = json.loads(path.read_text())
     except ValueError as error:
@@ -283,7 +284,7 @@ def read_metrics(path: Path) -> Metrics:
 
 
 def from_json(kind: type[T], value: dict[str, Any]) -> T:
-    """A dataclass, and all within it, from what `asdict` made of it."""
+    """Make a dataclass, and all dataclasses in it, from the result of `asdict`."""
     hints = get_type_hints(kind)
     assert is_dataclass(kind)
     return kind(**{each.name: _typed(hints[each.name], value[each.name]) for each in fields(kind)})

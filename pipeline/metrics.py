@@ -1,8 +1,8 @@
-"""What is measured of runs: DataFrame of events → DataFrame of aggregates, binned and small.
+"""The measurements: from a DataFrame of events to DataFrames of aggregates, binned and small.
 
-The events are the rows of docs/trace-format.md, of any number of runs, on one clock each
-(`tables/clock.py`), and binned by `since`. Every function says what its rows are, and has `run`
-first; `pipeline/measure.py` takes them out of Spark.
+The events are the rows of docs/trace-format.md, of any number of runs, on one clock per run
+(`tables/clock.py`), and binned by `since`. The first column of every result is `run`;
+`pipeline/measure.py` collects the rows from Spark.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from pyspark.sql import functions as F
 from stormcast.pipeline.words import MULTICAST, RIG
 
 BUCKETS_PER_DOUBLING: Final = 8
-"""Of latency: each is 9% wide, so a quantile is at most that far off."""
+"""Buckets of latency per doubling: each is 9% wide, so a quantile is at most that far off."""
 TRAFFIC: Final = ("sent", "delivered", "retransmitted", "requested", "acked")
-"""What goes on between two members."""
+"""Kinds of events of the traffic between two members."""
 MERGE: Final = 1
 """`stream` of a view that joins groups that were apart."""
 BUSY: Final = (*TRAFFIC, "view", "fault", "suspect", "skipped", "alarm", "blocked")
-"""What is worth showing; gauges and heartbeats go on until the end of a run."""
+"""Kinds of events that are worth showing; gauges and heartbeats go on until the end of a run."""
 BEGIN: Final = "begin"
-"""The phase that a rig notes where its scenario's time is 0; else that is the first event."""
+"""The phase that a rig notes at time 0 of its scenario; without it, the first event is time 0."""
 
 
 def extents(events: DataFrame) -> DataFrame:
-    """How far each run reaches by its own clock: its number of events, when its scenario began
-    (null: nobody says), its first and last event, and the last one that is worth showing."""
+    """Return the extent of each run by its own clock: its number of events, and the times at which
+    its scenario began (null: unknown), of its first and last event, and of the last event that is
+    worth showing."""
     is_begin = (F.col("kind") == "phase") & (F.col("text") == BEGIN)
     is_busy = F.col("kind").isin(*BUSY)
     return events.groupBy("run").agg(
@@ -41,9 +42,10 @@ def extents(events: DataFrame) -> DataFrame:
 
 
 def since(events: DataFrame, runs: DataFrame) -> DataFrame:
-    """The events with `at`, seconds since their run began, and the bins that they fall into.
+    """Add to events `at`, the seconds since their run began, and their bins.
 
-    `runs` says when that was (`origin`), and how wide the bins of its charts are.
+    `runs` has the time at which each run began (`origin`), and the widths of the bins of its
+    charts.
     """
     at = F.col("time") - F.col("origin")
     return (
@@ -56,13 +58,13 @@ def since(events: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def peer_label() -> Column:
-    """The other side by its label, or by its short id where it left no trace; null: the group."""
+    """Return the label of the peer, or its short id if it left no trace; null for the group."""
     stranger = F.when(F.col("peer") != 0, F.lower(F.hex("peer")))
     return F.coalesce("peer_member", stranger)
 
 
 def lives(events: DataFrame) -> DataFrame:
-    """One row per incarnation: who it is, and the time of its first, last and stopping event."""
+    """Return a row per incarnation: names, and the times of its first, last and `stop` event."""
     stopped = F.when(F.col("kind") == "stop", F.col("at"))
     return (
         events.where(F.col("short_id") != RIG)
@@ -72,7 +74,7 @@ def lives(events: DataFrame) -> DataFrame:
 
 
 def traffic(events: DataFrame) -> DataFrame:
-    """Messages and events of each kind, by who wrote them, the other side, and bin."""
+    """Count messages and events of each kind, by the member that recorded them, peer and bin."""
     return (
         events.where(F.col("kind").isin(*TRAFFIC))
         .groupBy("run", "kind", "member", peer_label().alias("other"), "bin")
@@ -81,7 +83,7 @@ def traffic(events: DataFrame) -> DataFrame:
 
 
 def pairs(events: DataFrame) -> DataFrame:
-    """The same over the whole run, by protocol: one row per kind, writer, other side."""
+    """Count messages and events of the whole run, by kind, protocol, recording member and peer."""
     return (
         events.where(F.col("kind").isin(*TRAFFIC) & F.col("protocol").isNotNull())
         .groupBy("run", "kind", "protocol", "member", peer_label().alias("other"))
@@ -90,7 +92,7 @@ def pairs(events: DataFrame) -> DataFrame:
 
 
 def deliveries(events: DataFrame) -> DataFrame:
-    """Each delivered range with `sent_at`, when its batch was sent; null where nobody sent it.
+    """Return each delivered range with `sent_at`, the time its batch was sent; null if unknown.
 
     A sender's batches on one stream follow each other without overlap, so the batch of a delivery
     is the last one that begins at or before it. That needs one sort, and no join by range.
@@ -103,7 +105,7 @@ def deliveries(events: DataFrame) -> DataFrame:
         "protocol",
         F.when(is_sent, F.col("member")).otherwise(peer_label()).alias("sender"),
         F.when(is_sent, peer_label()).otherwise(F.col("member")).alias("receiver"),
-        # Of a multicast stream all receivers share one partition, and there is one conn.
+        # All receivers of a multicast stream share one partition, and it has one conn.
         F.when(is_multicast, F.lit(0))
         .when(is_sent, F.col("peer"))
         .otherwise(F.col("short_id"))
@@ -138,10 +140,10 @@ def deliveries(events: DataFrame) -> DataFrame:
 
 
 def latencies(delivered: DataFrame) -> DataFrame:
-    """How long messages were under way: messages and mean per bin and bucket of latency.
+    """Return the latencies of messages: their number and mean per bin and bucket of latency.
 
-    Buckets are logarithmic. Null is the bucket of what has no sending, or one that is later than
-    its delivery: two clocks that disagree. What one says to oneself travels nowhere.
+    Buckets are logarithmic. Messages without a recorded sending, or with one later than their
+    delivery (two clocks that disagree), have the bucket null. Messages to oneself do not count.
     """
     seconds = F.col("at") - F.col("sent_at")
     travelled = F.greatest(seconds, F.lit(1e-9))
@@ -165,10 +167,11 @@ def latencies(delivered: DataFrame) -> DataFrame:
 
 
 def blocked(events: DataFrame) -> DataFrame:
-    """Each stretch in which a member's window to a peer admitted nothing; `end` null: still."""
+    """Return each span in which a member's lane to a peer was blocked; `end` is null if it never
+    ended."""
     lane = Window.partitionBy("run", "member", "peer").orderBy("number")
     told = events.where(F.col("kind").isin("blocked", "unblocked"))
-    # A window that is full says so again with each message that waits: the first one counts.
+    # A full window records `blocked` again for each message that waits: only the first counts.
     turns = told.withColumn("previous", F.lag("kind").over(lane)).where(
         (F.col("kind") != F.col("previous")) | F.col("previous").isNull()
     )
@@ -180,7 +183,7 @@ def blocked(events: DataFrame) -> DataFrame:
 
 
 def phases(events: DataFrame, spans: DataFrame) -> DataFrame:
-    """Messages and events of each kind in each span (`run`, `fault`, `span`, `start`, `end`)."""
+    """Count messages and events by kind and span (`run`, `fault`, `span`, `start`, `end`)."""
     within = (F.col("at") >= F.col("start")) & (F.col("at") < F.col("end"))
     counted = events.where(F.col("kind").isin(*TRAFFIC)).select("run", "kind", "count", "at")
     return (
@@ -192,8 +195,8 @@ def phases(events: DataFrame, spans: DataFrame) -> DataFrame:
 
 
 def blocked_within(stretches: DataFrame, spans: DataFrame) -> DataFrame:
-    """Seconds of being blocked in each span, over all lanes."""
-    # One that never ended lasts as long as the run, of which the last span is the end.
+    """Sum the seconds for which lanes were blocked in each span, over all lanes."""
+    # A lane that stayed blocked is so to the end of each later span.
     until = F.coalesce(F.col("blocked.end"), F.col("spans.end"))
     overlap = F.least(until, F.col("spans.end")) - F.greatest("blocked.start", "spans.start")
     same_run = F.col("blocked.run") == F.col("spans.run")
@@ -207,10 +210,10 @@ def blocked_within(stretches: DataFrame, spans: DataFrame) -> DataFrame:
 
 
 def returns(delivered: DataFrame, heals: DataFrame) -> DataFrame:
-    """How each directed pair came back after the end (`healed`) of each fault.
+    """Return the recovery of each directed pair after the end (`healed`) of each fault.
 
-    `first`: its first delivery; `repaired`: the last delivery of what was sent before the end, and
-    how many messages that were.
+    `first`: the time of its first delivery; `repaired`: that of the last delivery of a message sent
+    before the end; `messages`: how many such messages there were.
     """
     was_waiting = F.col("sent_at") < F.col("healed")
     return (
@@ -227,7 +230,7 @@ def returns(delivered: DataFrame, heals: DataFrame) -> DataFrame:
 
 
 def offers(events: DataFrame, heals: DataFrame) -> DataFrame:
-    """The first thing that each member sent after the end of each fault, to each peer."""
+    """Return the time of the first message that each member sent to each peer after each fault."""
     return (
         events.where((F.col("kind") == "sent") & F.col("protocol").isNotNull())
         .join(F.broadcast(heals), "run", how="inner")
@@ -244,12 +247,12 @@ def offers(events: DataFrame, heals: DataFrame) -> DataFrame:
 
 
 def sequences(events: DataFrame, chosen: DataFrame) -> DataFrame:
-    """The seqnos that each kind of event touched on the chosen pairs, per bin.
+    """Return the seqnos that each kind of event touched on the chosen pairs, per bin.
 
-    What a sender multicasts belongs to the chart of each of its receivers.
+    Multicasts of a sender belong to the charts of all its receivers.
     """
     is_senders = F.col("kind").isin("sent", "retransmitted")
-    # A repeat of somebody else's multicast names its first sender as `conn`.
+    # A repeat of another member's multicast names its first sender as `conn`.
     ours = ~(F.col("protocol").isin(*MULTICAST) & (F.col("conn") != 0) & is_senders)
     drawn = events.where(F.col("kind").isin(*TRAFFIC) & ours & (F.col("lo") > 0)).select(
         "run",
@@ -259,7 +262,7 @@ def sequences(events: DataFrame, chosen: DataFrame) -> DataFrame:
         F.when(is_senders, F.col("member")).otherwise(peer_label()).alias("from"),
         F.when(is_senders, peer_label()).otherwise(F.col("member")).alias("to"),
         "lo",
-        # A report has one value: up to where.
+        # A report has one seqno: the one up to which it acks.
         F.when(F.col("kind") == "acked", F.col("lo")).otherwise(F.col("hi")).alias("hi"),
         F.col("fine_bin").alias("bin"),
     )
@@ -286,13 +289,13 @@ def sequences(events: DataFrame, chosen: DataFrame) -> DataFrame:
 
 
 def noted(events: DataFrame) -> DataFrame:
-    """What the rig noted: as much as the scenario has steps."""
+    """Return the records of the rig: about as many as the scenario has steps."""
     is_rigs = (F.col("short_id") == RIG) & F.col("text").isNotNull()
     return events.where(is_rigs).select("run", "kind", "at", "text")
 
 
 def installed(events: DataFrame, most: int) -> DataFrame:
-    """Views as members installed them, up to so many per run: the first ones."""
+    """Return the views that members installed: the first `most` of each run."""
     in_turn = Window.partitionBy("run").orderBy("at", "member", "number")
     return (
         events.where(F.col("kind") == "view")

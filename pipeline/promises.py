@@ -1,4 +1,4 @@
-"""What members promise in their settings, beside the rows that are held against it."""
+"""Joins rows with the bounds that members promise by their settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stormcast.pipeline.tables import Tables
 
 
 def with_promises(rows: DataFrame, tables: Tables, member: str) -> DataFrame:
-    """The rows with what a member promises (`promised`, `protocols`) and when it ended."""
+    """Add to rows a member's promises (`promised`, `protocols`), and its start and end."""
     promises = tables.members.incarnations.select(
         "run", F.col("short_id").alias(member), "promised", "protocols", "started", "ended"
     )
@@ -18,12 +18,12 @@ def with_promises(rows: DataFrame, tables: Tables, member: str) -> DataFrame:
 
 
 def of_unicast(bound: str) -> Column:
-    """A bound of unicast; null: nothing is promised."""
+    """Return a bound of unicast; null if nothing is promised."""
     return F.col("promised")[bound]
 
 
 def of_protocol(bound: str) -> Column:
-    """A bound of the protocol of the row; unicast speaks for what has no bounds."""
+    """Return a bound of the row's protocol; for unicast, or no protocol, the bound of unicast."""
     protocol = F.coalesce("protocol", F.lit("NONE"))
     has_settings = F.coalesce(F.map_contains_key("protocols", protocol), F.lit(False))
     is_unicast = protocol.isin("NONE", *words.UNICAST)
@@ -33,15 +33,15 @@ def of_protocol(bound: str) -> Column:
 
 
 def of_window(bound: str) -> Column:
-    """A bound of a window: of unicast, or of its multicast protocol."""
+    """Return a bound of a window: of unicast, or of its multicast protocol."""
     return F.when(F.col("is_multicast"), of_protocol(bound)).otherwise(of_unicast(bound))
 
 
 def unhindered(
     rows: DataFrame, tables: Tables, member: str, start: Column, end: Column
 ) -> DataFrame:
-    """Rows whose member was neither paused, stalled nor gone at any time of `start..end`. They have
-    its end as `ended`, and are identified by `run`, the member and `number`."""
+    """Keep rows whose member was neither paused, stalled nor gone at any time of `start..end`. Rows
+    have the member's end as `ended`, and are identified by `run`, the member and `number`."""
     key = ["run", member, "number"]
     lived = rows.where(F.col("ended") > end)
     spans = tables.members.holds.select(

@@ -1,4 +1,4 @@
-"""What is asked of a run, and what is known of it besides its traces."""
+"""Questions: the runs to verify, and what is known of each besides its traces."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from stormcast.pipeline.findings import Finding
 
 
 class VerifyError(Exception):
-    """Why nothing can be verified; the text says what is wrong and what to do."""
+    """Nothing can be verified; the text says what is wrong and what to do."""
 
 
 class CannotError(VerifyError):
-    """What this machine lacks to verify anything."""
+    """This machine lacks something that is needed to verify anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One run, and what it is asked."""
+    """One run to verify, and what is known of it."""
 
     run: str
     """Its name in the traces; no two runs have the same."""
@@ -41,10 +41,10 @@ class Question:
     """None: all that can be judged."""
     budget: Budget | None = None
     min_bites: int = 1
-    """Effects that each fault must have had."""
+    """The least bites that each fault must have had."""
     is_complete: bool = True
-    """Whether the workload came to its end; else what was under way might have arrived."""
+    """Whether the workload came to its end; if not, messages under way might still have arrived."""
     own: tuple[Finding, ...] = ()
-    """What was found when it ran."""
+    """The findings of the run's own oracles."""
     about: dict[str, Any] = field(default_factory=dict)
-    """What its verdict is to say of where it comes from."""
+    """Further facts for the verdict: where it comes from."""

@@ -1,4 +1,4 @@
-"""Ranges of seqnos: what they cover together, without ever counting them one by one."""
+"""Ranges of seqnos: what they cover together, without looking at single seqnos."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pyspark.sql import functions as F
 
 
 def before_this(ordered: WindowSpec) -> WindowSpec:
-    """The rows before this one.
+    """Return a window frame of all rows before the current one.
 
-    Frames always look back: Spark computes them as it goes, and anew for each row where they look
-    ahead. Who wants what follows sorts the other way round.
+    Frames always look back: Spark computes such a frame in one pass, but a frame that looks ahead
+    anew for each row. To look at following rows, sort the other way round.
     """
     return ordered.rowsBetween(Window.unboundedPreceding, -1)
 
 
 def reached_before(ordered: WindowSpec) -> Column:
-    """The highest seqno of the ranges before this one; null before the first."""
+    """Return the highest seqno of the ranges before the current one; null at the first."""
     return F.max("hi").over(before_this(ordered))
 
 
 def gaps(parts: DataFrame, wanted: DataFrame, by: Sequence[str]) -> DataFrame:
-    """What of `first..last` no part covers: one row per gap (`gap_lo`, `gap_hi`).
+    """Return the gaps of `first..last` that no part covers: a row each (`gap_lo`, `gap_hi`).
 
     `parts` has `lo..hi`, `wanted` has `first..last`; both are keyed by `by`, `wanted` uniquely, and
     its other columns are kept.
@@ -36,7 +36,7 @@ def gaps(parts: DataFrame, wanted: DataFrame, by: Sequence[str]) -> DataFrame:
     )
     in_order = Window.partitionBy(*keys).orderBy("lo", "hi")
     nothing_yet = F.col("first") - 1
-    # The end is a part of its own: what lies between the last part and it is a gap like others.
+    # Add the end as a part, so that a gap after the last part is found like all others.
     end = F.col("last") + 1
     ends = wanted.select(*keys, end.alias("lo"), end.alias("hi"), "first", "last")
     so_far = F.greatest(F.coalesce(reached_before(in_order), nothing_yet), nothing_yet)
@@ -50,7 +50,7 @@ def gaps(parts: DataFrame, wanted: DataFrame, by: Sequence[str]) -> DataFrame:
 
 
 def first_gaps(parts: DataFrame, wanted: DataFrame, by: Sequence[str]) -> DataFrame:
-    """The first seqno that no part covers (`gap`), of each key that has one."""
+    """Return for each key the first seqno that no part covers (`gap`), if there is one."""
     keys = list(by)
     return (
         gaps(parts, wanted.select(*keys, "first", "last"), by)
@@ -61,10 +61,10 @@ def first_gaps(parts: DataFrame, wanted: DataFrame, by: Sequence[str]) -> DataFr
 
 
 def with_last(points: DataFrame, marks: DataFrame, by: Sequence[str], name: str) -> DataFrame:
-    """Each point with the last mark at or before it, as column `name`; null where there is none.
+    """Add to each point the last mark at or before it, as column `name`; null if there is none.
 
-    Both have `at`, and marks have `turn`, which decides between those at one place. It takes one
-    sort. Who wants the first mark at or after a point negates both places.
+    Both have `at`; `turn` orders marks with the same `at`. This takes one sort. To find the first
+    mark at or after a point, negate `at` of both.
     """
     upto = (
         Window.partitionBy(*by)
@@ -82,7 +82,7 @@ def with_last(points: DataFrame, marks: DataFrame, by: Sequence[str], name: str)
 
 
 def total_upto(points: DataFrame, marks: DataFrame, by: Sequence[str], name: str) -> DataFrame:
-    """Each point with the sum of the `weight` of all marks at or before it, as column `name`."""
+    """Add to each point the sum of `weight` of all marks at or before it, as column `name`."""
     so_far = (
         Window.partitionBy(*by)
         .orderBy("at", "turn")

@@ -1,4 +1,4 @@
-"""How connections and the group came back after a fault (G8): pure, and without Spark."""
+"""Computes how connections and the group recovered after a fault (G8): pure, without Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def one_view_at(
     views: Sequence[View],
     spans: Sequence[ViewSpan],
 ) -> float | None:
-    """When, from a time on, all who live first hold one view that holds just them."""
+    """Return the first time, from `healed` on, at which all living members hold one view of just
+    these; None if there is none."""
     for now in sorted({healed, *(span.start for span in spans if span.start > healed)}):
         living = {
             life.label: life.name
@@ -38,10 +39,10 @@ def resync_of(
     names: Mapping[str, str],
     one_view: float | None,
 ) -> ResyncTimes:
-    """How the pairs came back after one fault.
+    """Return how fast the pairs recovered after one fault.
 
     The clock of a pair starts when there is something to deliver: at the end of the fault if
-    anything waited, else with the first thing that its sender offers.
+    messages waited, else with the first message that its sender sends.
     """
     offered = {(row.protocol, row.sender, row.other): row.offered for row in offers}
     firsts, repairs = [], []

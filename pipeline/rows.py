@@ -1,4 +1,4 @@
-"""Rows as they leave Spark: each one an aggregate, of the run that it was grouped by."""
+"""The rows that leave Spark: each is an aggregate of one run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AT_ONCE: Final = frozenset(
         "set-attribute",
     }
 )
-"""What is done in a moment, unless it is undone later."""
+"""Faults that are over at once, unless they are undone later."""
 
 
 class Noted(NamedTuple):
@@ -35,7 +35,7 @@ class Fault(NamedTuple):
     """A fault as the rig's trace has it."""
 
     key: str
-    """Its own; several steps of one fault (churn) share an id."""
+    """A key of its own; several steps of one fault (churn) share an id."""
     id: str
     do: str
     start: float
@@ -45,7 +45,7 @@ class Fault(NamedTuple):
 
     @property
     def is_over_at_once(self) -> bool:
-        """Whether it is done, and does not act any longer."""
+        """Whether the fault was over at once, and was not undone later."""
         return self.end is None and self.do in _AT_ONCE
 
 
@@ -93,7 +93,7 @@ class LatencyRow(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A stretch of time to count in."""
+    """A span of time in which traffic is counted."""
 
     fault: str
     span: str
@@ -112,7 +112,7 @@ class PhaseRow(NamedTuple):
 
 
 class BlockedRow(NamedTuple):
-    """Seconds of being blocked in one span."""
+    """Seconds for which lanes were blocked in one span."""
 
     fault: str
     span: str
@@ -120,7 +120,7 @@ class BlockedRow(NamedTuple):
 
 
 class ReturnRow(NamedTuple):
-    """How a directed pair came back after a fault."""
+    """The recovery of a directed pair after a fault."""
 
     fault: str
     protocol: str
@@ -132,7 +132,7 @@ class ReturnRow(NamedTuple):
 
 
 class OfferRow(NamedTuple):
-    """The first thing that was sent after a fault; `other` None: to the group."""
+    """The first message that was sent after a fault; `other` is None for the group."""
 
     fault: str
     protocol: str
@@ -153,5 +153,5 @@ class ViewRow(NamedTuple):
 
 
 def name_of(label: str, names: Mapping[str, str]) -> str:
-    """The member of an incarnation; one that left no trace is called by its short id."""
+    """Return the name of an incarnation's member; the label itself if it is unknown."""
     return names.get(label, label)

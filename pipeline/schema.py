@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 
 SCHEMA_NAME: Final = "trace-events"
 SCHEMA_VERSION: Final = "1"
-"""Another version means other columns: it is refused, not guessed at."""
+"""Another version has other columns, so its files are refused."""
 
 TYPES: Final[dict[str, DataType]] = {
     "string": StringType(),
@@ -26,7 +26,7 @@ TYPES: Final[dict[str, DataType]] = {
     "double": DoubleType(),
     "timestamp[us, tz=UTC]": TimestampType(),
 }
-"""Spark's types by the names that the contract has for them."""
+"""By name of a type in the contract: the type in Spark."""
 
 COLUMNS: Final = (
     ("run", "string"),
@@ -54,7 +54,7 @@ COLUMNS: Final = (
     ("trim", "int64"),
     ("flags", "int32"),
     ("text", "string"),
-    # Files of before both ends were told do not have it: they read as null.
+    # Older files, without events of applications, lack this column: it is read as null.
     ("version", "int32"),
 )
 

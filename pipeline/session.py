@@ -1,4 +1,4 @@
-"""A Spark session for one command: local unless told otherwise, quiet, in UTC, and away again."""
+"""A Spark session for one command: with few logs, in UTC, and stopped at the end."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 VERIFY: Final = "verify"
 JAVA: Final = 17
-"""What Spark 4 runs on, at least."""
+"""The oldest version of Java that Spark 4 runs on."""
 ROWS_PER_TASK: Final = 200_000
 """A sort of so many rows fits into the memory of a task on a laptop."""
 SMALL: Final = 300_000
-"""Rows up to which making faster code takes longer than the slower code."""
+"""Up to so many rows, generating faster code takes longer than it saves."""
 _LOGGING: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -43,7 +43,7 @@ logger.hooks.level = off
 
 
 def check_java(who: str = VERIFY) -> None:
-    """CannotError if there is no Java that Spark runs on; `who` needs it."""
+    """Raise CannotError if there is no Java that Spark runs on; `who` needs it."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     remedy = f"install one (apt-get install openjdk-{JAVA}-jre-headless), or set JAVA_HOME"
@@ -57,7 +57,7 @@ def check_java(who: str = VERIFY) -> None:
 
 
 def check_pyspark(who: str = VERIFY) -> None:
-    """CannotError if there is no PySpark; `who` needs it."""
+    """Raise CannotError if there is no PySpark; `who` needs it."""
     try:
         import pyspark  # noqa: F401, PLC0415 only to see whether it is there
     except ImportError:
@@ -68,7 +68,7 @@ def check_pyspark(who: str = VERIFY) -> None:
 def spark_session(
     master: str, *, rows: int, who: str = VERIFY, more: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """Spark for a job over so many rows; `more` settings go before ours."""
+    """Provide a Spark session for a job over so many rows; the settings `more` override ours."""
     check_pyspark(who)
     check_java(who)
     from pyspark.sql import SparkSession  # noqa: PLC0415 only where it is there
@@ -95,7 +95,7 @@ def spark_session(
 
 @contextmanager
 def _stderr_in(path: Path) -> Iterator[None]:
-    """Let the JVM, which is started within, say what it says at every start into a file."""
+    """Redirect stderr to a file, for the messages that the JVM prints when it is started."""
     ours = os.dup(2)
     try:
         with path.open("wb") as file:
@@ -112,7 +112,7 @@ def _last_line(path: Path, error: Exception) -> str:
 
 
 def settings(master: str, rows: int, scratch: str, logging: Path) -> dict[str, str]:
-    """What this job asks of Spark."""
+    """Return Spark's settings for this job."""
     cores = len(os.sched_getaffinity(0))
     partitions = max(cores, -(-rows // ROWS_PER_TASK))
     asked = {
@@ -121,7 +121,7 @@ def settings(master: str, rows: int, scratch: str, logging: Path) -> dict[str, s
         "spark.sql.adaptive.enabled": _flag(is_on=rows > SMALL),
         "spark.sql.codegen.wholeStage": _flag(is_on=rows > SMALL),
         "spark.sql.codegen.factoryMode": "FALLBACK" if rows > SMALL else "NO_CODEGEN",
-        # What Spark infers of a table that was computed before names columns it no longer has.
+        # Constraints that Spark infers for a computed table name columns that it no longer has.
         "spark.sql.constraintPropagation.enabled": "false",
         # A check that fails must fail: no null where a number was too large.
         "spark.sql.ansi.enabled": "true",
@@ -130,7 +130,7 @@ def settings(master: str, rows: int, scratch: str, logging: Path) -> dict[str, s
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
     }
     if master.startswith("local"):
-        # On one machine everything happens in the driver, and nothing needs the network.
+        # On one machine all work is done in the driver, and needs no network.
         asked |= {
             "spark.driver.memory": f"{_memory_mib()}m",
             "spark.driver.host": "127.0.0.1",
@@ -145,6 +145,6 @@ def _flag(*, is_on: bool) -> str:
 
 
 def _memory_mib() -> int:
-    """Half of the machine, from 1 to 4 GiB."""
+    """Return half of the machine's memory, from 1 to 4 GiB."""
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return max(1024, min(4096, pages * size // 2 >> 20))

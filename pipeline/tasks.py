@@ -1,7 +1,7 @@
-"""Tasks on Spark: one function, called once for each of many things, on whatever hosts there are.
+"""Tasks on Spark: a function is called once for each of many items, on all hosts of a cluster.
 
-Nothing but the function travels, by its name: the workers have the package that it is in. What it
-does with a thing is to be kept where it outlives the task, for a task whose host dies is run again.
+Only the name of the function is sent: the workers have its package. The function must store its
+results where they outlive the task, for a task whose host dies is run again.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 0.5
 STOP_SECONDS: Final = 2.0
-"""How long tasks may take to end that are no longer wanted."""
+"""How long cancelled tasks may take to end."""
 FAILURES: Final = 4
-"""Of one task, before all is given up: what Spark does by itself, but for one machine."""
+"""Failures of one task after which all are given up: Spark's default, but for one machine."""
 IDLE_SECONDS: Final = 30.0
-"""Without any task that runs, something is missing."""
+"""If no task has run for so long, a warning is printed: workers may be missing."""
 
 Work = Callable[[Any], str | None]
 
 
 class TasksError(CannotError):
-    """Tasks that failed again and again; the text is their last word."""
+    """Tasks failed repeatedly; the text is the last error."""
 
 
 class SparkTasks:
-    """Runs tasks on a Spark that is there."""
+    """Runs tasks in an open Spark context."""
 
     def __init__(self, context: SparkContext, say: Callable[[str], None]) -> None:
         self._context = context
         self._say = say
 
     def run(self, work: Work, items: Sequence[Any], look: Callable[[], None]) -> list[str]:
-        """Do some work with each item, and call `look` twice a second; returns what the work
-        returned, but for None. Whatever interrupts `look` ends the tasks."""
+        """Call `work` with each item, and meanwhile `look` twice a second; returns all results but
+        None. An exception or interrupt cancels the tasks."""
         if not items:
             return []
         job = _Job(self._context, work, items)
@@ -76,7 +76,7 @@ class SparkTasks:
 
 
 class _Job(threading.Thread):
-    """One job: PySpark waits for it without looking at anything else."""
+    """A thread that waits for one job: PySpark blocks its caller until the job ends."""
 
     def __init__(self, context: SparkContext, work: Work, items: Sequence[Any]) -> None:
         super().__init__(daemon=True)
@@ -92,15 +92,15 @@ class _Job(threading.Thread):
             self._error = error
 
     def result(self) -> list[str]:
-        """What the tasks returned; TasksError if they failed."""
+        """Return the results of the tasks but None; TasksError if they failed."""
         if self._error is not None:
             raise TasksError(_last_word(self._error)) from self._error
         return [one for one in self._returned if one is not None]
 
 
 class _Each:
-    """Calls a function for all things of a partition. An instance of a class of a package travels
-    by name; a lambda would travel as code."""
+    """Calls a function for all items of a partition. An instance of an installed class is sent by
+    name; a lambda would be sent as code."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -118,10 +118,10 @@ def spark_tasks(
     packages: Sequence[Path] = (),
     say: Callable[[str], None],
 ) -> Iterator[SparkTasks]:
-    """Spark for tasks; `packages` are sent to all workers."""
+    """Provide Spark for tasks; `packages` are sent to all workers."""
     told = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with spark_session(_patient(master), rows=0, who=who, more=more) as session:
-        # Spark's own way to be interrupted cancels jobs in the middle of whatever else is asked.
+        # Restore our signal handlers: Spark's own would cancel jobs in the middle of other calls.
         for number, handler in told.items():
             signal.signal(number, handler)
         for package in packages:
@@ -130,13 +130,14 @@ def spark_tasks(
 
 
 def _patient(master: str) -> str:
-    """On one machine Spark gives up at the first task that fails, unless its master says more."""
+    """Return the master with retries for one machine, where Spark by default gives up at the first
+    task that fails."""
     cores = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
     return f"local[{cores[1] or 1},{FAILURES}]" if cores else master
 
 
 def _last_word(error: Exception) -> str:
-    """Of a failed job: the exception of its task, as Python puts it, or else the first line."""
+    """Return the Python exception of a failed task as text, or else the first line of the error."""
     lines = str(error).splitlines()
     raised = [line for line in lines if re.match(r"(?:\w+\.)*\w+(?:Error|Exception): ", line)]
     python = [line for line in raised if not line.startswith(("org.", "java."))]

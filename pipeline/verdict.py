@@ -1,4 +1,4 @@
-"""From tables to verdicts: each guarantee that is asked for on its own, merged to the worst."""
+"""Makes verdicts from tables: one for each guarantee; that of the run is the worst of them."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ CHECKS: Final[dict[str, Check]] = {
     "C1": c1_control_traffic.control_traffic,
 }
 BUDGET: Final = "budget"
-"""What the violations of a scenario's budget are called until they are told under C1."""
+"""The internal name of violations of a scenario's budget, which are reported under C1."""
 NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
-"""What can only be judged of a run that came to its end."""
+"""Guarantees that can only be violated by a run that came to its end."""
 MOST_DEFECTS: Final = 5
-"""Defects that a finding names one by one."""
+"""The most defects that a finding names one by one."""
 
 MARKED: Final = 40
-"""Violations of a guarantee that charts mark."""
+"""The most violations of a guarantee that charts mark."""
 
 Progress = Callable[[str], None]
 
 
 class Probe(NamedTuple):
-    """What became of a fault."""
+    """The kind of a fault, and how often it bit."""
 
     kind: str
     bites: int
@@ -72,30 +72,30 @@ class Figures:
     delivered: int = 0
     events: int = 0
     begin: float = 0.0
-    """On the clock of its traces."""
+    """The time at which the run began, on the clock of its traces."""
     seconds: float = 0.0
     bites: Mapping[str, Probe]
-    """How often each fault had an effect, by its id."""
+    """By fault id: how often the fault had an effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The findings of a run, and the worst of them."""
+    """The findings of a run; the worst of them is its verdict."""
 
     question: Question
     findings: tuple[Finding, ...]
     figures: Figures
     violations: Mapping[str, int]
-    """How many there are of each guarantee."""
+    """By guarantee: the number of violations."""
     not_judged: tuple[str, ...]
-    """What was asked for, and neither Spark nor anybody else has judged."""
+    """Guarantees that were asked for, but judged neither by Spark nor by the run's oracles."""
 
     @property
     def verdict(self) -> Verdict:
         return worst(finding.verdict for finding in self.findings)
 
     def verdicts(self) -> dict[str, str]:
-        """The worst that was found of each guarantee."""
+        """Return the worst verdict on each guarantee."""
         found: dict[str, Verdict] = {}
         for finding in self.findings:
             if finding.guarantee != RUN:
@@ -104,7 +104,7 @@ class Judgement:
         return {guarantee: str(verdict) for guarantee, verdict in found.items()}
 
     def as_json(self) -> dict[str, Any]:
-        """What `stormcast verify --json` prints of a run, and verdict.json holds."""
+        """Return the object that `stormcast verify --json` prints, and verdict.json contains."""
         figures = self.figures
         return {
             "scenario": self.question.run,
@@ -131,7 +131,7 @@ class _First(NamedTuple):
     witness: tuple[str, ...]
     number: int
     time: float
-    """On the clock of its traces."""
+    """The time of the violation, on the clock of the run's traces."""
 
 
 class Verifier:
@@ -145,9 +145,9 @@ class Verifier:
         self._found: dict[str, DataFrame] = {}
 
     def judge(self, defects: Mapping[str, Sequence[str]]) -> list[Judgement]:
-        """A judgement for each question, in their order."""
+        """Return a judgement for each question, in their order."""
         figures = self._figures()
-        # What a defective trace says may make a check crash, and that one is for all runs.
+        # A defective trace could make a check crash, and each check is for all runs at once.
         self._tables = self._tables.without(defects)
         for guarantee, check in self._checks().items():
             self._check(guarantee, check)
@@ -163,7 +163,7 @@ class Verifier:
         return union(*self._found.values()) if self._found else None
 
     def breaches(self, judgements: Sequence[Judgement]) -> dict[str, tuple[Breach, ...]]:
-        """For the charts of runs that are violated: the first few of each guarantee, by run."""
+        """Return by run the first violations of each guarantee, for the marks in charts."""
         found = self.violations
         judged = {each.question.run: each for each in judgements if each.violations}
         if found is None or not judged:
@@ -192,7 +192,7 @@ class Verifier:
         }
 
     def write_violations(self, judgement: Judgement, out: Path) -> None:
-        """All violations of one run, as Parquet: the member by its label, not its short id."""
+        """Write all violations of one run as Parquet, with members' labels, not their short ids."""
         shutil.rmtree(out, ignore_errors=True)
         found, run = self.violations, judgement.question.run
         if found is None or not judgement.violations:
@@ -229,7 +229,7 @@ class Verifier:
             self._crashed[guarantee] = str(error).strip().partition("\n")[0][:200]
 
     def _firsts(self) -> dict[tuple[str, str], _First]:
-        """The earliest violation by run and guarantee, with its witness in words."""
+        """Return the earliest violation by run and guarantee, with its witness as text."""
         found = self.violations
         if found is None:
             return {}
@@ -255,7 +255,7 @@ class Verifier:
         }
 
     def _witnesses(self, firsts: DataFrame) -> dict[tuple[str, int, int], str]:
-        """The few events that prove them, in words."""
+        """Return the events that prove these violations, as text."""
         shown = firsts.select("run", F.explode("first.witness").alias("event")).select(
             "run", F.col("event.member").alias("short_id"), F.col("event.number").alias("number")
         )
@@ -278,7 +278,7 @@ class Verifier:
     def _figures(self) -> dict[str, Figures]:
         tables = self._tables
         is_sent, is_delivered = F.col("kind") == "sent", F.col("kind") == "delivered"
-        # The host's clock did not begin with the run.
+        # The host's clock did not begin with the run: so use the phases that the rig recorded.
         begin, end = (
             F.when((F.col("kind") == "phase") & (F.col("text") == word), F.col("time"))
             for word in ("begin", "end")
@@ -337,7 +337,7 @@ class Verifier:
         firsts: Mapping[tuple[str, str], _First],
         begin: float,
     ) -> Finding:
-        """The earliest violation of a guarantee, if there is one."""
+        """Return the finding on a guarantee: its earliest violation, if there is one."""
         names = [guarantee] if guarantee in (question.guarantees or CHECKS) else []
         if guarantee == "C1" and question.budget is not None:
             names.append(BUDGET)
@@ -379,7 +379,7 @@ def _figures_of(row: Row, bites: Mapping[str, Probe]) -> Figures:
 
 
 def _doubts(question: Question, figures: Figures) -> list[Finding]:
-    """Why a run without violations would still prove nothing."""
+    """Return findings because of which even a run without violations proves nothing."""
     found = []
     if not figures.messages:
         found.append(Finding(RUN, Verdict.UNKNOWN, "nothing was sent"))
@@ -391,16 +391,17 @@ def _doubts(question: Question, figures: Figures) -> list[Finding]:
 
 
 def _without_haste(finding: Finding) -> Finding:
-    """A run that was cut short proves no loss: what was under way might have arrived."""
+    """Weaken a violation of an incomplete run to unknown, if later events might have mended it."""
     if finding.guarantee in NEEDS_THE_END and finding.verdict is Verdict.VIOLATED:
         return replace(finding, verdict=Verdict.UNKNOWN)
     return finding
 
 
 def _own_findings(question: Question, findings: Sequence[Finding]) -> list[Finding]:
-    """What was found when it ran and Spark cannot see, and where the two disagree.
+    """Return findings of the run's oracles that Spark cannot make, and findings about
+    disagreements.
 
-    A disagreement is never passed over: one of them is wrong, and so the run is at least unknown.
+    A disagreement makes the run at least unknown, because one of the two judges is wrong.
     """
     by_guarantee = {finding.guarantee: finding.verdict for finding in findings}
     said = {finding.detail for finding in findings}

@@ -1,4 +1,4 @@
-"""What every check returns: one row per violation, with the events that prove it."""
+"""The result of every check: one row per violation, with the events that prove it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 from stormcast.pipeline.tables import Tables
 
 Check = Callable[[Tables], DataFrame]
-"""Of one guarantee, all violations."""
+"""Finds all violations of one guarantee."""
 
 
 def event(member: str | Column, number: str | Column) -> Column:
-    """One event of a member's trace, by its number."""
+    """Return a reference to an event: the member, and the event's number in its trace."""
     member = F.col(member) if isinstance(member, str) else member
     number = F.col(number) if isinstance(number, str) else number
     return F.struct(member.alias("member"), number.cast("bigint").alias("number"))
@@ -28,8 +28,8 @@ def violations(
     detail: Column,
     witness: list[Column],
 ) -> DataFrame:
-    """The closing select of a check. `member` and `position` are those of the last witness; a
-    witness that is null is none."""
+    """Return the result of a check from its rows. `member` and `position` are those of the last
+    witness; a null witness is left out."""
     time = F.col(time) if isinstance(time, str) else time
     shown = F.filter(F.array(*witness), lambda each: each["number"].isNotNull())
     return (
@@ -48,7 +48,7 @@ def violations(
 
 
 def union(*parts: DataFrame) -> DataFrame:
-    """All violations of one guarantee."""
+    """Join several results."""
     first, *rest = parts
     for part in rest:
         first = first.unionByName(part)
@@ -56,7 +56,7 @@ def union(*parts: DataFrame) -> DataFrame:
 
 
 def with_name(rows: DataFrame, tables: Tables, short: str, name: str) -> DataFrame:
-    """The rows with the shown name of a member; of a stranger its short id."""
+    """Add the shown name of a member to rows; its short id if it is unknown."""
     shown = tables.members.incarnations.select(
         "run", F.col("short_id").alias(short), F.col("shown").alias(name)
     )
@@ -66,5 +66,5 @@ def with_name(rows: DataFrame, tables: Tables, short: str, name: str) -> DataFra
 
 
 def plain(value: str | Column) -> Column:
-    """A number without the zeros that say nothing."""
+    """Format a number without trailing zeros."""
     return F.regexp_replace(F.format_string("%.6f", value), r"\.?0+$", "")

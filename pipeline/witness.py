@@ -1,5 +1,5 @@
-"""Events in words, as the in-process oracles say them: `n1#123 t=4.500 delivered from n0 conn 1
-seqnos 26..30`."""
+"""Describes events as text, in the same words as the run's oracles: `n1#123 t=4.500 delivered from
+n0 conn 1 seqnos 26..30`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Names = Mapping[int, str]
 
 
 def describe(event: Row, names: Names) -> str:
-    """One event of a member's trace, as a witness shows it."""
+    """Return the text of one event of a member's trace, for a witness."""
     peer = _name(names, event.peer) if event.peer != words.RIG else ""
     if event.kind == "view":
         what = _view(event, peer, names)
@@ -46,7 +46,7 @@ def _name(names: Names, short: int) -> str:
 
 
 def _seconds(time: float) -> str:
-    """To the microsecond where that says more than the millisecond."""
+    """Format a time to the microsecond, or to the millisecond if the rest is zero."""
     return f"{time:.6f}".removesuffix("000")
 
 
@@ -58,7 +58,7 @@ def _view(event: Row, creator: str, names: Names) -> str:
 
 
 def _multicast(event: Row, peer: str, names: Names) -> str:
-    """What happened to multicasts, or to a window on them."""
+    """Return the text of an event of multicasts, or of a window on them."""
     kind = event.kind
     window = f" window {event.epoch}" if event.epoch else ""
     reason = f" ({event.text})" if event.text else ""
@@ -78,7 +78,7 @@ def _multicast(event: Row, peer: str, names: Names) -> str:
 
 
 def _of_application(event: Row, peer: str) -> str:
-    """What an application offered or was handed, and what it was told."""
+    """Return the text of an event of an application: offered, cut, handed over or given up."""
     lo, hi = event.lo, event.hi
     if event.kind == "offered":
         return f"offered {peer} messages {lo}..{hi}"
@@ -119,7 +119,7 @@ def _rare(event: Row, peer: str) -> str:
 
 
 def _credit(event: Row, peer: str) -> str:
-    """What was said of a limit of credits; the count is the sender's."""
+    """Return the text of an event about a limit of credits; byte counts are of the sender."""
     if event.stream == words.NAMED:
         return f"let {peer} send up to byte {event.hi}, with {event.bytes} taken"
     if event.stream == words.BELIEVED:
@@ -143,7 +143,7 @@ def _notes(event: Row) -> str:
         notes.append("a part")
     if event.kind == "requested" and event.stream == words.JOINING:
         notes.append("joining")
-    # A row is a tuple, which has a method of that name.
+    # Not `event.count`: a row is a tuple, which has a method of that name.
     asked = event["count"]
     if event.kind == "requested" and asked != event.hi - event.lo + 1:
         notes.append(f"{asked} of them")

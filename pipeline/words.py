@@ -7,11 +7,11 @@ from typing import Final
 RIG: Final = 0
 """The short id of the rig."""
 GROUP: Final = 0
-"""The peer of what is sent to everybody."""
+"""The peer in records of multicasts: the group."""
 
 UNICAST: Final = ("UNICAST", "UNICAST2", "UNICAST3", "UNICAST4")
 MULTICAST: Final = ("NAKACK2", "MCAST")
-"""Protocols that number what goes to the group: once per sender, whoever receives it."""
+"""Protocols that number multicasts: one sequence per sender, for all receivers."""
 
 OOB: Final = 0x01
 NO_FC: Final = 0x04
@@ -19,7 +19,7 @@ DONT_LOOPBACK: Final = 0x10
 FRAGMENT: Final = 0x80
 
 SAYS_BOTH_ENDS: Final = 2
-"""The version of traces from which on they say what applications offered and were handed."""
+"""The first version of traces that record what applications offered and were handed."""
 
 # `stream` of a conn event.
 SENDER_CLOSING: Final = 2
@@ -46,18 +46,18 @@ REGULAR: Final = 0
 KILLS: Final = ("crash", "restart")
 """Faults that end an incarnation."""
 UNDONE_BY: Final = {"pause": "resume", "stall": "consume"}
-"""Faults that hold a member, and the step that lets all of a kind go."""
+"""Faults that hold a member, and the step that ends all faults of that kind."""
 CHANGES_SETTINGS: Final = "set-attribute"
 MAKES_COPIES: Final = ("duplicate", "rule")
 KEEPS_APART: Final = ("partition", "cut")
-"""Faults that leave nothing to agree on while they last."""
+"""Faults that keep members apart while they last, so that they cannot end in one view."""
 VERIFIER: Final = "VERIFY_SUSPECT2"
-"""With it in the stack, nobody is put out unheard."""
+"""The protocol that asks a member whether it lives before a view leaves it out."""
 
 EPSILON: Final = 1e-6
-"""Seconds by which two times may differ and still be one: sums of floats are not exact."""
+"""Times that differ by at most so many seconds count as equal: sums of floats are not exact."""
 CLOCKS_AGREE: Final = 0.5
-"""Seconds by which two clocks may differ and still be one: wall clocks of one machine step."""
+"""Clocks that differ by at most so many seconds count as one: a machine's wall clock may step."""
 INFINITY: Final = float("inf")
 
 FLAGS: Final = {
@@ -70,4 +70,4 @@ FLAGS: Final = {
     0x40: "RESET",
     FRAGMENT: "FRAGMENT",
 }
-"""As a witness shows them."""
+"""By bit: the name of a flag, as in a witness."""

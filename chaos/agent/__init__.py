@@ -1,1 +1,1 @@
-"""The agent: one process that does to the networks of its sites what it is told, for a lease."""
+"""The agent: one process that carries out network faults at its sites, for as long as a lease."""

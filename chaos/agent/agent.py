@@ -1,7 +1,7 @@
-"""What an agent does: it carries out one desired state, for as long as somebody renews it.
+"""An agent's work: it carries out one desired network state for as long as the lease is renewed.
 
-The kernel alone ends what nobody renews, soon after an agent was killed. One that lives does more:
-when the lease lapses it lets go whatever is held and takes away all it has put anywhere.
+When an agent was killed, the kernel ends its faults by itself soon after. A living agent does more:
+when the lease lapses, it releases all held packets and removes everything it has installed.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from stormcast.node.core.errors import NodeError
 
 
 class LapsedError(NodeError):
-    """There is nothing left to renew."""
+    """The lease has lapsed, so it cannot be renewed."""
 
 
 class Agent:
-    """Some drivers under one lease. Its verbs may be called at any time; they wait in line."""
+    """Some drivers under one lease. A lock orders its verbs, so they may be called at any time."""
 
     def __init__(self, drivers: Sequence[Driver]) -> None:
         self.drivers = tuple(drivers)
-        """In the order in which a state is carried out; it is taken back the other way round, so
-        that nobody is given a packet who does not listen yet, or any more."""
+        """In the order in which they apply a state. They clear it in reverse order, so that no
+        driver is given a packet before it listens, or after it has stopped."""
         self.lapses = 0
-        """How often nobody renewed in time."""
+        """How often the lease lapsed because it was not renewed in time."""
         self.trouble: str | None = None
-        """Why something could not be taken back when a lease lapsed."""
+        """Why a driver failed to clear when a lease lapsed."""
         self._lock = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._until: float | None = None
-        """When the lease ends; None: nothing acts."""
+        """The time at which the lease ends; None: no fault acts."""
         self._has_lapsed = False
         self._alarm: asyncio.TimerHandle | None = None
         self._lapse: asyncio.Task[None] | None = None
 
     @property
     def left(self) -> float | None:
-        """Seconds left of the lease; None: nothing acts."""
+        """Seconds left of the lease; None: no fault acts."""
         return None if self._until is None else max(0.0, self._until - self._loop.time())
 
     async def features(self) -> dict[str, str | None]:
-        """What there is here, by feature, and why not where there is not."""
+        """Return by feature None where a driver has it here, else the reason why not."""
         async with self._lock:
             found: dict[str, str | None] = {}
             for driver in self.drivers:
@@ -52,7 +52,7 @@ class Agent:
             return found
 
     async def apply(self, state: NetworkState, lease: float) -> None:
-        """Make the sites so for a lease; if that fails, nothing acts on them any more."""
+        """Bring the sites into `state` for a lease; if a driver fails, clear all of them."""
         self._check(state)
         async with self._lock:
             self._extend(lease)
@@ -70,7 +70,7 @@ class Agent:
                 raise DriverError(f"{fault_id} takes the driver {wanted}, which is not here")
 
     async def renew(self, lease: float) -> None:
-        """Have what acts go on; LapsedError if it has ended."""
+        """Extend the lease of the current state; LapsedError if it has lapsed."""
         async with self._lock:
             if self._has_lapsed:
                 raise LapsedError("the lease has lapsed, and the network is healed; apply again")
@@ -81,30 +81,30 @@ class Agent:
                 await driver.renew(lease)
 
     async def clear(self) -> None:
-        """Have nothing act any more."""
+        """End all faults, and the lease."""
         async with self._lock:
             self._has_lapsed = False
             await self._clear()
 
     async def release(self, fault: str | None) -> None:
-        """Let go what `hold` rules keep."""
+        """Release the packets that `hold` rules keep."""
         async with self._lock:
             for driver in self.drivers:
                 await driver.release(fault)
 
     async def bites(self) -> Bites:
-        """What was done so far, by all drivers together."""
+        """Return the bites so far, of all drivers together."""
         async with self._lock:
             return merged([await driver.bites() for driver in self.drivers])
 
     async def close(self) -> None:
-        """Leave nothing behind."""
+        """Clear everything, and end the task that does so at the end of a lease."""
         if self._lapse is not None:
             self._lapse.cancel()
         await self.clear()
 
     def _extend(self, lease: float) -> None:
-        """Count from before anything is done: what the kernel counts begins later."""
+        """Let the lease begin before the drivers act: the kernel's own timeouts begin later."""
         self._has_lapsed = False
         self._until = self._loop.time() + lease
         if self._alarm is not None:
@@ -117,14 +117,14 @@ class Agent:
     async def _end_lease(self) -> None:
         async with self._lock:
             if self._until is None or self._loop.time() < self._until:
-                # Somebody was quicker.
+                # While this waited for the lock, the lease was renewed or cleared.
                 return
             self.lapses += 1
             self._has_lapsed = True
             try:
                 await self._clear()
             except NodeError as error:
-                # The kernel ends it all the same; who asks next is told.
+                # The kernel ends the faults all the same; `/state` shows the error.
                 self.trouble = str(error)
 
     async def _clear(self) -> None:
@@ -137,14 +137,14 @@ class Agent:
             try:
                 await driver.clear()
             except NodeError as error:
-                # The others have something to take back, too.
+                # The other drivers must be cleared, too.
                 failures.append(error)
         if failures:
             raise failures[0]
 
 
 def merged(parts: Sequence[Bites]) -> dict[str, Mapping[tuple[str, str], int]]:
-    """Counts of several drivers, or agents, as one."""
+    """Add up the bites that several drivers, or agents, have counted."""
     found: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
     for part in parts:
         for fault, pairs in part.items():

@@ -1,4 +1,4 @@
-"""Asking an agent, in plain calls: for backends, whatever the way to it is."""
+"""A client of an agent, for backends: plain calls, over whichever transport reaches the agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
 
 TIMEOUT_SECONDS: Final = 15.0
-"""An answer takes as long as the programs that are run for it: some milliseconds each."""
+"""An agent runs programs before it answers; each takes some milliseconds."""
 _OK: Final = range(200, 300)
 _LAPSED: Final = 409
 
@@ -29,7 +29,7 @@ class AgentError(NodeError):
 
 
 class LeaseLapsedError(AgentError):
-    """Nobody renewed in time: the network is healed, and what was to act on it did not."""
+    """The lease was not renewed in time: the network has healed, and the faults have ended."""
 
 
 class AgentClient:
@@ -39,32 +39,32 @@ class AgentClient:
         self._ask = ask
 
     def features(self) -> dict[str, str | None]:
-        """Features of `stormcast.chaos.language.features.FEATURES`: None, or why not."""
+        """Return by feature (`stormcast.chaos.language.features.FEATURES`) None, or why not."""
         found: dict[str, str | None] = self._ask("GET", "/features", None)
         return found
 
     def apply(self, state: NetworkState, lease: float) -> None:
-        """Make the networks of its sites so, for so many seconds."""
+        """Bring the networks of the agent's sites into `state`, for `lease` seconds."""
         self._ask("POST", "/apply", {"state": state.to_text(), "lease": lease})
 
     def renew(self, lease: float) -> None:
-        """Have that go on; LeaseLapsedError where it has ended."""
+        """Extend the lease of what `apply` set; LeaseLapsedError if it has lapsed."""
         self._ask("POST", "/renew", {"lease": lease})
 
     def clear(self) -> None:
-        """Have nothing act any more."""
+        """End all faults."""
         self._ask("POST", "/clear", {})
 
     def release(self, fault: str | None) -> None:
-        """Let go what `hold` rules keep: of one fault, or of all."""
+        """Release the packets that `hold` rules keep: of one fault, or of all (None)."""
         self._ask("POST", "/release", {"fault": fault})
 
     def bites(self) -> Bites:
-        """What each fault did since the agent was started, per sender and receiver."""
+        """Return the bites of each fault since the agent was started, per sender and receiver."""
         return read_bites(self._ask("GET", "/bites", None))
 
     def is_alive(self) -> bool:
-        """Whether it answers."""
+        """Whether the agent answers."""
         try:
             self._ask("GET", "/livez", None)
         except AgentError:
@@ -73,7 +73,7 @@ class AgentClient:
 
 
 def over_unix(path: Path, timeout: float = TIMEOUT_SECONDS) -> Ask:
-    """The way to an agent that listens at a unix socket of this machine."""
+    """Return a function that asks the agent at a unix socket of this machine."""
 
     def ask_agent(method: str, target: str, body: object) -> Any:  # noqa: ANN401 as answered
         try:
@@ -86,7 +86,7 @@ def over_unix(path: Path, timeout: float = TIMEOUT_SECONDS) -> Ask:
 
 
 def read_answer(what: str, status: int, text: str) -> Any:  # noqa: ANN401 as answered
-    """The value of an answer, whichever way it came; AgentError if it is a refusal."""
+    """Return the value of an answer, over whichever transport; AgentError if it is a refusal."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where a site's member is, for an agent that was not told: at the addresses of its device."""
+"""Finds a site's addresses, where the agent's settings name none: those of its device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stormcast.chaos.faults import Names
 
 
 def read_addresses(text: str) -> Names:
-    """Those that others can reach, of an answer to `ip -j addr`."""
+    """Read an answer to `ip -j addr`: its addresses of global scope, which others can reach."""
     return tuple(
         address["local"]
         for link in json.loads(text or "[]")
@@ -20,7 +20,7 @@ def read_addresses(text: str) -> Names:
 
 
 async def located(site: Site, run: Run) -> Site:
-    """The site with its addresses. DriverError if its device has none."""
+    """Return the site with its addresses. DriverError if its device has none."""
     if site.addresses:
         return site
     words = inside(site, ("ip", "-j", "addr", "show", "dev", site.device))

@@ -1,4 +1,4 @@
-"""What there is to ask an agent, as a table for the control endpoint."""
+"""The HTTP endpoints of an agent, as a table for the control server."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from stormcast.chaos.language.network_state import parse_state
 from stormcast.node.control.server import Answer, RefusedError, Table, as_json, parse_body
 
 MAX_BODY: Final = 1 << 20
-"""As many bytes as a state may have."""
+"""The largest request, in bytes: it bounds the text of a network state."""
 LEASES: Final = (0.1, 3600.0)
-"""Seconds: below, nobody could renew in time; above, it would be none."""
+"""Shortest and longest lease in seconds: a shorter one could not be renewed in time, and a longer
+one would hardly ever lapse."""
 _DONE: Final[dict[str, object]] = {}
 
 
 def endpoints(agent: Agent) -> Table:
-    """Endpoints by path, then by method."""
+    """Return the endpoints by path, then by method."""
 
     async def features(_body: object) -> Answer:
         return as_json(await agent.features())
@@ -64,7 +65,7 @@ async def _do(work: Awaitable[None]) -> Answer:
     except LapsedError as error:
         raise RefusedError(409, str(error)) from None
     except DriverError as error:
-        # It was asked rightly; the machine will not.
+        # The request is valid, but this machine refuses it.
         raise RefusedError(503, str(error)) from None
     return as_json(_DONE)
 
@@ -74,7 +75,7 @@ def _state(agent: Agent) -> dict[str, object]:
 
 
 def write_bites(bites: Bites) -> dict[str, dict[str, int]]:
-    """Counts as JSON has them: pairs as two words."""
+    """Write bites for JSON: a pair (sender, receiver) becomes one key of two words."""
     return {
         fault: {" ".join(pair): count for pair, count in pairs.items()}
         for fault, pairs in bites.items()
@@ -82,7 +83,7 @@ def write_bites(bites: Bites) -> dict[str, dict[str, int]]:
 
 
 def read_bites(answer: dict[str, dict[str, int]]) -> dict[str, dict[tuple[str, str], int]]:
-    """What `write_bites` has written."""
+    """Read the text form that `write_bites` returns."""
     return {
         fault: {_pair(words): n for words, n in pairs.items()} for fault, pairs in answer.items()
     }

@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def agent(argv: Sequence[str]) -> int:
-    """Serve until told to end; then nothing of it is left."""
+    """Run the command `stormcast agent`: serve until a signal, then remove all faults."""
     try:
         words = _parser().parse_args(list(argv))
         settings = load_agent(words.config, os.environ, words.name)
@@ -58,14 +58,14 @@ def agent(argv: Sequence[str]) -> int:
 
 
 async def serve(settings: AgentSettings) -> int:
-    """Answer until a signal comes."""
+    """Answer requests until SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
     sites = [await located(site, run_command) for site in settings.sites]
     nft = NftDriver(sites, settings.table, run_command)
-    # Whoever had this name before was killed; what is left of it does nothing, but is in the way.
+    # An agent of this name was killed before: its tables do nothing any more, but are in the way.
     await nft.sweep()
     queue = NfqueueDriver(sites, settings.table, run_command, loop)
     tc = TcDriver(sites, settings.table, run_command)

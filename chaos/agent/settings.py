@@ -1,4 +1,4 @@
-"""What an agent is told when it starts: one small file, in YAML or JSON."""
+"""The settings of an agent: one small file, in YAML or JSON."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class AgentSettings:
 
 
 def load_agent(path: str, environ: Mapping[str, str] = os.environ, name: str = "") -> AgentSettings:
-    """The settings of a file; `name` is that of the only site's member, where only who starts the
-    agent knows it."""
+    """Read the settings of a file; `name`, if given, becomes the name of its only site, for a file
+    that cannot know it."""
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -47,7 +47,7 @@ def load_agent(path: str, environ: Mapping[str, str] = os.environ, name: str = "
 
 
 def read_agent(text: str, path: str, environ: Mapping[str, str]) -> AgentSettings:
-    """The settings that a text says; ConfigError, or an error with its place."""
+    """Read settings from a text; ConfigError, or an error with its place in the text."""
     root = compose(text, path, "configuration")
     found = root.entries(("table", "control", "sites"), ("token_file",))
     sites = tuple(_site(item) for item in found["sites"].items())

@@ -1,4 +1,4 @@
-"""HTTP over a unix socket, for those who ask members and agents of this machine."""
+"""HTTP over a unix socket, to ask members and agents of this machine."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _OK: Final = range(200, 300)
 
 
 class NoAnswerError(NodeError):
-    """Nobody listens, or what came is no HTTP."""
+    """Nobody listens at the socket, or the answer is no HTTP."""
 
 
 class Answered(NamedTuple):
-    """What came back, whatever it says."""
+    """An answer of any status."""
 
     status: int
     kind: str
@@ -29,12 +29,12 @@ class Answered(NamedTuple):
 
     @property
     def is_ok(self) -> bool:
-        """Whether it was done."""
+        """Whether the status says success."""
         return self.status in _OK
 
 
 def ask(path: Path, method: str, target: str, body: object, timeout: float) -> Answered:
-    """One request to who listens at a socket, with a body of JSON; None: without one."""
+    """Send one request to the socket at `path`, with `body` as JSON, or without a body (None)."""
     data = None if body is None else json.dumps(body)
     headers = {} if data is None else {"Content-Type": "application/json"}
     try:
@@ -57,7 +57,7 @@ class _UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        # An address has room for 107 bytes: the folder goes by the number of its open handle.
+        # A socket address has room for 107 bytes: so name the folder by its open file descriptor.
         folder = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY)
         try:
             self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")

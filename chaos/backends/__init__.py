@@ -1,1 +1,1 @@
-"""Where members live. Each backend gives a scenario the same meaning."""
+"""Backends: where members live. A scenario means the same on each of them."""

@@ -1,9 +1,9 @@
 """What every backend can do: the verbs that a run is made of, in virtual time or on real machines.
 
 A backend is where members live. It starts and ends them, makes the network between them what a
-`NetworkState` says, passes questions to them, and hands over what they wrote. When what happens,
-and what it means, is the business of `chaos/session`: so a backend is small, and all of them are
-held to one suite (tests/conformance).
+`NetworkState` says, passes questions to them, and hands over what they wrote. `chaos/session`
+decides when each thing happens, and judges the result: so a backend is small, and all backends pass
+one suite of tests (tests/conformance).
 
 The verbs are plain calls. Time passes only in `wait`, and in what a verb itself takes.
 """
@@ -20,11 +20,11 @@ from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
 
 LEASE_SECONDS: Final = 3.0
-"""How long what acts on a network lasts when nobody renews it."""
+"""How long faults of a network last when nobody renews them."""
 
 
 class BackendError(NodeError):
-    """Something is not as it should be, and the run cannot go on: one line, with the remedy."""
+    """The run cannot go on. The text is one line, with the remedy."""
 
 
 class Unsupported(Exception):
@@ -33,17 +33,17 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPlan:
-    """How one member is run: the content of its configuration, in the words of docs/node.md."""
+    """One member of a run: its name and the content of its configuration (docs/node.md)."""
 
     name: str
     config: Mapping[str, Any] = field(default_factory=dict)
-    """As `stormcast node --config` reads it. What depends on where the member lives (address,
-    journal, control endpoint, discovery) is the backend's to add."""
+    """As `stormcast node --config` reads it. The backend adds the settings that depend on where the
+    member lives (address, journal, control endpoint, discovery)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """What is to be run: everything a backend must know before anything starts."""
+    """The members and limits of a run: everything a backend must know before anything starts."""
 
     run: str
     """A word for this run, which also keeps its cluster apart from others."""
@@ -52,13 +52,13 @@ class ClusterPlan:
     """Where the backend may keep logs and journals."""
     seed: int = 1
     needs: frozenset[str] = frozenset()
-    """Words of `stormcast.chaos.language.features.FEATURES` that the run makes use of."""
+    """Features (`stormcast.chaos.language.features.FEATURES`) that the run uses."""
     rules_in_members: bool = False
-    """Whether rules act inside of the members that receive, for want of a way in between."""
+    """Whether rules act inside the receiving members, where the backend cannot act on the way."""
     first_conn: int = 1
-    """The connection id from which members count, where the backend can have them begin there."""
+    """The first connection id of each member, on backends that can choose it."""
     trace_bytes: int = 1 << 62
-    """What all journals may hold together, where nothing else bounds them."""
+    """The most that all journals may hold together, where nothing else bounds them."""
 
     @property
     def names(self) -> Names:
@@ -66,21 +66,21 @@ class ClusterPlan:
 
 
 Bites = Mapping[str, Mapping[tuple[str, str], int]]
-"""Per fault id, per sender and receiver: frames (or packets) on which it had an effect."""
+"""Per fault id, per sender and receiver: frames (or packets) on which the fault had an effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What only a simulator can see of a run."""
+    """Figures of a run that only a simulator can see."""
 
     events: int
     """Frame arrivals and fired timers: how much work the run was."""
     mismatches: tuple[str, ...]
-    """What applications got that was not what was sent, of all incarnations."""
+    """Messages that an application got other than they were sent, of all incarnations."""
     control: Mapping[str, int]
     """Control frames sent in a group, by `protocol/kind`."""
     control_most: Mapping[str, int]
-    """The same, of the incarnation that sent most of each."""
+    """The same, but for each kind only of the incarnation that sent the most of it."""
 
 
 @runtime_checkable
@@ -88,40 +88,40 @@ class Observes(Protocol):
     """A backend that sees every frame and every application."""
 
     def observed(self) -> Observed:
-        """Of the run so far."""
+        """Return the figures of the run so far."""
         ...
 
 
 class Backend(Protocol):
-    """Where members live, for one run. Use it as: open, verbs, collect, close."""
+    """Where members live, for one run. Call: `open`, the verbs, `collect`, `close`."""
 
     name: str
     is_virtual: bool
-    """Whether its time is virtual: waiting costs only what happens meanwhile."""
+    """Whether time is virtual: a wait then costs only the work that is done in it."""
 
     def features(self) -> Mapping[str, str | None]:
-        """Every feature of `stormcast.chaos.language.features.FEATURES`: None where this backend
-        has it here, else why not and what to do, in one line. Found by trying, and leaves nothing
-        behind."""
+        """Return for every feature of `stormcast.chaos.language.features.FEATURES` None where this
+        backend has it here, else one line with the reason and the remedy. Tries the features, and
+        leaves nothing behind."""
         ...
 
     def open(self, plan: ClusterPlan) -> None:
-        """Have a place for each member; nobody runs yet. BackendError with the remedy if not."""
+        """Prepare a place for each member; no member runs yet. BackendError if that fails."""
         ...
 
     def close(self) -> None:
-        """End everything and leave nothing behind. Safe at any time, and twice."""
+        """End everything and leave nothing behind. May be called at any time, and twice."""
         ...
 
     # -- Time --
 
     def now(self) -> float:
-        """Seconds of the clock by which members date their events."""
+        """Return the seconds of the clock by which members date their events."""
         ...
 
     def wait(self, seconds: float, is_done: Callable[[], bool] | None = None) -> bool:
-        """Let time pass, but no more than until `is_done`; returns whether it is. Renews what must
-        be renewed meanwhile. BackendError when a part of the backend itself has ended."""
+        """Wait for `seconds`, or until `is_done`; returns whether `is_done`. Meanwhile leases are
+        renewed. BackendError when a part of the backend itself has ended."""
         ...
 
     # -- Members --
@@ -131,7 +131,7 @@ class Backend(Protocol):
         ...
 
     def stop(self, name: str) -> None:
-        """Have a member leave and end in an orderly way; does not wait for its end."""
+        """Have a member leave its group and end; does not wait for its end."""
         ...
 
     def kill(self, name: str) -> None:
@@ -143,11 +143,12 @@ class Backend(Protocol):
         ...
 
     def pause(self, name: str) -> None:
-        """Have a member do nothing. It goes on by itself when nobody is there to resume it."""
+        """Pause a member. It resumes by itself when nobody is there to do it."""
         ...
 
     def resume(self, name: str) -> int | None:
-        """Have it go on; returns how much the pause held (frames, timers), None if nobody knows."""
+        """Resume a paused member; returns how many frames and timers the pause held, or None if
+        that is unknown."""
         ...
 
     def is_alive(self, name: str) -> bool:
@@ -155,41 +156,41 @@ class Backend(Protocol):
         ...
 
     def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
-        """One request to a member's control endpoint (docs/node.md), over a path that no fault
-        touches; MemberError when it does not answer or refuses."""
+        """Send one request to a member's control endpoint (docs/node.md), over a path that no fault
+        touches; MemberError when the member does not answer or refuses."""
         ...
 
     # -- The network --
 
     def apply(self, state: NetworkState) -> None:
-        """Make the network so, whatever it was, in one step; from here on it is renewed."""
+        """Bring the network into `state` in one step, whatever it was; `wait` renews it."""
         ...
 
     def renew(self) -> None:
-        """Have what was applied go on for another lease. BackendError when that is too late: the
-        network has healed by itself, and nobody may believe otherwise."""
+        """Extend what was applied by another lease. BackendError when the lease has lapsed: the
+        network has healed by itself, and the run must not go on as if the faults still acted."""
         ...
 
     def clear(self) -> None:
-        """Have nothing act on the network any more. Safe at any time, and twice."""
+        """End all faults of the network. May be called at any time, and twice."""
         ...
 
     def release(self, fault: str | None) -> None:
-        """Let go the frames that `hold` rules keep: of one fault, or of all."""
+        """Release the frames that `hold` rules keep: of one fault, or of all (None)."""
         ...
 
     def bites(self) -> Bites:
-        """What every fault of this run has done so far, those included that are over."""
+        """Return the bites of all faults of this run so far, also of those that have ended."""
         ...
 
     # -- The end --
 
     def freeze(self) -> None:
-        """Stop all members at one moment, for ever: nobody sees another one go."""
+        """Stop all members for good at one moment, so that no member sees another one end."""
         ...
 
     def collect(self) -> Mapping[str, bytes]:
-        """The traces of every incarnation so far, by label."""
+        """Return the traces of every incarnation so far, by label."""
         ...
 
 

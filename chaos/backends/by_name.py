@@ -17,7 +17,7 @@ BACKENDS: Final = tuple(MADE_BY)
 
 
 def make_backend(name: str, **options: Any) -> Backend:  # noqa: ANN401 whatever that backend takes
-    """A backend by its name; its libraries are only imported now."""
+    """Make a backend by its name; its libraries are imported only now."""
     if name not in MADE_BY:
         raise Unsupported(f"backend {name!r}: this version has: {', '.join(BACKENDS)}")
     module, _, what = MADE_BY[name].partition(":")

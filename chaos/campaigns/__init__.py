@@ -1,1 +1,1 @@
-"""Many runs: a whole library of them, generated ones, one again, ever smaller ones."""
+"""Campaigns of many runs: the library, the museum, searches, replays, comparisons, shrinking."""

@@ -1,5 +1,5 @@
-"""The generations on the same storm, in figures: what each pays in acks, resends and memory, and
-how fast it is back."""
+"""Compares the generations on one scenario, `storm`, in figures: how many acks and resends and how
+much memory each needs, and how soon it has repaired everything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stormcast.node.trace import Event, read_blocks_untrusted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One generation."""
+    """The figures of one generation."""
 
     unicast: str
     timing: str
@@ -46,12 +46,12 @@ class Row:
 
 
 def storm_scenario() -> Scenario:
-    """The scenario that generations are compared on."""
+    """Read the scenario on which generations are compared."""
     return find_shipped("storm").read()
 
 
 def compare(seed: int, timing: str) -> Iterator[Row]:
-    """Run the storm on every generation."""
+    """Run `storm` on every generation; yields the figures of each."""
     storm = storm_scenario()
     for generation in GENERATIONS:
         cluster = replace(storm.cluster, unicast=generation, timing=timing)
@@ -94,7 +94,7 @@ def _events(run: RunRecord) -> Iterator[Event]:
 
 
 def _healed_at(run: RunRecord) -> float:
-    """When the last network fault ended."""
+    """Return the time at which the last fault ended."""
     ends = [
         event.time
         for block in read_blocks_untrusted(run.traces["rig"], xxh3_64_intdigest)
@@ -120,7 +120,8 @@ def _unacked_peaks(events: list[Event]) -> tuple[int, int]:
 
 
 def _repaired_at(events: list[Event], healed_at: float) -> float:
-    """When the highest seqno sent before the heal, and all below it, had been delivered."""
+    """Return the time by which all messages sent before the heal had been delivered: order makes
+    the delivery of the highest seqno prove those below it."""
     highest = max(e.hi for e in events if e.kind == trace.SENT and e.time <= healed_at)
     return next(
         e.time

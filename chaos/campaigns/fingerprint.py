@@ -1,4 +1,5 @@
-"""Which failures are the same one: those in the same words, names and numbers apart."""
+"""Fingerprints of failures: two failures are the same if their texts differ only in names and
+numbers."""
 
 from __future__ import annotations
 
@@ -9,21 +10,21 @@ from stormcast.chaos.oracles.verdict import Finding
 
 
 def fingerprint(finding: Finding, names: Iterable[str]) -> str:
-    """What all findings of one failure have in common; `names` are those of the members."""
+    """Return the text that all findings of one failure share; `names` are the members' names."""
     return f"{finding.guarantee}: {kind_of(words_of(finding), names)}"
 
 
 def words_of(finding: Finding) -> str:
-    """What tells one failure from another."""
-    # That something did not happen in time has as many reasons as there are: its first witness says
-    # what was there instead.
+    """Return the text by which a failure is told from others."""
+    # An expectation (G8) can fail for many reasons: its first witness says what was seen instead.
     if finding.guarantee == "G8" and finding.witness:
         return f"{finding.detail}: {finding.witness[0]}"
     return finding.detail
 
 
 def kind_of(detail: str, names: Iterable[str]) -> str:
-    """A detail without what is different from run to run: names, numbers, and how many of them."""
+    """Return a detail with names and numbers, and lists of them, replaced by `N` and `0`: these
+    differ from run to run."""
     known = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     text = re.sub(rf"\b(?:{known})(?:-[0-9]+)?\b", "N", detail) if known else detail
     text = re.sub(r"[0-9]+(?:\.[0-9]+)*", "0", text)

@@ -1,6 +1,7 @@
-"""The scenarios that ship with the rig, and on which stacks and timings each is run.
+"""The scenarios that ship with the rig, and the stacks and timings on which each is run.
 
-A file names one stack and one timing; the library runs it wherever else it means the same.
+A file names one stack and one timing; the library also runs it on all others for which the scenario
+means the same.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ DATAGRAMS: Final = ("udp", "mcast")
 STREAMS: Final = ("tcp", "tcp-nio2", "tcp-no-retransmit")
 GROUP_STACKS: Final = (*DATAGRAMS, *STREAMS)
 FAMILIES: Final = {"udp": GROUP_STACKS, "tcp": STREAMS}
-"""Whoever names the first stack of a family means all of it; any other stack stands for itself."""
+"""By stack named in a file: the stacks it stands for. A stack not listed stands for itself."""
 BY_HAND: Final = ("storm", "hundred-members")
-"""Files that `chaos-test` leaves out: the one has a command of its own, the other is long."""
+"""Files that `chaos-test` leaves out: the first has a command of its own, the second takes long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A scenario as it is run once."""
+    """A scenario for one run: on one generation or stack, in one timing."""
 
     kind: str
     """The generation of unicast, or the stack of the group."""
@@ -59,15 +60,15 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class SideResult:
-    """What came of a side."""
+    """The result of the run of a side."""
 
     side: Side
     verdict: Verdict
     run: str
-    """Its directory."""
+    """The run directory."""
 
     def as_json(self) -> dict[str, str]:
-        """A row of `stormcast chaos-test --json`."""
+        """Return the row of `stormcast chaos-test --json`."""
         side = self.side
         return {
             "scenario": side.name,
@@ -79,22 +80,23 @@ class SideResult:
 
 
 def library() -> Iterator[Scenario]:
-    """The files that `chaos-test` runs, in order of their names."""
+    """Yield the scenarios that `chaos-test` runs, in order of their names."""
     for one in shipped("."):
         if one.name not in BY_HAND:
             yield one.read()
 
 
 def has_group(scenario: Scenario) -> bool:
-    """Whether its members form a group."""
+    """Whether a scenario's members form a group."""
     return scenario.cluster.stack != NO_GROUP
 
 
 def kinds_of(scenario: Scenario) -> tuple[str, ...]:
-    """The generations of unicast, or the stacks, that a scenario is run on.
+    """Return the generations of unicast, or the stacks, that a scenario is run on.
 
-    A rule takes chosen frames away, which nothing can do to the frames of a connection: it means
-    the same on datagram networks only. And a stack must have the protocols that the file names.
+    A rule selects single frames, which cannot be done to the frames of a connection: a scenario for
+    `udp` with rules is run on datagrams only. And a stack must have the protocols that the file
+    names.
     """
     stack = scenario.cluster.stack
     if stack == NO_GROUP:
@@ -107,7 +109,7 @@ def kinds_of(scenario: Scenario) -> tuple[str, ...]:
 
 
 def _protocols_named(scenario: Scenario) -> set[str]:
-    """Protocols that the file sets, changes, or chooses frames of."""
+    """Return the protocols whose settings the file sets or changes, or whose frames it selects."""
     named = {name for name, _values in scenario.cluster.protocols}
     for step in scenario.timeline:
         if isinstance(step.action, faults.Rule):
@@ -119,19 +121,19 @@ def _protocols_named(scenario: Scenario) -> set[str]:
 
 
 def timings_of(scenario: Scenario) -> tuple[str, ...]:
-    """What holds in the slow timing is to hold in the fast one; `timing: fast` says it need not
-    in the slow one."""
+    """Return the timings that a scenario is run in: all, but for a group scenario with
+    `timing: fast`, which need not hold in the slower timing."""
     fast_only = has_group(scenario) and scenario.cluster.timing == "fast"
     return ("fast",) if fast_only else TIMINGS
 
 
 def sides_of(scenario: Scenario, timings: Iterable[str] = TIMINGS) -> Iterator[Side]:
-    """Every way in which a scenario is run."""
+    """Yield a side for every timing and every generation or stack that a scenario is run in."""
     for timing in timings_of(scenario):
         for kind in kinds_of(scenario) if timing in timings else ():
             of_kind: dict[str, Any] = {"stack" if has_group(scenario) else "unicast": kind}
             cluster = replace(scenario.cluster, timing=timing, **of_kind)
-            # The text is what the file says; this side is not what the file says.
+            # Drop the original text, so that the run directory stores the changed scenario.
             side = replace(scenario, cluster=cluster, text="")
             yield Side(kind, side)
 
@@ -139,8 +141,8 @@ def sides_of(scenario: Scenario, timings: Iterable[str] = TIMINGS) -> Iterator[S
 def run_sides(
     sides: Iterable[Side], seed: int, out: Path, workers: int | None = None
 ) -> Generator[SideResult]:
-    """Run all of them, on all cores; results come as they are ready. What runs ends when this is
-    closed."""
+    """Run all sides, on all cores; yields results as they are ready. Closing the generator ends the
+    runs."""
     work = partial(_run_into, seed, out)
     with (
         ProcessPool(workers or os.cpu_count() or 1) as pool,
@@ -156,6 +158,6 @@ def _run_into(seed: int, out: Path, side: Side) -> SideResult:
 
 
 def run_side(side: Side, seed: int, out: Path) -> SideResult:
-    """Run one, and keep its traces."""
+    """Run one side, and keep its run directory."""
     outcome = run_scenario(side.scenario, seed, out=out)
     return SideResult(side, outcome.verdict, str(out))

@@ -1,8 +1,8 @@
 """`chaos-test` on real packets: scenarios on every protocol that they are meant for, as processes
 in network namespaces.
 
-Each run is on its own: networks are isolated by name, and so several lanes go on side by side. What
-does not fit into the time is left out and said to be.
+Each run has namespaces of its own, so several runs go on side by side: each worker process of the
+pool is called a lane here. Runs that do not fit into the time are left out and reported.
 """
 
 from __future__ import annotations
@@ -33,34 +33,35 @@ from stormcast.chaos.session.runner import run_on
 from stormcast.node.core.errors import NodeError
 
 BUDGET_SECONDS: Final = 540.0
-"""In which all of it is to be done; what has not begun by then is left out."""
+"""Runs that have not begun after so long are left out."""
 LANES: Final = 3
-"""Runs at a time: members mostly wait, and what judges them does not."""
+"""Runs at a time. Members mostly wait, so more runs than cores fit; but judging a run keeps a core
+busy."""
 RUN_SECONDS: Final = 9.0
 LIBRARY_RUN_SECONDS: Final = 90.0
-"""A run and its judgement take about so long, measured on two cores: for saying how long it all
-takes, before anything is known."""
+"""How long a run with its judgement takes, measured on two cores: for a first estimate of the time
+that all runs take."""
 LOSSLESS: Final = (("drop_when_full", False), ("user_timeout", "45s"))
-"""As in tcp-no-retransmit: a connection that is all there is must not lose anything."""
+"""As in tcp-no-retransmit: without retransmission, the transport must not lose anything."""
 SHOWN_SECONDS: Final = 0.0005
-"""Whatever was well again sooner was never ill."""
+"""The table shows no resync time that is shorter than this."""
 LIBRARY: Final = "verdict"
-"""What the table says above the runs of the library."""
+"""The act of the library's runs, which is also the heading of their column."""
 UNICASTS: Final = "unicasts"
 MULTICASTS: Final = "multicasts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A protocol under test, and what runs it."""
+    """A protocol under test, and the stack that runs it."""
 
     name: str
     family: str
-    """Which scenarios are meant for it."""
+    """Which scenario of an act it is put through: that of unicasts, or of multicasts."""
     stack: str
     unicast: str | None = None
     repairs: bool = True
-    """Whether it asks for what is missing."""
+    """Whether it asks for missing messages."""
 
 
 KINDS: Final = (
@@ -80,16 +81,16 @@ KINDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """What is tried of every protocol, and the file that tries it for each family."""
+    """One thing that is tried on every protocol, with the scenario for each family."""
 
     name: str
     unicasts: str
     multicasts: str
     loses_frames: bool = False
-    """Whether a frame is lost inside of a member where frames travel in connections: then only
-    retransmission brings it back."""
+    """Whether frames are lost, over connections inside of a member: then only retransmission brings
+    them back."""
     holds_frames: bool = False
-    """Whether frames are held back, which nobody can do to those of a connection."""
+    """Whether frames are held back, which cannot be done to the frames of a connection."""
 
 
 ACTS: Final = (
@@ -139,31 +140,31 @@ class LiveRun:
 
     @property
     def directory(self) -> str:
-        """Of its run."""
+        """The name of its run directory."""
         words = self.kind.lower().replace(",", "").replace(" ", "-")
         return f"{words}-{self.scenario.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class LiveResult:
-    """What came of one."""
+    """The result of one run."""
 
     run: LiveRun
     verdict: Verdict | None
-    """None: it is not for this backend, or did not come to its turn."""
+    """None: this backend cannot run the scenario."""
     detail: str
-    """The worst finding, or why there is none."""
+    """The worst finding, or why the scenario was not run."""
     seconds: float
-    """It took so long."""
+    """How long the run took."""
     directory: str
     resync: ResyncTimes | None = None
     notes: tuple[str, ...] = ()
     is_late: bool = False
-    """Whether the machine had so much to do that the run was not what the scenario says."""
+    """Whether the machine was so busy that steps came too late, not when the scenario says."""
 
     @property
     def cell(self) -> str:
-        """As the table shows it."""
+        """The cell of the table: verdict, resync time, and `*` for notes."""
         if self.verdict is None:
             return "-"
         seconds = self.resync.seconds if self.resync is not None else None
@@ -171,7 +172,7 @@ class LiveResult:
         return f"{self.verdict}{shown}{'*' if self.notes else ''}"
 
     def as_json(self) -> dict[str, Any]:
-        """A row of `stormcast chaos-test --json`."""
+        """Return the row of `stormcast chaos-test --json`."""
         return {
             "scenario": self.run.scenario.name,
             "protocol": self.run.kind,
@@ -186,7 +187,7 @@ class LiveResult:
 
 
 def live_runs(kinds: Iterable[Kind] = KINDS, acts: Iterable[Act] = ACTS) -> Iterator[LiveRun]:
-    """Every scenario on every protocol for which it means something."""
+    """Yield a run for every act and every protocol on which the act is possible."""
     chosen = tuple(kinds)
     for act in acts:
         for kind in chosen:
@@ -201,8 +202,8 @@ def live_runs(kinds: Iterable[Kind] = KINDS, acts: Iterable[Act] = ACTS) -> Iter
 
 
 def library_runs() -> Iterator[LiveRun]:
-    """Every file of the library as it stands, but with the fast clock: nobody makes real time pass
-    faster."""
+    """Yield a run for every file of the library, on the stack that it names, but in fast timing:
+    runs take real time."""
     for scenario in library():
         cluster = replace(scenario.cluster, timing="fast")
         stack = cluster.stack if has_group(scenario) else (cluster.unicast or "UNICAST3")
@@ -210,23 +211,23 @@ def library_runs() -> Iterator[LiveRun]:
 
 
 def on_kind(scenario: Scenario, kind: Kind) -> Scenario:
-    """A scenario as a protocol is put through it: in fast timing, on its stack."""
+    """Return a scenario in fast timing, on the stack of a protocol under test."""
     cluster = replace(scenario.cluster, timing="fast", unicast=kind.unicast)
     if scenario.cluster.stack != "unicast-only":
         cluster = replace(cluster, stack=kind.stack)
         if not kind.repairs and kind.stack == "tcp":
-            # The stack that goes without has the other transport.
+            # The shipped stack without retransmission has the transport TCP_NIO2.
             cluster = replace(
                 cluster,
                 multicast_settings=(("xmit_interval", 0),),
                 protocols=(*cluster.protocols, ("TCP", LOSSLESS)),
             )
-    # The text is what the file says; this is not what the file says.
+    # Drop the original text, so that the run directory stores the changed scenario.
     return replace(scenario, cluster=cluster, text="")
 
 
 def lacks(run: LiveRun, features: Mapping[str, str | None]) -> str | None:
-    """Why a scenario cannot be run here; None: it can."""
+    """Return why a scenario cannot be run with these features; None if it can."""
     scenario = run.scenario
     try:
         cluster_plan(scenario, 1, "x", Path(), features)
@@ -246,8 +247,8 @@ def run_live(
     stopped: Callable[[], None] = lambda: None,
     begins: Callable[[LiveRun], None] = lambda _run: None,
 ) -> Generator[LiveResult]:
-    """Run them side by side; results come as they are ready. `begins` is told of each that is
-    begun."""
+    """Run scenarios side by side; yields results as they are ready. Calls `begins` for each run
+    that begins, and `stopped` on an interrupt."""
     waiting = list(runs)
     again: set[str] = set()
     deadline = time.monotonic() + budget
@@ -265,14 +266,15 @@ def run_live(
                 for future in done:
                     run, result = begun.pop(future), future.result()
                     if result.is_late and run.directory not in again:
-                        # Once more, at the end, when others may have less to do.
+                        # Run it once more, after the others, when the machine may be less busy.
                         again.add(run.directory)
                         waiting.append(run)
                         rmtree(out / run.directory)
                     else:
                         yield result
         except (KeyboardInterrupt, GeneratorExit) as end:
-            # Each lane heals, and keeps what it has. Those that the terminal told have begun to.
+            # Have each lane heal its network and keep its run directory. Those that Ctrl-C in the
+            # terminal has reached, too, do so already.
             pool.interrupt()
             stopped()
             waiting.clear()
@@ -286,7 +288,8 @@ def run_live(
 
 
 class _Lane:
-    """Whether a lane has a run: only that is to be interrupted."""
+    """The state of this process as a lane: whether a run is under way, which alone may be
+    interrupted."""
 
     has_run = False
 
@@ -301,7 +304,7 @@ def _begin_lane() -> None:
 
 
 def run_one(run: LiveRun, seed: int, out: Path, features: Mapping[str, str | None]) -> LiveResult:
-    """Run one, and keep what it left."""
+    """Run one scenario, and keep its run directory."""
     began = time.monotonic()
 
     def result(verdict: Verdict | None, detail: str, **more: Any) -> LiveResult:  # noqa: ANN401 fields of it
@@ -333,8 +336,8 @@ def run_one(run: LiveRun, seed: int, out: Path, features: Mapping[str, str | Non
 
 
 def table_of(results: Iterable[LiveResult]) -> list[tuple[str, ...]]:
-    """Protocols down, scenarios across: verdicts, with how long a resync took. Of the library, all
-    of them down."""
+    """Return the table: a row per protocol, a column per act, in the cells verdicts and resync
+    times; for the library a row per run."""
     results = list(results)
     listed = sorted(
         (one.run.scenario.name, one.run.kind, one.cell) for one in results if one.run.act == LIBRARY

@@ -1,5 +1,5 @@
-"""The flaw museum: flaws of the design notes and of our own first version, each shown on the
-version that has it and gone on the one that fixes it.
+"""The flaw museum: flaws of the design notes and of our own first version, each shown on a version
+that has the flaw, and shown gone on a version that fixes it.
 
 An exhibit is one scenario, run twice. The flawed run must be violated, in the guarantee and with
 the witness that the exhibit names; the fixed run must hold.
@@ -20,12 +20,12 @@ from stormcast.chaos.session.runner import run_scenario
 SEED: Final = 1
 
 FIRST_VERSION: Final = "the first version"
-"""The note of a flaw that we made ourselves."""
+"""The note of a flaw of our own first version."""
 
 WINGS: Final = ("unicast", "multicast", FIRST_VERSION)
 
 Setting = Mapping[str, object]
-"""First what runs: a generation (`unicast`) or a stack. Then flaws, and settings of protocols."""
+"""First the generation (`unicast`) or the stack. Then flaws, and settings of protocols."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +33,22 @@ class Exhibit:
     """One flaw."""
 
     name: str
-    """Of its scenario file in `scenarios/museum/`."""
+    """The name of its scenario file in `scenarios/museum/`."""
     note: str
-    """Where the flaw is described."""
+    """The design note that describes the flaw."""
     guarantee: str
-    """What it breaks."""
+    """The guarantee that the flaw breaks."""
     witness: str
-    """What the evidence must say."""
+    """Words that the finding or its witness must contain."""
     flawed: Setting
-    """With the historical settings that bring the flaw back, or with settings (by their protocol
-    and name) that were allowed once."""
+    """The settings of the flawed run: historical ones that bring the flaw back, or settings (by
+    protocol and name) that were allowed once."""
     fixed: Setting
+    """The settings of the fixed run."""
 
     @property
     def wing(self) -> str:
-        """In which part of the museum it stands."""
+        """The part of the museum that the exhibit belongs to."""
         if self.note == FIRST_VERSION:
             return FIRST_VERSION
         return "unicast" if "unicast" in self.flawed else "multicast"
@@ -259,7 +260,7 @@ class Shown:
 
     @property
     def is_as_described(self) -> bool:
-        """Whether the flaw showed itself where it is said to, and only on the flawed side."""
+        """Whether the flawed run shows the flaw as described, and the fixed run holds."""
         return self.flaw_is_shown and self.fixed.verdict is Verdict.HOLDS
 
     @property
@@ -278,14 +279,14 @@ class Shown:
 
     @property
     def shown_witness(self) -> str:
-        """What proves the flaw in one line: an event, or of traffic how much it was."""
+        """The proof of the flaw in one line: an event, or for C1 the amount of traffic."""
         finding = self.flawed.judgement.of(self.exhibit.guarantee)
         if self.exhibit.guarantee == "C1" or not finding.witness:
             return finding.detail
         return finding.witness[0]
 
     def as_json(self) -> dict[str, Any]:
-        """A row of `stormcast museum --json`."""
+        """Return the row of `stormcast museum --json`."""
         return {
             "exhibit": self.exhibit.name,
             "note": self.exhibit.note,
@@ -305,7 +306,7 @@ class Shown:
 
 
 def exhibit_scenario(exhibit: Exhibit, setting: Setting) -> Scenario:
-    """The exhibit's scenario, on one of its two sides."""
+    """Return the exhibit's scenario with the settings of its flawed or its fixed run."""
     scenario = find_shipped(exhibit.name).read()
     protocols = {name: dict(values) for name, values in scenario.cluster.protocols}
     historical: dict[str, object] = {}
@@ -323,12 +324,12 @@ def exhibit_scenario(exhibit: Exhibit, setting: Setting) -> Scenario:
         historical=tuple(historical.items()),
         protocols=tuple((name, tuple(values.items())) for name, values in protocols.items()),
     )
-    # The text is what the file says; this side is not what the file says.
+    # Drop the original text, so that the run directory stores the changed scenario.
     return replace(scenario, cluster=cluster, text="")
 
 
 def tour(exhibits: tuple[Exhibit, ...] = EXHIBITS, seed: int = SEED) -> Iterator[Shown]:
-    """Run every exhibit, both sides."""
+    """Run every exhibit, flawed and fixed; yields each after both runs."""
     for exhibit in exhibits:
         yield Shown(
             exhibit,

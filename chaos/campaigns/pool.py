@@ -1,7 +1,7 @@
-"""Processes that work is spread over, and that are gone when nobody waits for it any more.
+"""A pool of processes that ends at once when its caller is interrupted.
 
-ProcessPoolExecutor by itself waits on its way out for all that was submitted, also when it is left
-by Ctrl-C; and a process that Ctrl-C reaches in the middle of a task goes on with the next one.
+A plain ProcessPoolExecutor waits at its end for all submitted tasks, even after Ctrl-C; and a
+process that Ctrl-C reaches in the middle of a task goes on with the next one.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 GRACE_SECONDS: Final = 1.0
-"""Between asking a process to end and killing it."""
+"""The time between asking a process to end and killing it."""
 ENDS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class ProcessPool(ProcessPoolExecutor):
-    """A pool whose processes end with its block: when all is done, or at once where the block is
-    left by an exception. They also end when this process is killed."""
+    """A pool whose processes end with its `with` block: when all tasks are done, or at once when an
+    exception leaves the block. They also end when this process is killed."""
 
     def __init__(self, workers: int, begin: Callable[[], None] | None = None) -> None:
-        """`begin` is called first in each process: without one, they ignore Ctrl-C, which is for
-        this process to act on."""
+        """Make a pool. Each process calls `begin` first; by default, processes ignore Ctrl-C, on
+        which only this process is to act."""
         self._others = frozenset(active_children())
         self._ahead = 2 * workers
         super().__init__(workers, initializer=_begin, initargs=(begin or _ignore_interrupts,))
@@ -58,9 +58,10 @@ class ProcessPool(ProcessPoolExecutor):
     def each(
         self, function: Callable[[T], R], items: Iterable[T], seconds: float | None = None
     ) -> Generator[tuple[T, R] | None]:
-        """Call a function with each item; yields items and results as they are ready, and None
-        where nothing was for so many seconds. Ctrl-C and SIGTERM end it, between two of them: an
-        executor that is interrupted somewhere else may keep a lock that its own end waits for."""
+        """Call a function with each item; yields items and results as they are ready, and None when
+        none was ready for `seconds`. Ctrl-C and SIGTERM raise KeyboardInterrupt between two
+        results: an executor that is interrupted elsewhere may keep a lock that its own end waits
+        for."""
         ended: SimpleQueue[tuple[T, Future[R]] | None] = SimpleQueue()
         waiting, begun = iter(items), 0
         with _told(lambda: ended.put(None)):
@@ -83,7 +84,7 @@ class ProcessPool(ProcessPoolExecutor):
                 yield item, future.result()
 
     def end(self) -> None:
-        """Give up what is not done, and end all processes."""
+        """Give up all unfinished tasks, and end all processes."""
         with _undisturbed():
             left = self._children()
             for child in left:
@@ -91,12 +92,12 @@ class ProcessPool(ProcessPoolExecutor):
             for child in _outlast(left, GRACE_SECONDS):
                 child.kill()
             _outlast(left, GRACE_SECONDS)
-            # Without its processes this does not last; a thread of it that went on would be in the
-            # way of this process's own end.
+            # Without its processes the executor shuts down soon; a thread of it that went on would
+            # hold up this process's own end.
             self.shutdown(cancel_futures=True)
 
     def interrupt(self) -> None:
-        """Have each process act as if it saw Ctrl-C."""
+        """Send each process SIGINT, as Ctrl-C does."""
         for child in self._children():
             if child.pid is not None and child.is_alive():
                 os.kill(child.pid, signal.SIGINT)
@@ -106,7 +107,7 @@ class ProcessPool(ProcessPoolExecutor):
 
 
 def _outlast(children: Sequence[BaseProcess], seconds: float) -> list[BaseProcess]:
-    """Wait for their ends for so long; returns those that have not ended."""
+    """Wait at most `seconds` for processes to end; returns those that have not ended."""
     left = {child.sentinel: child for child in children}
     deadline = time.monotonic() + seconds
     while left and (room := deadline - time.monotonic()) > 0:
@@ -117,7 +118,7 @@ def _outlast(children: Sequence[BaseProcess], seconds: float) -> list[BaseProces
 
 
 def _begin(begin: Callable[[], None]) -> None:
-    # What this process inherited is its parent's way to end.
+    # The inherited handler is the parent's; here SIGTERM is to end the process.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     begin()
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -136,8 +137,8 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """Within, SIGTERM does what Ctrl-C does: without that it would end this process alone, and
-    leave those that it started."""
+    """Have SIGTERM raise KeyboardInterrupt within the block: otherwise it would end this process
+    alone, and leave the processes that it started."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -154,7 +155,7 @@ def sigterm_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _told(tell: Callable[[], None]) -> Iterator[None]:
-    """Within, signals to end interrupt nothing, and are told; what ignored them ignores them."""
+    """Have SIGINT and SIGTERM only call `tell` within the block; ignored signals stay ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -171,7 +172,7 @@ def _told(tell: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Within, whoever is impatient has to wait: it takes two seconds at most."""
+    """Ignore SIGINT and SIGTERM within the block, which takes two seconds at most."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
-"""A run directory, run again: the same scenario, seed and dice must give the same bytes.
+"""Runs a run directory again: the same scenario, seed and dice must give the same bytes.
 
-Where they do not, the first event that differs says where to look; where the versions differ, a
-difference proves nothing, and that is said instead.
+If they do not, the first event that differs shows where to look. If the versions differ, too, a
+difference proves nothing, and the replay reports that instead.
 """
 
 from __future__ import annotations
@@ -27,47 +27,48 @@ from stormcast.node.trace import Event, read_blocks_untrusted
 from stormcast.node.trace.words import describe
 
 FILES: Final = ("scenario.yaml", "seed", "versions.json", "verdict.json")
-"""What a run directory holds besides its traces."""
+"""The files that a run directory must have besides its traces."""
 NO_PART_OF_IT: Final = frozenset({"run", EVIDENCE})
-"""What `verdict.json` says about the place where it lies, and of the traces, which are compared."""
+"""Keys of `verdict.json` that are not compared: the run's place, and the digest of the evidence,
+which is compared itself."""
 OTHERS: Final = (
     "verdict.json was made from other traces, or another scenario or seed, than lie beside it"
 )
 USUAL_FATE: Final = "xxh3"
-"""The dice of a run that does not say which it threw."""
+"""The dice of a run whose verdict names none."""
 _NOTHING: Final = "nothing: it ends before this"
 
 
 class NotARunError(NodeError):
-    """A directory that no run left behind, or not whole; the text says what is missing."""
+    """A directory is no run directory, or is damaged; the text says what is missing or wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRun:
-    """What a run left behind to be run again."""
+    """A run directory, read to be run again."""
 
     directory: Path
     seed: int
     fate: str
     min_bites: int | None
-    """Effects that each fault must have had; None: as many as a run asks for by itself."""
+    """The bites that each fault must have had; None: the default of a run."""
     versions: dict[str, str]
     verdict: dict[str, Any]
-    """What `stormcast run --json` said."""
+    """The object that `stormcast run --json` printed."""
     traces: dict[str, bytes]
     is_of_others: bool
-    """Whether the verdict was made from something else than what lies beside it."""
+    """Whether the verdict was made from other traces, or another scenario or seed, than these."""
 
     def scenario(self) -> Scenario:
-        """The scenario, as this version reads it."""
+        """Load the scenario, as this version reads it."""
         return load_scenario(self.directory / "scenario.yaml")
 
     def run_again(self, scenario: Scenario) -> RunOutcome:
-        """Run a scenario as this run was run; nothing is written."""
+        """Run a scenario with this run's seed, dice and least bites; writes nothing."""
         return run_scenario(scenario, self.seed, fate=self.fate, min_bites=self.min_bites)
 
     def other_versions(self) -> dict[str, tuple[str, str]]:
-        """What was something else when it ran: then and now."""
+        """Return the versions that differ from those of the run, by name: then, and now."""
         now = versions()
         return {
             name: (then, now.get(name, "not said"))
@@ -77,19 +78,20 @@ class KeptRun:
 
 
 class Result(Enum):
-    """What a replay proves."""
+    """The result of a replay."""
 
     IDENTICAL = "identical"
     DIFFERENT = "different"
     UNPROVEN = "unproven"
-    """It differs, and so do the versions."""
+    """The runs differ, and so do the versions."""
 
     def __str__(self) -> str:
         return self.value
 
 
 class Difference(NamedTuple):
-    """The first event in which two traces differ; None: this one ends before it."""
+    """The first event in which two traces differ; `recorded` or `now` is None if that trace ends
+    before it."""
 
     time: float
     member: str
@@ -97,14 +99,14 @@ class Difference(NamedTuple):
     recorded: str | None
     now: str | None
     fields: dict[str, tuple[object, object]]
-    """What of the event differs, where both have one: recorded, and now."""
+    """The fields that differ, if both traces have the event: recorded, and now."""
 
     def as_json(self) -> dict[str, Any]:
-        """A part of what `stormcast replay --json` prints."""
+        """Return a part of the object that `stormcast replay --json` prints."""
         return {**self._asdict(), "fields": _sides(self.fields)}
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the lines of the report."""
         lines = [
             f"first difference: {self.member}#{self.number}",
             f"  recorded  {self.recorded or _NOTHING}",
@@ -121,10 +123,10 @@ class Replay:
     kept: KeptRun
     outcome: RunOutcome
     traces: dict[str, str]
-    """Each trace: `identical`, `different`, `missing` now, or `new`."""
+    """By label of a trace: `identical`, `different`, `missing` (now), or `new`."""
     first: Difference | None
     verdict: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    """What of the verdict differs: recorded, and now."""
+    """The keys of the verdict that differ: recorded, and now."""
 
     @property
     def result(self) -> Result:
@@ -134,7 +136,7 @@ class Replay:
         return Result.UNPROVEN if self.kept.other_versions() else Result.DIFFERENT
 
     def as_json(self) -> dict[str, Any]:
-        """What `stormcast replay --json` prints."""
+        """Return the object that `stormcast replay --json` prints."""
         return {
             "scenario": self.outcome.scenario.name,
             "run": str(self.kept.directory),
@@ -153,7 +155,7 @@ class Replay:
         }
 
     def report(self) -> str:
-        """What `stormcast replay` prints."""
+        """Return the text that `stormcast replay` prints."""
         lines = [f"{self.outcome.scenario.name}: {self.result}   seed {self.kept.seed}"]
         if self.first:
             lines += self.first.lines()
@@ -184,7 +186,7 @@ class Replay:
 
 
 def read_run(directory: Path) -> KeptRun:
-    """What a run directory says; NotARunError names what it lacks."""
+    """Read a run directory; NotARunError names what it lacks."""
     if not directory.is_dir():
         raise NotARunError(f"{directory} is no directory: give one that a run left, such as runs/…")
     missing = [name for name in FILES if not (directory / name).is_file()]
@@ -209,7 +211,7 @@ def read_run(directory: Path) -> KeptRun:
         {name: str(what) for name, what in _read_record(directory / "versions.json").items()},
         verdict,
         {path.stem: files[path.relative_to(directory).as_posix()] for path in traces},
-        # Those of older versions say nothing of what they were made from.
+        # Verdicts of older versions have no digest of their evidence.
         verdict.get(EVIDENCE, digest) != digest,
     )
 
@@ -249,7 +251,7 @@ def _read_min_bites(directory: Path, verdict: dict[str, Any]) -> int | None:
 
 
 def replay(kept: KeptRun) -> Replay:
-    """Run it again, and compare."""
+    """Run a kept run again, and compare."""
     outcome = kept.run_again(kept.scenario())
     now = outcome.run.traces
     states = {
@@ -277,7 +279,7 @@ def _state(recorded: bytes | None, now: bytes | None) -> str:
 def _verdict_differences(
     recorded: dict[str, Any], outcome: RunOutcome
 ) -> dict[str, tuple[Any, Any]]:
-    """What both verdicts speak of, and say otherwise."""
+    """Return the keys that both verdicts have, with different values: recorded, and now."""
     now = json.loads(json.dumps(outcome.as_json()))
     return {
         name: (recorded[name], now[name])
@@ -287,7 +289,7 @@ def _verdict_differences(
 
 
 def _names(traces: Mapping[str, bytes]) -> dict[int, str]:
-    """Short ids to the names of the traces, as far as they can be read."""
+    """Map short ids to the labels of the traces, as far as these can be read."""
     names = {}
     for label, data in traces.items():
         try:
@@ -300,18 +302,18 @@ def _names(traces: Mapping[str, bytes]) -> dict[int, str]:
 
 
 class _EventText(NamedTuple):
-    """An event and its text; or why there are no more."""
+    """An event and its text; or None, and why the trace could be read no further."""
 
     event: Event | None
     text: str
 
 
 def _events(data: bytes) -> list[_EventText]:
-    """The events of a trace, and at the end why it could be read no further."""
+    """Read the events of a trace; if it is damaged, the last entry says why."""
     told = []
     try:
         for block in read_blocks_untrusted(data, xxh3_64_intdigest):
-            # A text is known by its number within a block: what it says is what counts.
+            # Drop the number of the text, which depends on the block: the text itself is compared.
             told += [
                 _EventText(event._replace(text=0), block.text(event)) for event in block.events
             ]
@@ -335,7 +337,7 @@ def _first_difference(
                 _words(again, names),
                 _fields(then, again),
             )
-    # The events are the same, and their blocks are not.
+    # The events are the same, but their blocks differ.
     last = [told.event.time for told in _events(now) if told.event]
     how = f"the same events in other bytes, from byte {_first_byte(recorded, now)} on"
     return Difference(max(last, default=0.0), member, len(last), how, how, {})
@@ -355,7 +357,7 @@ def _words(told: _EventText | None, names: dict[int, str]) -> str | None:
 
 
 def _fields(then: _EventText | None, again: _EventText | None) -> dict[str, tuple[object, object]]:
-    """The fields that differ, where two events stand at one place."""
+    """Return the fields that differ, if both sides have an event."""
     if then is None or again is None or then.event is None or again.event is None:
         return {}
     pairs = zip(Event._fields, then.event, again.event, strict=True)
@@ -366,12 +368,12 @@ def _fields(then: _EventText | None, again: _EventText | None) -> dict[str, tupl
 
 
 def _sides(pairs: Mapping[str, tuple[object, object]]) -> dict[str, Any]:
-    """As JSON: what was recorded, and what is now."""
+    """Return pairs (recorded, now) for JSON."""
     return {name: {"recorded": then, "now": now} for name, (then, now) in pairs.items()}
 
 
 def _apart(recorded: object, now: object) -> str:
-    """Two values of a verdict, down to where they part."""
+    """Return the text of a difference between two values, down to the innermost part."""
     if isinstance(recorded, dict) and isinstance(now, dict):
         keys = [key for key in recorded | now if recorded.get(key) != now.get(key)]
         return "; ".join(f"{key} {_apart(recorded.get(key), now.get(key))}" for key in keys)

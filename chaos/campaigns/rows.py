@@ -1,8 +1,8 @@
-"""The directory of a search: what is searched, a row for each seed that was run, and the runs that
-do not hold.
+"""The directory of a search: its plan, a row for each seed that was run, and the runs that do not
+hold.
 
 Each task appends rows to a file of its own, one line at a time, as seeds end. So nothing depends on
-the process that started the search: what has a row is done, wherever it ran, and who comes later
+the process that started the search: a seed with a row is done, wherever it ran, and a later process
 runs the rest. A line that a killed process did not finish is no row, and of a seed that was run
 twice the first row counts. Several hosts may write, if the directory is on storage that they share.
 """
@@ -32,20 +32,20 @@ PLAN: Final = "search.json"
 ROWS: Final = "rows"
 LOCK: Final = "lock"
 UNFINISHED: Final = ".unfinished-"
-"""How the names of run directories begin that are still being written."""
+"""The prefix of names of files and run directories that are still being written."""
 VERDICTS: Final = {str(verdict): verdict for verdict in Verdict}
 PART: Final = 20
-"""Seeds of a task: some seconds of work, so that starting it costs little, and whoever is killed
-leaves little to others."""
+"""Seeds of a task: some seconds of work, so that starting a task costs little in comparison, and a
+killed task leaves little work to others."""
 
 
 class StorageError(NodeError):
-    """A run that cannot be kept, which says nothing of the run."""
+    """A run directory cannot be written; this says nothing about the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """What became of one seed: a row."""
+    """The result of one seed: a row."""
 
     seed: int
     verdict: Verdict
@@ -54,13 +54,13 @@ class SeedResult:
     faults: tuple[str, ...]
     """Kinds of faults that bit."""
     broken: tuple[str, ...] = ()
-    """Guarantees violated, each with its first witness."""
+    """Findings that do not hold, each with its first witness."""
     guarantee: str = ""
-    """The first that does not hold."""
+    """The guarantee of the first finding that has the verdict."""
     fingerprint: str = ""
-    """What that failure has in common with others of its kind."""
+    """The fingerprint of that finding, which failures of one kind share."""
     seconds: float = field(default=0.0, compare=False)
-    """It took so long."""
+    """How long the seed took."""
 
     @property
     def cell(self) -> Cell:
@@ -68,7 +68,7 @@ class SeedResult:
         return cell_of(self.seed)
 
     def as_line(self) -> str:
-        """The row as it is kept."""
+        """Return the row as a line of JSON."""
         return json.dumps(
             asdict(self)
             | {
@@ -81,7 +81,7 @@ class SeedResult:
 
 
 def read_line(line: bytes) -> SeedResult | None:
-    """A row that was kept; None: it was not finished, or is damaged, and its seed is run again."""
+    """Read a row; None if it is unfinished or damaged: its seed is then run again."""
     try:
         kept = json.loads(line)
         del kept["cell"]
@@ -94,7 +94,7 @@ def read_line(line: bytes) -> SeedResult | None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is searched, and by which version of everything."""
+    """The seeds of a search, and the versions of all software that runs them."""
 
     ranges: tuple[range, ...]
     versions: dict[str, str]
@@ -103,22 +103,22 @@ class Plan:
         return sum(map(len, self.ranges))
 
     def parts(self) -> list[range]:
-        """All seeds, in parts that are a task each."""
+        """Split all seeds into parts, one for each task."""
         return [seeds[at : at + PART] for seeds in self.ranges for at in range(0, len(seeds), PART)]
 
     def as_json(self) -> dict[str, Any]:
-        """As it is kept, and told."""
+        """Return the plan for JSON: for its file, and for `--json`."""
         ranges = [{"from": seeds.start, "seeds": len(seeds)} for seeds in self.ranges]
         return {"ranges": ranges, "versions": self.versions}
 
     def words(self) -> str:
-        """What makes the same search again."""
+        """Return the options that ask for the same search again."""
         firsts = " ".join(f"--from {seeds.start}" for seeds in self.ranges)
         return f"--seeds {len(self.ranges[0])} {firsts}"
 
 
 def plan_of(firsts: Sequence[int], seeds: int) -> Plan:
-    """A plan of so many seeds from each of some first ones; ConfigError where they overlap."""
+    """Make a plan of `seeds` seeds from each of `firsts`; ConfigError if these ranges overlap."""
     ranges = tuple(range(first, first + seeds) for first in firsts)
     for one, other in pairwise(sorted(firsts)):
         if other < one + seeds:
@@ -127,7 +127,7 @@ def plan_of(firsts: Sequence[int], seeds: int) -> Plan:
 
 
 def read_plan(directory: Path) -> Plan:
-    """What a directory is the search of; ConfigError if nothing says so."""
+    """Read the plan of a search's directory; ConfigError if it is missing or damaged."""
     path = directory / PLAN
     try:
         kept = json.loads(path.read_bytes())
@@ -143,14 +143,14 @@ def read_plan(directory: Path) -> Plan:
 
 
 class SearchDirectory:
-    """Where one search keeps what it finds."""
+    """The directory in which one search keeps its plan, rows and runs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
 
     @contextmanager
     def opened(self, plan: Plan) -> Iterator[Self]:
-        """Begin a search, or go on with it, and keep others from doing so meanwhile.
+        """Begin a search, or resume it, and lock the directory meanwhile.
 
         ConfigError if the directory is of another search, or of something else."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -171,18 +171,18 @@ class SearchDirectory:
                 self._tidy()
 
     def kept(self, seed: int) -> Path:
-        """Where the run of a seed is, if it does not hold."""
+        """Return the run directory of a seed; it exists if the seed does not hold."""
         return self.path / f"seed-{seed}"
 
     def rows_of(self, part: range) -> list[SeedResult]:
-        """The rows that there are of a part."""
+        """Read the rows of a part that were written so far."""
         files = (self.path / ROWS).glob(f"{part.start}-*.jsonl")
         lines = (line for file in files for line in file.read_bytes().splitlines())
         return [row for line in lines if (row := read_line(line)) is not None]
 
     @contextmanager
     def writer(self, part: range) -> Iterator[TextIO]:
-        """A new file for rows of a part, which nobody else writes."""
+        """Open a new file for rows of a part, which no other task writes."""
         path = self.path / ROWS / f"{part.start}-{socket.gethostname()}-{uuid4().hex[:12]}.jsonl"
         with path.open("x", encoding="utf-8", buffering=1) as file:
             yield file
@@ -204,10 +204,10 @@ class Reader:
         self.seeds: set[int] = set()
         self._rows = directory.path / ROWS
         self._read: dict[str, int] = {}
-        """Bytes of each file that were read: whole lines."""
+        """By file name: how many bytes of whole lines were read."""
 
     def new(self) -> Iterator[SeedResult]:
-        """The rows that were added since the last time."""
+        """Yield the rows that were added since the last call."""
         for path in sorted(self._rows.glob("*.jsonl")):
             before = self._read.get(path.name, 0)
             if path.stat().st_size == before:
@@ -228,8 +228,8 @@ class Reader:
 
 
 def keep_run(outcome: RunOutcome, directory: Path) -> None:
-    """Write a run directory that is there whole or not at all. If it is there it stays: the same
-    seed and the same versions left the same."""
+    """Write a run directory in one step: it is complete or missing. An existing one stays: the same
+    seed and versions gave the same files."""
     part = directory.parent / f"{UNFINISHED}{directory.name}-{uuid4().hex[:12]}"
     try:
         write_run(outcome, part)
@@ -247,7 +247,7 @@ def _take(lock: TextIO, directory: Path) -> None:
     except BlockingIOError:
         raise ConfigError(f"another search runs in {directory}: wait for it, or end it") from None
     except OSError:
-        # Storage without locks; two searches at once would only do the same work twice.
+        # This storage has no locks; two searches at once would only do the same work twice.
         return
 
 
@@ -265,7 +265,7 @@ def _check_same(directory: Path, kept: Plan, plan: Plan) -> None:
 
 
 def differences(kept: dict[str, str], now: dict[str, str]) -> str:
-    """What two versions differ in, as text; empty: in nothing."""
+    """Return the differences of two sets of versions as text; empty if there are none."""
     return ", ".join(
         f"{name} {kept.get(name, 'unknown')}, here {now.get(name, 'unknown')}"
         for name in sorted(kept.keys() | now.keys())

@@ -1,9 +1,9 @@
-"""Many seeds, on all cores or on many hosts: generated scenarios, run and judged. What does not
-hold is kept, and grouped with what fails in the same way.
+"""Runs and judges generated scenarios of many seeds, on all cores or on many hosts. Runs that do
+not hold are kept, and grouped with others that fail in the same way.
 
-Seeds are run in parts, each a task for an engine: processes of this machine, or Spark. What comes
-of a part is in the rows that it leaves (`rows.py`), so both engines are used alike, and a search
-that was interrupted goes on where it was.
+Seeds are run in parts, each a task for an engine: processes of this machine, or Spark. The results
+of a part are the rows that it writes (`rows.py`), so both engines are used alike, and an
+interrupted search is resumed where it was.
 """
 
 from __future__ import annotations
@@ -43,53 +43,53 @@ from stormcast.chaos.session.versions import versions
 from stormcast.node.core.errors import ConfigError, NodeError
 
 ATTEMPTS: Final = 8
-"""Scenarios drawn for a seed until enough of its faults bite."""
+"""The most scenarios that are drawn for a seed, until one meets enough (`least_of`)."""
 LOOK_SECONDS: Final = 0.5
-"""Between two looks at the rows that there are."""
+"""The time between two looks for new rows."""
 SEEN_SECONDS: Final = 60.0
-"""So late a file that another host made may be seen on a network file system."""
+"""How long a file of another host may take to appear on a network file system."""
 POOLS: Final = 4
-"""Pools that are tried: of one in which a process dies all tasks are lost."""
+"""The most pools that are tried: when a process dies, all tasks of its pool are lost."""
 
 
 class SearchError(NodeError):
-    """Why a search came to no end; the text says what to do."""
+    """A search was not completed; the text says why, and what to do."""
 
 
 class Engine(Protocol):
-    """Runs tasks: each to its end, and again where what ran it died."""
+    """Runs tasks: each to its end, and again if its process died."""
 
     def run(
         self, work: Callable[[Any], str | None], items: Sequence[Any], look: Callable[[], None]
     ) -> list[str]:
-        """Do some work with each item; `look` is called now and then. Returns what the work
-        returned, but for None: why it could not be done."""
+        """Call `work` with each item, and `look` now and then. Returns all results but None: each
+        says why an item could not be done."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Seeds that do not hold, all for one reason."""
+    """The seeds that fail in one way: same verdict, same fingerprint."""
 
     verdict: Verdict
     guarantee: str
     fingerprint: str
     seeds: int = 0
     first: int = 0
-    """The lowest of them."""
+    """The lowest seed."""
     smallest: int = 0
-    """The one with the fewest events."""
+    """The seed whose run has the fewest events."""
     events: int = 0
-    """Of the smallest."""
+    """The number of events of `smallest`."""
 
     def add(self, result: SeedResult) -> None:
-        """Count one of them in."""
+        """Add a seed."""
         if not self.seeds or (result.events, result.seed) < (self.events, self.smallest):
             self.smallest, self.events = result.seed, result.events
         self.first = min(self.first, result.seed) if self.seeds else result.seed
         self.seeds += 1
 
     def as_json(self) -> dict[str, Any]:
-        """A part of what `stormcast search --json` prints."""
+        """Return a part of the object that `stormcast search --json` prints."""
         return {
             "verdict": str(self.verdict),
             "guarantee": self.guarantee,
@@ -102,14 +102,14 @@ class Group:
 
 @dataclass(slots=True)
 class SearchResult:
-    """What became of all of them."""
+    """The totals of a search."""
 
     seeds: int = 0
     events: int = 0
     seconds: float = 0.0
-    """Since this search was begun, or went on."""
+    """The time since this search was begun or resumed."""
     resumed: int = 0
-    """Seeds that had been run before."""
+    """Seeds that had been run before the search was resumed."""
     violations: list[SeedResult] = field(default_factory=list)
     unknown: list[SeedResult] = field(default_factory=list)
     cells: Counter[Cell] = field(default_factory=Counter)
@@ -131,7 +131,8 @@ class SearchResult:
         return (self.seeds - self.resumed) / self.seconds if self.seconds else 0.0
 
     def groups(self) -> list[Group]:
-        """What does not hold, by fingerprint: the violated first, and of each the most frequent."""
+        """Group the seeds that do not hold by fingerprint: the violated first, and of each verdict
+        the most frequent group first."""
         groups: dict[tuple[Verdict, str], Group] = {}
         for result in [*self.violations, *self.unknown]:
             key = (result.verdict, result.fingerprint)
@@ -141,7 +142,7 @@ class SearchResult:
         return sorted(order, key=lambda one: (one.verdict, one.seeds), reverse=True)
 
     def as_json(self) -> dict[str, Any]:
-        """What `stormcast search --json` prints."""
+        """Return the object that `stormcast search --json` prints."""
         violated = sorted(self.violations, key=lambda result: result.seed)
         return {
             "seeds": self.seeds,
@@ -160,7 +161,8 @@ class SearchResult:
 def run_seed(
     seed: int, make_unicast: Callable[..., Any] | None = None, out: Path | None = None
 ) -> SeedResult:
-    """Draw scenarios for a seed until one bites, run it, judge it."""
+    """Draw, run and judge scenarios for a seed until one meets enough; keep the run in `out` if it
+    does not hold."""
     outcome, enough = outcome_of(seed, make_unicast)
     if out is not None and outcome.verdict is not Verdict.HOLDS:
         keep_run(outcome, out / f"seed-{seed}")
@@ -172,7 +174,8 @@ def outcome_of(
     make_unicast: Callable[..., Any] | None = None,
     make_multicast: Callable[..., Any] | None = None,
 ) -> tuple[RunOutcome, bool]:
-    """The first run of a seed that is worth judging, or proves a violation; and whether it is."""
+    """Return the first run of a seed that meets enough or is violated, else the last one; and
+    whether it meets enough."""
     least = least_of(seed)
     for attempt in range(ATTEMPTS):
         outcome = run_scenario(
@@ -215,8 +218,8 @@ def _summary(seed: int, outcome: RunOutcome, *, enough: bool) -> SeedResult:
 
 
 def _kinds(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """Every fault of a scenario, by the id that it runs under, and its word in the file: what it
-    is made of (a churn of leaves and joins) may go by other words."""
+    """Yield for every fault of a scenario its id in the run, and its word in the file: a churn runs
+    as leaves and joins, whose words differ."""
     steps = (step for step in scenario.timeline if not isinstance(step.action, CURES))
     for number, step in enumerate(steps, 1):
         yield step.name or f"f{number}", WORDS[type(step.action)]
@@ -226,7 +229,7 @@ def _kinds(scenario: Scenario) -> Iterator[tuple[str, str]]:
 
 
 class Search:
-    """Some ranges of seeds, run by an engine; what has a row already is not run again."""
+    """A search over the seeds of a plan, run by an engine; seeds with a row are not run again."""
 
     def __init__(self, plan: Plan, directory: SearchDirectory) -> None:
         self.plan = plan
@@ -235,8 +238,8 @@ class Search:
         self._reader = Reader(directory)
 
     def run(self, engine: Engine, tell: Callable[[SearchResult], None]) -> SearchResult:
-        """Run what is left; `tell` is told how far it is. Whatever ends it, `total` has the rows
-        that there are."""
+        """Run the seeds that are left; calls `tell` with the totals now and then. However the
+        search ends, `total` counts all rows."""
         began = time.monotonic()
         self._look()
         self.total.resumed = self.total.seeds
@@ -271,8 +274,8 @@ class Search:
 
 
 def run_part(path: Path, part: range) -> str | None:
-    """Run those seeds of a part that have no row yet, and leave a row of each: the task of an
-    engine, on whatever host. Returns why this host must not run them."""
+    """Run those seeds of a part that have no row yet, and write a row for each: the task of an
+    engine, on any host. Returns why this host must not run them, else None."""
     try:
         plan = read_plan(path)
     except ConfigError as error:
@@ -294,7 +297,7 @@ def run_part(path: Path, part: range) -> str | None:
 
 
 def _run_guarded(seed: int, out: Path) -> SeedResult:
-    """A seed whose run falls over is a finding with a name, not the end of the search."""
+    """Run a seed; an exception of the run becomes a finding, and does not end the search."""
     began = time.perf_counter()
     try:
         result = run_seed(seed, out=out)
@@ -321,7 +324,7 @@ def _crash(seed: int, error: Exception) -> SeedResult:
 
 
 class Processes:
-    """An engine: processes of this machine. With one worker it is this process."""
+    """The engine that uses processes of this machine; with one worker, only this process."""
 
     def __init__(self, workers: int | None = None) -> None:
         self._workers = workers or os.cpu_count() or 1
@@ -329,7 +332,7 @@ class Processes:
     def run(
         self, work: Callable[[Any], str | None], items: Sequence[Any], look: Callable[[], None]
     ) -> list[str]:
-        """Run all tasks; one that died takes those beside it along, and all are run again."""
+        """Run all tasks. A process that dies ends its pool: unfinished tasks are run again."""
         if self._workers == 1:
             return self._run_here(work, items, look)
         said: list[str] = []
@@ -363,7 +366,7 @@ class Processes:
         said: list[str],
         look: Callable[[], None],
     ) -> None:
-        """Run what is left, and take out of it what is done."""
+        """Run the items of `left`, and remove each when it is done."""
         with (
             ProcessPool(self._workers) as pool,
             closing(pool.each(work, list(left), LOOK_SECONDS)) as ended,
@@ -381,5 +384,5 @@ class Processes:
 
 
 def empty_cells(result: SearchResult, cells: Iterable[Cell] = CELLS) -> list[Cell]:
-    """Which generation or stack never met which kind of fault."""
+    """Return the cells, generation or stack with a kind of fault, in which no fault bit."""
     return [cell for cell in cells if not result.cells[cell]]

@@ -1,4 +1,4 @@
-"""A kept run that failed, shrunk: until nothing smaller fails, or the time is up."""
+"""Shrinks a kept run that failed, until nothing smaller fails or the time is over."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from stormcast.chaos.campaigns.shrink.trials import OutOfTime, Trials
 from stormcast.chaos.language.scenario import dump
 
 MINIMAL: Final = "minimal.yaml"
-"""What a run is shrunk to, in its directory."""
+"""The file with the shrunk scenario, in the run directory."""
 ENDING: Final = "-minimal"
 MOST_NAME: Final = 80
-"""Characters of a scenario's name."""
+"""The most characters of a scenario's name."""
 ENDS: Final = {
     "done": "nothing smaller fails",
     "budget": "the time is up: a larger --budget may find smaller ones",
     "interrupted": "interrupted: this is the smallest so far",
 }
-"""Why a search for a smaller scenario ended."""
+"""By key: why a search for a smaller scenario ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +35,22 @@ class Shrunk:
     kept: KeptRun
     out: Path
     end: str
-    """One of ENDS."""
+    """Why the search ended: a key of ENDS."""
 
     @property
     def command(self) -> str:
-        """What runs it again."""
+        """The command that runs the shrunk scenario."""
         dice = "" if self.kept.fate == USUAL_FATE else f" --fate {self.kept.fate}"
         return f"stormcast run {shlex.quote(str(self.out))} --seed {self.kept.seed}{dice}"
 
     @property
     def text(self) -> str:
-        """The file."""
+        """The content of the scenario file."""
         trials = self.trials
         return regression(trials.best, trials.first.size, self.kept.seed, self.command)
 
     def as_json(self) -> dict[str, object]:
-        """What `stormcast shrink --json` prints."""
+        """Return the object that `stormcast shrink --json` prints."""
         first, best, tally = self.trials.first, self.trials.best, self.trials.tally
         return {
             "scenario": first.scenario.name,
@@ -70,7 +70,7 @@ class Shrunk:
         }
 
     def report(self) -> str:
-        """What `stormcast shrink` prints."""
+        """Return the text that `stormcast shrink` prints."""
         first, best, tally = self.trials.first, self.trials.best, self.trials.tally
         lines = [
             self.text,
@@ -86,7 +86,7 @@ class Shrunk:
 
 
 def regression(found: Found, first: Size, seed: int, command: str) -> str:
-    """A scenario file that keeps what was found: it says itself what it shows, and how."""
+    """Return the scenario file of a failure: it says what is violated, and how to run it."""
     failure = found.failure
     witness = f" Witness: {failure.witness[0]}" if failure.witness else ""
     about = f"Seed {seed} violates {failure.guarantee}: {failure.detail}.{witness}"
@@ -101,7 +101,7 @@ def regression(found: Found, first: Size, seed: int, command: str) -> str:
 
 
 def shrink_until(trials: Trials) -> str:
-    """Shrink; returns why it ended, one of ENDS. What was found until then is kept."""
+    """Shrink; returns why the search ended, a key of ENDS. `trials` keeps the best so far."""
     try:
         shrink(trials)
     except OutOfTime:
@@ -112,8 +112,8 @@ def shrink_until(trials: Trials) -> str:
 
 
 def shrink_kept(budget: float, directory: Path) -> str | None:
-    """Shrink what a search has kept, within some seconds, to MINIMAL in its directory: a task of an
-    engine. Returns why that cannot be done."""
+    """Shrink a run that a search has kept, within `budget` seconds, to MINIMAL in its directory: a
+    task of an engine. Returns why that failed, else None."""
     out = directory / MINIMAL
     over = time.monotonic() + budget
     kept_before = 0
@@ -126,7 +126,7 @@ def shrink_kept(budget: float, directory: Path) -> str | None:
     def tell(trials: Trials) -> None:
         nonlocal kept_before
         if trials.tally.kept != kept_before:
-            # Whoever is ended in the middle leaves the smallest so far.
+            # A task that is killed leaves the smallest scenario so far.
             kept_before = trials.tally.kept
             write(trials, "interrupted")
 

@@ -1,4 +1,4 @@
-"""`stormcast compare`: what each generation of unicast pays in one storm."""
+"""`stormcast compare`: the costs of each generation of unicast in the scenario `storm`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stormcast.exits import Exit
 
 
 def compare(argv: list[str]) -> int:
-    """`stormcast compare`: the generations on the same storm."""
+    """Run `stormcast compare`: all generations on the scenario `storm`."""
     parser = parser_of(
         "compare", "Run the storm scenario on every generation and print what each pays."
     )

@@ -1,5 +1,5 @@
-"""What a controller tells others of its runs: metrics, and whether it lives. Read by anybody, told
-nothing by anybody; so it wants no token.
+"""The status of a controller over HTTP: metrics of its runs, liveness and readiness. It can only be
+read, so it needs no token.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from stormcast.node.control.settings import ControlSettings
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 ERROR: Final = "error"
-"""In place of a verdict: the run never began, or there is a bug. One that breaks off is unknown."""
+"""In place of a verdict: the run never began, or met a bug. A run that breaks off is unknown."""
 VERDICTS: Final = ("holds", "unknown", "violated", "unsupported", ERROR)
 _OUTCOMES: Final = "`holds`, `unknown`, `violated`, `unsupported` or `error`"
 HANG_SECONDS: Final = 3600.0
-"""A controller of which nothing was heard for so long hangs; no run lasts that long."""
+"""A controller that did not call `hear` for so long hangs; no run lasts that long."""
 _START_SECONDS: Final = 10.0
 _NOT_READY: Final = 503
 _HUNG: Final = 500
@@ -35,9 +35,9 @@ class ControllerStatus:
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.registry = CollectorRegistry()
         self.is_ready = False
-        """Whether runs can be made: the backend was there."""
+        """Whether runs can be made: the backend has answered."""
         self._faults: dict[str, tuple[str, ...]] = {}
-        """Of which faults there are figures, by scenario."""
+        """By scenario: the faults of which there are figures."""
         self._heard = time.monotonic()
         self._tell = tell
         self._runs = Counter(
@@ -77,25 +77,25 @@ class ControllerStatus:
     def _gauge(self, name: str, about: str, *labels: str) -> Gauge:
         return Gauge(name, about, labels, registry=self.registry)
 
-    # -- What is told to it ----------------------------------------------------------------------
+    # -- Called by the controller ----------------------------------------------------------------
 
     def hear(self) -> None:
-        """The controller is there."""
+        """Note that the controller is alive."""
         self._heard = time.monotonic()
 
     def know(self, scenarios: Iterable[str]) -> None:
-        """Have figures of these, be they zero: what is missing could mean anything."""
+        """Make figures of these scenarios, at first zero: a missing figure would be ambiguous."""
         for scenario in scenarios:
             self._running.labels(scenario)
             for verdict in VERDICTS:
                 self._runs.labels(scenario, verdict)
 
     def begin(self, scenario: str) -> None:
-        """It runs now."""
+        """Note that a scenario runs now."""
         self._running.labels(scenario).set(1)
 
     def end(self, scenario: str, verdict: str, outcome: RunOutcome | None) -> None:
-        """It has come to an end."""
+        """Note that a run of a scenario has ended, with its figures if it has an outcome."""
         self._running.labels(scenario).set(0)
         self._runs.labels(scenario, verdict).inc()
         self._ended.labels(scenario).set(time.time())
@@ -112,7 +112,7 @@ class ControllerStatus:
         self._faults[scenario] = tuple(run.bites)
 
     def _forget(self, scenario: str) -> None:
-        """What the run before had come to is not what the last one has."""
+        """Remove the figures of a scenario's run before the last one."""
         for figure in (self._lasted, self._resync):
             with suppress(KeyError):
                 figure.remove(scenario)
@@ -120,13 +120,13 @@ class ControllerStatus:
             self._bites.remove(scenario, fault)
 
     def count_round(self) -> None:
-        """All scenarios were run once more."""
+        """Count a round over all scenarios."""
         self._rounds.inc()
 
-    # -- What it tells ---------------------------------------------------------------------------
+    # -- Endpoints -------------------------------------------------------------------------------
 
     def table(self) -> Table:
-        """Every path, its methods, and what answers."""
+        """Return the endpoints by path, then by method."""
         return {
             "/livez": {"GET": lambda _: self._live()},
             "/readyz": {
@@ -145,7 +145,7 @@ class ControllerStatus:
         return as_json({"live": is_live}, 200 if is_live else _HUNG)
 
     def serve(self, settings: ControlSettings) -> str:
-        """Answer from now on, in a thread: runs take the main one. Returns where."""
+        """Answer requests in a thread, as runs take the main thread; returns the address."""
         opened: list[str | BaseException] = []
         is_open = threading.Event()
 

@@ -1,5 +1,5 @@
-"""What this host can do, and what to do about what it cannot: every backend's answer to every
-feature, and the things behind it."""
+"""Finds what this host can do, and remedies for the rest: every backend's answer to every feature,
+and checks of the programs and kernel features that they need."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from stormcast.node.core.errors import NodeError
 NETNS: Final = "netns"
 SIM: Final = "sim"
 ESSENTIAL: Final = ("members", "group", "no-group", "partition")
-"""Without these a backend is of no use, whatever else it can do."""
+"""Features that a backend must have to be of any use."""
 
 Answers = Mapping[str, str | None]
-"""By feature: None, or why not and what to do."""
+"""By feature: None if it is there, else why not and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What was found."""
+    """The state of a host."""
 
     host: str
     default: str
@@ -37,11 +37,11 @@ class Health:
 
     @property
     def works(self) -> bool:
-        """Whether the default backend does."""
+        """Whether the default backend works."""
         return all(self.backends[self.default][feature] is None for feature in ESSENTIAL)
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the object that `stormcast doctor --json` prints."""
         return {
             "works": self.works,
             "default": self.default,
@@ -51,7 +51,7 @@ class Health:
         }
 
     def report(self) -> str:
-        """For people."""
+        """Return the text that `stormcast doctor` prints."""
         return "\n".join([self.host, "", *self._things(), "", *self._matrix(), "", self._verdict()])
 
     def _things(self) -> Iterator[str]:
@@ -86,7 +86,7 @@ class Health:
                 if why is not None:
                     notes.setdefault(f"{name}: {why}", []).append(feature)
         for why, missing in notes.items():
-            # Most often one thing is missing, and with it all that builds on it.
+            # Most often one missing thing makes every feature missing: then do not list them.
             yield f"  {why}" + ("" if len(missing) == len(FEATURES) else f" ({', '.join(missing)})")
 
     def _verdict(self) -> str:
@@ -103,7 +103,7 @@ def examine(
     make: Callable[[str], Backend] = make_backend,
     names: Sequence[str] = BACKENDS,
 ) -> Health:
-    """Try everything; takes a few seconds."""
+    """Make all checks, and ask every backend; takes a few seconds."""
     is_root = os.geteuid() == 0
     user = "root" if is_root else "not root"
     return Health(

@@ -1,5 +1,5 @@
-"""`stormcast doctor`, `stormcast clean`: what this host can do, and what killed runs left on it.
-Results on stdout, talk on stderr."""
+"""`stormcast doctor`, `stormcast clean`: check what this host can do, and remove what killed runs
+left on it. Results go to stdout, other lines to stderr."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FINE: Final = 0
 
 
 def doctor(argv: list[str]) -> int:
-    """`stormcast doctor`: try everything, and tell what there is."""
+    """Run `stormcast doctor`: try everything, and report it."""
     parser = _parser(
         "doctor",
         "Try what this host can do, per backend and feature, and say what to do about what it "
@@ -34,7 +34,7 @@ def doctor(argv: list[str]) -> int:
 
 
 def clean_up(argv: list[str]) -> int:
-    """`stormcast clean`: remove what killed runs left behind."""
+    """Run `stormcast clean`: remove what killed runs left behind."""
     parser = _parser(
         "clean",
         "Remove what runs left behind that were killed: their namespaces, with all processes, "
@@ -46,7 +46,7 @@ def clean_up(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     why = what_is_missing()
     if why is not None:
-        # Without namespaces there can be no leftovers either; but that is not ours to conclude.
+        # Without the programs nothing can be looked for, so do not report that nothing is left.
         return _give_up(why, as_json=args.json)
     try:
         if args.dry_run:

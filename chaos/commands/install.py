@@ -1,6 +1,6 @@
-"""What Debian has to install before anything can be run on real packets.
+"""Installs the Debian packages that runs on real packets need.
 
-Only where somebody asked for it: a command that installs what it likes surprises whoever runs it.
+Only when asked for (`--install`): a command that installs packages unasked surprises its user.
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ from typing import Final
 from stormcast.chaos.backends.netns.running import NEEDED
 
 PROGRAMS: Final = NEEDED | {"tc": "iproute2", "iptables": "iptables"}
-"""What real packets take, and the Debian packages that have it. Without iptables the rig can run,
-but holds no packet back where the kernel's nftables has no queue."""
+"""The programs for runs on real packets, and the Debian packages that contain them. Without
+iptables the rig can run, but holds no packet back where the kernel's nftables has no queue."""
 LONGEST_SECONDS: Final = 600.0
-"""Of one call of apt-get."""
+"""How long one call of apt-get may take."""
 
 
 class InstallError(Exception):
-    """Why nothing could be installed; the text says what is missing."""
+    """Packages could not be installed; the text names them, and says why."""
 
 
 def lacking() -> list[str]:
-    """Packages of which a program is missing."""
+    """Return the packages of which a program is missing."""
     missing = {package for program, package in PROGRAMS.items() if shutil.which(program) is None}
     return sorted(missing)
 
 
 def install_lacking(say: Callable[[str], None]) -> None:
-    """Install what is missing, and say what before it is done; InstallError where that cannot
-    be."""
+    """Install the missing packages, after naming them by `say`; InstallError if that fails."""
     packages = lacking()
     if not packages:
         return
@@ -50,7 +49,7 @@ def install_lacking(say: Callable[[str], None]) -> None:
     )
     why = _apt("install", "--yes", "--no-install-recommends", *packages)
     if why:
-        # A fresh system knows no package before it was told which there are.
+        # A fresh system has no lists of packages before `apt-get update`.
         say("apt-get knows no such packages yet, or cannot get them: updating its lists")
         why = _apt("update") or _apt("install", "--yes", "--no-install-recommends", *packages)
     if still := lacking():
@@ -59,7 +58,7 @@ def install_lacking(say: Callable[[str], None]) -> None:
 
 
 def _apt(*words: str) -> str:
-    """Why it failed, as its last line says; empty: it did not."""
+    """Run apt-get; returns why it failed, by its last line, or an empty text."""
     argv = ("apt-get", "--quiet", *words)
     try:
         done = subprocess.run(  # noqa: S603 our own words, and no shell

@@ -1,4 +1,4 @@
-"""`stormcast museum`: each known flaw, shown, and shown gone."""
+"""`stormcast museum`: shows each known flaw, and that it is gone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stormcast.exits import Exit
 
 
 def museum(argv: list[str]) -> int:
-    """`stormcast museum`: each flaw shown, and shown gone."""
+    """Run `stormcast museum`: every exhibit, flawed and fixed."""
     parser = parser_of(
         "museum", "Run every exhibit on the version that has the flaw and on the one that fixed it."
     )
@@ -41,7 +41,7 @@ def museum(argv: list[str]) -> int:
 
 
 def _wing(shown: Sequence[Shown]) -> str:
-    """The exhibits of one wing of the museum."""
+    """Return the table of the exhibits of one wing of the museum."""
     rows: list[Sequence[str]] = [
         (
             f"exhibit ({shown[0].exhibit.wing})",
@@ -69,6 +69,6 @@ def _wing(shown: Sequence[Shown]) -> str:
 
 
 def _setting(values: Setting) -> str:
-    """What runs, and what it is set to."""
+    """Return the generation or stack of a run, with its settings, as text."""
     what, *rest = values.items()
     return " ".join([str(what[1]), *(f"{key}={str(value).lower()}" for key, value in rest)])

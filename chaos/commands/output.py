@@ -1,4 +1,4 @@
-"""How the sub-commands of the rig answer: results on stdout, talk on stderr, one exit code."""
+"""The output of the rig's sub-commands: results on stdout, other lines on stderr, an exit code."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ EXIT: Final = {
 
 
 QUIET_SECONDS: Final = 10.0
-"""Between two lines of progress where they do not replace each other."""
+"""The time between two lines of progress where they do not replace each other."""
 SHORT_SECONDS: Final = 90.0
-"""What is longer is told in minutes."""
+"""Longer times are shown in minutes."""
 
 
 RUNS: Final = Path("runs")
 
 
 DICE: Final = "xxh3"
-"""The dice that are thrown unless others are asked for."""
+"""The dice that are used unless others are asked for."""
 
 
 def unsupported(refusal: Unsupported, *, as_json: bool, seed: int) -> int:
-    """A backend cannot give a scenario its meaning: nothing was started."""
+    """Print that a backend does not support a scenario; returns the exit code."""
     if as_json:
         print(
             json.dumps(
@@ -55,7 +55,8 @@ def unsupported(refusal: Unsupported, *, as_json: bool, seed: int) -> int:
 
 
 def lacks(backend: str) -> bool:
-    """Whether there is no such backend for what only the simulator does, which is then said."""
+    """Whether a backend other than the simulator was asked for; if so, print that this command
+    needs the simulator."""
     if backend == SIM:
         return False
     known = "it needs the simulator" if backend in BACKENDS else "there is no such backend"
@@ -64,13 +65,15 @@ def lacks(backend: str) -> bool:
 
 
 def give_up(error: NodeError, seed: int) -> int:
-    """The stacks broke the rig: that is our fault, no verdict and no wrong usage."""
+    """Print that a run broke off by an error of the rig; returns the exit code: no verdict, and no
+    wrong usage."""
     say(f"stormcast: the run broke off (seed {seed}): {error}")
     return Exit.UNKNOWN
 
 
 def no_longer(kept: KeptRun, error: Exception) -> int:
-    """A kept scenario that this version refuses: which is no wonder if it is another version."""
+    """Print that this version refuses a kept scenario, and which versions differ; returns the exit
+    code: unknown if versions differ or the backend lacks support, else usage."""
     say(f"stormcast: the scenario of {kept.directory} cannot be run: {error}")
     for name, (then, now) in kept.other_versions().items():
         say(f"version of {name}: {then}, now {now}")
@@ -78,7 +81,7 @@ def no_longer(kept: KeptRun, error: Exception) -> int:
 
 
 def refuse(error: Exception) -> int:
-    """What was asked for is wrong, and can be put right."""
+    """Print an error of the user, which can be corrected; returns the exit code of wrong usage."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         # As a sentence, and not as "[Errno 21] Is a directory: 'x'".
         say(f"stormcast: {error.filename}: {error.strerror.lower()}; name another, or mend it")
@@ -88,12 +91,12 @@ def refuse(error: Exception) -> int:
 
 
 def say(text: str) -> None:
-    """One line beside the results."""
+    """Print a line to stderr."""
     print(text, file=sys.stderr)
 
 
 def say_leftovers() -> None:
-    """What killed runs left behind is in nobody's way; but somebody should know of it."""
+    """Print how many leftovers of killed runs there are, if any; they do not disturb a run."""
     from stormcast.chaos.backends.netns import what_is_missing  # noqa: PLC0415 only where there is netns
     from stormcast.chaos.backends.netns.leftovers import leftovers  # noqa: PLC0415 as above
 
@@ -107,13 +110,13 @@ def say_leftovers() -> None:
 
 
 def progress(text: str) -> None:
-    """One line that replaces itself on a terminal, and is left out elsewhere but for the last."""
+    """Show a line that replaces the one before, if stderr is a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 class Meter:
-    """How far many runs are, and how long they still take."""
+    """Shows how many runs of all are done, and how long the rest will take."""
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._total = total
@@ -121,7 +124,7 @@ class Meter:
         self._began = self._told = clock()
 
     def line(self, done: int) -> str:
-        """So many of all, the time since the beginning, and what is left by the rate so far."""
+        """Return the line: runs done, time spent, and time left by the rate so far."""
         spent = self._clock() - self._began
         text = f"{done}/{self._total} runs, {spent:.0f}s"
         if 0 < done < self._total:
@@ -129,7 +132,7 @@ class Meter:
         return text
 
     def tell(self, done: int, more: str) -> None:
-        """On a terminal each time; elsewhere now and then, for whoever reads it line by line."""
+        """Show the line: on a terminal each time, elsewhere every `QUIET_SECONDS`."""
         line = f"{self.line(done)}{more}"
         if sys.stderr.isatty():
             progress(line)
@@ -139,20 +142,20 @@ class Meter:
 
 
 def about(seconds: float) -> str:
-    """A time that is only guessed."""
+    """Return the text of an estimated time."""
     if seconds < SHORT_SECONDS:
         return f"about {max(1, round(seconds))}s"
     return f"about {max(1, round(seconds / 60))}min"
 
 
 def end_progress() -> None:
-    """Leave the last line of progress where it is."""
+    """End the line of progress, so that it stays on the terminal."""
     if sys.stderr.isatty():
         print(file=sys.stderr)
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as lines, with cells below each other."""
+    """Return rows as lines of text, with their cells aligned in columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,4 +1,4 @@
-"""`stormcast replay`: a run directory again."""
+"""`stormcast replay`: runs a run directory again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPLAYED: Final = {Result.IDENTICAL: 0, Result.DIFFERENT: 1, Result.UNPROVEN: 3}
 
 
 def replay(argv: list[str]) -> int:
-    """`stormcast replay RUN`: a run directory, run again and compared to the byte."""
+    """Run `stormcast replay RUN`: run a run directory again, and compare it to the byte."""
     parser = parser_of(
         "replay",
         "Run a run directory's scenario and seed again, and compare every trace byte for byte, and "
@@ -33,7 +33,7 @@ def replay(argv: list[str]) -> int:
     except (NotARunError, OSError) as error:
         return refuse(error)
     if (where := kept.verdict.get("backend", SIM)) != SIM:
-        # Equal fate for equal frames, but no two real runs are equal.
+        # Equal frames meet an equal fate, but no two real runs are equal.
         again = f"stormcast run {args.run}/scenario.yaml --seed {kept.seed} --backend {where}"
         return refuse(ValueError(f"{args.run} ran on {where}, which nothing repeats: {again}"))
     try:

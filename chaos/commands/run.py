@@ -1,4 +1,4 @@
-"""`stormcast run`, `plan`: one scenario and one seed."""
+"""`stormcast run`, `stormcast plan`: run one scenario with one seed, or print its steps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from stormcast.node.core.errors import ConfigError, NodeError
 
 
 def run(argv: list[str]) -> int:
-    """`stormcast run FILE`: one scenario, one seed, one run directory, one verdict."""
+    """Run `stormcast run FILE`: one scenario, one seed, one run directory, one verdict."""
     parser = parser_of(
         "run",
         "Run a scenario and judge it. Exit 0 holds, 1 violated, 2 usage, 3 unknown or unsupported.",
@@ -96,7 +96,7 @@ def run(argv: list[str]) -> int:
 
 
 def _run(scenario: Scenario, args: argparse.Namespace) -> RunOutcome:
-    """On the backend that was asked for."""
+    """Run a scenario on the backend that was asked for."""
     chosen = {name: getattr(args, name) for name in ("namespace", "release")}
     given = {name: value for name, value in chosen.items() if value is not None}
     if given and args.backend != "kubernetes":
@@ -116,13 +116,14 @@ def _run(scenario: Scenario, args: argparse.Namespace) -> RunOutcome:
 
 
 def _directory(scenario: Scenario, args: argparse.Namespace) -> Path:
-    """What was asked for, or a fresh one: made last, so that what is refused leaves none."""
+    """Return the run directory that was asked for, or a fresh one. Called after all checks, so that
+    a refused run leaves no directory."""
     out: Path | None = args.out
     return out or make_fresh(RUNS, f"{scenario.name}-{args.seed}")
 
 
 def plan(argv: list[str]) -> int:
-    """`stormcast plan FILE`: what would be done, and when."""
+    """Run `stormcast plan FILE`: print the timed steps of a scenario."""
     parser = parser_of("plan", "Print the timed steps of a scenario.")
     add_scenario(parser)
     parser.add_argument(
@@ -134,7 +135,7 @@ def plan(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     try:
         scenario = open_scenario(args.file)
-        # A plan for a stack that cannot be is none.
+        # Refuse a scenario whose stack is not valid.
         settings_of(scenario)
         text = format_plan(scenario, args.seed)
     except (ConfigError, OSError) as error:
@@ -144,7 +145,7 @@ def plan(argv: list[str]) -> int:
 
 
 def report(outcome: RunOutcome) -> str:
-    """What `stormcast run` prints."""
+    """Return the text that `stormcast run` prints."""
     rows = [
         (finding.guarantee, str(finding.verdict), finding.detail)
         for finding in outcome.judgement.findings
@@ -176,7 +177,7 @@ def report(outcome: RunOutcome) -> str:
 
 
 def _resync(resync: ResyncTimes) -> str:
-    """How long it took to be well again."""
+    """Return the line about the times until the network was repaired after the last heal."""
     first = "some pair never" if resync.first_delivery is None else f"{resync.first_delivery:.3f}s"
     parts = [f"first delivery {first}", f"full repair {resync.repaired:.3f}s"]
     if resync.one_view is not None:

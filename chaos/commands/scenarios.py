@@ -1,4 +1,4 @@
-"""`stormcast scenarios`, `init`: what ships, and a file to begin with."""
+"""`stormcast scenarios`, `stormcast init`: list the shipped scenarios, write a first one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from stormcast.chaos.language.shipped import (
 from stormcast.node.core.errors import ConfigError
 
 FIRST = "first-scenario.yaml"
-"""Beside this module: what `init` writes."""
+"""The file beside this module that `init` writes."""
 
 
 def scenarios(argv: list[str]) -> int:
-    """`stormcast scenarios`: the files that ship, a line each, or one of them whole."""
+    """Run `stormcast scenarios`: list the shipped files, a line each, or show one of them."""
     parser = parser_of(
         "scenarios", "List the scenarios that ship; `stormcast run NAME` runs one of them."
     )
@@ -47,7 +47,7 @@ def _show(name: str) -> int:
 
 
 def _listed(folder: str) -> str:
-    # The first sentence: a line each.
+    # Only the first sentence of `about`, to fit on a line.
     return in_columns(
         [(f"  {one.name}", one.read().about.partition(". ")[0]) for one in shipped(folder)]
     )
@@ -58,7 +58,7 @@ def _as_json(one: Shipped) -> dict[str, str]:
 
 
 def init(argv: list[str]) -> int:
-    """`stormcast init FILE`: a first scenario, with comments."""
+    """Run `stormcast init FILE`: write a first scenario, with comments."""
     parser = parser_of("init", "Write a first scenario, with comments, to begin with.")
     parser.add_argument("file", type=Path, help="must not be there yet, and ends in .yaml")
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""`stormcast search`: generated scenarios, on all cores or on many hosts."""
+"""`stormcast search`: runs generated scenarios, on all cores or on many hosts."""
 
 from __future__ import annotations
 
@@ -50,18 +50,19 @@ from stormcast.node.core.errors import ConfigError
 
 RANDOM: Final = "random"
 DRAWN_BELOW: Final = 10**10
-"""Of a first seed that is drawn: so many that no two searches meet, and short enough to type."""
+"""The bound of a drawn first seed: large enough that two searches hardly ever overlap, and short
+enough to type."""
 SHRINK_SECONDS: Final = 60.0
 MINUTE: Final = 60.0
 NAMED: Final = 20
-"""Cells that are named because nobody met them: a short search misses most of them."""
+"""Empty cells are listed if they are at most so many: a short search leaves most cells empty."""
 
 OnSpark = Callable[[argparse.Namespace], AbstractContextManager[Engine]]
-"""What makes an engine of the flags about Spark."""
+"""From the arguments about Spark to an engine."""
 
 
 def search(argv: list[str], on_spark: OnSpark | None = None) -> int:
-    """`stormcast search --seeds N`: generated scenarios, as tasks of an engine."""
+    """Run `stormcast search --seeds N`: generated scenarios, as tasks of an engine."""
     args = _arguments(argv)
     try:
         firsts = [_draw() if first is None else first for first in args.first or [0]]
@@ -134,7 +135,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def _read_first(text: str) -> int | None:
-    """A seed; None: to be drawn."""
+    """Read a seed; None if it is to be drawn."""
     return None if text == RANDOM else read_seed(text)
 
 
@@ -147,7 +148,7 @@ def _draw() -> int:
 
 
 def _fresh(path: Path) -> Path:
-    """A directory that is not there: the name, or that with a number."""
+    """Make a directory that did not exist: `path`, or `path` with a number."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for number in count(1):
         fresh = path if number == 1 else path.with_name(f"{path.name}-{number}")
@@ -160,7 +161,7 @@ def _fresh(path: Path) -> Path:
 
 
 class _Command:
-    """One search, from its first look at what is there to its table."""
+    """One call of the command: searches, shrinks failures, and prints the table."""
 
     def __init__(
         self, args: argparse.Namespace, plan: Plan, directory: SearchDirectory, out: Path
@@ -173,7 +174,7 @@ class _Command:
         self._said = time.monotonic()
 
     def run(self, engine: AbstractContextManager[Engine]) -> int:
-        """Search, shrink what was found, and tell it; returns the exit code."""
+        """Search, shrink the failures, and print them; returns the exit code."""
         total, is_whole = self._search.total, False
         try:
             with engine as running:
@@ -197,12 +198,12 @@ class _Command:
 
     @property
     def again(self) -> str:
-        """What goes on with this search."""
+        """The command that resumes this search."""
         words = f"stormcast search {self._plan.words()} --out {shlex.quote(str(self._out))}"
         return f"{words} --master {shlex.quote(self._args.master)}" if self._args.master else words
 
     def _tell(self, total: SearchResult) -> None:
-        """How far it is: on a terminal always, elsewhere once a minute."""
+        """Show the progress: on a terminal each time, elsewhere once a minute."""
         left = len(self._plan) - total.seeds
         time_left = f"{_span(left / total.rate)} left" if total.rate else "time left unknown"
         text = (
@@ -216,7 +217,7 @@ class _Command:
             say(text)
 
     def _shrink(self, engine: Engine, groups: Sequence[Group]) -> None:
-        """Shrink the smallest of each group that is violated, unless that was done before."""
+        """Shrink the smallest run of each violated group, unless that was done before."""
         budget = self._args.shrink_budget
         runs = [self._directory.kept(group.smallest) for group in groups if _is_shrunk(group)]
         left = [run for run in runs if run.is_dir() and not (run / MINIMAL).exists()]
@@ -253,7 +254,7 @@ class _Command:
             print(f"not met: {', '.join('×'.join(cell) for cell in empty)}")
 
     def _row(self, group: Group) -> tuple[str, ...]:
-        """Of the table: what is kept is the shrunk file, or else the run."""
+        """Return a row of the table; `kept` is the shrunk scenario, else the run directory."""
         kept = self._minimal_of(group) or self._run_of(group) or "-"
         return (str(group.seeds), str(group.first), str(group.verdict), kept, group.fingerprint)
 
@@ -271,7 +272,7 @@ def _is_shrunk(group: Group) -> bool:
 
 
 def _span(seconds: float) -> str:
-    """A length of time, as people say it."""
+    """Return a length of time as text, such as 2min 05s."""
     minutes, rest = divmod(round(seconds), 60)
     if not minutes:
         return f"{rest}s"

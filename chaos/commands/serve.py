@@ -1,7 +1,8 @@
 """`stormcast serve`: a controller, which runs the scenarios of a folder one after the other and
-tells what came of them: in lines, as metrics, and in run directories.
+reports the results: as lines, as metrics, and in run directories.
 
-What goes wrong with one run is said and counted, and the next one follows. Told to end it heals.
+A run that fails is reported and counted, and the next one follows. On SIGTERM or SIGINT the current
+run heals its network, and the controller ends.
 """
 
 from __future__ import annotations
@@ -34,30 +35,31 @@ from stormcast.node.reading.quantities import SETTING_DURATION
 
 UNSUPPORTED: Final = "unsupported"
 PATIENCE_SECONDS: Final = 300.0
-"""After the start, for a backend to be there: members may be starting, too."""
+"""How long after its start a controller waits for its backend: members may still be starting."""
 AGAIN_SECONDS: Final = 3.0
 SERVED: Final = ".served"
-"""Beside its run directories: a file named after each, the oldest of which may be removed."""
+"""The folder beside the run directories with a mark (an empty file) for each run of a controller:
+of these runs the oldest may be removed."""
 _PROG: Final = "stormcast serve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """What a controller is told."""
+    """The settings of a controller."""
 
     backend: str
     options: dict[str, str]
-    """Of the backend."""
+    """Arguments of the backend."""
     scenarios: Path
     runs: Path
     listen: ControlSettings | None
     every: float | None
-    """Seconds from the start of one round to that of the next; None: there is one only."""
+    """Seconds from the start of one round to that of the next; None: only one round."""
     is_once: bool
-    """Whether to end after one round, and not to stay and tell."""
+    """Whether to end after one round; otherwise the status is served on."""
     seed: int
     keep: int
-    """Run directories at most."""
+    """The most run directories that are kept."""
     is_json: bool
 
 
@@ -71,7 +73,7 @@ class Controller:
         """The exit code of all runs so far."""
         self._is_told = False
         self._has_run = False
-        """Whether a run was ever made to its end."""
+        """Whether a run on a real backend has ended with an outcome."""
         self._patience_until = time.monotonic() + PATIENCE_SECONDS
         self._trouble = ""
 
@@ -80,7 +82,7 @@ class Controller:
     def run(self) -> int:
         """Serve; returns the exit code."""
         settings = self.settings
-        # Before anything is heard of it, so that nothing that cannot work is served.
+        # First of all, so that a controller without scenarios ends before it listens.
         self._files()
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
@@ -104,23 +106,23 @@ class Controller:
             self._rest(None if self.settings.every is None else began)
 
     def _rest(self, until: float | None) -> None:
-        """Until the next round; without one until told to end."""
+        """Wait until the next round; without one (None), until a signal."""
         while not self._is_told and (until is None or time.monotonic() < until):
             self.status.hear()
             time.sleep(min(1.0, max(0.0, (until or time.monotonic() + 1) - time.monotonic())))
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._is_told:
-            # Healing takes too long for whoever asks; leases do it.
+            # A second signal: end without healing; leases heal the network.
             raise SystemExit(128 + number)
         self._is_told = True
-        # The run that this interrupts heals, and keeps what there is.
+        # The interrupted run heals its network, and keeps its run directory.
         raise KeyboardInterrupt
 
     # -- Runs ----------------------------------------------------------------------------------
 
     def _files(self) -> list[Path]:
-        """The scenario files, looked for anew each time: they may change meanwhile."""
+        """Return the scenario files; ConfigError if there are none. They may change meanwhile."""
         found = sorted(self.settings.scenarios.glob("*.yaml"))
         require(
             bool(found),
@@ -132,7 +134,7 @@ class Controller:
         try:
             files = self._files()
         except ConfigError as error:
-            # They were there before: whoever changes them may not be done yet.
+            # Files were there at the start; perhaps they are being replaced just now.
             self._say(str(error))
             return
         self.status.know(file.stem for file in files)
@@ -143,7 +145,7 @@ class Controller:
             self._one(file, seed)
 
     def _one(self, file: Path, seed: int) -> None:
-        """Run one file, and tell what came of it, whatever that is."""
+        """Run one file, and report its result, also after an error."""
         name, outcome, why = file.stem, None, ""
         self.status.begin(name)
         began = time.monotonic()
@@ -183,7 +185,7 @@ class Controller:
                 return outcome
 
     def _wait_for_backend(self, error: BackendError) -> None:
-        """In the beginning it may not be there yet; later that is an error."""
+        """Wait a moment if the backend may still be starting; otherwise raise its error."""
         if self._has_run or time.monotonic() > self._patience_until:
             raise error
         if str(error) != self._trouble:
@@ -193,10 +195,10 @@ class Controller:
         time.sleep(AGAIN_SECONDS)
 
     def _directory(self, name: str) -> Path:
-        """A fresh one for a run; the oldest go when there are too many."""
+        """Make a fresh run directory; removes the oldest ones beyond `keep`."""
         out = make_fresh(self.settings.runs, name)
-        # Names on disk: a controller that was here before has left runs, too, and what other
-        # commands left in the same place is not ours to remove.
+        # The marks are on disk, so that runs of an earlier controller count, too; run directories
+        # of other commands have no mark, and are not removed.
         served = self.settings.runs / SERVED
         served.mkdir(exist_ok=True)
         (served / out.name).touch()
@@ -206,7 +208,7 @@ class Controller:
             mark.unlink(missing_ok=True)
         return out
 
-    # -- What came of them ---------------------------------------------------------------------
+    # -- Results -------------------------------------------------------------------------------
 
     def _count(self, verdict: str) -> None:
         code = {str(Verdict.HOLDS): Exit.HOLDS, str(Verdict.VIOLATED): Exit.VIOLATED}.get(
@@ -219,7 +221,7 @@ class Controller:
     def _tell(
         self, name: str, seed: int, verdict: str, outcome: RunOutcome | None, why: str, took: float
     ) -> None:
-        """One line of what came of a run."""
+        """Print the result of a run as one line."""
         if self.settings.is_json:
             told: dict[str, Any] = {"scenario": name, "seed": seed, "verdict": verdict}
             told |= outcome.as_json() if outcome is not None else {"error": _line(why)}
@@ -281,7 +283,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def serve(argv: Sequence[str]) -> int:
-    """Serve until told to end."""
+    """Run `stormcast serve`, until it is done or a signal comes."""
     words = _parser().parse_args(list(argv))
     try:
         return Controller(_settings(words)).run()
@@ -316,6 +318,6 @@ def _settings(words: argparse.Namespace) -> ServeSettings:
 
 
 def _listen(text: str) -> ControlSettings:
-    """Where it tells. Nothing can be told to it, so nobody has to prove anything."""
+    """Return the address of the status endpoints. They can only be read, so they need no token."""
     checked = read_control(text, "no token is asked for")
     return ControlSettings(host=checked.host, port=checked.port, path=checked.path)

@@ -1,4 +1,4 @@
-"""`stormcast shrink`: the smallest scenario that fails as a run did."""
+"""`stormcast shrink`: finds the smallest scenario that fails as a run did."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stormcast.node.core.errors import ConfigError, NodeError
 
 
 def shrink(argv: list[str]) -> int:
-    """`stormcast shrink RUN`: the smallest scenario that fails as a run did."""
+    """Run `stormcast shrink RUN`: find and write the smallest scenario that fails as a run did."""
     parser = parser_of(
         "shrink",
         "Look for the smallest scenario that violates the same guarantee as a failed run, with the "
@@ -86,7 +86,7 @@ def shrink(argv: list[str]) -> int:
     try:
         out.write_text(shrunk.text)
     except OSError as error:
-        # The search is paid for: what it found is not lost with the file.
+        # The search took its time: print its result, as it cannot be written.
         print(shrunk.text)
         return refuse(error)
     print(json.dumps(shrunk.as_json()) if args.json else shrunk.report())
@@ -96,7 +96,7 @@ def shrink(argv: list[str]) -> int:
 
 
 def _nothing_to_shrink(kept: KeptRun, nothing: NothingToShrink) -> int:
-    """A run that does not fail, or not any more."""
+    """Print that a run does not fail, or no longer; returns the exit code."""
     say(f"stormcast: nothing to shrink: {nothing}")
     if kept.verdict["verdict"] == str(Verdict.VIOLATED) and nothing.verdict < Verdict.VIOLATED:
         say(f"it was violated when it ran: stormcast replay {kept.directory} shows what changed")

@@ -1,4 +1,4 @@
-"""`stormcast chaos-test`: every protocol, on real packets or in the simulator."""
+"""`stormcast chaos-test`: tests every protocol, on real packets or in the simulator."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ AUTO: Final = "auto"
 BATCH: Final = "chaos-test"
 LIBRARY: Final = "library"
 SIDE_SECONDS: Final = 1.5
-"""A run in the simulator takes about so long: for saying how long they all take."""
+"""How long a run in the simulator takes, for an estimate of the time that all runs take."""
 REPORT: Final = "chaos-test.json"
-"""What chaos-test leaves in its directory besides its runs."""
+"""The file with all results, beside the runs."""
 
 
 class Again(NamedTuple):
-    """What a second judge says of a batch of runs."""
+    """The judgement of a second judge on a batch of runs."""
 
     verdict: Verdict
     text: str
@@ -64,13 +64,13 @@ class Again(NamedTuple):
 
 
 JudgeAgain = Callable[[Path, Sequence[Path]], Again]
-"""From the directory of a batch of runs, and those of the runs."""
+"""From the directory of a batch and its run directories to a second judgement."""
 
 
 def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
-    """`stormcast chaos-test`: on real packets where this machine can, else in the simulator.
+    """Run `stormcast chaos-test`: on real packets where this machine can, else in the simulator.
 
-    What was run on real packets is handed to a second judge, if there is one."""
+    Runs on real packets are also judged by `judge_again`, if given."""
     parser = parser_of(
         "chaos-test",
         "As root: scenarios on every protocol, as processes in network namespaces, in ten minutes. "
@@ -118,7 +118,7 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
     if why is None:
         return _chaos_test_on_real_packets(args, judge_again)
     if args.backend == "netns" or args.library:
-        # The simulator runs the library anyway.
+        # Do not turn to the simulator: it was not asked for, or `--library` is its usual work.
         return unsupported(Unsupported(why), as_json=args.json, seed=args.seed)
     if is_sim:
         return _chaos_test_in_virtual_time(args, "")
@@ -128,7 +128,8 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
 
 
 def _why_no_real_packets(args: argparse.Namespace) -> str | None:
-    """Why nothing can be run on real packets here, after all was done that may be done for it."""
+    """Return why nothing can be run on real packets here, else None; with `--install`, missing
+    packages are installed before."""
     lacks = ""
     if args.install:
         try:
@@ -142,7 +143,7 @@ def _why_no_real_packets(args: argparse.Namespace) -> str | None:
 
 
 def _why_no_namespaces() -> str | None:
-    """Why nothing can be run on real packets here; None: it can."""
+    """Return why this machine cannot make network namespaces; None if it can."""
     from stormcast.chaos.backends.netns import why_not  # noqa: PLC0415 only where it is wanted
 
     return why_not()
@@ -196,7 +197,7 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
         with sigterm_interrupts(), closing(results):
             for result in results:
                 done.append(result)
-                # A run that came late is begun once more.
+                # A run whose steps came late was begun twice: remove both.
                 under_way[:] = [run for run in under_way if run != result.run]
                 now = ", ".join(f"{run.scenario.name} on {run.kind}" for run in under_way)
                 told = progress if sys.stderr.isatty() else say
@@ -238,7 +239,7 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
 
 
 def _directory(args: argparse.Namespace) -> Path:
-    """Where the runs are kept: what was asked for, or a fresh one."""
+    """Take the directory for the runs: the one that was asked for, or a fresh one."""
     out: Path | None = args.out
     if out is None:
         out = make_fresh(RUNS, LIBRARY if args.library else BATCH)
@@ -247,7 +248,7 @@ def _directory(args: argparse.Namespace) -> Path:
 
 
 def _live_details(done: Sequence[LiveResult]) -> str:
-    """What does not hold, and what a mark in the table means."""
+    """Return the lines below the table: its marks explained, and all runs that do not hold."""
     lines = [
         "seconds: from the last heal until all was well again",
         "-: nobody can hold frames of TCP back; without retransmission what is lost is lost",
@@ -265,7 +266,8 @@ def _live_details(done: Sequence[LiveResult]) -> str:
 
 
 def _chaos_test_in_virtual_time(args: argparse.Namespace, remark: str) -> int:
-    """`remark`: what is to be said with the verdict, as nobody reads what stands far above it."""
+    """Run the library and the museum in the simulator. `remark` is printed with the verdict, so
+    that it is not overlooked far above."""
     timings = TIMINGS if args.timing == "all" else (args.timing,)
     done: list[SideResult] = []
     try:
@@ -332,7 +334,7 @@ def _chaos_test_in_virtual_time(args: argparse.Namespace, remark: str) -> int:
 
 
 def _matrices(results: Sequence[SideResult]) -> str:
-    """One table for members on their own, one for groups, each without columns that are empty."""
+    """Return the tables: one for unicast alone, one for groups, neither if it has no rows."""
     tables = []
     for is_group, columns in ((False, GENERATIONS), (True, GROUP_STACKS)):
         rows = [result for result in results if result.side.is_group == is_group]
@@ -342,7 +344,7 @@ def _matrices(results: Sequence[SideResult]) -> str:
 
 
 def _matrix(results: Sequence[SideResult], columns: Sequence[str]) -> str:
-    """Scenario and timing down, generation or stack across."""
+    """Return a table: a row per scenario and timing, a column per generation or stack."""
     by_line: dict[tuple[str, str], dict[str, str]] = {}
     for result in results:
         side = result.side

@@ -1,1 +1,1 @@
-"""How faults are done to real packets: nft, nfqueue and tc, each for the sites of one agent."""
+"""Drivers, which do faults to real packets: nft, nfqueue and tc, each for all sites of an agent."""

@@ -1,20 +1,20 @@
-"""What a driver is: it makes the networks of some sites what a `NetworkState` says, for a lease.
+"""The interface of a driver: it brings the networks of sites into a `NetworkState`, for a lease.
 
-Which driver does what is written here, once (`driver_of`), and so is what they say to each other:
-marks on packets. Everything acts where a packet comes in, after IP has put its fragments together,
-except what tc does, which acts where it goes out. The order is that of docs/scenarios.md: what is
-cut off, then rules in the order in which they began, then losses, then all other chances.
+`driver_of` says which driver carries out which fault. Drivers tell each other about packets by the
+marks defined here. All drivers act where a packet comes in, after IP has put its fragments
+together; only tc acts where a packet goes out. The order is that of docs/scenarios.md: cuts, then
+rules in the order in which they began, then losses, then all other chances.
 
-1. nft sets the mark ALIVE on packets from members that something strikes: from a map whose
+1. nft sets the mark ALIVE on packets from members that a fault strikes: from a map whose
    elements time out. Nothing else of nft, nfqueue or tc acts on a packet without a mark of ours,
-   so all of it ends with the lease, whoever has died.
-2. nft drops what it can decide alone. What it cannot decide gets a mark that asks nfqueue: DECIDE
-   or CHANCES, below. Where nobody listens to the queue, the packet passes.
-3. nft, where a packet goes out, gives those to a slow link a CLASS (`classes` below says which,
-   by the same kind of map), and tc keeps a queue for each. A multicast that is slow on some links,
-   and on others not, leaves once and at full speed: nfqueue slows it down at those.
+   so all faults end with the lease, whichever process has died.
+2. nft drops what it can decide alone. Any other packet gets a mark that asks nfqueue: DECIDE
+   or CHANCES, below. If no process listens to the queue, the packet passes.
+3. nft, where a packet goes out, marks packets to a slow link with a CLASS (from `classes` below,
+   by the same kind of map), and tc keeps a queue for each class. A multicast that is slow on some
+   links only leaves once and at full speed: nfqueue slows it down at the receivers on these links.
 
-One driver serves all sites of an agent. Its verbs are never called while another one runs.
+One driver serves all sites of an agent. The agent calls its verbs one after the other.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from stormcast.node.core.errors import NodeError
 # -- Marks -----------------------------------------------------------------------------------------
 
 ALIVE: Final = 0x5C000001
-"""Set by nft where a packet comes in: something strikes its sender, and the lease lasts."""
+"""Set by nft where a packet comes in: a fault strikes its sender's packets, and the lease lasts."""
 DECIDE: Final = 0x5C000002
-"""A datagram that a rule may take, for nfqueue to tell: all rules are still to be asked, in their
-order (also those that nft could have decided), then come losses, models and all other chances."""
+"""A datagram that a rule may select, for nfqueue to decide: first all rules, in their order (also
+those that nft could have decided), then losses, models and all other chances."""
 CHANCES: Final = 0x5C000003
-"""No rule takes this packet, and no loss has struck it: models and all other chances are left."""
+"""No rule selects this packet, and no loss has struck it: models and all other chances are left."""
 QUEUED_MASK: Final = 0xFFFFFFFE
 """A packet is for nfqueue when its mark under this mask is DECIDE."""
 DONE: Final = 0x5C00000F
-"""Nothing acts on this packet (again): whoever puts a copy into the network marks it so."""
+"""No driver acts on this packet (again): copies that a driver puts into the network have it."""
 CLASS: Final = 0x5C010000
-"""Plus a class number from 1: what nft marks going out, and tc queues."""
+"""Plus a class number from 1: set by nft on packets that go out, for the queues of tc."""
 
 INPUT_PRIORITY: Final = -300
-"""Of the chain where packets come in: before iptables' mangle (-150) and filter (0), either of
-which may hold the NFQUEUE rule."""
+"""The priority of the chain where packets come in: before iptables' mangle (-150) and filter (0),
+either of which may hold the NFQUEUE rule."""
 OUTPUT_PRIORITY: Final = -150
 
 # -- Sites -----------------------------------------------------------------------------------------
@@ -57,95 +57,95 @@ class Site:
     """One network namespace with one member in it."""
 
     name: str
-    """Of the member that lives there; the state speaks of it by this name."""
+    """The name of the member that lives there, as in the state."""
     addresses: Names
-    """The member's own, IPv4 or IPv6."""
+    """The member's own addresses, IPv4 or IPv6."""
     device: str = "eth0"
-    """Where its packets come in and go out."""
+    """The device by which its packets come in and go out."""
     netns: str | None = None
-    """The path of the namespace, as `/run/netns/x`; None: the one that the agent itself is in."""
+    """The path of the namespace, such as `/run/netns/x`; None: the agent's own namespace."""
 
 
 class DriverError(NodeError):
-    """A network could not be made what it is to be: one line, with the remedy."""
+    """A network could not be brought into its state. The text is one line, with the remedy."""
 
 
 Run = Callable[[Sequence[str], str], Awaitable[str]]
-"""Runs a program with its words on a text and returns what it printed; DriverError if it fails.
-`stormcast.chaos.drivers.running.run_command` is one."""
+"""Runs a program (arguments, standard input) and returns its output; DriverError if it fails.
+An example is `stormcast.chaos.drivers.running.run_command`."""
 
 
 def inside(site: Site, argv: Sequence[str]) -> tuple[str, ...]:
-    """The words that run a program in the namespace of a site."""
+    """Return the words that run a program in the namespace of a site."""
     return ("nsenter", f"--net={site.netns}", "--", *argv) if site.netns else tuple(argv)
 
 
 # -- Drivers ---------------------------------------------------------------------------------------
 
 Bites = Mapping[str, Mapping[tuple[str, str], int]]
-"""Per fault id, per sender and receiver: packets on which it had an effect."""
+"""Per fault id, per sender and receiver: packets on which the fault had an effect."""
 
 
 class Handle(Protocol):
-    """Something that is to be called later."""
+    """A call that is scheduled for later."""
 
     def cancel(self) -> None:
-        """Do not call it."""
+        """Cancel the call."""
 
 
 class Loop(Protocol):
-    """What a driver needs that acts between calls. An asyncio loop is one."""
+    """The part of an asyncio loop that a driver needs to act between calls of its verbs."""
 
     def time(self) -> float:
-        """Seconds of the monotonic clock."""
+        """Return the seconds of the monotonic clock."""
 
     def add_reader(self, fd: int, callback: Callable[..., object], /, *args: Any) -> None:  # noqa: ANN401 as asyncio has it
-        """Call back whenever there is something to read."""
+        """Call `callback` whenever there is something to read."""
 
     def remove_reader(self, fd: int, /) -> bool:
-        """Do so no more; before the file is closed."""
+        """Undo `add_reader`; to be called before the file is closed."""
 
     def call_at(self, when: float, callback: Callable[..., object], /, *args: Any) -> Handle:  # noqa: ANN401 as asyncio has it
-        """Call back once, at a time of `time()`."""
+        """Call `callback` once, at a time of `time()`."""
 
 
 class Driver(Protocol):
-    """One way of doing things to packets. The agent makes each as `NftDriver(sites, table, run)`,
-    `NfqueueDriver(sites, table, run, loop)`, `TcDriver(sites, table, run)`: `table` is the word of
-    this run, by which everything is named that a driver puts into a namespace."""
+    """One way of doing faults to packets. The agent makes each as `NftDriver(sites, table, run)`,
+    `NfqueueDriver(sites, table, run, loop)`, `TcDriver(sites, table, run)`: `table` is the name of
+    the run, after which a driver names all that it puts into a namespace."""
 
     name: str
 
     async def features(self) -> Mapping[str, str | None]:
-        """Features of `stormcast.chaos.language.features.FEATURES` that this driver gives its
-        sites: None, or why not and what to do, in one line. Found by trying, and leaves nothing
+        """Return the features (`stormcast.chaos.language.features.FEATURES`) of this driver: for
+        each None, or one line with the reason and the remedy. Tries them, and leaves nothing
         behind."""
         ...
 
     async def apply(self, state: NetworkState, lease: float) -> None:
-        """Make every site so, whatever it was, in one step, for so many seconds. Sites of members
-        that the state does not name are left alone. DriverError when it cannot be done."""
+        """Bring every site into `state` in one step, whatever it was, for `lease` seconds. Sites of
+        members that the state does not name are left alone. DriverError if that fails."""
         ...
 
     async def renew(self, lease: float) -> None:
-        """Have what was applied go on for another lease."""
+        """Extend what was applied by another lease."""
         ...
 
     async def clear(self) -> None:
-        """Have nothing act, let go what is held, and remove what was put there. Safe at any time,
-        and twice. Also called when a lease has lapsed."""
+        """End all faults, release held packets, and remove all that the driver installed. May be
+        called at any time, and twice. Also called when a lease has lapsed."""
         ...
 
     async def release(self, fault: str | None) -> None:
-        """Let go what `hold` rules keep: of one fault, or of all."""
+        """Release the packets that `hold` rules keep: of one fault, or of all (None)."""
         ...
 
     async def bites(self) -> Bites:
-        """What was done since the driver was made, by faults that are over, too."""
+        """Return the bites since the driver was made, also of faults that have ended."""
         ...
 
 
-# -- Who does what ---------------------------------------------------------------------------------
+# -- Which driver carries out which fault ----------------------------------------------------------
 
 NFT: Final = "nft"
 NFQUEUE: Final = "nfqueue"
@@ -153,10 +153,10 @@ TC: Final = "tc"
 
 
 def driver_of(fault: NetworkFault, *, netem: bool = False) -> str:
-    """Which driver carries out a fault, and counts what it does, where kernels have netem or not.
+    """Return the driver that carries out a fault and counts its bites; `netem`: kernels have netem.
 
-    nfqueue does also, for a packet marked DECIDE, the losses and rules of nft: first of all rules,
-    that of nfqueue which may take the packet comes, and what follows depends on whether it does.
+    For a packet marked DECIDE, nfqueue also does the rules and losses of nft: these come into play
+    only if no earlier rule of nfqueue selects the packet, which nft cannot know.
     """
     match fault:
         case faults.Rule():
@@ -166,20 +166,20 @@ def driver_of(fault: NetworkFault, *, netem: bool = False) -> str:
         case faults.Bandwidth():
             return TC
         case faults.Delay():
-            # netem has dice of its own, and a frame is to meet the same fate everywhere: so it
-            # does what needs none.
+            # netem has dice of its own, but a frame is to meet the same fate on every backend: so
+            # netem only does delays without jitter.
             return TC if netem and not fault.jitter else NFQUEUE
         case faults.LossModel() | faults.Duplicate() | faults.Reorder() | faults.Corrupt():
-            # The counters of nftables begin anew with every new set of rules, so a loss that
-            # remembers how many frames passed is not for it.
+            # The counters of nftables begin anew with every new set of rules, so nft cannot do a
+            # loss that depends on how many frames have passed.
             return NFQUEUE
     raise DriverError(f"no driver does a {type(fault).__name__}")
 
 
 def is_base_delayed_by(state: NetworkState, driver: str) -> bool:
-    """Whether a driver makes packets as late as the network itself is to have them.
+    """Whether a driver adds the delay that the network is to have by itself, without faults.
 
-    The default delay says that nothing is asked for: real networks have one of their own.
+    With the default delay no driver does: real networks have a delay of their own.
     """
     base = state.base
     wanted = TC if state.netem and not base.jitter else NFQUEUE
@@ -189,29 +189,31 @@ def is_base_delayed_by(state: NetworkState, driver: str) -> bool:
 # -- Slow links ------------------------------------------------------------------------------------
 
 MULTICAST: Final = ""
-"""In place of a name: whatever goes to all at once."""
+"""In place of a receiver's name: multicasts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowLink:
-    """What one member sends to another, or to all at once, and is to pass slowly, late, or both."""
+    """The way from one member to another, or for its multicasts, with a limited rate, a delay, or
+    both."""
 
     dest: str
-    """MULTICAST is what goes to all; only there where every single link is slow in one way."""
+    """The receiver, or MULTICAST: such a link exists only if all links of the member have the same
+    delay, and all or none of them a rate."""
     number: int
-    """Its packets go out with the mark CLASS plus this."""
+    """The class number: its packets go out with the mark CLASS plus this."""
     rate: float | None = None
-    """Bytes per second: the narrowest of all faults."""
+    """Bytes per second: the lowest rate of all faults."""
     narrowed_by: str = ""
-    """Whose rate that is; `stormcast.chaos.faults.BASE` is the network's own."""
+    """The fault with that rate; `stormcast.chaos.faults.BASE` is the network's own."""
     delay: float = 0.0
-    """Seconds: of all faults together that the kernel does, and of the network itself."""
+    """Seconds: the sum of all faults whose delay tc does, and of the network's own."""
     delayed_by: tuple[str, ...] = ()
-    """The faults."""
+    """The faults that add to the delay."""
 
 
 def classes(state: NetworkState, source: str) -> tuple[SlowLink, ...]:
-    """The slow links of one member: none for most."""
+    """Return the slow links of one member; most members have none."""
     acting = [
         (fault_id, fault)
         for fault_id, fault in state.faults.items()
@@ -244,7 +246,7 @@ def _link(
                     delays.append((fault.delay, fault_id))
     if state.base.bandwidth is not None:
         limits.insert(0, (state.base.bandwidth, faults.BASE))
-    # Of equal ones the first: as in stormcast.chaos.faults.paths.
+    # Of equal rates the first counts, as in stormcast.chaos.faults.paths.
     rate, narrowed_by = min(limits, key=lambda limit: limit[0], default=(None, ""))
     return SlowLink(
         dest=dest,
@@ -257,8 +259,8 @@ def _link(
 
 
 def slow_for_multicasts(state: NetworkState, source: str, dest: str) -> SlowLink | None:
-    """The link, if what goes to all at once has to be slowed down where it comes in: where it goes
-    out, it cannot be told from what goes to those whose links are not slow, or in another way."""
+    """Return the slow link to `dest`, if multicasts must be slowed down where they come in, else
+    None. That is so if links differ: a multicast goes out only once, for all links."""
     links = classes(state, source)
     if any(link.dest == MULTICAST for link in links):
         return None

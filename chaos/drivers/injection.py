@@ -1,4 +1,4 @@
-"""Copies of packets, put into a member's network as if they came in."""
+"""Puts copies of packets into a member's network as if they came in."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Injector(Protocol):
 
 
 class RawSockets:
-    """Raw sockets in the namespace of a site; what they send is marked so that nothing strikes it
-    (again)."""
+    """Raw sockets in the namespace of a site; they mark packets so that no fault strikes these
+    again."""
 
     def __init__(self, site: Site) -> None:
         self._v4, self._v6 = inside(Path(site.netns) if site.netns else None, self._open)
@@ -49,8 +49,8 @@ class RawSockets:
         return opened[0], opened[1]
 
     def send(self, packet: bytes) -> None:
-        """Send a packet to the address of the member that it names: it stays in the namespace."""
-        # A copy for which there is no room is one that got lost, as any packet may.
+        """Send a packet to its destination address, the member's own: it stays in the namespace."""
+        # A copy for which there is no room is lost, as any packet may be.
         with suppress(BlockingIOError):
             if packet[0] >> 4 == 4:  # noqa: PLR2004 the version of IP
                 self._v4.sendto(packet, (socket.inet_ntoa(packet[16:20]), 0))
@@ -58,6 +58,6 @@ class RawSockets:
                 self._v6.sendto(packet, (socket.inet_ntop(socket.AF_INET6, packet[24:40]), 0))
 
     def close(self) -> None:
-        """Send no more."""
+        """Close the sockets."""
         self._v4.close()
         self._v6.close()

@@ -1,8 +1,8 @@
-"""NFQUEUE: the kernel hands packets to a program, which says of each, whenever it likes, what
-becomes of it. Spoken over a plain netlink socket; no compiled library is needed.
+"""NFQUEUE: the kernel hands packets to a program, which gives a verdict on each at any later time.
+This module uses a plain netlink socket; no compiled library is needed.
 
 A socket belongs to the network namespace in which it was made, for as long as it is open: so one
-thread can hold a queue in each of many.
+thread can serve queues in many namespaces.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from stormcast.node.core.errors import NodeError
 
 Made = TypeVar("Made")
 Take = Callable[[int, int, memoryview], None]
-"""Id and mark of a packet, and its bytes from the IP header on: a view of a buffer that is used
-again for the next one."""
+"""Takes a packet: its id, its mark, and its bytes from the IP header on, as a view of a buffer that
+is used again for the next packet."""
 
 # linux/netlink.h, linux/netfilter/nfnetlink.h, linux/netfilter/nfnetlink_queue.h
 NETLINK_NETFILTER: Final = 12
@@ -62,20 +62,20 @@ _U32: Final = struct.Struct(">I")
 _ERROR: Final = struct.Struct("=i")
 _HEAD_SIZE: Final = _HEADER.size + _GENERIC.size
 _VERDICT: Final = struct.Struct("=IHHIIBB2sHH")
-"""All of a verdict before the verdict itself: header, queue, one attribute."""
+"""A verdict message before the verdict itself: header, queue, head of one attribute."""
 _WORD: Final = struct.Struct(">II")  # verdict, packet id
 _VERDICT_SIZE: Final = _VERDICT.size + _WORD.size
 
 MAX_PACKET: Final = 0xFFFF
 """No IP packet is larger."""
 MAX_WAITING: Final = 16_384
-"""Packets that a queue keeps at most, held ones included; what comes then passes. Ten seconds of
+"""The most packets that a queue keeps, held ones included; further packets pass. Ten seconds of
 1,600 frames a second."""
 RECEIVE_BUFFER: Final = 16 << 20
-"""Bytes that wait to be read: a tenth of a second at full speed."""
+"""The most bytes that wait to be read: a tenth of a second at full speed."""
 VERDICTS_PER_SEND: Final = 64
 ACK_SECONDS: Final = 5.0
-"""The kernel answers at once."""
+"""How long to wait for an answer of the kernel, which normally comes at once."""
 
 _WORDS: Final = {
     errno.EPERM: "another program serves this queue, or the right to do so is missing: it takes "
@@ -93,7 +93,7 @@ class NetlinkError(NodeError):
 
 
 def in_words(number: int) -> str:
-    """What an error number of the kernel means here."""
+    """Return what an error number of the kernel means here, as text."""
     name = errno.errorcode.get(number, str(number))
     return f"{_WORDS.get(number, os.strerror(number))} ({name})"
 
@@ -102,31 +102,31 @@ def in_words(number: int) -> str:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """One attribute, padded to a multiple of four."""
+    """Pack one attribute, padded to a multiple of four bytes."""
     padding = -len(value) % 4
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(padding)
 
 
 def message(kind: int, queue: int, attributes: bytes, *, flags: int = NLM_F_REQUEST) -> bytes:
-    """One message about a queue."""
+    """Pack one message about a queue."""
     size = _HEAD_SIZE + len(attributes)
     generic = _GENERIC.pack(socket.AF_UNSPEC, 0, queue.to_bytes(2, "big"))
     return _HEADER.pack(size, kind, flags, 0, 0) + generic + attributes
 
 
 def bind_message(queue: int) -> bytes:
-    """Have the kernel hand the packets of a queue to this socket."""
+    """Pack the request that the kernel hand the packets of a queue to this socket."""
     return _config(queue, attribute(CFG_CMD, struct.pack(">BxH", CMD_BIND, 0)))
 
 
 def settings_message(queue: int, max_waiting: int) -> bytes:
-    """Whole packets, and how many wait at most."""
-    # Segments that travel as one are cut apart before they come here, and checksums that hardware
-    # would have filled in are there: that is what the kernel does when nothing else is asked for.
+    """Pack the settings of a queue: copy whole packets, keep at most `max_waiting`, fail open."""
+    # By default the kernel splits segments that travel as one, and fills in checksums that are left
+    # to hardware, before packets come here.
     params = attribute(CFG_PARAMS, struct.pack(">IB", MAX_PACKET, COPY_PACKET))
     room = attribute(CFG_QUEUE_MAXLEN, _U32.pack(max_waiting))
-    # Where there is no room, in the queue or for the message, packets pass: who cannot keep up
-    # leaves some alone, but makes no losses that nobody asked for.
+    # Without room, in the queue or for the message, packets pass: a driver that cannot keep up must
+    # not cause losses that no fault asks for.
     mask, flags = (attribute(kind, _U32.pack(FAIL_OPEN)) for kind in (CFG_MASK, CFG_FLAGS))
     return _config(queue, params + room + mask + flags)
 
@@ -138,7 +138,7 @@ def _config(queue: int, attributes: bytes) -> bytes:
 def verdict_message(
     queue: int, packet: int, verdict: int, payload: bytes = b"", *, kind: int = MSG_VERDICT
 ) -> bytes:
-    """What becomes of a packet, and its bytes where they changed."""
+    """Pack the verdict on a packet, with its bytes if they changed."""
     changed = attribute(ATTR_PAYLOAD, payload) if payload else b""
     return (
         _VERDICT.pack(
@@ -159,7 +159,8 @@ def verdict_message(
 
 
 def parse_packet(buffer: bytes | bytearray, size: int) -> tuple[int, int, int, int] | None:
-    """Of a packet message: id, mark, where the packet begins and ends; None for what is none."""
+    """Parse a packet message: its id, its mark, and the offsets at which the packet begins and
+    ends. None for any other message."""
     packet = mark = begin = end = 0
     at = _HEAD_SIZE
     while at + 4 <= size:
@@ -180,12 +181,12 @@ def parse_packet(buffer: bytes | bytearray, size: int) -> tuple[int, int, int, i
 
 
 class Queue:
-    """One queue of one network namespace, served by whoever made it."""
+    """One queue of one network namespace, served by this object."""
 
     def __init__(self, number: int, netns: Path | None, *, max_waiting: int = MAX_WAITING) -> None:
         self.number = number
         self.refused: Counter[str] = Counter()
-        """Verdicts that the kernel did not take, by what it said."""
+        """How many verdicts the kernel refused, by the name of its error."""
         self._verdicts: list[bytes] = []
         self._buffer = bytearray(MAX_PACKET + 4096)
         self._view = memoryview(self._buffer)
@@ -199,11 +200,11 @@ class Queue:
         self._socket.setblocking(False)
 
     def fileno(self) -> int:
-        """To wait on."""
+        """Return the file descriptor to wait on."""
         return self._socket.fileno()
 
     def receive(self, take: Take, limit: int) -> int:
-        """Hand over what is there, up to so many packets; returns how many."""
+        """Hand waiting messages to `take`, up to `limit`; returns how many were read."""
         receive, buffer, view = self._socket.recv_into, self._buffer, self._view
         for count in range(limit):
             try:
@@ -217,20 +218,20 @@ class Queue:
                     packet, mark, begin, end = found
                     take(packet, mark, view[begin:end])
             elif kind == NLMSG_ERROR and (number := -_ERROR.unpack_from(buffer, 16)[0]):
-                # Of a packet that is gone: its namespace, or its queue, was flushed meanwhile.
+                # A verdict on a packet that is gone: its namespace or queue was flushed meanwhile.
                 self.refused[errno.errorcode.get(number, str(number))] += 1
         return limit
 
     def accept(self, packet: int, payload: bytes = b"") -> None:
-        """Let a packet go on, as it came or as `payload`. Decided now, said at `flush`."""
+        """Let a packet pass, unchanged or as `payload`. The verdict is sent at `flush`."""
         self._say(verdict_message(self.number, packet, NF_ACCEPT, payload))
 
     def drop(self, packet: int) -> None:
-        """End a packet."""
+        """Drop a packet. The verdict is sent at `flush`."""
         self._say(verdict_message(self.number, packet, NF_DROP))
 
     def accept_up_to(self, packet: int) -> None:
-        """Let go, in one step, every packet that came up to this one and is not decided yet."""
+        """Let all undecided packets up to this one pass, in one step."""
         self._say(verdict_message(self.number, packet, NF_ACCEPT, kind=MSG_VERDICT_BATCH))
 
     def _say(self, verdict: bytes) -> None:
@@ -239,14 +240,14 @@ class Queue:
             self.flush()
 
     def flush(self) -> None:
-        """Say what was decided."""
+        """Send the verdicts that wait."""
         if self._verdicts:
             verdicts, self._verdicts = self._verdicts, []
-            # A verdict is carried out while it is being sent, so nothing ever waits to be written.
+            # The kernel carries out verdicts within `send`, so this never blocks.
             self._socket.send(b"".join(verdicts))
 
     def close(self) -> None:
-        """Serve it no more: the kernel drops what was not decided. Safe to call twice."""
+        """Close the socket: the kernel drops undecided packets. May be called twice."""
         if self._socket.fileno() < 0:
             return
         with suppress(OSError):
@@ -262,8 +263,8 @@ class Queue:
                 size = self._socket.recv_into(self._buffer)
             except TimeoutError:
                 raise NetlinkError(f"queue {self.number}: the kernel does not answer") from None
-            # Between binding and the last setting, packets may come already: they hold nothing yet
-            # that we could decide by, and pass.
+            # Between binding and the last setting, packets may come already. They pass: without the
+            # settings, their messages lack the bytes by which to decide.
             if _HEADER.unpack_from(self._buffer)[1] == NLMSG_ERROR:
                 break
             if (found := parse_packet(self._buffer, size)) is not None:
@@ -277,7 +278,7 @@ def _open() -> socket.socket:
         opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
     except OSError as error:
         raise NetlinkError(f"netfilter: {in_words(error.errno or 0)}") from None
-    # A message that finds no room is a packet that passes: there is nothing that we could do.
+    # No error when a message finds no room: its packet passes, and nothing needs to be done.
     opened.setsockopt(SOL_NETLINK, NETLINK_NO_ENOBUFS, 1)
     try:
         opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
@@ -292,7 +293,8 @@ def _open() -> socket.socket:
 
 
 def inside(netns: Path | None, make: Callable[[], Made]) -> Made:
-    """What `make` returns in a network namespace. Who calls stays where he is: a thread goes in."""
+    """Call `make` in a network namespace, in a thread of its own, and return its result; the
+    caller's thread stays in its namespace."""
     if netns is None:
         return make()
     made: list[Made] = []
@@ -314,12 +316,12 @@ def inside(netns: Path | None, make: Callable[[], Made]) -> Made:
 
 
 def is_there(netns: str | None) -> bool:
-    """Whether a network namespace has not been removed; one's own is always there."""
+    """Whether a network namespace still exists; the own one (None) always does."""
     return netns is None or Path(netns).exists()
 
 
 def _enter(netns: Path) -> None:
-    """Have this thread, and no other, be in a network namespace."""
+    """Move only this thread into a network namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         space = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,9 +1,9 @@
-"""Delays, copies, flipped bits and rules: packets wait in a queue of the kernel until it is said
-here what becomes of each.
+"""nfqueue: delays, copies, flipped bits and rules. Packets wait in a queue of the kernel until this
+driver gives its verdict on each.
 
-Packets stay in the kernel; what waits here is but their numbers, and the moment at which each is
-let go. So a delayed packet goes on exactly as it came, whatever it is. A copy is put into the
-network of the member by a raw socket. All sites of an agent share one loop and one heap.
+Packets stay in the kernel; only their numbers wait here, each with the time at which it is let go.
+So a delayed packet of any kind goes on exactly as it came. A copy is put into the network of the
+member by a raw socket. All sites of an agent share one loop and one heap.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
 
 BURST: Final = 128
-"""Packets of one site that are taken before another one has its turn."""
+"""The most packets of one site that are taken before another site has its turn."""
 EARLY: Final = 0.0002
-"""Seconds by which a packet may go before its time, so as not to wake up twice for two."""
+"""Seconds by which a packet may go early, so that two packets do not take two wake-ups."""
 AT_ONCE: Final = FrameOutcome(PASS)
 FEATURES: Final = ("loss-model", "delay", "duplicate", "reorder", "corrupt", "rule")
-"""Of stormcast.chaos.language.features, those that take a queue."""
+"""The features of stormcast.chaos.language.features that need a queue."""
 
 
 class Queued(Protocol):
-    """A queue of the kernel: netlink.Queue, or what stands for it."""
+    """A queue of the kernel: netlink.Queue, or a fake of it."""
 
     def fileno(self) -> int: ...
     def receive(self, take: Take, limit: int) -> int: ...
@@ -62,7 +62,7 @@ def _netns(site: Site) -> FilePath | None:
 
 
 def _refusal(attempt: Callable[[], object]) -> str | None:
-    """Why something cannot be had; None if it can."""
+    """Return why an attempt fails; None if it succeeds."""
     try:
         attempt()
     except NodeError as error:
@@ -73,7 +73,7 @@ def _refusal(attempt: Callable[[], object]) -> str | None:
 
 
 def open_queue(site: Site, *, max_waiting: int = netlink.MAX_WAITING) -> Queued:
-    """The queue of a site."""
+    """Open the queue of a site."""
     try:
         return netlink.Queue(QUEUE, _netns(site), max_waiting=max_waiting)
     except NetlinkError as error:
@@ -81,13 +81,13 @@ def open_queue(site: Site, *, max_waiting: int = netlink.MAX_WAITING) -> Queued:
 
 
 class Due(NamedTuple):
-    """What is to be done at a time; of two at one time, what was decided first."""
+    """A packet or copy that leaves at a time; at equal times, in the order of decisions."""
 
     at: float
     order: int
     port: Port
     packet: int | None
-    """The number of the packet that is let go; None: `payload` is a copy."""
+    """The number of the packet to let go; None: `payload` is a copy to send."""
     payload: bytes
 
 
@@ -107,13 +107,13 @@ class Port:
         self.rule = rule
         self.own = tuple(packets.packed(address) for address in site.addresses)
         self.ways: Mapping[bytes, Ways] = {}
-        """By the address that a packet comes from."""
+        """By the source address of a packet: its paths to this site."""
         self.queue: Queued | None = None
         self.injector: Injector | None = None
         self.newest: int | None = None
         """The number of the packet that came last."""
         self.waiting = 0
-        """Packets of which nothing was said yet."""
+        """How many packets have no verdict yet."""
         self._driver = driver
 
     def take(self, packet: int, mark: int, view: memoryview) -> None:
@@ -150,7 +150,7 @@ class Port:
                 driver.schedule(at, self, None, copied)
 
     def release(self, place: Offsets, packet: int) -> None:
-        """Let go a packet that was held, onto what its path has become."""
+        """Let go a packet that was held, over its path as it is now."""
         if self.queue is None:
             return
         outcome = self._driver.let_go(self.ways.get(place.source), place)
@@ -161,7 +161,7 @@ class Port:
             self._driver.schedule(outcome.at, self, packet, b"")
 
     def do(self, due: Due) -> None:
-        """Let a packet go, or a copy."""
+        """Let go a packet, or send a copy, that is due."""
         assert self.queue is not None
         if due.packet is None:
             if self.injector is None:
@@ -172,16 +172,16 @@ class Port:
             self.queue.accept(due.packet, due.payload)
 
     def let_go(self) -> None:
-        """Let go all that waits."""
+        """Let go all waiting packets."""
         if self.queue is not None and self.newest is not None and self.waiting:
             self.queue.accept_up_to(self.newest)
             self.queue.flush()
         self.waiting = 0
 
     def close(self) -> None:
-        """End with what there is."""
+        """Take the packets that are left, and close the queue and the injector."""
         if self.queue is not None:
-            # Packets that came before the rule was gone, and that nobody has looked at yet.
+            # Packets that came before the NFQUEUE rule was removed, and were not read yet.
             while self.queue.receive(self.take, BURST):
                 self.queue.flush()
             self.queue.close()
@@ -218,11 +218,11 @@ class NfqueueDriver:
         self._timer: Handle | None = None
         self._timer_at = 0.0
         self._now = 0.0
-        """When the packets came that are being looked at."""
+        """The time at which the current packets were read, or timers fired."""
         self._lease_timer: Handle | None = None
 
     async def features(self) -> Mapping[str, str | None]:
-        """Serve a queue of the first site for a moment, and see whether copies may be made."""
+        """Try a queue at the first site, raw sockets, and scapy; returns the features."""
         port = self._ports[0]
         why: str | None = None
         try:
@@ -243,8 +243,8 @@ class NfqueueDriver:
     # -- Verbs -------------------------------------------------------------------------------------
 
     async def apply(self, state: NetworkState, lease: float) -> None:
-        """Have packets treated so from the next one on; what waits keeps its time, unless the rule
-        that holds it has ended."""
+        """Treat packets by `state` from the next one on. Waiting packets keep their time; those
+        held by a rule that has ended are let go."""
         self._loan(lease)
         ports = [port for port in self._ports if port.site.name in state.members]
         for port in ports:
@@ -252,9 +252,9 @@ class NfqueueDriver:
             if any(paths.asks(state, *ends) for ends in pairs):
                 await self._serve(port)
         if paths.may_corrupt(state):
-            # Now, rather than while packets wait for it.
+            # Load scapy now, and not while packets wait.
             packets.layers()
-        # From here on nothing waits for anything: all sites change at one moment.
+        # From here on there is no `await`: all sites change at one moment.
         ended = self._maker.renew(state.seed, state.faults)
         places = {
             packets.packed(address): name
@@ -268,11 +268,11 @@ class NfqueueDriver:
             self._release(fault)
 
     async def renew(self, lease: float) -> None:
-        """Have it go on."""
+        """Extend the lease."""
         self._loan(lease)
 
     async def clear(self) -> None:
-        """Let everything go, and remove what was put there."""
+        """Let go all packets, and remove rules, queues and sockets."""
         self._lapse()
         if self._lease_timer is not None:
             self._lease_timer.cancel()
@@ -280,7 +280,7 @@ class NfqueueDriver:
         errors = []
         for port in self._ports:
             try:
-                # With its namespace the rule went, too.
+                # Without its namespace, the rule is gone, too.
                 if netlink.is_there(port.site.netns):
                     await port.rule.remove()
             except DriverError as error:
@@ -292,18 +292,18 @@ class NfqueueDriver:
             raise errors[0]
 
     async def release(self, fault: str | None) -> None:
-        """Let go what rules hold."""
+        """Release the packets that `hold` rules keep."""
         for rule in self._maker.rules_named(fault):
             self._release(rule)
 
     async def bites(self) -> Bites:
-        """What was done so far."""
+        """Return the bites so far."""
         return self._decider.counted()
 
     # -- Packets -----------------------------------------------------------------------------------
 
     def decide(self, ways: Ways, mark: int, view: memoryview, place: Offsets) -> FrameOutcome:
-        """What becomes of a packet."""
+        """Decide the outcome of a packet, by its mark: with or without rules and losses."""
         path, size = ways.path(place), len(view)
         if mark == DECIDE and place.frame:
             frame = packets.preamble(view, place)
@@ -312,15 +312,15 @@ class NfqueueDriver:
         return self._decider.after_losses(path, known, size, self._now)
 
     def let_go(self, ways: Ways | None, place: Offsets) -> FrameOutcome:
-        """What becomes of a packet that was held."""
+        """Decide the outcome of a packet that was held."""
         return AT_ONCE if ways is None else self._decider.let_go(ways.path(place), self._now)
 
     def hold(self, fault: str, held: HeldPacket) -> None:
-        """Keep a packet until its rule lets it go."""
+        """Keep a packet until its rule is released or ends."""
         self._held.setdefault(fault, []).append(held)
 
     def schedule(self, at: float, port: Port, packet: int | None, payload: bytes) -> None:
-        """Let something go at a time."""
+        """Let a packet go, or send a copy (`packet` is None), at a time."""
         due = Due(at, next(self._order), port, packet, payload)
         if at <= self._now:
             port.do(due)
@@ -358,7 +358,7 @@ class NfqueueDriver:
         self._arm()
 
     def _arm(self) -> None:
-        """Have the first of what waits wake us."""
+        """Set the timer for the first entry of the heap."""
         if not self._heap:
             return
         at = self._heap[0].at
@@ -369,7 +369,7 @@ class NfqueueDriver:
         self._timer, self._timer_at = self._loop.call_at(at, self._on_time), at
 
     def _release(self, fault: str) -> None:
-        """Let go what a rule holds, in order, onto what the paths have become."""
+        """Let go the packets that a rule holds, in order, over the paths as they are now."""
         self._now = self._loop.time()
         held = self._held.pop(fault, [])
         for port, place, packet in held:
@@ -387,7 +387,7 @@ class NfqueueDriver:
         self._lease_timer = self._loop.call_at(self._loop.time() + lease, self._lapse)
 
     def _lapse(self) -> None:
-        """Nobody wants anything any more: let go all that waits, and treat nothing that comes."""
+        """End all faults: let go all waiting packets, and let new ones pass."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

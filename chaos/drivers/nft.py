@@ -1,9 +1,10 @@
-"""nft: cuts members off, loses and drops what the kernel can choose, and marks what others act on.
+"""nft: cuts members off, drops packets that the kernel can select alone, and marks packets for the
+other drivers.
 
-One table per site, which is this run's own. A new state replaces all its rules in one transaction,
-so no packet sees half of it; counters are objects of their own and go on counting. What is struck
-stands in maps whose elements time out, and there are two of each, renewed by turns: so the fresh
-elements are there before the old ones are gone, whatever the kernel does in between.
+Each site has one table of this run. A new state replaces all its rules in one transaction, so no
+packet meets half of them; counters are objects of their own and keep their counts. The addresses
+whose packets are struck are in maps whose elements time out. There are two maps of each kind,
+renewed by turns, so that fresh elements are there before the old ones time out.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.match import Match
 
 Pair = tuple[str, str]
-"""Fault and sender: what a site has a counter for."""
+"""Fault and sender: a site has a counter for each such pair."""
 _FAMILIES: Final = {4: ("ip", "ipv4_addr"), 6: ("ip6", "ipv6_addr")}
 _ALL_MULTICASTS: Final = {4: ("240.0.0.0", "224.0.0.0"), 6: ("ff00::", "ff00::")}
-"""By a mask, what all multicast addresses have in common."""
+"""By version of IP: a mask, and the bits under it that all multicast addresses share."""
 
 
 # -- The file --------------------------------------------------------------------------------------
@@ -48,34 +49,34 @@ _ALL_MULTICASTS: Final = {4: ("240.0.0.0", "224.0.0.0"), 6: ("ff00::", "ff00::")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a table is to be: made of a state for one site."""
+    """The content of the table of one site, made from a state."""
 
     chains: Mapping[str, Sequence[Statement]]
-    """What becomes of packets, by who sends them."""
+    """By sender: the statements for its packets."""
     marks: Mapping[str, int]
-    """Of what goes out, by address."""
+    """By destination address: the marks of packets that go out."""
     members: Names
     places: Mapping[str, Names]
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be done."""
+        """Whether no table is needed."""
         return not self.chains and not self.marks
 
     def pairs(self) -> Iterator[Pair]:
-        """What is to be counted."""
+        """Yield the pairs of fault and sender that have counters."""
         for source, chain in self.chains.items():
             for statement in chain:
                 if statement.fault is not None:
                     yield statement.fault, source
 
     def addresses(self, source: str) -> Names:
-        """Where packets of a member are from."""
+        """Return the addresses from which a member sends."""
         return self.places[source]
 
 
 def plan(state: NetworkState, site: Site) -> Plan:
-    """What the table of a site is to be."""
+    """Plan the table of a site."""
     chains: dict[str, Sequence[Statement]] = {}
     if site.name in state.members:
         for source in state.members:
@@ -102,9 +103,9 @@ def _places(state: NetworkState, name: str) -> Names:
 def table_file(
     table: str, wanted: Plan, counters: Mapping[Pair, str], turn: int, lease: float
 ) -> str:
-    """The nft file that makes a table so, whatever it was before."""
+    """Return the nft file that gives a table the wanted content, whatever it had before."""
     lines = list(_declared(table, wanted, counters))
-    # Rules go, counters and elements stay.
+    # This removes rules; counters and elements stay.
     lines.append(f"flush table inet {table}")
     lines += _renewed(table, wanted, turn, lease)
     lines += _input(table, wanted)
@@ -117,18 +118,18 @@ def table_file(
 
 
 def renewal_file(table: str, wanted: Plan, turn: int, lease: float) -> str:
-    """The nft file that has a table go on for another lease."""
+    """Return the nft file that extends a table by another lease."""
     return _text(_renewed(table, wanted, turn, lease))
 
 
 def removal_file(table: str) -> str:
-    """The nft file after which there is no such table."""
-    # To delete a table that is not there is an error: so make sure that it is.
+    """Return the nft file that removes a table, if it exists."""
+    # To delete a missing table is an error: so add it first.
     return _text((f"add table inet {table}", f"delete table inet {table}"))
 
 
 def silence_file(table: str) -> str:
-    """The nft file after which a table does nothing but know its counters."""
+    """Return the nft file that removes all rules of a table, but keeps its counters."""
     return _text((f"add table inet {table}", f"flush table inet {table}"))
 
 
@@ -160,7 +161,7 @@ def _map(name: str, version: int, turn: int) -> str:
 
 
 def _chain(wanted: Plan, source: str) -> str:
-    # By number: a member's name may have more letters than that of a chain.
+    # By number: a member's name may be too long for the name of a chain.
     return f"from_{wanted.members.index(source)}"
 
 
@@ -222,7 +223,7 @@ def _rule(
 
 
 def read_counters(text: str) -> dict[str, int]:
-    """Packets by counter, of an answer to `nft -j list counters`."""
+    """Read the packets of each counter from an answer to `nft -j list counters`."""
     found: dict[str, int] = {}
     for item in json.loads(text)["nftables"]:
         counter: dict[str, Any] | None = item.get("counter")
@@ -236,7 +237,7 @@ def read_counters(text: str) -> dict[str, int]:
 
 @dataclass(slots=True)
 class _Table:
-    """What is in force at one site."""
+    """The current table of one site."""
 
     site: Site
     wanted: Plan | None = None
@@ -244,9 +245,9 @@ class _Table:
     turn: int = 0
     lease: float = 0.0
     counters: dict[Pair, str] = field(default_factory=dict)
-    """Their names; a fault that comes again goes on with its own."""
+    """The names of counters; a fault that comes again continues its counter."""
     counted: dict[Pair, int] = field(default_factory=dict)
-    """What counters had that are gone with their table."""
+    """The counts of tables that were removed."""
 
 
 class NftDriver:
@@ -260,12 +261,12 @@ class NftDriver:
         self._tables = [_Table(site) for site in sites]
 
     async def features(self) -> Mapping[str, str | None]:
-        """Try each feature in the first site, in a table that is gone at once."""
+        """Try each feature at the first site, in a table that is removed at once."""
         if not self._tables:
             return {}
         site = self._tables[0].site
         names = (site.name, "probe")
-        # Addresses that documentation uses, and nobody else.
+        # Addresses that are reserved for documentation.
         places = {site.name: ("192.0.2.1",), "probe": ("192.0.2.2", "2001:db8::2")}
         match = Match(protocols=("UNICAST3",), seqno=(2, 5), flags=("FIRST",))
         tried = {
@@ -291,7 +292,7 @@ class NftDriver:
 
     async def apply(self, state: NetworkState, lease: float) -> None:
         """Replace the rules of every site that the state names."""
-        # First of all, everything that may be refused.
+        # Make all plans first, as a plan may be refused.
         plans = [plan(state, table.site) for table in self._tables]
         known = [
             (table, wanted)
@@ -310,7 +311,7 @@ class NftDriver:
         await self._give(table, wanted, text, lease)
 
     async def renew(self, lease: float) -> None:
-        """Add fresh elements to the maps that are next."""
+        """Add fresh elements to the maps whose turn it is."""
         await _all(self._renew(table, lease) for table in self._tables)
 
     async def _renew(self, table: _Table, lease: float) -> None:
@@ -320,7 +321,7 @@ class NftDriver:
 
     async def _give(self, table: _Table, wanted: Plan, text: str, lease: float) -> None:
         if lease < table.lease:
-            # What was given longer ago must not outlive what is given now.
+            # The elements of the longer lease before must not outlive this one.
             text += renewal_file(self.table, wanted, table.turn, lease)
         await self._nft(table.site, text)
         table.wanted, table.turn, table.lease = wanted, 1 - table.turn, lease
@@ -330,15 +331,15 @@ class NftDriver:
         await _all(map(self._remove, self._tables))
 
     async def sweep(self) -> None:
-        """Remove what an agent of the same run left that was killed."""
+        """Remove the tables that a killed agent of the same name left behind."""
         await _all(self._nft(table.site, removal_file(self.table)) for table in self._tables)
 
     async def _remove(self, table: _Table) -> None:
         if table.wanted is None:
             return
-        # With its namespace a table has gone, too.
+        # Without its namespace, a table is gone, too.
         if is_there(table.site.netns):
-            # Quiet first, then asked, then gone: nothing is dropped that nobody counts.
+            # Remove the rules, read the counters, then remove the table: every drop is counted.
             await self._nft(table.site, silence_file(self.table))
             for pair, packets in (await self._counted(table)).items():
                 table.counted[pair] = table.counted.get(pair, 0) + packets
@@ -347,10 +348,10 @@ class NftDriver:
         table.counters.clear()
 
     async def release(self, fault: str | None) -> None:
-        """Nothing is held here."""
+        """Do nothing: this driver holds no packets."""
 
     async def bites(self) -> Bites:
-        """What all counters have, and had."""
+        """Return the bites of all counters, also of tables that were removed."""
         found: dict[str, dict[tuple[str, str], int]] = {}
         for table in self._tables:
             now = await self._counted(table) if table.wanted is not None else {}
@@ -369,7 +370,7 @@ class NftDriver:
 
 
 async def _all(works: Iterable[Any]) -> None:
-    """Do things at once, all to their end, and raise the first failure."""
+    """Run all of these at once, each to its end, and raise the first failure."""
     results = await asyncio.gather(*works, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

@@ -1,8 +1,8 @@
-"""Packets as they pass a queue: what is looked at in each, by offsets; and what is changed in a
-few, with scapy, which knows our frames from their one description (stormcast.node.core.wire).
+"""Reads packets that pass a queue, by offsets, and changes a few of them, with scapy, whose layer
+for our frames is made from their one description (stormcast.node.core.wire).
 
-scapy takes half a second to import and most of a millisecond per packet. So it is loaded by those
-who need it, and the way that every packet takes does without.
+scapy takes half a second to import and most of a millisecond per packet. So it is loaded only when
+it is needed, and is not used on the way that every packet takes.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _LOW16: Final = 0xFFFF
 
 
 class Offsets(NamedTuple):
-    """Where things are in an IP packet."""
+    """The offsets in an IP packet, and some fields of its header."""
 
     source: bytes
-    """The address, as it travels."""
+    """The source address, in its packed form."""
     protocol: int
     transport: int
-    """Where the header behind that of IP begins."""
+    """The offset of the transport's header, behind that of IP."""
     frame: int
-    """Where the first frame begins; 0 in what is no datagram of ours."""
+    """The offset of the first frame; 0 if this is no datagram of ours."""
     is_multicast: bool
 
 
 def locate(packet: Bytes) -> Offsets | None:
-    """Find one's way in a packet, fragments of which were put together; None for what is not IP, or
-    shorter than it says."""
+    """Return the offsets in a packet, whose IP fragments were put together before; None if the
+    packet is shorter than its headers."""
     size = len(packet)
     if size < IPV4_HEADER:
         return None
@@ -71,36 +71,36 @@ def locate(packet: Bytes) -> Offsets | None:
 
 
 def preamble(packet: Bytes, place: Offsets) -> bytes:
-    """That of the first frame in a datagram of ours."""
+    """Return the preamble of the first frame in a datagram of ours."""
     return bytes(packet[place.frame : place.frame + wire.PREAMBLE_SIZE])
 
 
 def identity(packet: Bytes, place: Offsets) -> bytes | None:
-    """What a packet's fate depends on: the identity of its first frame.
+    """Return the identity on which a packet's fate depends: that of its first frame.
 
-    For a segment of a stream it is a number that its retransmission does not share. None for all
-    else: it has no fate.
+    For a segment of a stream it is a number that its retransmission does not share. None for any
+    other packet, which has no fate.
     """
     if place.frame:
         return wire.identity(preamble(packet, place))
     at = place.transport
     if place.protocol != TCP or len(packet) < at + MIN_TCP_HEADER:
         return None
-    # Sequence and acknowledgement; and the checksum, which covers the time stamps too.
+    # Sequence and acknowledgement numbers; and the checksum, which covers the time stamps, too.
     number = bytes(packet[at + 4 : at + 12]) + bytes(2) + bytes(packet[at + 16 : at + 18])
     return number.rjust(wire.IDENTITY_SIZE, b"\0")
 
 
 def packed(address: str) -> bytes:
-    """An address as it travels."""
+    """Return an address in its packed form."""
     return ip_address(address).packed
 
 
 def for_member(packet: bytes, place: Offsets, own: Iterable[bytes]) -> bytes:
-    """A copy of a packet such that whoever lives at one of these addresses gets it.
+    """Return a copy of a packet that reaches the member at one of its `own` addresses.
 
-    What was sent to one of them stays as it is. A multicast becomes a unicast: one sent from inside
-    would leave this machine again. Where it is to go says the port that it came from, since all
+    A packet to one of these stays as it is. A multicast becomes a unicast: a multicast sent from
+    inside would leave this machine again. Its destination port becomes its source port, since all
     members of a group have the same one.
     """
     begin, end = (16, 20) if packet[0] >> 4 == 4 else (24, 40)  # noqa: PLR2004 version of IP
@@ -120,13 +120,13 @@ def for_member(packet: bytes, place: Offsets, own: Iterable[bytes]) -> bytes:
 
 
 def _adjusted(check: int, old: bytes, new: bytes) -> int:
-    """An Internet checksum after some of what it covers has changed (RFC 1624)."""
+    """Adjust an Internet checksum to a change of bytes that it covers (RFC 1624)."""
     total = ~check & _LOW16
     for (before,), (after,) in zip(_U16.iter_unpack(old), _U16.iter_unpack(new), strict=True):
         total += (~before & _LOW16) + after
     while total >> 16:
         total = (total & _LOW16) + (total >> 16)
-    # Zero would say that there is no checksum.
+    # Zero would mean that there is no checksum.
     return ~total & _LOW16 or _LOW16
 
 
@@ -134,7 +134,7 @@ def _adjusted(check: int, old: bytes, new: bytes) -> int:
 
 
 class Layers(NamedTuple):
-    """What is taken of scapy, and our own layer."""
+    """The layers of scapy that are used, and our own."""
 
     ipv4: type[Packet]
     ipv6: type[Packet]
@@ -145,8 +145,8 @@ class Layers(NamedTuple):
 
 @cache
 def layers() -> Layers:
-    """Load scapy, and make a layer of the description of our frames."""
-    # It looks for routes and interfaces, and complains of those it does not like.
+    """Load scapy, and make a layer from the description of our frames."""
+    # While it is imported, scapy warns about routes and interfaces.
     logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
     from scapy.layers.inet import IP, UDP  # noqa: PLC0415 half a second
     from scapy.layers.inet6 import IPv6  # noqa: PLC0415 scapy is slow to import
@@ -182,7 +182,7 @@ def _frame_layer() -> type[Packet]:
         return plain[code](name, default)  # type: ignore[arg-type]  # None: to be computed
 
     class Frame(Packet):
-        """A frame; what is not said of size, digest and check is computed."""
+        """A frame; size, digest and check are computed unless they are given."""
 
         name = "Stormcast"
         fields_desc = [  # noqa: RUF012 scapy's way
@@ -211,11 +211,11 @@ def _frame_layer() -> type[Packet]:
 
 
 def corrupted(packet: bytes, place: Offsets, flips: tuple[int, ...]) -> bytes:
-    """The packet with one bit flipped for each number.
+    """Return the packet with one bit flipped for each number.
 
-    In a datagram they are bits of what the member reads, those that the simulator would choose of
-    the same frame, with a checksum that fits again: only the member itself can tell. In a segment
-    any, and the checksum tells the kernel.
+    In a datagram the bits are of its payload, the same that the simulator would choose for the same
+    frame, and the checksum is made to fit again: only the member itself can detect the damage. In a
+    segment any bits of it are flipped, and the kernel detects that by the checksum.
     """
     if place.protocol != UDP:
         return damaged(packet, flips, place.transport)
@@ -226,9 +226,9 @@ def corrupted(packet: bytes, place: Offsets, flips: tuple[int, ...]) -> bytes:
     parsed = (known.ipv4 if packet[0] >> 4 == 4 else known.ipv6)(changed)  # noqa: PLR2004 IPv4
     datagram = parsed.getlayer(known.udp)
     if datagram is None:
-        # The lengths of its headers contradict each other; the kernel will not take it either.
+        # The lengths in its headers contradict each other; the kernel will not take it either.
         return changed
     if datagram.chksum:
-        # scapy fills in what is not there.
+        # scapy computes a checksum that is not given.
         del datagram.chksum
     return bytes(parsed)

@@ -1,7 +1,7 @@
-"""The paths on which NFQUEUE decides: those of the simulator, without what others do.
+"""The paths on which nfqueue decides: those of the simulator, without the faults that tc does.
 
-Packets wait where they go out (tc) for what the kernel delays and narrows. A multicast that is to
-be slow for some receivers only leaves at once; so its paths have that, too.
+For these, packets wait where they go out. A multicast that is to be slow for some receivers only
+goes out at once; so its paths have the faults of tc, too.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from stormcast.chaos.language.network_state import NetworkState
 
 
 class Ways(NamedTuple):
-    """How packets of one member come to another."""
+    """The paths of packets from one member to another."""
 
     unicasts: Path
     multicasts: Path
 
     def path(self, place: Offsets) -> Path:
-        """That of one packet."""
+        """Return the path of one packet."""
         return self.multicasts if place.is_multicast else self.unicasts
 
 
 def ways_to(state: NetworkState, dest: str, maker: PathMaker) -> Mapping[str, Ways]:
-    """All ways to one member, by who sends."""
+    """Return the paths to one member, by sender."""
     return {source: _ways(state, source, dest, maker) for source in state.members if source != dest}
 
 
@@ -50,7 +50,8 @@ def _ways(state: NetworkState, source: str, dest: str, maker: PathMaker) -> Ways
 def _acting(
     state: NetworkState, *slowing: str
 ) -> tuple[faults.Link, Mapping[str, faults.NetworkFault]]:
-    """The network and the faults, of what is slow only as much as these drivers do."""
+    """Return the network's own link and its faults, without delays and limits of other drivers than
+    `slowing`."""
     is_late = any(is_base_delayed_by(state, driver) for driver in slowing)
     base = replace(
         state.base,
@@ -66,12 +67,12 @@ def _acting(
 
 
 def asks(state: NetworkState, source: str, dest: str) -> bool:
-    """Whether nftables leaves anything of what comes on a path to be told here."""
+    """Whether nft leaves packets of a path to nfqueue."""
     return any("mark" in one.verdict for one in statements(state, dest, source))
 
 
 def may_corrupt(state: NetworkState) -> bool:
-    """Whether frames may be changed."""
+    """Whether frames may be corrupted."""
     return state.base.corrupt > 0 or any(
         isinstance(fault, faults.Corrupt)
         or (isinstance(fault, faults.Rule) and fault.does == "corrupt")

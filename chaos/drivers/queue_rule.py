@@ -1,8 +1,8 @@
-"""The one rule that hands packets with our mark to a queue, in a namespace where others may have
-rules of their own.
+"""The rule that hands packets with our mark to a queue, in a namespace where other programs may
+have rules of their own.
 
-It never changes while a run lasts: what it takes is decided by the mark, and the mark ends with the
-lease. Where nobody listens to the queue, packets pass it (`bypass`).
+It never changes during a run: it selects packets by their mark, and marks end with the lease. If no
+process listens to the queue, packets pass (`bypass`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import Final
 from stormcast.chaos.drivers.base import DECIDE, QUEUED_MASK, DriverError, Run, Site, inside
 
 QUEUE: Final = 0x5C00
-"""The number of the queue: any, but one that nobody else has."""
+"""The number of the queue: chosen so that no other program is likely to use it."""
 CHAIN_LENGTH: Final = 28
-"""Characters of the name of a chain that iptables takes."""
+"""The most characters that iptables takes in the name of a chain."""
 _PRIORITY: Final = -150
-"""Behind the chain that sets the marks; iptables' mangle table has the same."""
+"""Behind the chain that sets the marks; the priority of iptables' mangle table, too."""
 
 
 def iptables_rule(chain: str, *, is_called: bool) -> str:
-    """What `iptables-restore --noflush` reads: a chain of our own, and a call unless there is one.
+    """Return input for `iptables-restore --noflush`: a chain of our own, and a call of it unless
+    there is one.
 
     All of it is done in one transaction, and no rule but ours is touched.
     """
@@ -38,7 +39,8 @@ def iptables_rule(chain: str, *, is_called: bool) -> str:
 
 
 def iptables_removal(chain: str, saved: str) -> str | None:
-    """What removes the chain and its calls, by what `iptables-save` says; None: it is not there."""
+    """Return input for `iptables-restore` that removes the chain and its calls, by the output of
+    `iptables-save`; None if there is no such chain."""
     if not any(line.startswith(f":{chain} ") for line in saved.splitlines()):
         return None
     calls = saved.splitlines().count(f"-A INPUT -j {chain}")
@@ -47,7 +49,7 @@ def iptables_removal(chain: str, saved: str) -> str | None:
 
 
 def nft_rule(table: str) -> str:
-    """The same as a table of nftables, in place of one that may be there."""
+    """Return the nft file of a table with the same rule; it replaces such a table."""
     return (
         nft_removal(table)
         + f"table inet {table} {{\n"
@@ -59,7 +61,8 @@ def nft_rule(table: str) -> str:
 
 
 def nft_removal(table: str) -> str:
-    """What removes it. To delete what is not there is an error: so make sure that it is."""
+    """Return the nft file that removes the table. To delete a missing table is an error: so the
+    file adds it first."""
     return f"table inet {table}\ndelete table inet {table}\n"
 
 
@@ -71,10 +74,10 @@ class QueueRule:
     run: str
     _do: Run
     _by: str = ""
-    """By which program it was made."""
+    """The program that made the rule, `iptables` or `nft`; empty: there is none."""
 
     async def install(self) -> None:
-        """Have marked packets go to the queue. DriverError if neither way is there."""
+        """Install the rule, by iptables or else nft. DriverError if neither works."""
         if self._by:
             return
         try:
@@ -95,7 +98,7 @@ class QueueRule:
             self._by = "nft"
 
     async def remove(self) -> None:
-        """Remove it. Safe at any time, and twice."""
+        """Remove the rule. May be called at any time, and twice."""
         by, self._by = self._by, ""
         if by == "iptables":
             await self._remove_iptables()
@@ -119,7 +122,7 @@ class QueueRule:
             try:
                 saved = await self._say(f"{program}-save", "-t", "mangle")
             except DriverError:
-                # Where it cannot be asked, nothing was made with it.
+                # A program that cannot list rules has made none.
                 continue
             removal = iptables_removal(self._chain, saved)
             if removal is not None:

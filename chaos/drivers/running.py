@@ -1,4 +1,4 @@
-"""Running programs without waiting for them: an agent has packets to look after meanwhile."""
+"""Runs programs without blocking the event loop: an agent handles packets meanwhile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import BinaryIO, Final, cast
 from stormcast.chaos.drivers.base import DriverError
 
 TIMEOUT_SECONDS: Final = 20.0
-"""A command takes milliseconds; one that takes this long never ends."""
+"""Commands take milliseconds; one that takes this long is taken to hang."""
 PACKAGES: Final = {
     "nft": "nftables",
     "iptables": "iptables",
@@ -20,13 +20,13 @@ PACKAGES: Final = {
     "ip": "iproute2",
     "nsenter": "util-linux",
 }
-"""Programs, and the Debian packages that have them."""
+"""By program: the Debian package that contains it."""
 _REFUSED: Final = ("Operation not permitted", "Permission denied")
 
 
 async def run_command(argv: Sequence[str], stdin: str = "") -> str:
-    """Run a program to its end; DriverError says what it said, in one line."""
-    # Files in memory, not pipes: nothing has to be moved while the program runs.
+    """Run a program to its end, and return its output; DriverError, in one line, if it fails."""
+    # Files in memory, not pipes: nothing has to be read or written while the program runs.
     with _memory("stdin", stdin.encode()) as given, _memory("out") as out, _memory("err") as err:
         process = _start(argv, given, out, err)
         try:
@@ -35,7 +35,7 @@ async def run_command(argv: Sequence[str], stdin: str = "") -> str:
         except TimeoutError:
             raise DriverError(f"{' '.join(argv)}: no end after {TIMEOUT_SECONDS:g}s") from None
         finally:
-            # Of one that has ended, nothing but its exit code is left to take.
+            # If the program has ended already, this only reaps it.
             process.kill()
             process.wait()
         texts = [_content(file) for file in (out, err)]
@@ -56,11 +56,11 @@ def _start(
 
 
 def explain(argv: Sequence[str], code: int, said: str) -> str:
-    """Why a program failed, in one line, with what can be done about it."""
+    """Return why a program failed, in one line, with the remedy."""
     lines = [line.strip() for line in said.splitlines() if line.strip(" ^\t")]
     reason = lines[0] if lines else "it said nothing"
     if "failed to execute" in reason:
-        # What enters a namespace says so of the program that it was to run there.
+        # `nsenter` reports so that the program to run in the namespace is missing.
         missing = reason.partition("failed to execute ")[2].partition(":")[0]
         return _no_program(missing)
     remedy = ""
@@ -75,7 +75,7 @@ def _no_program(program: str) -> str:
 
 
 def _memory(name: str, content: bytes = b"") -> BinaryIO:
-    """A file that is nowhere but in memory, to be read from its beginning."""
+    """Open a file in memory, at its beginning."""
     file = cast(BinaryIO, os.fdopen(os.memfd_create(name), "w+b", buffering=0))
     file.write(content)
     file.seek(0)

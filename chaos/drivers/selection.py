@@ -1,9 +1,9 @@
-"""Which packets a fault strikes, in the words of nftables: pure text, made from a state.
+"""Selects the packets that a fault strikes, in the language of nftables: pure text, from a state.
 
-A datagram of a member begins with the preamble of a frame, whose fields stand where
-node/core/wire.py says. So the kernel can tell frames apart, and throw the very dice for them that a
-simulation throws (chaos/faults/fate.py). Nothing here says whom a packet is from: `nft` asks that
-first.
+A datagram of a member begins with the preamble of a frame, whose fields are at the offsets of
+node/core/wire.py. So the kernel can tell frames apart, and throw the same dice for them that a
+simulation throws (chaos/faults/fate.py). The sender is not part of these conditions: `nft` checks
+it before.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ from stormcast.node.core.match import Matcher
 
 _BITS: Final = 8
 _UDP_HEADER: Final = 64
-"""Bits before a datagram's payload."""
+"""Bits of the UDP header, before a datagram's payload."""
 _DICE: Final = (1 << 32) - 1
-"""Sides of the kernel's dice. It scales a hash to (hash * sides) >> 32: with the most sides that it
-takes, a hash comes out as itself less one, so that every threshold can be told exactly."""
+"""The number of sides of the kernel's dice, which scales a hash to (hash * sides) >> 32. This is
+the largest number that it takes: a hash then gives itself minus one, so every threshold can be
+compared exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One rule of a chain: for which packets, what is to become of them, by which fault."""
+    """One rule of a chain: the packets it selects, its verdict on them, and its fault."""
 
     condition: str
     verdict: str
-    """Empty: it only counts."""
+    """Empty: the statement only counts."""
     fault: str | None = None
-    """Whose counter counts the packet; None: nobody's."""
+    """The fault whose counter counts the packet; None: no counter."""
 
 
 def _payload(part: slice) -> str:
-    """A part of a frame, as a piece of a datagram's payload."""
+    """Return the nft expression of a part of a frame, in a datagram's payload."""
     return f"@th,{_UDP_HEADER + part.start * _BITS},{(part.stop - part.start) * _BITS}"
 
 
@@ -57,16 +58,16 @@ def _raw(field: str) -> str:
 
 
 IDENTITY: Final = " . ".join(map(_payload, wire.IDENTITY))
-"""What makes a frame the same frame: the key of its dice."""
+"""The fields that identify a frame: the key of its dice."""
 _OURS: Final = f"meta l4proto udp {_raw('magic')} {wire.MAGIC:#x}"
 
 _ACCEPTS: Final = "@th,104,8 & 0x12"
-"""0x12 in a segment that accepts a connection: SYN and ACK."""
+"""The flags SYN and ACK: both are set (0x12) in a segment that accepts a connection."""
 _SEGMENTS: Final = (
-    # A segment that is sent again is to meet another fate, or a connection would be stuck for ever.
-    # IPv4 numbers its packets, but not those that accept a connection, before there is one. With
-    # them, and with IPv6, it is the time stamp that differs, which stands within the first twelve
-    # bytes of the options whether or not the segment opens a connection.
+    # A segment that is sent again must meet another fate, or a connection would be stuck for ever.
+    # IPv4 numbers its packets, but not those that accept a connection, before there is one. In
+    # these, and with IPv6, the time stamp differs, which is within the first twelve bytes of the
+    # options whether or not the segment opens a connection.
     f"meta nfproto ipv4 meta l4proto tcp {_ACCEPTS} != 0x12 jhash @nh,32,32 . @th,32,32",
     f"meta nfproto ipv4 meta l4proto tcp {_ACCEPTS} == 0x12 jhash @th,32,32 . @th,160,96",
     "meta nfproto ipv6 meta l4proto tcp jhash @th,32,32 . @th,160,96",
@@ -74,13 +75,13 @@ _SEGMENTS: Final = (
 
 
 def statements(state: NetworkState, dest: str, source: str) -> list[Statement]:
-    """Everything that becomes of packets of one member at another, in order."""
+    """Return the statements for packets from `source` at `dest`, in order."""
     struck = [(fault_id, fault) for fault_id, name, fault in state.struck(dest) if name == source]
     blocks = [
         fault_id for fault_id, fault in struck if isinstance(fault, faults.Partition | faults.Cut)
     ]
     if blocks:
-        # All of them have an effect, and what they do needs no second word.
+        # Each of these faults bites, but one drop is enough: the others only count.
         return [
             *(Statement("", "", fault) for fault in blocks[:-1]),
             Statement("", "drop", blocks[-1]),
@@ -98,7 +99,7 @@ def statements(state: NetworkState, dest: str, source: str) -> list[Statement]:
         if isinstance(fault, faults.Loss):
             found += _loss(state, fault_id, dest, fault.rate)
     if _has_chances(state, [fault for _id, fault in struck]):
-        # What comes in pieces, which only IPv6 still is here, has its ports in the first one.
+        # Of IP fragments, which only IPv6 still has here, only the first one has ports.
         found.append(Statement("meta l4proto { tcp, udp } @th,0,16 != 0x0", _marked(CHANCES)))
     elif slow_for_multicasts(state, source, dest) is not None:
         found.append(Statement("meta l4proto udp meta pkttype multicast", _marked(CHANCES)))
@@ -110,8 +111,8 @@ def _marked(mark: int) -> str:
 
 
 def _are_connections_told(state: NetworkState, source: str, dest: str) -> bool:
-    """Whether some rule wants to know which connection of two members a frame is of. Frames speak
-    of those of either direction."""
+    """Whether a rule selects by the number of a connection between two members. Frames name
+    connections of either direction."""
     return any(
         isinstance(fault, Rule)
         and fault.match.connection is not None
@@ -121,7 +122,7 @@ def _are_connections_told(state: NetworkState, source: str, dest: str) -> bool:
 
 
 def _has_chances(state: NetworkState, struck: list[faults.NetworkFault]) -> bool:
-    """Whether something is left to nfqueue for every packet."""
+    """Whether nfqueue must see every packet, as models, delays or other chances are left to it."""
     base = state.base
     by_base = is_base_delayed_by(state, NFQUEUE) or any(
         getattr(base, field) for field in ("jitter", "reorder", "duplicate", "corrupt")
@@ -141,7 +142,7 @@ def _loss(state: NetworkState, fault: str, dest: str, rate: float) -> Iterator[S
     if below > _DICE:
         yield Statement("meta l4proto { tcp, udp }", "drop", fault)
     elif below > 1:
-        # A chance of one in four billion cannot be told from none.
+        # A chance of one in four billion is taken for none.
         dice = f"mod {_DICE} seed {seed:#x} <= {below - 2}"
         for key in (f"meta l4proto udp jhash {IDENTITY}", *_SEGMENTS):
             yield Statement(f"{key} {dice}", "drop", fault)
@@ -151,7 +152,7 @@ def _loss(state: NetworkState, fault: str, dest: str, rate: float) -> Iterator[S
 
 
 def _rule(fault: str, rule: Rule) -> Iterator[Statement]:
-    """A rule that drops frames known by themselves is done at once; else nfqueue tells."""
+    """Yield the statements of a rule: a drop if the preamble decides, else a mark for nfqueue."""
     wanted = Matcher(rule.match)
     known = " ".join((_OURS, *_conditions(wanted)))
     is_told = driver_of(rule) != NFQUEUE
@@ -164,12 +165,12 @@ def _rule(fault: str, rule: Rule) -> Iterator[Statement]:
     yield Statement(f"{known} {_within('lo', first, last)}", verdict, counter)
     before = _reaching(wanted, first)
     if before:
-        # A batch that begins before the range may reach into it: that takes a sum to tell.
+        # A batch that begins before the range may reach into it: nft cannot add to find that out.
         yield Statement(f"{known} {before}", _marked(DECIDE))
 
 
 def _conditions(wanted: Matcher) -> Iterator[str]:
-    """All that the preamble tells, but the seqno."""
+    """Yield the conditions on fields of the preamble, except the seqno."""
     if wanted.protocols:
         yield _one_of("protocol", wanted.protocols)
     if wanted.kinds:
@@ -183,7 +184,8 @@ def _conditions(wanted: Matcher) -> Iterator[str]:
 
 
 def _reaching(wanted: Matcher, first: int) -> str:
-    """Batches that begin before a seqno, and may have it; empty where there can be none."""
+    """Return the condition of batches that begin before a seqno and may contain it; empty if there
+    can be none."""
     if first == 0 or (wanted.kinds and wire.DATA not in wanted.kinds):
         return ""
     return " ".join(

@@ -1,13 +1,13 @@
-"""Slow links: where packets go out, those to a slow link wait in a class of its own.
+"""tc: slow links. Where packets go out, those to a slow link wait in a class of their own.
 
-nft marks them, for as long as the lease lasts, with CLASS and a number; a filter takes a class by
-that mark, and what has none passes as if nothing were there. So the queues need no lease of their
-own: without marks they are empty.
+nft marks them, for as long as the lease lasts, with CLASS and a number; a filter chooses the class
+by that mark, and packets without it pass unhindered. So the queues need no lease of their own:
+without marks they are empty.
 
-A class is htb, for the rate. In it stands tbf, which limits nothing: it takes a large write, that
-the device would have cut at the very end (GSO), apart into the packets of the network. One that is
-larger than the queue would never pass, however often it is repeated. Then comes a queue of so many
-bytes; where the kernel has netem, that makes packets late before they come to the queue.
+A class is htb, for the rate. In it is a tbf, which limits nothing: it splits a large write, which
+the device would otherwise split at the very end (GSO), into packets of the network. A write that is
+larger than the queue would never pass, however often it is repeated. Then comes a queue of limited
+size; where the kernel has netem, netem delays packets before they come to the queue.
 """
 
 from __future__ import annotations
@@ -37,38 +37,39 @@ from stormcast.chaos.faults.outcome import QUEUE_SECONDS
 from stormcast.chaos.language.network_state import NetworkState
 
 HANDLE: Final = 0x5C
-"""Of our qdisc: by it we know it again."""
+"""The handle of our qdisc, by which we recognize it."""
 _LATE: Final = 0x100
 """Plus the number of a class: the handle of its netem."""
 _CUT: Final = 0x4000
 """Plus the number of a class: the handle of its tbf."""
 _NO_LIMIT: Final = "1tbit"
-"""The rate of tbf: it never makes anything wait."""
+"""The rate of tbf: so high that no packet ever waits for it."""
 MIN_QUEUE: Final = 4096
-"""Bytes that wait at least, as do two packets, or nothing would ever pass a very narrow link."""
+"""The least bytes of a queue, which also has room for two packets at least: with less, nothing
+would ever pass a very narrow link."""
 ETHERNET_PACKET: Final = 1518
 _LINK_HEADERS: Final = 18
-"""Of Ethernet, with a VLAN."""
+"""Bytes of the headers of Ethernet, with a VLAN."""
 PLAIN_QDISCS: Final = frozenset(("noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "pfifo"))
-"""What a device has by itself: it comes back when ours goes."""
+"""Qdiscs that a device has by default: they come back when ours is removed."""
 LATE_PACKETS: Final = 16384
-"""That netem holds, as many as nfqueue does: what comes then is dropped."""
+"""The most packets that netem holds, as many as nfqueue does: further ones are dropped."""
 LINE_RATE: Final = 4_000_000_000
-"""Bytes per second of a class that is but late: htb wants a rate, and its oldest form takes no more
-than 32 bits of it."""
+"""Bytes per second of a class that only delays: htb requires a rate, and its oldest form takes at
+most 32 bits of it."""
 DRAIN_SECONDS: Final = 1.0
-"""How long queues are given to run empty before they are removed with what is in them."""
+"""How long queues may take to run empty before they are removed with their packets."""
 DRAIN_POLL: Final = 0.02
 _QUANTUM: Final = 1514
-"""Classes do not share anything, so this matters not; left out, the kernel's log complains."""
+"""Without effect, as classes share nothing; but without it, the kernel's log complains."""
 
-# Classic BPF, because every kernel has it; matches on marks exist that are silently true.
+# Classic BPF, because every kernel has it: on some kernels, other matches on marks always match.
 _LOAD_MARK: Final = (0x20, 0, 0, 0xFFFFF000 + 20)  # SKF_AD_OFF + SKF_AD_MARK
 _MARK_BITS: Final = 0xFFFF0000
 
 
 def _program() -> Sequence[tuple[int, int, int, int]]:
-    """The class of a packet by its mark: our handle and the number that stands in the mark."""
+    """Return the program that finds a packet's class: our handle with the number in its mark."""
     return (
         _LOAD_MARK,
         (0x07, 0, 0, 0),  # X = A
@@ -83,7 +84,7 @@ def _program() -> Sequence[tuple[int, int, int, int]]:
 
 
 def root_lines(device: str) -> list[str]:
-    """The qdisc and its filter, in place of what the device has by itself."""
+    """Return the commands that add our qdisc and its filter, in place of the device's default."""
     program = _program()
     words = ",".join([str(len(program)), *(" ".join(map(str, step)) for step in program)])
     root = f"{HANDLE:x}:"
@@ -96,9 +97,9 @@ def root_lines(device: str) -> list[str]:
 def class_lines(
     device: str, link: SlowLink, *, packet: int = ETHERNET_PACKET, netem: bool = False
 ) -> list[str]:
-    """The class of one link, whatever it was before. What waits in it goes on waiting.
+    """Return the commands that make or change the class of a link; waiting packets keep waiting.
 
-    A packet is the largest that the device carries.
+    `packet` is the size of the largest packet that the device carries.
     """
     name = f"{HANDLE:x}:{link.number:x}"
     rate = LINE_RATE if link.rate is None else link.rate
@@ -113,7 +114,7 @@ def class_lines(
         f"tbf rate {_NO_LIMIT} burst {packet} limit {limit}",
     ]
     if netem:
-        # Always there, late or not: to put it there later would throw away what waits.
+        # Even without a delay: to add netem later would discard waiting packets.
         late = f"{_LATE + link.number:x}:"
         lines += [
             f"qdisc replace dev {device} parent {cut}1 handle {late} "
@@ -137,17 +138,17 @@ class Count:
 
     passed: int = 0
     waited: int = 0
-    """Those that the rate made wait, or found no room to."""
+    """Packets that had to wait for the rate, or found no room in the queue."""
 
     def since(self, before: Count) -> Count:
-        """What came to it."""
+        """Return the counts since an earlier moment."""
         return Count(self.passed - before.passed, self.waited - before.waited)
 
 
 def read_counts(text: str) -> dict[int, Count]:
-    """Counts by class, of `tc -s class show`.
+    """Read the counts of each class from the output of `tc -s class show`.
 
-    Of text, because it has no JSON for classes in the versions that are about.
+    From text, because common versions of tc print no JSON for classes.
     """
     return {
         int(found["number"], 16): Count(
@@ -158,12 +159,13 @@ def read_counts(text: str) -> dict[int, Count]:
 
 
 def waiting(text: str) -> int:
-    """Packets in the queues of a device, of `tc -s -j qdisc show`."""
+    """Read the packets in the queues of a device from the output of `tc -s -j qdisc show`."""
     return sum(qdisc.get("qlen", 0) for qdisc in json.loads(text or "[]") if qdisc.get("root"))
 
 
 def root_qdisc(text: str) -> str:
-    """What stands at the root of a device, of `tc -j qdisc show`: its kind, and `ours` if so."""
+    """Read the kind of a device's root qdisc from the output of `tc -j qdisc show`; `ours` if it is
+    ours."""
     for qdisc in json.loads(text or "[]"):
         if qdisc.get("root"):
             is_ours = qdisc["kind"] == "htb" and qdisc["handle"] == f"{HANDLE:x}:"
@@ -177,15 +179,15 @@ class Shaped:
 
     site: Site
     packet: int
-    """Bytes of the largest that its device carries, with headers."""
+    """The size of the largest packet that its device carries, with headers."""
     links: dict[int, SlowLink] = field(default_factory=dict)
-    """By class number; those that are over keep their class, in which nothing comes any more."""
+    """By class number; ended links keep their class, but no packets come into it."""
     others: tuple[str, ...] = ()
     seen: dict[int, Count] = field(default_factory=dict)
-    """What was counted when last asked."""
+    """By class number: the counts that were read last."""
 
     def to(self, link: SlowLink) -> list[SlowLink]:
-        """A link by itself, or all those that a multicast passes."""
+        """Return the link itself, or, for MULTICAST, the links to all other members."""
         if link.dest != MULTICAST:
             return [link]
         return [each for each in self.links.values() if each.dest in self.others]
@@ -204,7 +206,7 @@ class TcDriver:
         self._counts: defaultdict[str, dict[tuple[str, str], int]] = defaultdict(dict)
 
     async def features(self) -> Mapping[str, str | None]:
-        """Whether there is htb and a filter by mark, and netem."""
+        """Try htb, a filter by mark, and netem; returns the features."""
         site = self._sites[0]
         narrow = SlowLink(dest="", number=1, rate=1e6, delay=0.001)
         found: dict[str, str | None] = {}
@@ -225,14 +227,14 @@ class TcDriver:
         try:
             await self._batch(site, class_lines(site.device, link, netem=True))
         except DriverError as error:
-            # The program's own words for it speak of no module, and of much else.
+            # tc's own message names no module.
             known = "qdisc kind is unknown" in str(error)
             why = "the kernel has no sch_netem: try modprobe sch_netem" if known else str(error)
             return f"{why}; without it nfqueue does all delaying"
         return None
 
     async def apply(self, state: NetworkState, lease: float) -> None:
-        """Have a class for each slow link; the marks that lead there are nft's."""
+        """Make a class for each slow link; nft sets the marks that lead to it."""
         await self._collect()
         for site in self._sites:
             if site.name not in state.members:
@@ -254,10 +256,10 @@ class TcDriver:
             shaped.links |= {link.number: link for link in changed}
 
     async def renew(self, lease: float) -> None:
-        """What has a lease is the marks."""
+        """Do nothing: the marks, which nft sets, have the lease."""
 
     async def clear(self) -> None:
-        """Remove all queues, if possible when they are empty: nothing comes into them any more."""
+        """Remove all queues, after they had `DRAIN_SECONDS` at most to run empty."""
         await self._collect()
         await self._drain()
         for name in list(self._shaped):
@@ -265,10 +267,10 @@ class TcDriver:
             await self._remove_root(shaped.site)
 
     async def release(self, fault: str | None) -> None:
-        """Nothing is held here."""
+        """Do nothing: no rule holds packets in these queues."""
 
     async def bites(self) -> Bites:
-        """Packets that were late, had to wait, or found no room to."""
+        """Return the bites: packets that were delayed, had to wait, or found no room."""
         await self._collect()
         return {fault: dict(counts) for fault, counts in self._counts.items()}
 
@@ -288,7 +290,7 @@ class TcDriver:
                     continue
                 for each in shaped.to(link):
                     pair = site.name, each.dest
-                    # The narrowest link has a multicast wait for all.
+                    # A multicast waits for the narrowest link, on behalf of all links.
                     self._bite(link.narrowed_by, pair, fresh.waited)
                     for fault in each.delayed_by:
                         self._bite(fault, pair, fresh.passed)
@@ -301,7 +303,7 @@ class TcDriver:
     # -- Commands ----------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
-        """Wait until nothing waits, within bounds."""
+        """Wait until no packets wait, `DRAIN_SECONDS` at most."""
         late = [link.delay for shaped in self._shaped.values() for link in shaped.links.values()]
         left = min(max(late, default=0.0) + QUEUE_SECONDS, DRAIN_SECONDS)
         while left > 0 and await self._is_any_waiting():
@@ -320,7 +322,7 @@ class TcDriver:
     async def _make_root(self, site: Site) -> None:
         found = root_qdisc(await self._tc(site, "-j", "qdisc", "show", "dev", site.device))
         if found == "ours":
-            # Of an agent that was killed.
+            # An agent that was killed has left it.
             await self._remove_root(site)
         elif found not in PLAIN_QDISCS:
             raise DriverError(

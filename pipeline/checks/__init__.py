@@ -1,1 +1,1 @@
-"""The checks: of each guarantee the violations, as a DataFrame with the events that prove them."""
+"""The checks: each finds the violations of a guarantee, with the events that prove them."""

@@ -1,4 +1,5 @@
-"""A1, agreement: members that stay together deliver the same multicasts of who stays with them."""
+"""A1, agreement: members that stay together deliver the same multicasts of the senders that stay
+with them."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ _PAIR: Final = ("run", "sender", "receiver")
 
 
 def agreement(tables: Tables) -> DataFrame:
-    """What one of two members has delivered and the other has not, though both went through the
-    same views with its sender."""
+    """Find multicasts that one of two members has delivered and the other has not, though both went
+    through the same views with the sender."""
     held = keep(_held(tables))
     spans = keep(_spans(tables, held))
     reach = spans.groupBy("run", "sender").agg(F.max("hi").alias("last"))
@@ -35,9 +36,9 @@ def agreement(tables: Tables) -> DataFrame:
 
 
 def _held(tables: Tables) -> DataFrame:
-    """Windows that living members end with, on senders that live and are in their last view: run,
-    sender, receiver, epoch, opened, begins (nothing at or below was to be delivered), ids (of the
-    views since it was opened)."""
+    """Return the last windows of living members on senders that live and are in their last view:
+    run, sender, receiver, epoch, opened, begins (seqnos up to it were not to be delivered), ids (of
+    the views since the window was opened)."""
     living = tables.members.living()
     windows = tables.messages.windows.where(
         F.col("is_multicast") & F.col("removed").isNull() & (F.col("sender") != F.col("receiver"))
@@ -74,7 +75,7 @@ def _held(tables: Tables) -> DataFrame:
 
 
 def _view_ids(tables: Tables) -> DataFrame:
-    """The ids of all views of each member in order, and the members of its last one."""
+    """Return the ids of all views of each member, in order, and the members of its last view."""
     told = F.sort_array(F.collect_list(F.struct("place", "view", "creator")))
     ids = F.transform(told, lambda each: F.struct(each["view"], each["creator"]))
     return tables.groups.views.groupBy("run", F.col("short_id").alias("receiver")).agg(
@@ -83,7 +84,7 @@ def _view_ids(tables: Tables) -> DataFrame:
 
 
 def _spans(tables: Tables, held: DataFrame) -> DataFrame:
-    """What each of them delivered, in its last window, or before out of band."""
+    """Return each receiver's deliveries: in its last window, or out of band in earlier ones."""
     windows = held.select(*_PAIR, F.col("epoch").alias("current"))
     is_oob = F.col("flags").bitwiseAND(words.OOB) != 0
     is_here = F.col("epoch") == F.col("current")
@@ -99,7 +100,7 @@ def _spans(tables: Tables, held: DataFrame) -> DataFrame:
 def _had_by_others(
     tables: Tables, lacking: DataFrame, held: DataFrame, spans: DataFrame
 ) -> DataFrame:
-    """The first seqno of what one lacks that another has, above where both begin."""
+    """Return the first seqno that one member lacks and another has, above where both begin."""
     others = held.select(
         "run",
         "sender",
@@ -143,7 +144,8 @@ def _had_by_others(
 
 
 def _went_together() -> Column:
-    """Whether one went through all views that the other went through last."""
+    """Whether both members went through the same views last: the shorter list of ids is the end of
+    the longer one."""
     return F.expr(
         "CASE WHEN size(ids) < size(holder_ids)"
         " THEN slice(holder_ids, size(holder_ids) - size(ids) + 1, size(ids)) = ids"
@@ -152,8 +154,8 @@ def _went_together() -> Column:
 
 
 def _with_sent_before(tables: Tables, pairs: DataFrame) -> DataFrame:
-    """With the last seqno sent before the sender, too, came to the first view of both: a member
-    that was with it before may have that, and one that was not need not."""
+    """Add `sent_before`, the last seqno that the sender sent before the first view that it shares
+    with both: a member that was with the sender before may have it, another need not."""
     came = tables.groups.views.groupBy(
         "run", F.col("short_id").alias("sender"), F.struct("view", "creator").alias("shorter")
     ).agg(F.min("place").alias("came"))

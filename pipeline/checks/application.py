@@ -1,6 +1,7 @@
-"""What applications offered and were handed: between these ends messages are counted (G1 to G4).
+"""Messages between applications: all that were offered are compared with those handed over (G1 to
+G4).
 
-Traces of version 1 say nothing of either end, and are not judged here.
+Traces of version 1 have events of neither end, and are not judged here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from stormcast.pipeline.violations import event, union, violations, with_name
 
 
 def not_sent(tables: Tables, guarantee: str) -> DataFrame:
-    """Messages that were accepted, and neither left nor were given up aloud."""
+    """Find messages that were accepted, and neither left nor were reported as given up."""
     skipped = violations(
         tables.application.outgoing.where(F.col("first") > F.col("reached") + 1),
         guarantee,
@@ -31,7 +32,7 @@ def not_sent(tables: Tables, guarantee: str) -> DataFrame:
 
 
 def _still_waiting(tables: Tables, guarantee: str) -> DataFrame:
-    """What waits at the end of a run, and has somewhere to go."""
+    """Find messages that wait in an outbox at the end of a run, though their destination lives."""
     offered = (
         told_by_senders(tables.application.both_ends, "offered")
         .groupBy(*DEST)
@@ -72,7 +73,7 @@ def _still_waiting(tables: Tables, guarantee: str) -> DataFrame:
 
 
 def sent_again(tables: Tables, guarantee: str) -> DataFrame:
-    """Messages that left twice, under two seqnos."""
+    """Find messages that left twice, under two seqnos."""
     again = tables.application.outgoing.where(F.col("first") <= F.col("reached"))
     return violations(
         with_name(again, tables, "dest", "name"),
@@ -88,7 +89,7 @@ def _dest() -> Column:
 
 
 def handed_over(tables: Tables, guarantee: str) -> DataFrame:
-    """What is wrong between windows and applications, of one guarantee."""
+    """Find violations of one guarantee between windows and applications."""
     return violations(
         tables.application.hand_over.where(F.col("guarantee") == guarantee),
         guarantee,

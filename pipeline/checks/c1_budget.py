@@ -1,4 +1,4 @@
-"""C1, the budget of a scenario: control traffic of the whole run beyond what it allows."""
+"""C1, the budget of a scenario: control traffic of a whole run must stay within it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIMITS: Final = "run STRING, kind STRING, what STRING, per_message BOOLEAN, all
 
 
 def over_budget(tables: Tables, budgets: Mapping[str, Budget], guarantee: str) -> DataFrame:
-    """The event of each run that broke each limit of its budget."""
+    """Find for each run and each limit of its budget the event that broke the limit."""
     limits = tables.events.sparkSession.createDataFrame(
         [limit for run, budget in budgets.items() for limit in _limits(run, budget)], _LIMITS
     )

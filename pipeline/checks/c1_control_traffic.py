@@ -1,4 +1,5 @@
-"""C1, control traffic is bounded: syncs and requests are spaced, acks few, and then it is quiet."""
+"""C1, control traffic is bounded: syncs and requests are spaced, acks are few, and in the end there
+is no traffic."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ TRAFFIC: Final = ("sent", "acked", "requested", "retransmitted", "sync")
 
 
 def control_traffic(tables: Tables) -> DataFrame:
-    """Control traffic beyond what the members' own settings promise."""
+    """Find control traffic beyond what the members' own settings promise."""
     return union(
         _hasty_syncs(tables),
         *c1_requests.parts(tables),
@@ -41,7 +42,7 @@ def _hasty_syncs(tables: Tables) -> DataFrame:
         tables,
         "short_id",
     ).where(apart < of_unicast("sync_spacing") - words.EPSILON)
-    # What a pause held up comes late, and what follows comes in time.
+    # A sync that a pause delayed is late, and the next one is in time: both are close together.
     begin = F.col("before.time") - of_unicast("sync_spacing")
     found = unhindered(found, tables, "short_id", begin, F.col("time"))
     return violations(
@@ -56,10 +57,11 @@ def _hasty_syncs(tables: Tables) -> DataFrame:
 
 
 def _not_quiet(tables: Tables) -> DataFrame:
-    """Traffic with a living peer after everything has had its time to settle (P-03).
+    """Find traffic with a living peer after the run has had its time to settle (P-03).
 
-    A view that comes later, as a merge does after the network healed, has windows opened and filled
-    again, and an alarm has what is missing asked for after all: the time runs from there.
+    A later view, such as that of a merge after the network healed, makes members open and fill
+    windows again, and an alarm makes them request missing messages after all: the time runs from
+    there.
     """
     living = tables.members.living("peer")
     crowd = tables.members.incarnations.groupBy("run").agg(
@@ -92,12 +94,13 @@ def _not_quiet(tables: Tables) -> DataFrame:
 
 
 def _never_aged(tables: Tables) -> DataFrame:
-    """Messages resent to a member that is gone, and in no view, longer than connections age."""
+    """Find messages resent to a member that is gone and in no view, for longer than connections
+    age."""
     resent = tables.events.where((F.col("kind") == "retransmitted") & ~is_multicast())
     ends = tables.members.incarnations.select(
         "run", F.col("short_id").alias("peer"), F.col("ended").alias("end")
     )
-    # Whoever left no trace was never there.
+    # A member without a trace never existed.
     gone = F.greatest(F.coalesce("end", F.lit(0.0)), F.lit(0.0))
     allowed = of_unicast("age_within") + of_unicast("quiet_within")
     late = (

@@ -1,4 +1,4 @@
-"""C1, questions for credits: they name what is there, and end once it was taken."""
+"""C1, requests for credits: they name a living connection, and end when all is delivered."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ GUARANTEE: Final = "C1"
 
 
 def parts(tables: Tables) -> list[DataFrame]:
-    """Questions that nothing will ever answer, and those that go on when nothing is in the way."""
+    """Find requests for credits that can never be answered, and needless repetitions of them."""
     asked = tables.events.where((F.col("kind") == "credit") & (F.col("stream") == words.ASKED))
     return [_of_the_past(tables, asked), _unanswered(tables, asked)]
 
 
 def _of_the_past(tables: Tables, asked: DataFrame) -> DataFrame:
-    """Questions about a seqno of a connection that the sender had ended itself."""
+    """Find requests about a seqno of a connection that the requester itself had ended."""
     gone = tables.messages.removed_entries.select(
         "run",
         F.col("sender").alias("short_id"),
@@ -44,7 +44,7 @@ def _of_the_past(tables: Tables, asked: DataFrame) -> DataFrame:
 
 
 def _unanswered(tables: Tables, asked: DataFrame) -> DataFrame:
-    """Questions that are repeated when the run is quiet, and all that they name was acked."""
+    """Find requests that are repeated when the run is quiet and all that was sent was acked."""
     same = Window.partitionBy("run", "short_id", "peer", "protocol", "bytes").orderBy("number")
     late = (
         asked.where(F.col("count") == 0)
@@ -74,7 +74,7 @@ def _unanswered(tables: Tables, asked: DataFrame) -> DataFrame:
 
 
 def _unhindered(tables: Tables, found: DataFrame, side: str) -> DataFrame:
-    """Questions while which one of the two was neither paused, stalled nor gone."""
+    """Keep requests during which the member of `side` was neither paused, stalled nor gone."""
     key = ["run", "short_id", "number"]
     ends = tables.members.incarnations.select(
         "run", F.col("short_id").alias(side), F.col("ended").alias("gone_at")

@@ -1,5 +1,5 @@
-"""C1 for multicasts: what windows may ask for, silence where nothing is repaired, and how windows
-are completed there."""
+"""C1 for multicasts: requests of windows; without retransmission, silence, and windows that are
+completed when they open."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GUARANTEE: Final = "C1"
 
 
 def parts(tables: Tables) -> list[DataFrame]:
-    """Requests and announcements of multicast windows beyond what is promised."""
+    """Find requests, announcements and alarms of multicast windows beyond what is promised."""
     requests = tables.messages.receiving.where(
         F.col("is_multicast") & (F.col("kind") == "requested")
     )
@@ -35,7 +35,8 @@ def parts(tables: Tables) -> list[DataFrame]:
 
 
 def _with_reached(tables: Tables, requests: DataFrame) -> DataFrame:
-    """Requests with what their window had delivered in order, or given up, when they were made."""
+    """Add `reached`: the seqno up to which the window of a request had delivered in order, or given
+    up, when the request was made."""
     is_in_order = F.col("flags").bitwiseAND(words.OOB) == 0
     is_open = (F.col("kind") == "conn") & (F.col("stream") == words.RECEIVER_OPEN)
     reached = F.when(is_open, F.col("lo")).otherwise(F.col("hi"))
@@ -60,7 +61,7 @@ def _with_reached(tables: Tables, requests: DataFrame) -> DataFrame:
 
 
 def _delivered_before(tables: Tables, requests: DataFrame) -> DataFrame:
-    """Requests for what was delivered (M-7)."""
+    """Find requests for messages that had been delivered (M-7)."""
     marks = tables.messages.delivered.where("is_multicast").select(
         *WINDOW,
         F.col("lo").alias("at"),
@@ -82,7 +83,7 @@ def _delivered_before(tables: Tables, requests: DataFrame) -> DataFrame:
 
 
 def _never_sent(tables: Tables, requests: DataFrame) -> DataFrame:
-    """Requests for what was not sent (P-15)."""
+    """Find requests for messages that had not been sent (P-15)."""
     marks = tables.groups.multicasts.select(
         "run",
         "sender",
@@ -108,7 +109,7 @@ def _never_sent(tables: Tables, requests: DataFrame) -> DataFrame:
 
 
 def _in_silence(tables: Tables, rows: DataFrame, member: str) -> DataFrame:
-    """What was done while a member had switched repair off, and not just in this moment."""
+    """Keep events while a member had switched retransmission off, and not just at that moment."""
     was_silent = (F.col("silent_from") <= F.col("time") - words.EPSILON) & (
         F.col("silent_to") > F.col("time") + words.EPSILON
     )
@@ -122,7 +123,7 @@ def _in_silence(tables: Tables, rows: DataFrame, member: str) -> DataFrame:
 
 
 def _unasked_for(tables: Tables, requests: DataFrame) -> DataFrame:
-    """Repairs where the settings forbid them; completing a window that just opened is none."""
+    """Find repairs where settings forbid them; to complete a window that just opened is none."""
     repairs = requests.where(F.col("stream") == words.REPAIR)
     return _forbidden(
         _in_silence(tables, repairs, "receiver"),
@@ -143,8 +144,9 @@ def _announced(tables: Tables) -> DataFrame:
 
 
 def _needless_alarms(tables: Tables) -> DataFrame:
-    """Alarms about what no network lost: it was sent to others only, before the window opened, and
-    not in a later view. A window that begins below has to be completed, and that is all."""
+    """Find alarms about multicasts that no network lost: they were sent in a view without the
+    receiver, before its window opened. A window that begins below them has to be completed, without
+    an alarm."""
     stream = ["run", "sender"]
     alarms = tables.events.where((F.col("kind") == "alarm") & is_multicast()).select(
         "run",

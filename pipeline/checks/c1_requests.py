@@ -1,4 +1,5 @@
-"""C1, requests and acks: of bounded size, spaced, patient, few. Any window keeps these rules."""
+"""C1, requests and acks: requests are bounded in size, spaced and patient, acks are few. These
+rules are for all windows."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ from stormcast.pipeline.violations import event, plain, violations
 
 GUARANTEE: Final = "C1"
 SPARE_ACKS: Final = 3
-"""Acks that no rate accounts for: of the opening, of the last message, at the removal."""
+"""Acks that no rate accounts for: at the opening, of the last message, at the removal."""
 _LOOKS: Final = (*WINDOW, "is_multicast", "joining")
-"""Within these, requests are spaced."""
+"""Requests with equal values of these columns are spaced."""
 
 
 def parts(tables: Tables) -> list[DataFrame]:
-    """Requests and acks beyond what their receiver promises."""
+    """Find requests and acks beyond what their receiver promises."""
     requests = keep(_requests(tables))
     return [
         _large(requests),
@@ -36,7 +37,7 @@ def parts(tables: Tables) -> list[DataFrame]:
 
 
 def _requests(tables: Tables) -> DataFrame:
-    """Requests with the bounds of their receiver, and the batch of the last seqno asked for."""
+    """Return all requests, with the bounds of their receiver and the batch of their last seqno."""
     protocols = tables.messages.windows.select(*WINDOW, "protocol")
     requests = tables.messages.placed.where(F.col("kind") == "requested").drop("protocol")
     known = with_promises(requests, tables, "receiver").join(
@@ -72,7 +73,7 @@ def _large(requests: DataFrame) -> DataFrame:
 
 
 def _late(tables: Tables, requests: DataFrame) -> DataFrame:
-    """Unicasts that were asked for after their window had delivered them: they were not lost."""
+    """Find requests for unicasts that their window had delivered already."""
     is_in_order = F.col("flags").bitwiseAND(words.OOB) == 0
     marks = tables.messages.receiving.where(
         (F.col("kind") == "delivered") & ~F.col("is_multicast") & is_in_order
@@ -94,7 +95,7 @@ def _late(tables: Tables, requests: DataFrame) -> DataFrame:
 
 
 def _same_ends(requests: DataFrame) -> DataFrame:
-    """Requests that begin or end where another did too little time before."""
+    """Find requests that begin or end at the same seqno as another one too short a time before."""
     ends = requests.withColumn("seqno", F.explode(F.array_distinct(F.array("lo", "hi"))))
     by_seqno = Window.partitionBy(*_LOOKS, "seqno").orderBy("number")
     before = F.lag(F.struct("number", "time")).over(by_seqno)
@@ -102,9 +103,11 @@ def _same_ends(requests: DataFrame) -> DataFrame:
 
 
 def _same_inside(requests: DataFrame) -> DataFrame:
-    """Requests of which one, that asks for everything between its ends, holds an end of another.
+    """Find pairs of requests, too close in time, of which one has no gaps and contains an end of
+    the other.
 
-    Only those that are near in time meet: in buckets of one spacing, and the next ones.
+    Only requests in the same or neighbouring buckets of time are compared; a bucket is as long as
+    the spacing.
     """
     spaced = requests.where(F.col("spacing") > 0).withColumn(
         "bucket", F.floor(F.col("time") / F.col("spacing"))
@@ -154,7 +157,7 @@ def _asked_again(found: DataFrame) -> DataFrame:
 
 
 def _impatient(tables: Tables, requests: DataFrame) -> DataFrame:
-    """Requests for what may simply be under way: the two-look rule (JGRP-1539)."""
+    """Find requests for messages that may still be under way: the two-look rule (JGRP-1539)."""
     after = F.col("time") - F.col("batch.time")
     early = requests.where(
         (F.col("patience") > 0) & ~F.col("joining") & (after < F.col("patience") - words.EPSILON)
@@ -176,7 +179,8 @@ def _impatient(tables: Tables, requests: DataFrame) -> DataFrame:
 
 
 def _many_acks(tables: Tables) -> DataFrame:
-    """An ack per threshold of messages, one per spacing of time, and a few at the ends."""
+    """Find windows with more acks than one per threshold of messages, one per spacing of time, and
+    `SPARE_ACKS`."""
     acking = with_promises(
         tables.messages.windows.where(F.col("acks") > 0), tables, "receiver"
     ).join(
@@ -196,7 +200,7 @@ def _many_acks(tables: Tables) -> DataFrame:
     )
     start = F.when(opened.isNull() & ~F.col("is_multicast"), F.col("started")).otherwise(start)
     lived = bounded.withColumn("life", F.least(removed_at, "ended", "run_end") - start)
-    # What was delivered is known already, and mostly enough.
+    # First compare with delivered messages, which are known already and mostly enough.
     suspicious = keep(_over(lived.withColumn("messages", F.col("delivered"))))
     many = _over(_with_received(tables, suspicious)).withColumn(
         "rank", F.floor("allowed").cast("int") + 1
@@ -212,8 +216,8 @@ def _over(windows: DataFrame) -> DataFrame:
 
 
 def _with_received(tables: Tables, windows: DataFrame) -> DataFrame:
-    """With the messages that were sent to a window in its life: what waits behind a gap counts too,
-    and all that is known of it is that it was sent."""
+    """Set `messages` to those sent to a window in its life, if more than it delivered: messages
+    that wait behind a gap count, too, and only their sending is recorded."""
     sent = tables.messages.sent.select(
         "run",
         "sender",

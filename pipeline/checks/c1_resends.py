@@ -1,8 +1,8 @@
-"""C1, resends: a batch leaves again because somebody asked, or because a sender heard nothing.
+"""C1, resends: a batch is sent again because a receiver asked, or because its sender heard nothing.
 
 Requests, syncs and reports are each answered once per arrival, and a network may repeat a frame.
-What no one asked for is paced by silent looks: in a stretch of T seconds without progress there are
-at most log2(1 + T / least wait) of them while the wait doubles, and T / interval after that.
+Resends that nobody asked for are paced by silent looks: in a stretch of T seconds without progress
+there are at most log2(1 + T / least wait) looks while the wait doubles, then T / interval.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from stormcast.pipeline.violations import event, violations
 
 GUARANTEE: Final = "C1"
 SPARE_RESENDS: Final = 2
-"""Looks that no stretch accounts for: the ones at its two ends."""
+"""Looks that no stretch accounts for: those at its two ends."""
 _PAIR: Final = ("run", "sender", "receiver")
 
 
 def parts(tables: Tables) -> list[DataFrame]:
-    """Batches that were sent again more often than anything accounts for."""
+    """Find batches that were sent again more often than requests and silence account for."""
     return [_unicast(tables), _in_the_middle(tables), _multicast(tables)]
 
 
@@ -87,8 +87,8 @@ def _unicast(tables: Tables) -> DataFrame:
 
 
 def _in_the_middle(tables: Tables) -> DataFrame:
-    """Batches that were sent again though others were unacked before and after them, and nobody had
-    asked for them: what is lost there shows as a gap."""
+    """Find batches that were sent again without a request though others were unacked before and
+    after them: their loss would show as a gap, and be requested."""
     before = (
         Window.partitionBy(*NUMBERING)
         .orderBy("number")
@@ -102,7 +102,7 @@ def _in_the_middle(tables: Tables) -> DataFrame:
     )
     is_between = (F.col("hi") < F.col("high")) & (F.col("lo") > F.coalesce("low", F.lit(0)) + 1)
     in_turn = Window.partitionBy(*NUMBERING, "lo").orderBy("number")
-    # The first generation has no requests: it repeats whatever is old.
+    # The first generation has no requests: it repeats all old batches.
     repeats = keep(
         placed.where((F.col("kind") == "retransmitted") & (F.col("protocol") != "UNICAST"))
         .where(is_between)
@@ -149,7 +149,7 @@ def _in_the_middle(tables: Tables) -> DataFrame:
 
 
 def _with_pace(tables: Tables, often: DataFrame) -> DataFrame:
-    """With the pace that the sender promises, and until when it could send at all."""
+    """Add the pace that the sender promises, and `last`, the time until which it could send."""
     removals = tables.messages.removed_entries.select(*NUMBERING, F.col("time").alias("removed_at"))
     within, spacing = of_unicast("resend_within"), of_unicast("request_spacing")
     never = F.lit(words.INFINITY)
@@ -170,14 +170,14 @@ def _with_pace(tables: Tables, often: DataFrame) -> DataFrame:
 
 
 def _looks(seconds: Column) -> Column:
-    """At most so many in a stretch without progress; none where two looks do not fit."""
+    """Return the most looks in a stretch without progress; none if two looks do not fit."""
     least, interval = F.col("least"), F.col("interval")
     at_most = F.log2(1 + F.greatest(seconds, F.lit(0.0)) / least) + seconds / interval
     return F.when(seconds < least - words.EPSILON, 0.0).otherwise(at_most)
 
 
 def _with_silence(tables: Tables, paced: DataFrame) -> DataFrame:
-    """With `batch`, and how many silent looks fit between its sending and its purge."""
+    """Add `batch`, and `silent`: how many silent looks fit between its sending and its purge."""
     numberings = paced.select(*NUMBERING, "interval", "least").distinct()
     in_turn = Window.partitionBy(*NUMBERING).orderBy("number")
     upto = in_turn.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -211,15 +211,15 @@ def _with_silence(tables: Tables, paced: DataFrame) -> DataFrame:
         F.col("final.looks") + _looks(F.col("last") - F.col("final.time"))
     ) - F.col("batch.looks")
     until = F.when(was_purged, F.col("purge.time")).otherwise(F.col("last"))
-    # The first generation repeats whatever is old, progress or not.
+    # The first generation repeats all old batches, with or without progress.
     of_age = _looks(until - F.col("batch.time"))
     silent = F.when(F.col("protocol") == "UNICAST", of_age).otherwise(since_batch)
     return with_last(told, purges, NUMBERING, "purge").withColumn("silent", silent)
 
 
 def _with_asked(tables: Tables, batches: DataFrame) -> DataFrame:
-    """With the requests for a batch, and the syncs and reports that may be answered with it: one
-    that is late may be answered with what was sent after it."""
+    """Add `asked`: the requests for a batch, and the syncs and reports that may be answered with
+    it. All of the connection count, as a late one may be answered with a later batch."""
     connection = [*_PAIR, "conn"]
     of_unicast_only = tables.messages.receiving.where(~F.col("is_multicast"))
     requests = of_unicast_only.where(F.col("kind") == "requested").withColumn("weight", F.lit(1))
@@ -244,8 +244,8 @@ def _with_asked(tables: Tables, batches: DataFrame) -> DataFrame:
 def _with_overlaps(
     batches: DataFrame, requests: DataFrame, by: list[str], hi: str, lo: str
 ) -> DataFrame:
-    """With the weight of all requests for any seqno of a batch: of those that begin before its end,
-    less those that end before its begin."""
+    """Add the weight of all requests for any seqno of a batch: of those that begin before its end,
+    minus those that end before its beginning."""
     begun = requests.select(*by, F.col("lo").alias("at"), F.col("number").alias("turn"), "weight")
     over = requests.select(*by, F.col("hi").alias("at"), F.col("number").alias("turn"), "weight")
     with_begun = total_upto(batches.withColumn("at", F.col(hi)), begun, by, "begun")
@@ -254,10 +254,11 @@ def _with_overlaps(
 
 
 def _multicast(tables: Tables) -> DataFrame:
-    """Nobody repeats a multicast unasked, unless its settings say how often."""
+    """Find multicasts that were repeated without a request, beyond the repeats that the sender's
+    settings allow."""
     repeats = tables.events.where((F.col("kind") == "retransmitted") & is_multicast()).select(
         "run",
-        # Somebody else's are named by their sender.
+        # A repeat by another member than the sender names the sender.
         F.when(F.col("conn") != 0, F.col("conn")).otherwise(F.col("short_id")).alias("sender"),
         F.col("short_id").alias("by"),
         "number",
@@ -308,7 +309,7 @@ def _multicast(tables: Tables) -> DataFrame:
 
 
 def _weighted_requests(tables: Tables) -> DataFrame:
-    """Requests for multicasts, each with how many members may answer it."""
+    """Return the requests for multicasts, each with the number of members that may answer it."""
     asks_all = F.exists(
         F.map_values("protocols"),
         lambda settings: F.coalesce(settings["use_mcast_xmit_req"], F.lit(False)),

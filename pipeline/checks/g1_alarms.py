@@ -1,5 +1,5 @@
-"""G1, where nothing was done that could lose a message: there nobody has a reason to raise an
-alarm, to give a message up, or to miss one that is not repaired."""
+"""G1 in runs in which nothing could lose a message: there no member may raise an alarm, give a
+message up, or miss a message that is not repaired."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ HARMLESS: Final = (
     "consume",
     "join",
 )
-"""What a rig may do, and every message arrives all the same."""
+"""Faults under which every message still arrives."""
 NOT_MEANT: Final = "not for this member"
-"""How a member says that it passed over what it was never to have."""
+"""The prefix of the reason for seqnos that a member skips because they are not for it."""
 PROBE: Final = "probe-"
-"""How a member says what a test protocol in its stack took."""
+"""The prefix of the reason for frames that a test protocol in a member's stack dropped."""
 STREAMS: Final = ("TCP", "TCP_NIO2")
 SOUND: Final = {"conn_ids": "every", "queue_overflow": "none", "split_send": "false"}
-"""Historical settings that are no flaw; of all others it is true."""
+"""Values of historical settings that are no flaw; of settings not listed, that is `true`."""
 WITHOUT_CAUSE: Final = ", and nothing was done that could lose a message"
 
 _LAYER: Final = """
@@ -45,7 +45,7 @@ _SETTINGS: Final = f"""
 
 
 def without_cause(tables: Tables) -> DataFrame:
-    """Losses, or the word of a member that there are some, without a cause."""
+    """Find losses, and reports of losses by members, in runs that give no cause for them."""
     designs = keep(_designs(tables))
     disturbed = keep(_disturbed(tables, designs))
     return union(_said(tables, disturbed), _unheard(tables, designs, disturbed))
@@ -55,7 +55,7 @@ def without_cause(tables: Tables) -> DataFrame:
 
 
 def _designs(tables: Tables) -> DataFrame:
-    """What each member's settings let happen: run, short_id, loses (it has a flaw on purpose),
+    """Return, by each member's settings: run, short_id, loses (the settings may lose messages),
     is_on_a_stream (its transport loses nothing)."""
     told = F.from_json(F.get(F.split("text", " ", 3), 2), _SETTINGS)
     layers = F.coalesce(F.map_values("told.protocols"), F.array())
@@ -87,7 +87,7 @@ def _is_sound(historical: Column) -> Column:
 
 
 def _may_drop(layer: Column) -> Column:
-    """Whether these are the settings of a transport that has a bound beyond which it drops."""
+    """Whether these are the settings of a transport that drops beyond a bound."""
     return (
         F.coalesce(layer["drop_when_full"], F.lit(False))
         | (F.coalesce(layer["receive_queue"], F.lit(0)) != 0)
@@ -96,14 +96,14 @@ def _may_drop(layer: Column) -> Column:
 
 
 def _disturbed(tables: Tables, designs: DataFrame) -> DataFrame:
-    """When something first happened in a run that could lose a message; a run without a row was
-    never disturbed."""
+    """Return for each run the time at which something first could lose a message; a run without a
+    row was never disturbed."""
     done = tables.rig.fault_events.where((F.col("phase") == "on") & ~F.col("do").isin(*HARMLESS))
     gone = tables.members.incarnations.where(~F.col("lives")).select(
         "run", F.col("ended").alias("time")
     )
     before, view = tables.groups.views.alias("before"), tables.groups.views.alias("view")
-    # What was sent to whom a view leaves out may be forgotten.
+    # Messages to members that a view leaves out may be given up.
     left_out = before.join(
         view,
         (F.col("view.run") == F.col("before.run"))
@@ -123,11 +123,11 @@ def _disturbed(tables: Tables, designs: DataFrame) -> DataFrame:
     return times.groupBy("run").agg(F.min("time").alias("disturbed"))
 
 
-# -- What members say ------------------------------------------------------------------------------
+# -- Reports of members ----------------------------------------------------------------------------
 
 
 def _said(tables: Tables, disturbed: DataFrame) -> DataFrame:
-    """Alarms about multicasts, and messages given up."""
+    """Find alarms about multicasts, and messages given up, before the run was disturbed."""
     is_alarm = (F.col("kind") == "alarm") & is_multicast()
     is_loss = (F.col("kind") == "skipped") & ~F.col("text").startswith(NOT_MEANT)
     found = (
@@ -154,8 +154,8 @@ def _said(tables: Tables, disturbed: DataFrame) -> DataFrame:
 
 
 def _unheard(tables: Tables, designs: DataFrame, disturbed: DataFrame) -> DataFrame:
-    """What one member sent without a number to another that had it, and it had, from before to the
-    end, over connections that lose nothing."""
+    """Find batches without a number that were never delivered, though sender and receiver had each
+    other from before to the end, over connections that lose nothing."""
     never = F.lit(words.INFINITY)
     until = F.coalesce("disturbed", never)
     runs = tables.rig.runs.join(F.broadcast(disturbed), "run", how="left").select(
@@ -174,7 +174,7 @@ def _unheard(tables: Tables, designs: DataFrame, disturbed: DataFrame) -> DataFr
     sent = rows.where(F.col("kind") == "sent").select(
         "run", F.col("short_id").alias("sender"), "peer", "number", "time", "digest"
     )
-    # Connections keep the order: what was sent before something that came in time was due.
+    # Connections keep the order: a batch was due if a later one arrived in time.
     came = F.when(F.col("heard_at") < F.col("until") - words.EPSILON, F.col("time"))
     newest = F.coalesce(F.max(came).over(Window.partitionBy(*pair)), -never)
     limit = F.when(F.col("until") == never, F.col("quiet")).otherwise(F.least("quiet", newest))
@@ -207,7 +207,8 @@ def _unheard(tables: Tables, designs: DataFrame, disturbed: DataFrame) -> DataFr
 
 
 def _pairs(tables: Tables, designs: DataFrame) -> DataFrame:
-    """Who had whom, both on streams, from `met` to the end: run, sender, receiver, met."""
+    """Return the pairs of members, both on streams, that had each other in their views from `met`
+    to the end: run, sender, receiver, met."""
     steady = designs.where("is_on_a_stream").select("run", "short_id")
     since = tables.groups.since.join(steady, ["run", "short_id"], how="left_semi")
     ours = since.select(

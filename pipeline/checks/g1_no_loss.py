@@ -1,5 +1,5 @@
-"""G1, no loss: what was accepted for a member that stays is handed to its application, or its
-sender is told."""
+"""G1, no loss: a message that was accepted for a member that stays is handed to its application, or
+the sender is told of its loss."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from stormcast.pipeline.violations import event, union, violations, with_name
 
 GUARANTEE: Final = "G1"
 CLOSE_AT_ONCE: Final = ("UNICAST", "UNICAST2")
-"""Protocols that remove a connection with the view that lacks the peer; later ones flush it."""
+"""Protocols that remove a connection at the view that lacks the peer; later ones flush it."""
 GIVEN_UP: Final = ("aged", "forgot", "stop")
-"""Reasons for which a connection may be removed at once, with all that it still held."""
+"""Reasons for which a connection may be removed at once, with all messages that it still held."""
 FLUSHED: Final = ("idle", "close", "closed", "view")
-"""Reasons for which it may be removed only after it was closing, and so had time to repeat it."""
+"""Reasons for which a connection may be removed only after it was closing, which gave it time to
+repeat these messages."""
 
 
 def no_loss(tables: Tables) -> DataFrame:
-    """Messages that were lost on their way from one application to the other, though nobody who
-    could be blamed was gone."""
+    """Find messages that were lost on their way from one application to the other, though sender
+    and receiver stayed."""
     removed = keep(_removed(tables))
     return union(
         application.not_sent(tables, GUARANTEE),
@@ -44,7 +45,7 @@ def no_loss(tables: Tables) -> DataFrame:
 
 
 def _unicast(tables: Tables, removed: DataFrame) -> DataFrame:
-    """Batches that were not wholly delivered."""
+    """Find unicast batches that were not wholly delivered."""
     batch_key = [*NUMBERING, "batch_lo"]
     is_to_self = (F.col("sender") == F.col("dest")) & _is_muted()
     owed_batches = (
@@ -59,7 +60,7 @@ def _unicast(tables: Tables, removed: DataFrame) -> DataFrame:
             "is_whole", (F.col("lo") == F.col("batch.lo")) & (F.col("hi") == F.col("batch.hi"))
         )
     )
-    # Nearly everything is delivered whole: only the rest has to be put together from its parts.
+    # Nearly all batches are delivered whole: only the others are put together from their parts.
     whole = parts.where("is_whole").select(*batch_key)
     told = owed_batches.withColumn("batch_lo", F.col("lo"))
     rest = told.join(whole, batch_key, how="left_anti").select(
@@ -79,7 +80,7 @@ def _unicast(tables: Tables, removed: DataFrame) -> DataFrame:
 
 
 def _forgotten(tables: Tables, lost: DataFrame) -> DataFrame:
-    """With how the sender came to forget what was lost, if it did."""
+    """Report lost batches, each with the purge or removal by which its sender forgot it, if any."""
     purges = tables.messages.sending.where(
         (F.col("kind") == "purged") & ~F.col("is_multicast")
     ).select(
@@ -111,9 +112,9 @@ def _forgotten(tables: Tables, lost: DataFrame) -> DataFrame:
 
 
 def _removed(tables: Tables) -> DataFrame:
-    """Removed sender entries, with `is_held_to`: it was removed for its silence, though its peer is
-    in the view of the sender, and a member is not given up before the view gives it up; and
-    `is_given_up`: the sender was right to remove it with undelivered messages in it."""
+    """Return the removed sender entries, with `is_held_to`: removed for silence though the peer is
+    in the sender's view, which is wrong, as only the view may give a member up; and `is_given_up`:
+    the sender was right to remove the entry with undelivered messages."""
     views = tables.groups.views.select(
         "run",
         F.col("short_id").alias("sender"),
@@ -143,7 +144,7 @@ def _removed(tables: Tables) -> DataFrame:
 
 
 def _untold(tables: Tables, lost: DataFrame) -> DataFrame:
-    """Messages that were rightly given up, of which nobody was told."""
+    """Find messages that were rightly given up, but without a report to the application."""
     connection = ["run", "sender", "dest", "conn"]
     tell = tables.members.incarnations.where(F.col("version") >= words.SAYS_BOTH_ENDS).select(
         "run", F.col("short_id").alias("sender")
@@ -181,8 +182,8 @@ def _untold(tables: Tables, lost: DataFrame) -> DataFrame:
 
 
 def _thrown_away(tables: Tables, removed: DataFrame) -> DataFrame:
-    """What waited for a connection that was closed as idle though all that was sent was acked: it
-    was not idle, it waited. Or for one to a member of the view."""
+    """Find waiting messages that were given up with a connection that was removed wrongly: closed
+    as idle while messages waited and all sent ones were acked, or to a member of the view."""
     pair = ["run", "sender", "dest"]
     given_up = (
         tables.application.outgoing.where("is_abandoned")
@@ -218,7 +219,7 @@ def _is_muted() -> Column:
 
 
 def _multicast(tables: Tables) -> DataFrame:
-    """The first multicast of each sender that a member had to deliver, and did not."""
+    """Find the first multicast of each sender that a member had to deliver, and did not."""
     pair = ["run", "sender", "receiver"]
     parts = tables.messages.delivered.where(F.col("is_multicast") & F.col("is_genuine"))
     lost = keep(with_batch(tables, first_gaps(parts, tables.groups.owed, pair)))
@@ -227,7 +228,7 @@ def _multicast(tables: Tables) -> DataFrame:
 
 
 def _multicast_losses(tables: Tables, lost: DataFrame) -> DataFrame:
-    """With how they came to be lost, if that can be seen."""
+    """Report lost multicasts, each with the cause, if it can be seen."""
     pair = ["run", "sender", "receiver"]
     current = (
         tables.messages.windows.where(F.col("is_multicast") & F.col("removed").isNull())
@@ -269,7 +270,7 @@ def _multicast_losses(tables: Tables, lost: DataFrame) -> DataFrame:
 
 
 def _own(tables: Tables) -> DataFrame:
-    """A sender delivers its own multicasts, whoever else is in its view."""
+    """Find multicasts that their own sender did not deliver."""
     stream = ["run", "sender"]
     is_own = F.col("is_multicast") & F.col("is_genuine") & (F.col("sender") == F.col("receiver"))
     delivered = tables.messages.delivered.where(is_own).select(*stream, "lo", "hi")

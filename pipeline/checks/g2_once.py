@@ -1,4 +1,4 @@
-"""G2, at most once: a message is delivered once by a member, in whatever windows."""
+"""G2, at most once: a member delivers a message once, in all of its windows together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GUARANTEE: Final = "G2"
 
 
 def once(tables: Tables) -> DataFrame:
-    """Deliveries that share a seqno with an earlier one, and may not."""
+    """Find deliveries that share a seqno with an earlier one, and must not."""
     return union(
         _in_one_window(tables),
         _in_two_windows(tables),
@@ -29,8 +29,9 @@ def once(tables: Tables) -> DataFrame:
 
 
 def repeats(delivered: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Deliveries that share `shared` with another (`other`: the one that reaches furthest of those
-    that begin at or before it); `first` and `again` are the two in the order of the trace."""
+    """Return deliveries that share the seqno `shared` with another (`other`: of the deliveries that
+    begin at or before it, the one that reaches furthest); `first` and `again` are the two in the
+    order of the trace."""
     by_seqno = Window.partitionBy(*by).orderBy("lo", "number")
     furthest = F.max(F.struct("hi", "number", "time", "epoch")).over(before_this(by_seqno))
     this = F.struct("hi", "number", "time", "epoch")
@@ -56,7 +57,7 @@ def _in_one_window(tables: Tables) -> DataFrame:
 
 
 def _multicasts(tables: Tables) -> DataFrame:
-    """A multicast is delivered once by a member, in whatever windows."""
+    """Find multicasts that a member delivered twice, in one window or in two."""
     delivered = tables.messages.delivered.where("is_multicast")
     found = with_name(repeats(delivered, ["run", "sender", "receiver"]), tables, "sender", "name")
     in_two = F.when(F.col("first.epoch") != F.col("again.epoch"), ", in two windows").otherwise("")
@@ -71,7 +72,8 @@ def _multicasts(tables: Tables) -> DataFrame:
 
 
 def _in_two_windows(tables: Tables) -> DataFrame:
-    """A window that is opened again begins above what the one before delivered."""
+    """Find unicasts that were delivered in two windows: a new window must begin above all that the
+    one before delivered."""
     delivered = tables.messages.delivered.where(~F.col("is_multicast") & F.col("is_genuine"))
     found = repeats(delivered, [*NUMBERING, "receiver"])
     return violations(

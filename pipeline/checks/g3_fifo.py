@@ -20,14 +20,14 @@ _HOLE: Final = (*WINDOW, "number")
 
 
 def fifo(tables: Tables) -> DataFrame:
-    """Deliveries at or behind their predecessor, or beyond a seqno that nothing accounts for."""
+    """Find deliveries at or below their predecessor, or above a seqno that is not accounted for."""
     in_order = keep(_odd(_in_order(tables)))
     handed_over = application.handed_over(tables, GUARANTEE)
     return union(_steps_back(in_order), _skips(tables, in_order), handed_over)
 
 
 def _odd(in_order: DataFrame) -> DataFrame:
-    """Those that are not next."""
+    """Keep the deliveries that are not the next one."""
     return in_order.where(F.col("lo") != F.col("reached") + 1)
 
 
@@ -36,13 +36,14 @@ def _is_oob() -> Column:
 
 
 def _in_order(tables: Tables) -> DataFrame:
-    """Deliveries in order, with `before`, the one before that reached highest, and `reached`: null
-    where a window of unicast begins, which is for G1 to judge. One on multicasts says where."""
+    """Return the deliveries that must be in order, with `reached`, the highest seqno before, and
+    `previous`. `reached` is null where a unicast window begins, which G1 judges; for a multicast
+    window, its opening says where it begins."""
     windows = tables.messages.windows.select(*WINDOW, "opened")
     offset = F.coalesce("opened.lo", F.lit(0))
     is_early = _is_oob() & (~F.col("is_multicast") | (F.col("lo") > offset))
     upto_here = before_this(Window.partitionBy(*WINDOW).orderBy("number"))
-    # Of two that reached as high, the first did.
+    # Of two deliveries that reached equally high, take the first.
     before = F.max(F.struct("hi", -F.col("number"))).over(upto_here)
     reached = F.when(F.col("is_multicast"), F.greatest(F.coalesce("before.hi", offset), offset))
     own_or_opened = (F.col("sender") == F.col("receiver")) | F.col("opened").isNotNull()
@@ -70,7 +71,7 @@ def _in_order(tables: Tables) -> DataFrame:
 
 
 def _previous() -> Column:
-    """The number of the event before: a delivery, or the opening of the window."""
+    """Return the number of the event before: a delivery, or the opening of the window."""
     is_above = F.col("before.hi") > F.col("offset")
     by_delivery = -F.col("before.col2")
     return F.when(
@@ -97,8 +98,8 @@ def _steps_back(in_order: DataFrame) -> DataFrame:
 
 
 def _skips(tables: Tables, in_order: DataFrame) -> DataFrame:
-    """Holes that nothing accounts for: neither early deliveries, nor seqnos given up aloud, nor
-    messages that were not meant for their own sender."""
+    """Find holes that are not accounted for: neither by early deliveries, nor by seqnos reported as
+    given up, nor by messages that their sender did not want back."""
     is_hole = (F.col("lo") > F.col("reached") + 1) & F.col("knows_start")
     holes = in_order.where(is_hole).select(
         *_HOLE,
@@ -128,7 +129,8 @@ def _skips(tables: Tables, in_order: DataFrame) -> DataFrame:
 
 
 def _above_what_was_given_up(tables: Tables, holes: DataFrame) -> DataFrame:
-    """Of each hole what was not given up aloud before: a skip gives up everything below it."""
+    """Keep the part of each hole that was not given up by a skip before: a skip gives up everything
+    below it."""
     by_time = (
         Window.partitionBy(*WINDOW)
         .orderBy("time", "number")
@@ -151,8 +153,8 @@ def _above_what_was_given_up(tables: Tables, holes: DataFrame) -> DataFrame:
 
 
 def _within_holes(tables: Tables, holes: DataFrame) -> DataFrame:
-    """What accounts for a part of a hole, each with the first hole that it reaches into."""
-    # Nothing is early without a hole, but nearly nothing is: only windows with holes matter.
+    """Return the ranges that account for parts of holes, each with the first hole it reaches."""
+    # Most windows have no holes, so consider only windows with holes.
     with_holes = holes.select(*WINDOW).distinct()
     parts = _early(tables).unionByName(_muted(tables)).join(with_holes, [*WINDOW], how="left_semi")
     marks = holes.select(
@@ -171,8 +173,8 @@ def _within_holes(tables: Tables, holes: DataFrame) -> DataFrame:
 
 
 def _early(tables: Tables) -> DataFrame:
-    """What a window delivered out of band; and earlier ones of the receiver, in which a message
-    keeps its place."""
+    """Return the ranges delivered out of band, in a window or in earlier windows of the receiver:
+    seqnos are the same in all of them."""
     oob = tables.messages.delivered.where(_is_oob())
     here = oob.select(*WINDOW, "number", "lo", "hi")
     of_one_stream = ["run", "sender", "receiver", "conn", "is_multicast"]
@@ -188,7 +190,7 @@ def _early(tables: Tables) -> DataFrame:
 
 
 def _muted(tables: Tables) -> DataFrame:
-    """What a member sent and did not want back, in its windows on itself."""
+    """Return the ranges that a member sent with DONT_LOOPBACK, in its windows on itself."""
     is_muted = F.col("flags").bitwiseAND(words.DONT_LOOPBACK) != 0
     is_to_self = F.col("is_multicast") | (F.col("sender") == F.col("dest"))
     own = tables.messages.windows.where(F.col("sender") == F.col("receiver")).select(

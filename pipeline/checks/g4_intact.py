@@ -1,4 +1,4 @@
-"""G4, intact: only what was sent, bit for bit, to whom it was sent."""
+"""G4, intact: a member delivers only messages that were sent to it, bit for bit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DELIVERY_FLAGS: Final = words.OOB | words.DONT_LOOPBACK
 
 
 def intact(tables: Tables) -> DataFrame:
-    """Deliveries of what was not sent, or not so."""
+    """Find deliveries of messages that were not sent, or sent otherwise."""
     return union(
         _different(tables),
         _strange(tables),
@@ -31,7 +31,7 @@ def intact(tables: Tables) -> DataFrame:
 
 
 def _different(tables: Tables) -> DataFrame:
-    """Deliveries of a batch that contradict it."""
+    """Find deliveries that contradict their batch."""
     found = tables.messages.delivered.where("is_genuine").withColumn("difference", _difference())
     return violations(
         found.where(F.col("difference").isNotNull()),
@@ -43,7 +43,7 @@ def _different(tables: Tables) -> DataFrame:
 
 
 def _difference() -> Column:
-    """How a delivery of the right batch contradicts it; null: not at all."""
+    """Return the text of how a delivery contradicts its batch; null if it does not."""
     flags = F.col("batch.flags").bitwiseXOR(F.col("flags")).bitwiseAND(DELIVERY_FLAGS)
     other_range = (F.col("lo") != F.col("batch.lo")) | (F.col("hi") != F.col("batch.hi"))
     is_whole = F.col("stream") == words.WHOLE
@@ -78,7 +78,8 @@ def _difference() -> Column:
 
 
 def _strange(tables: Tables) -> DataFrame:
-    """Deliveries of what was not sent here, beside the batch that they pretend to be, or are."""
+    """Find deliveries that no batch of their stream explains, with the batch that they pretend to
+    be, or that they are of another connection."""
     strange = tables.messages.delivered.where(~F.col("is_genuine"))
     elsewhere = _sent_elsewhere(tables, strange)
     key = ["run", "receiver", "number"]
@@ -126,7 +127,7 @@ def _contradiction() -> Column:
 
 
 def _sent_elsewhere(tables: Tables, strange: DataFrame) -> DataFrame:
-    """Of what was sent on another connection of the same pair: its batch."""
+    """Return, for deliveries that were sent on another connection of the same pair, that batch."""
     sent = tables.messages.sent.where(~F.col("is_multicast")).select(
         "run",
         "sender",
@@ -149,7 +150,8 @@ def _sent_elsewhere(tables: Tables, strange: DataFrame) -> DataFrame:
 
 
 def _unnumbered(tables: Tables) -> DataFrame:
-    """Messages without a number are known by their digest alone, and may be lost or repeated."""
+    """Find deliveries of unnumbered messages that were not sent before. Such messages are known by
+    their digest alone, and may be lost or repeated."""
     rows = tables.events.where(~is_numbered())
     sent = (
         rows.where(F.col("kind") == "sent")
@@ -178,7 +180,7 @@ def _unnumbered(tables: Tables) -> DataFrame:
 
 
 def _mixed(tables: Tables) -> DataFrame:
-    """Fragments that do not fit together, though each was sent so: two messages were mixed."""
+    """Find fragments that do not fit together: pieces of two messages were mixed."""
     mixed = tables.events.where((F.col("kind") == "dropped") & (F.col("text") == MIXED))
     return violations(
         with_name(mixed, tables, "short_id", "shown"),

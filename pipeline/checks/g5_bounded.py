@@ -1,5 +1,5 @@
-"""G5, bounded memory: no gauge above its bound, nothing kept for ever behind a gap, and no more
-under way than credits allow."""
+"""G5, bounded memory: no gauge is above its bound, nothing is kept for ever behind a gap, and no
+more bytes are under way than credits allow."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _PAIR: Final = ("run", "sender", "receiver")
 
 
 def bounded(tables: Tables) -> DataFrame:
-    """Gauges above their bound at any time, receive windows that are not empty at the end, and
-    bytes that nobody allowed."""
+    """Find gauges above their bound at any time, receive windows that are not empty at the end, and
+    bytes beyond the credits."""
     gauges = keep(
         tables.events.where(F.col("kind") == "gauge").withColumn("is_multicast", is_multicast())
     )
@@ -51,7 +51,7 @@ def _above(gauges: DataFrame) -> DataFrame:
 
 
 def _left(tables: Tables, gauges: DataFrame) -> DataFrame:
-    """What receive windows hold at the end of a run."""
+    """Return the gauges of receive windows that are not empty at the end of a run."""
     ends = tables.rig.runs.select("run", "end")
     holds_some = F.col("stream").isin(*words.RECEIVE_WINDOW) & (F.col("lo") > 0) & ~_is_above()
     return (
@@ -69,7 +69,8 @@ def _left(tables: Tables, gauges: DataFrame) -> DataFrame:
 
 
 def _stuck(tables: Tables, gauges: DataFrame) -> DataFrame:
-    """What still waits at the end waits for ever: its sender could fill the gap and does not."""
+    """Find unicasts that wait behind a gap at the end of a run, and so for ever: their sender could
+    fill the gap, and does not."""
     living = tables.members.living("sender")
     found = (
         _left(tables, gauges)
@@ -81,7 +82,7 @@ def _stuck(tables: Tables, gauges: DataFrame) -> DataFrame:
 
 
 def _held_by_both(tables: Tables) -> DataFrame:
-    """The window of a connection that neither end has removed, of each pair that has one."""
+    """Return for each pair the window of a connection that neither end has removed."""
     connection = [*_PAIR, "conn"]
     lives = (
         tables.messages.sending.where(~F.col("is_multicast"))
@@ -105,8 +106,8 @@ def _held_by_both(tables: Tables) -> DataFrame:
 
 
 def _stuck_multicasts(tables: Tables, gauges: DataFrame) -> DataFrame:
-    """The same for a window on multicasts: of a sender that is still together with the member, and
-    unless nothing repairs."""
+    """Find multicasts that wait behind a gap at the end, of a sender that is still together with
+    the member, unless retransmission is off."""
     open_windows = (
         tables.messages.windows.where(F.col("is_multicast") & F.col("removed").isNull())
         .groupBy(*_PAIR)

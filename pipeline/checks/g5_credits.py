@@ -1,8 +1,8 @@
-"""G5, credits: no more of one sender is sent and not taken by one receiver than was allowed.
+"""G5, credits: a sender has no more bytes sent, and not taken by a receiver, than are allowed.
 
-What a sender can know of what was taken is what receivers named. So each batch is held against what
-its receiver had delivered when it named the limit that the sender believed last: both are places in
-one member's own trace, and no clock is asked.
+A sender knows only the limits that receivers named. So each batch is compared with the bytes that
+its receiver had delivered when it named the limit that the sender believed last: each comparison is
+of positions in one member's own trace, and needs no clock.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from stormcast.pipeline.violations import event, plain, violations, with_name
 
 GUARANTEE: Final = "G5"
 LENGTH_BYTES: Final = 4
-"""What a message's length takes of a body, at most: credits count payloads."""
+"""The most bytes that the length of a message takes in a body: credits count payloads only."""
 FRAGMENT_BYTES: Final = 24
-"""What the header of a fragment takes."""
+"""Bytes of the header of a fragment."""
 _CONNECTION: Final = ("run", "sender", "receiver", "conn")
 """`conn` is 0 for multicasts."""
 _FLOW: Final = ("run", "sender", "receiver", "flow")
 
 
 def parts(tables: Tables) -> list[DataFrame]:
-    """Limits that nobody named, and bytes beyond those that were."""
+    """Find limits that were believed and never named, and bytes beyond named limits."""
     named, believed = keep(_named(tables)), keep(_believed(tables))
     return [_never_named(tables, named, believed), _beyond(tables, named, believed)]
 
@@ -39,7 +39,7 @@ def _said(tables: Tables, stream: int) -> DataFrame:
 
 
 def _named(tables: Tables) -> DataFrame:
-    """Each limit that a receiver named, and where it did so first."""
+    """Return each limit that a receiver named, with the number of the first event that names it."""
     return (
         _said(tables, words.NAMED)
         .groupBy(
@@ -54,7 +54,7 @@ def _named(tables: Tables) -> DataFrame:
 
 
 def _believed(tables: Tables) -> DataFrame:
-    """Each limit that a sender took for true, of receivers that left a trace."""
+    """Return each limit that a sender believed, of receivers that left a trace."""
     receivers = tables.members.incarnations.select("run", F.col("short_id").alias("receiver"))
     return (
         _said(tables, words.BELIEVED)
@@ -85,7 +85,7 @@ def _never_named(tables: Tables, named: DataFrame, believed: DataFrame) -> DataF
 
 
 def _beyond(tables: Tables, named: DataFrame, believed: DataFrame) -> DataFrame:
-    """Batches with which more was sent than could be known to be taken."""
+    """Find batches with which more bytes were sent, and not known to be taken, than are allowed."""
     sent = keep(_sent(tables))
     marks = believed.select(
         *_FLOW,
@@ -94,7 +94,7 @@ def _beyond(tables: Tables, named: DataFrame, believed: DataFrame) -> DataFrame:
         F.struct("number", "limit").alias("heard"),
     )
     known = with_last(sent.withColumn("at", F.col("number")), marks, _FLOW, "heard")
-    # What was believed before they met again holds no more.
+    # A limit that was believed before both met again is void.
     is_current = F.coalesce(F.col("heard.number") > F.col("met"), F.lit(False))
     limited = known.withColumn("limit", F.when(is_current, F.col("heard.limit")))
     placed = limited.join(named, [*_FLOW, "limit"], how="left").where(
@@ -123,21 +123,22 @@ def _beyond(tables: Tables, named: DataFrame, believed: DataFrame) -> DataFrame:
 
 
 def _is_counted() -> Column:
-    """Whether a batch takes credits, and its connection can be told from others."""
+    """Whether a batch takes credits, and its connection is identified."""
     is_told = F.col("is_multicast") | (F.col("protocol").isin(*words.UNICAST) & (F.col("conn") > 0))
     return is_told & (F.col("flags").bitwiseAND(words.NO_FC) == 0)
 
 
 def _least_payload() -> Column:
-    """Bytes of the messages of a batch, of which the record has the whole body."""
+    """Return the least bytes of a batch's payloads: the record has only the size of the body."""
     is_fragment = F.col("flags").bitwiseAND(words.FRAGMENT) != 0
     header = F.when(is_fragment, FRAGMENT_BYTES).otherwise(0)
     return F.greatest(F.lit(0), F.col("bytes") - LENGTH_BYTES * F.col("count") - header)
 
 
 def _sent(tables: Tables) -> DataFrame:
-    """What each member sent to those that it has in its view to the end, since it has them: with
-    the bytes of the connection up to each batch (`total`) and what is allowed (`most`)."""
+    """Return the batches that members sent to receivers in their view, from their meeting to the
+    end: with the bytes of the connection up to each batch (`total`) and the bytes that are allowed
+    (`most`)."""
     flow = F.when(F.col("is_multicast"), "MFC").otherwise("UFC")
     promises = tables.members.incarnations.select(
         "run", F.col("short_id").alias("sender"), "protocols"
@@ -172,7 +173,8 @@ def _sent(tables: Tables) -> DataFrame:
 
 
 def _meetings(tables: Tables) -> DataFrame:
-    """Since which view (`met`: its number in the trace) a sender has had a receiver, to the end."""
+    """Return for each sender and receiver the view (`met`: its number in the trace) since which the
+    sender has had the receiver, to the end."""
     views = tables.groups.views.select("run", "short_id", "place", F.col("number").alias("met"))
     receivers = tables.members.incarnations.select("run", F.col("short_id").alias("receiver"))
     return (
@@ -184,7 +186,7 @@ def _meetings(tables: Tables) -> DataFrame:
 
 
 def _given_up(tables: Tables) -> DataFrame:
-    """The seqno of each connection up to which its receiver expects nothing more."""
+    """Return for each connection the seqno up to which its receiver expects nothing more."""
     begins = F.when(F.col("is_multicast"), F.col("opened.lo"))
     return tables.messages.windows.groupBy(*_CONNECTION).agg(
         F.max(F.coalesce("skipped", begins)).alias("given_up")
@@ -192,9 +194,9 @@ def _given_up(tables: Tables) -> DataFrame:
 
 
 def _delivered(tables: Tables, sent: DataFrame) -> DataFrame:
-    """What receivers delivered of what counts, with its bytes at most as `weight`."""
+    """Return the deliveries that count for credits, with the most bytes of each as `weight`."""
     first = sent.groupBy(*_CONNECTION).agg(F.min("lo").alias("first"))
-    # A whole batch has what it had when it was sent.
+    # A whole batch has the same payload as when it was sent.
     most = F.when(F.col("stream") == words.WHOLE, _least_payload()).otherwise(F.col("bytes"))
     return (
         tables.messages.receiving.where((F.col("kind") == "delivered") & _is_counted())

@@ -1,4 +1,5 @@
-"""V1 to V4, views: one id names one list, a member is in its views, ids grow, all come together."""
+"""V1 to V4, views: an id names one list of members, a member is in its views, ids grow, and all
+living members end in one view."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from stormcast.pipeline.violations import event, union, violations, with_name
 
 
 def one_list(tables: Tables) -> DataFrame:
-    """V1: ids of views that name two lists of members."""
+    """Find violations of V1: ids of views that name two lists of members."""
     by_id = Window.partitionBy("run", "view", "creator").orderBy("short_id", "place")
     first = F.first(F.struct("short_id", "number", "members")).over(by_id)
     found = tables.groups.views.withColumn("first", first).where(
@@ -27,8 +28,8 @@ def one_list(tables: Tables) -> DataFrame:
 
 
 def own_views(tables: Tables) -> DataFrame:
-    """V2: views that do not contain the member that installed them, or leave out who lives and was
-    not asked."""
+    """Find violations of V2: views without the member that installed them, or without a living
+    member that was not asked whether it lives."""
     without = tables.groups.views.where(~F.array_contains("members", F.col("short_id")))
     not_in_it = violations(
         with_name(without, tables, "short_id", "name"),
@@ -41,7 +42,7 @@ def own_views(tables: Tables) -> DataFrame:
 
 
 def _put_out_unheard(tables: Tables) -> DataFrame:
-    """Living members that the maker of a view left out of it without having asked them."""
+    """Find living members that the maker of a view left out without having asked them."""
     has_verifier = F.coalesce(F.map_contains_key("protocols", words.VERIFIER), F.lit(False))
     asking = tables.members.incarnations.where(has_verifier).select("run", "short_id")
     by_hand = tables.rig.runs.where("views_by_hand").select("run")
@@ -76,14 +77,14 @@ def _put_out_unheard(tables: Tables) -> DataFrame:
 
 
 def _pairs(tables: Tables) -> DataFrame:
-    """Each view but the first of its member, with the one `before`."""
+    """Return each view of a member but its first, with the view `before`."""
     in_turn = Window.partitionBy("run", "short_id").orderBy("place")
     before = F.lag(F.struct("number", "view", "members")).over(in_turn)
     return tables.groups.views.withColumn("before", before).where(F.col("before").isNotNull())
 
 
 def growing_ids(tables: Tables) -> DataFrame:
-    """V3: views whose number is not above that of the view before."""
+    """Find violations of V3: views whose number is not above that of the view before."""
     return violations(
         _pairs(tables).where(F.col("view") <= F.col("before.view")),
         "V3",
@@ -94,13 +95,14 @@ def growing_ids(tables: Tables) -> DataFrame:
 
 
 def one_view(tables: Tables) -> DataFrame:
-    """V4: living members that do not end in one view of just the living ones."""
+    """Find violations of V4: living members that do not end in one view of just the living ones."""
     last = _last_views(tables).join(_kept_apart(tables), "run", how="left_anti")
     return union(_without_view(last), _odd(tables, last), _in_two_views(last))
 
 
 def _last_views(tables: Tables) -> DataFrame:
-    """Living members of groups, each with its last view (`held`; null: none), and all of them."""
+    """Return the living members of groups, each with its last view (`held`; null: none), and the
+    set of all living ones (`living`)."""
     is_member = F.coalesce(F.map_contains_key("protocols", "GMS"), F.lit(False))
     held = F.struct("place", "number", "view", "creator", "members")
     last = tables.groups.views.groupBy("run", "short_id").agg(F.max(held).alias("held"))
@@ -118,7 +120,7 @@ def _last_views(tables: Tables) -> DataFrame:
 
 
 def _kept_apart(tables: Tables) -> DataFrame:
-    """Runs in which something that was never ended forbids members to meet."""
+    """Return the runs in which a fault that never ended keeps members apart."""
     newest = tables.rig.fault_events.groupBy("run", "id").agg(
         F.max_by(F.struct("phase", "do"), "number").alias("last")
     )
@@ -144,7 +146,7 @@ def _without_view(last: DataFrame) -> DataFrame:
 
 
 def _odd(tables: Tables, last: DataFrame) -> DataFrame:
-    """Last views with somebody missing, or somebody who is gone."""
+    """Find last views without a living member, or with one that had ended."""
     members, living = F.col("held.members"), F.col("living")
     odd = last.where(F.col("held").isNotNull()).select(
         "*",

@@ -1,1 +1,1 @@
-"""The reports of runs: self-contained pages, made of kept numbers and without Spark."""
+"""The reports of runs: self-contained pages, made from stored metrics, without Spark."""

@@ -28,7 +28,7 @@ PROTOCOLS: Final = (
 )
 """The order of the columns; others come after them by name."""
 TOLD: Final = 50
-"""Runs that did not hold and are told of one by one."""
+"""The most runs that did not hold which are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Entry:
 
     kept: Kept
     link: str | None
-    """To its report, from where the page lies; None: it has none."""
+    """The link to its report, relative to the page; None: it has none."""
 
     @property
     def verdict(self) -> str:
@@ -45,7 +45,7 @@ class Entry:
 
 
 def batch_report(name: str, entries: Sequence[Entry]) -> str:
-    """The page."""
+    """Return the page of a batch."""
     worst = min((entry.verdict for entry in entries), key=rank, default="unknown")
     header = headline(
         worst,
@@ -64,7 +64,7 @@ def batch_report(name: str, entries: Sequence[Entry]) -> str:
 
 
 def _shared(entries: Sequence[Entry]) -> list[Markup]:
-    """What all runs have in common."""
+    """Return the backends of the runs, and their seed if all have the same."""
     backends = {entry.kept.verdict.backend for entry in entries}
     seeds = {entry.kept.verdict.seed for entry in entries}
     words = [f"on {', '.join(sorted(backends))}"] if backends else []
@@ -123,7 +123,7 @@ def _why(kept: Kept) -> str:
 
 
 def _matrix(title: str, about: str, entries: Sequence[Entry], id_: str) -> Markup | None:
-    """Scenario and timing down, protocol across; a row is as bad as its worst run."""
+    """Return a table: a row per scenario and timing, a column per protocol; worst rows first."""
     if not entries:
         return None
     columns = sorted({entry.kept.protocol for entry in entries}, key=_column)

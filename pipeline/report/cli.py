@@ -1,4 +1,4 @@
-"""`stormcast report`: reports again from what runs keep, without Spark."""
+"""`stormcast report`: writes reports again from run directories, without Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stormcast.pipeline.report.writing import write
 
 
 def report(argv: list[str]) -> int:
-    """`stormcast report RUN…`: write report.html, and one page for a directory of runs."""
+    """Run `stormcast report RUN…`: write report.html, and one page for a directory of runs."""
     parser = argparse.ArgumentParser(
         prog="stormcast report",
         description="Write report.html again from what runs keep, without Spark. What stormcast "

@@ -1,4 +1,4 @@
-"""Faults: when each acted, how often it struck, and what it cost."""
+"""The sections about faults: when each acted, how often it struck, and its effect on traffic."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from stormcast.pipeline.report.plot import WIDTHS
 from stormcast.pipeline.report.run_files import Kept
 
 ROWS: Final = 10
-"""Faults in the table; those after them are a click away."""
+"""The most faults in the first table; further ones are in a table to be unfolded."""
 MAPS: Final = 6
-"""Faults that have a map of whom they struck: those that did so most."""
+"""The most faults with a map of the pairs they struck: those that struck most often."""
 
 
 def fault_section(metrics: Metrics) -> list[Markup]:
-    """The section, where anything was done."""
+    """Return the section, if there were any faults."""
     if not metrics.faults:
         return []
     rows = [_fault_row(fault) for fault in metrics.faults if fault.before or fault.after]
@@ -41,7 +41,7 @@ def fault_section(metrics: Metrics) -> list[Markup]:
 
 
 def struck_section(kept: Kept) -> list[Markup]:
-    """Whom faults struck, where that was counted."""
+    """Return the section with the pairs that faults struck, if these were counted."""
     struck = kept.by_the_run.struck
     if not struck:
         return []
@@ -118,7 +118,7 @@ def _fault_row(fault: FaultWindow) -> Markup:
 
 
 def _one_view(resync: ResyncTimes | None) -> str:
-    """When the group was one again; nothing happened to one that stayed whole."""
+    """Return the time until the group had one view again; "kept" if it never lost it."""
     if resync is None or resync.one_view is None:
         return "–"
     return quantities.duration(resync.one_view) if resync.one_view else "kept"

@@ -11,16 +11,16 @@ from stormcast.pipeline.report import quantities
 from stormcast.pipeline.report.markup import Markup, number, short, tag
 
 MOST: Final = 48
-"""Members that a map shows; more would be dots."""
+"""The most members that a map shows; with more, cells would be too small."""
 _SIDE: Final = 420.0
 _ROOM: Final = 56.0
-"""For names, at the left and above."""
+"""Pixels for names, at the left and above."""
 _DARK: Final = 0.55
-"""Strength from which on a text in a cell is light."""
+"""The opacity of a cell above which its text is light."""
 
 
 class Cell(NamedTuple):
-    """A pair: how strong its colour is, what stands in it, and all that is known."""
+    """The cell of a pair: the strength of its colour, its text, and its tooltip."""
 
     strength: float
     text: str
@@ -28,7 +28,7 @@ class Cell(NamedTuple):
 
 
 def delivered_map(metrics: Metrics) -> Markup:
-    """How much each heard of each other."""
+    """Return the map of delivered messages."""
     sums = _by_pair(metrics, lambda pair: pair.delivered)
     most = max(sums.values(), default=0) or 1
     cells = {
@@ -43,7 +43,7 @@ def delivered_map(metrics: Metrics) -> Markup:
 
 
 def repaired_map(metrics: Metrics) -> Markup | None:
-    """Which share of it had to be said again."""
+    """Return the map of the shares of messages that were repaired; None if none were."""
     repaired = _by_pair(metrics, lambda pair: pair.repaired)
     if not any(repaired.values()):
         return None
@@ -65,7 +65,7 @@ def repaired_map(metrics: Metrics) -> Markup | None:
 
 
 def struck_map(members: Sequence[str], fault: str, struck: Mapping[tuple[str, str], int]) -> Markup:
-    """How often a fault had an effect on what one sent to another."""
+    """Return the map of how often a fault struck frames of each pair."""
     most = max(struck.values(), default=0) or 1
     cells = {
         pair: Cell(
@@ -133,7 +133,7 @@ def _map(members: Sequence[str], about: str, cells: Mapping[tuple[str, str], Cel
 
 
 def _above(text: str, middle: float, side: float) -> Markup:
-    """The name of a column; it lies on its side where columns are narrow."""
+    """Return the name above a column, rotated if the column is narrow."""
     if len(text) * 6.6 < side:
         return tag("text", text, class_="label", x=middle, y=_ROOM - 8, text_anchor="middle")
     turn = f"rotate(-60 {number(middle)} {number(_ROOM - 6)})"

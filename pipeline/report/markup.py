@@ -1,4 +1,4 @@
-"""HTML and SVG as text, in which nothing that comes from a trace can be markup."""
+"""HTML and SVG as text, in which no text from a trace can become markup."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from unicodedata import category
 
 _VOID: Final = frozenset({"meta", "br", "hr", "link"})
 _UNSHOWN: Final = frozenset({"Cc", "Cf", "Cs", "Co"})
-"""Controls, marks that turn the direction of a line, half characters, private ones."""
+"""Unicode categories that are not shown: control, format (such as direction marks), surrogate and
+private characters."""
 _KEPT: Final = frozenset("\n\t")
 
 
 class Markup(str):
-    """Text that is markup: it is put in as it is, anything else is escaped first."""
+    """Text that is markup: it is inserted as it is; any other text is escaped first."""
 
     __slots__ = ()
 
 
 Child = str | None
-"""Markup, or text to be escaped; None is nothing."""
+"""Markup, or text to be escaped; None is left out."""
 Value = str | int | float | None
-"""Of an attribute; None leaves it out."""
+"""The value of an attribute; None leaves the attribute out."""
 
 
 def tag(name: str, /, *children: Child, **attributes: Value) -> Markup:
-    """An element. `class_` is `class`, and underscores in names of attributes are dashes."""
+    """Return an element. `class_` becomes `class`, and other underscores in names become dashes."""
     opening = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_attribute(value)}"'
         for key, value in attributes.items()
@@ -37,12 +38,12 @@ def tag(name: str, /, *children: Child, **attributes: Value) -> Markup:
 
 
 def join(*children: Child) -> Markup:
-    """One after the other."""
+    """Join markup and texts, one after the other."""
     return Markup("".join(map(_child, (each for each in children if each is not None))))
 
 
 def plain(text: str) -> str:
-    """What can be shown of a text that anybody may have written."""
+    """Replace characters of an untrusted text that cannot be shown safely."""
     return "".join(
         char if char in _KEPT or category(char) not in _UNSHOWN else "\N{REPLACEMENT CHARACTER}"
         for char in text
@@ -50,7 +51,7 @@ def plain(text: str) -> str:
 
 
 def short(text: str, length: int) -> str:
-    """A text that fits; its end is what is left out."""
+    """Shorten a text to `length` characters, by its end."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
@@ -65,6 +66,6 @@ def _attribute(value: str | float) -> str:
 
 
 def number(value: float) -> str:
-    """A coordinate: a hundredth of a pixel is more than anyone sees."""
+    """Format a coordinate, to a hundredth of a pixel, which is precise enough."""
     text = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text

@@ -1,4 +1,4 @@
-"""The skeleton of a page: one file, no network, and a policy that says so to the browser."""
+"""The skeleton of a page: one file that loads nothing, with a policy that forbids it to load."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _QUESTION: Final = "M6.5 8C6.5 1.5 17.5 1.5 17.5 8C17.5 12 12 11.5 12 15.5M12 20
 
 
 def page(title: str, header: Markup, body: Markup, data: object = None) -> str:
-    """The whole file. `data` is what the script may read; without any there is no script."""
+    """Return the whole file. `data` is for the script; without data there is no script."""
     script = _resource("page.js") if data is not None else ""
     head = tag(
         "head",
@@ -48,13 +48,13 @@ def page(title: str, header: Markup, body: Markup, data: object = None) -> str:
 
 
 def as_json(data: object) -> Markup:
-    """JSON that cannot end the element that it stands in."""
+    """Return JSON, escaped so that it cannot end the HTML element that contains it."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def headline(verdict: str, *above: Markup | None, lead: str, below: Markup | None = None) -> Markup:
-    """The verdict, as large as it is important."""
+    """Return the header of a page, with the verdict in large letters."""
     inner = tag(
         "div",
         *above,
@@ -68,23 +68,24 @@ def headline(verdict: str, *above: Markup | None, lead: str, below: Markup | Non
 def section(
     title: str, about: str | None, *content: Markup | None, id_: str, class_: str | None = None
 ) -> Markup:
-    """What it is at the left, the thing itself at the right; above it in a `full` one."""
+    """Return a section: its title at the left and content at the right; with the class `full`, the
+    title above."""
     header = tag("header", tag("h2", title), tag("p", about) if about else None)
     return tag("section", header, tag("div", *content), "\n", id=id_, class_=class_)
 
 
 def tone(verdict: str) -> str:
-    """The class that colours what belongs to a verdict."""
+    """Return the CSS class with the colours of a verdict."""
     return verdict if verdict in _ICONS else "unknown"
 
 
 def word(verdict: str) -> str:
-    """A verdict as a headline."""
+    """Return a verdict as a headline."""
     return WORDS.get(verdict, "Unknown")
 
 
 def icon(verdict: str) -> Markup:
-    """A shape for a verdict, so that it is not told by colour alone."""
+    """Return a shape for a verdict, so that verdicts do not differ by colour alone."""
     path = tag(
         "path",
         d=_ICONS.get(verdict, _QUESTION),
@@ -100,7 +101,7 @@ def icon(verdict: str) -> Markup:
 
 
 def chip(verdict: str, href: str | None = None, *, before: str = "") -> Markup:
-    """A verdict in a table."""
+    """Return a verdict for a table, with a link if it has one."""
     return tag(
         "a" if href else "span",
         icon(verdict),
@@ -111,12 +112,12 @@ def chip(verdict: str, href: str | None = None, *, before: str = "") -> Markup:
 
 
 def figure(*content: Markup | None, caption: str | None = None) -> Markup:
-    """A chart, at all its widths."""
+    """Return a figure with its caption: a chart, in all its widths."""
     return tag("figure", tag("figcaption", caption) if caption else None, *content)
 
 
 def table(class_: str, head: list[Markup], rows: list[Markup]) -> Markup:
-    """A table that scrolls by itself where it is too wide."""
+    """Return a table that scrolls sideways if it is too wide."""
     inner = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows), class_=class_)
     return tag("div", inner, class_="wide-table")
 
@@ -127,7 +128,7 @@ def _resource(name: str) -> str:
 
 
 def _policy(script: str) -> str:
-    """Nothing is fetched, and no script runs but the one that is here."""
+    """Return the policy: nothing is loaded, and no script runs but `script`."""
     digest = b64encode(sha256(script.encode()).digest()).decode()
     allowed = f"'sha256-{digest}'" if script else "'none'"
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}"

@@ -1,4 +1,4 @@
-"""What all charts over time share: one width, one axis, and faults as bands behind the marks."""
+"""The frame of all charts over time: equal widths, one time axis, faults as bands behind marks."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from stormcast.pipeline.report.markup import Markup, join, number, tag
 from stormcast.pipeline.report.scales import Linear
 
 COLOURS: Final = 8
-"""Members that have a colour of their own; the ninth has the first one's again."""
+"""The number of members' colours; the ninth member has the colour of the first."""
 AXIS: Final = 26.0
-"""Room for the ticks of time, below a chart."""
+"""Pixels for the ticks of time, below a chart."""
 PIXELS_PER_TICK: Final = 85.0
 TOGETHER: Final = 3.0
-"""Pixels within which violations share a mark."""
+"""Violations within so many pixels share a mark."""
 MOST_TOLD: Final = 5
-"""Violations that the words of one mark name."""
+"""The most violations that the tooltip of one mark names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """A chart is drawn once for each of these, so that its text is never scaled."""
+    """One of the widths for each of which a chart is drawn, so that its text is never scaled."""
 
     name: str
     pixels: float
@@ -42,19 +42,19 @@ WIDTHS: Final = (Width("wide", 880.0, 76.0, 12.0), Width("narrow", 400.0, 52.0, 
 
 @dataclass(frozen=True)
 class Plot:
-    """The plane of one chart over time."""
+    """The drawing area of one chart over time."""
 
     name: str
     metrics: Metrics
     width: Width
     top: float
     height: float
-    """Of the part in which marks are."""
+    """Height of the part with the marks."""
     has_bands: bool = True
 
     @cached_property
     def x(self) -> Linear:
-        """Time to pixels; the same in all charts of one width."""
+        """The scale from time to pixels, the same in all charts of one width."""
         end = self.metrics.grid.end
         return Linear(0.0, end, self.width.left, self.width.pixels - self.width.right)
 
@@ -63,7 +63,7 @@ class Plot:
         return self.top + self.height
 
     def svg(self, about: str, *marks: Markup | None) -> Markup:
-        """The chart: bands, marks, and the axis of time below."""
+        """Return the chart: bands, marks, and the time axis below."""
         height = self.bottom + AXIS
         return tag(
             "svg",
@@ -84,7 +84,7 @@ class Plot:
         )
 
     def bands(self) -> Markup:
-        """Faults: a band as long as they last, a line where they are over at once."""
+        """Return the faults: bands as long as they last, lines for those that are over at once."""
         return tag("g", *(self._band(fault) for fault in self.metrics.faults), class_="bands")
 
     def _band(self, fault: FaultWindow) -> Markup:
@@ -102,10 +102,10 @@ class Plot:
         )
 
     def breaches(self) -> Markup | None:
-        """Violations: a line from top to bottom, with a point; those that fall together are one."""
+        """Return the violations: lines with a tip; violations close together share a line."""
         at: dict[int, list[Breach]] = {}
         for breach in self.metrics.breaches:
-            # One that is later than what is shown stands at the edge, and is not left out.
+            # A violation after the end of the chart is drawn at its edge.
             x = min(max(self.x(breach.at), self.x.start), self.x.end)
             at.setdefault(round(x / TOGETHER), []).append(breach)
         return (
@@ -135,7 +135,7 @@ class Plot:
         )
 
     def time_axis(self) -> Markup:
-        """Ticks of time."""
+        """Return the time axis with its ticks."""
         end = self.metrics.grid.end
         marks = [
             tag(
@@ -155,7 +155,7 @@ class Plot:
         return join(base, *marks)
 
     def value_axis(self, y: Linear, wanted: int = 3) -> Markup:
-        """Hairlines and their values."""
+        """Return the hairlines and values of the vertical axis."""
         parts = []
         for value in scales.ticks(y.high, wanted):
             if value:
@@ -164,15 +164,15 @@ class Plot:
         return join(*parts)
 
     def hairline(self, at: float) -> Markup:
-        """A line across, which the eye need not see."""
+        """Return a faint line across the chart."""
         return tag("line", class_="hair", x1=self.x.start, x2=self.x.end, y1=at, y2=at)
 
     def tick(self, at: float, text: str) -> Markup:
-        """A value beside the axis."""
+        """Return a value beside the axis."""
         return tag("text", text, class_="tick", x=self.x.start - 8, y=at + 4, text_anchor="end")
 
     def steps(self, values: Sequence[float], y: Linear) -> str:
-        """The path of values per bin: level within a bin."""
+        """Return the path of values per bin, level within each bin."""
         width = self.metrics.grid.width
         path, before = [f"M{number(self.x(0.0))} {number(y(0.0))}"], None
         for at, value in enumerate(values):
@@ -182,11 +182,11 @@ class Plot:
         return "".join([*path, f"H{number(self.x.end)}"])
 
     def closed(self, values: Sequence[float], y: Linear) -> str:
-        """The same as an area."""
+        """Return the area below the path of `steps`."""
         return f"{self.steps(values, y)}V{number(y(0.0))}Z"
 
     def between(self, lower: Sequence[float], upper: Sequence[float], y: Linear) -> str:
-        """The area between two paths, of the bins in which they differ."""
+        """Return the area between two paths, for the bins in which they differ."""
         width, path = self.metrics.grid.width, []
         for first, last in _runs([low != high for low, high in zip(lower, upper, strict=True)]):
             over = _edge(range(first, last), upper, lambda at: self.x(at * width), y)
@@ -199,7 +199,7 @@ class Plot:
 
 
 def _runs(wanted: Iterable[bool]) -> list[tuple[int, int]]:
-    """The stretches of what is wanted: first, and one after the last."""
+    """Return the runs of consecutive true values: the first index, and one after the last."""
     runs: list[tuple[int, int]] = []
     for at, is_wanted in enumerate(wanted):
         if is_wanted and runs and runs[-1][1] == at:
@@ -223,12 +223,12 @@ def _edge(
 
 
 def colour(names: Sequence[str], name: str) -> str:
-    """The class that gives a member its colour, in every chart."""
+    """Return the CSS class with a member's colour, the same in every chart."""
     return f"m{names.index(name) % COLOURS}" if name in names else "nobody"
 
 
 def legend(width: Width, *entries: tuple[str, str], top: float = 14.0) -> Markup:
-    """Marks and their words, in one line that ends at the right."""
+    """Return a legend: marks and their names, in one line that ends at the right."""
     sizes = [len(text) * 5.9 + 38 for _class, text in entries]
     at = width.pixels - width.right - sum(sizes) + 18
     parts = []

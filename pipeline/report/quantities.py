@@ -1,4 +1,4 @@
-"""Quantities as people read them: with a unit, and no more digits than say something."""
+"""Formats quantities for readers: with a unit, and only significant digits."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _STEPS: Final = ((1.0, "s", 1.0), (1e-3, "ms", 1e3), (1e-6, "µs", 1e6))
 
 
 def count(value: int) -> str:
-    """12,345."""
+    """Format a count: 12,345."""
     return f"{value:,}"
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """With so many digits that say something: 1,230, 12.3, 0.012."""
+    """Format a number with so many significant digits: 1,230, 12.3, 0.012."""
     rounded = float(f"{value:.{digits}g}")
     return f"{rounded:,.12f}".rstrip("0").rstrip(".")
 
 
 def duration(seconds: float) -> str:
-    """2.1 ms, 16 s, 4 min 43 s."""
+    """Format a length of time: 2.1 ms, 16 s, 4 min 43 s."""
     if seconds >= _HOUR:
         return _two_units(round(seconds / _MINUTE), "h", "min")
     if seconds >= 2 * _MINUTE:
@@ -42,18 +42,18 @@ def _two_units(value: int, large: str, small: str) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A time on the clock of the run: 12.345 s, always in seconds, as findings say it."""
+    """Format a time on the clock of the run: 12.345 s, always in seconds, as in findings."""
     text = f"{seconds:.3f}".rstrip("0").rstrip(".")
     return f"{text}{THIN_SPACE}s"
 
 
 def rate(per_second: float) -> str:
-    """120/s."""
+    """Format a rate: 120/s."""
     return f"{significant(per_second)}/s"
 
 
 def share(part: float, whole: float) -> str:
-    """12 %; a little is not nothing, and nearly all is not all."""
+    """Format a share: 12 %. A small share is never shown as 0, nor one below the whole as 100."""
     if not whole:
         return "–"
     percent = 100 * part / whole
@@ -65,5 +65,5 @@ def share(part: float, whole: float) -> str:
 
 
 def counted(value: int, one: str, many: str | None = None) -> str:
-    """1 message, 2 messages."""
+    """Format a count with its noun: 1 message, 2 messages."""
     return f"{count(value)} {one if value == 1 else many or one + 's'}"

@@ -1,4 +1,4 @@
-"""What a run directory holds for its report: read as it is, whoever wrote it."""
+"""Reads the files of a run directory for its report; their content is not trusted."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ VIOLATED: Final = "violated"
 UNSUPPORTED: Final = "unsupported"
 WORST_FIRST: Final = (VIOLATED, UNKNOWN, UNSUPPORTED, HOLDS)
 VERIFY: Final = "verify"
-"""Where in a run directory `stormcast verify` leaves its verdict and its numbers."""
+"""The folder of a run directory with the verdict and metrics of `stormcast verify`."""
 REPORT: Final = "report.html"
 NO_GROUP: Final = "unicast-only"
 WITHOUT_GROUP: Final = (NO_GROUP, "unicast-museum")
-"""Stacks whose members know each other, and form no group."""
+"""Stacks whose members are told of each other, and form no group."""
 
 
 NO_RETRANSMISSION: Final = ", no retransmission"
@@ -35,32 +35,32 @@ STACKS: Final = {
     "tcp-nio2": "NAKACK2 on TCP_NIO2",
     "tcp-no-retransmit": f"NAKACK2 on TCP_NIO2{NO_RETRANSMISSION}",
 }
-"""What a group's stack has: its name alone says neither protocol nor transport."""
+"""By stack of a group: its protocol and transport, which its name alone does not say."""
 OF_OTHERS: Final = "was made from other traces, or another scenario or seed, than lie here"
 
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The fast one, where there is a compiled one."""
+"""The compiled YAML loader, which is faster, if there is one."""
 
 
 class NotARun(Exception):
-    """A directory without a verdict; the text says what to do."""
+    """A directory has no verdict; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """How long it took after the last heal until all was well, as the run itself saw it."""
+    """The time from the last heal until everything was repaired, as measured by the run itself."""
 
     seconds: float
     after: float
-    """When that heal was, in seconds of the run."""
+    """The time of that heal, in seconds of the run."""
     first_delivery: float | None
     one_view: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictFile:
-    """A verdict.json: what `stormcast run --json` and `stormcast verify --json` say."""
+    """The content of a verdict.json, of `stormcast run` or of `stormcast verify`."""
 
     scenario: str
     verdict: str
@@ -75,18 +75,18 @@ class VerdictFile:
     seconds: float | None = None
     bites: Mapping[str, int] = field(default_factory=dict)
     struck: Mapping[str, Mapping[tuple[str, str], int]] = field(default_factory=dict)
-    """The same by sender and receiver, as far as it can be told of a pair."""
+    """Bites by sender and receiver, as far as they are known by pair."""
     return_to_health: Return | None = None
     reason: str = ""
-    """Why it is unsupported."""
+    """Why the scenario is unsupported."""
     notes: tuple[str, ...] = ()
     not_judged: tuple[str, ...] = ()
-    """Guarantees that were asked for, and judged by nobody."""
+    """Guarantees that were asked for, but not judged."""
     evidence_digest: str | None = None
-    """Of what it was made from; None: it does not say, as those of older versions."""
+    """The digest of the files it was made from; None in verdicts of older versions."""
 
     def findings_worst_first(self) -> list[Finding]:
-        """What matters most comes first, and what is about the run as a whole before all else."""
+        """Return the findings, the worst first; among equals, those about the run first."""
         return sorted(
             self.findings,
             key=lambda finding: (-finding.verdict.value, finding.guarantee != RUN),
@@ -98,39 +98,39 @@ class Kept:
     """A run directory, as far as a report needs it."""
 
     directory: str
-    """As the user named it."""
+    """The directory, as the user named it."""
     verdict: VerdictFile
     is_verified: bool
     """Whether the verdict is that of Spark."""
     second: VerdictFile | None
-    """What the oracles said when it ran, where Spark has judged it, too."""
+    """The verdict of the run's own oracles, if Spark has judged the run, too."""
     metrics: Metrics | None
     no_metrics: str
-    """Why there are none."""
+    """Why there are no metrics."""
     scenario: str = ""
-    """The file."""
+    """The text of the scenario file."""
     about: str = ""
-    """The scenario in a sentence."""
+    """The scenario's description."""
     cluster: Mapping[str, Any] = field(default_factory=dict)
-    """What the scenario says of stack, protocol and clock."""
+    """The section `cluster` of the scenario: stack, protocol, timing."""
     versions: Mapping[str, str] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
-    """What of the directory is not of these traces, and so not believed."""
+    """Reasons why a verdict in the directory is not believed, or cannot be checked."""
 
     @property
     def by_the_run(self) -> VerdictFile:
-        """What the run itself said when it ended: it alone counted what faults did to whom."""
+        """The run's own verdict, if there is one: it alone has the bites by pair."""
         return self.second or self.verdict
 
     @property
     def is_group(self) -> bool:
-        """Whether its members form a group."""
+        """Whether the run's members form a group."""
         return str(self.cluster.get("stack") or NO_GROUP) not in WITHOUT_GROUP
 
     @property
     def protocol(self) -> str:
-        """What is under test, as chaos-test calls it: the protocols of a group, or the generation
-        of unicast where members form none."""
+        """The protocol under test, as named by chaos-test: that of a group, or the generation of
+        unicast if members form no group."""
         stack, unicast = self.cluster.get("stack"), self.cluster.get("unicast")
         if not self.is_group:
             return str(unicast or "UNICAST3")
@@ -142,14 +142,14 @@ class Kept:
 
     @property
     def timing(self) -> str:
-        """Its clock."""
+        """The timing of its cluster."""
         return str(self.cluster.get("timing") or "compatible")
 
 
 def read_run(directory: Path, verify: Path | None = None, *, has_metrics: bool = True) -> Kept:
-    """All of a run directory, or all but its metrics; NotARun if nobody has judged it.
+    """Read a run directory, with or without its metrics; NotARun if it has no verdict.
 
-    What Spark has found lies in `verify`, by default within the directory.
+    The results of Spark are in `verify`, by default a folder of the directory.
     """
     verify = verify or directory / VERIFY
     own, verified = _verdict(directory / "verdict.json"), _verdict(verify / "verdict.json")
@@ -185,14 +185,14 @@ def read_run(directory: Path, verify: Path | None = None, *, has_metrics: bool =
 
 
 def _believed(verdict: VerdictFile | None, digest: str) -> VerdictFile | None:
-    """A verdict, unless it was made from something else than what lies there."""
+    """Return a verdict, or None if it was made from other files than those in the directory."""
     if verdict is None or belief_in(verdict.evidence_digest, digest) is Belief.OTHERS:
         return None
     return verdict
 
 
 def _doubts(verdict: VerdictFile | None, digest: str, whose: str) -> tuple[str, ...]:
-    """Why a verdict is not believed, or cannot be checked."""
+    """Return why a verdict is not believed, or cannot be checked."""
     belief = Belief.SAME if verdict is None else belief_in(verdict.evidence_digest, digest)
     if belief is Belief.OTHERS:
         return (f"The verdict of {whose} {OF_OTHERS}: it is not believed.",)
@@ -202,7 +202,7 @@ def _doubts(verdict: VerdictFile | None, digest: str, whose: str) -> tuple[str, 
 
 
 def _of_others(directory: Path, verdict: VerdictFile | None) -> VerdictFile:
-    """In place of a verdict that is not of these traces: nobody has judged them."""
+    """Return an unknown verdict, in place of a verdict that was made from other traces."""
     detail = f"the verdict that lies here {OF_OTHERS}"
     return VerdictFile(
         scenario=verdict.scenario if verdict is not None else directory.name,
@@ -215,7 +215,7 @@ def _of_others(directory: Path, verdict: VerdictFile | None) -> VerdictFile:
 
 
 def rank(verdict: str) -> int:
-    """0 is the worst; what nobody knows is as bad as unknown."""
+    """Return the rank of a verdict: 0 is the worst; any other word ranks as unknown."""
     known = verdict if verdict in WORST_FIRST else UNKNOWN
     return WORST_FIRST.index(known)
 
@@ -314,12 +314,12 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def _digest(value: object) -> str | None:
-    """What stands there counts even where it is no digest: then it is of nothing that is here."""
+    """Read a digest. A value that is no digest is kept as text: it then matches no files."""
     return None if value is None else str(value)
 
 
 def _is_zero(value: object) -> bool:
-    """Whether a duration of a scenario is none: `0`, `0s`, `0ms`."""
+    """Whether a duration in a scenario is zero: `0`, `0s`, `0ms`."""
     text = str(value).rstrip("abcdefghijklmnopqrstuvwxyz")
     return text.strip("0.") == "" and text != ""
 

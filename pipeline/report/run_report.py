@@ -20,11 +20,11 @@ from stormcast.pipeline.report.tooltips import tooltips
 
 Chart = Callable[[Metrics, Width], Markup | None]
 NOTHING_FOUND: Final = "no violation found"
-"""What a finding says that only says that its guarantee holds."""
+"""The text of a finding that only says that its guarantee holds."""
 
 
 def run_report(kept: Kept) -> str:
-    """The page."""
+    """Return the page of one run."""
     metrics = _with_own_breaches(kept)
     parts = [_proofs(kept), _guarantees(kept)]
     if metrics is None:
@@ -46,7 +46,7 @@ def run_report(kept: Kept) -> str:
 
 
 def _with_own_breaches(kept: Kept) -> Metrics | None:
-    """What was measured, with the violations that only the run itself has seen."""
+    """Return the metrics, with the violations that only the run's own oracles found."""
     if kept.metrics is None:
         return None
     own = tuple(
@@ -76,7 +76,7 @@ def _verdict(kept: Kept) -> Markup:
 
 
 def _figures(kept: Kept) -> Markup | None:
-    """The run in a few numbers."""
+    """Return the run in a few numbers."""
     verdict, metrics = kept.verdict, kept.metrics
     if verdict.verdict == UNSUPPORTED:
         return None
@@ -141,7 +141,7 @@ def _guarantees(kept: Kept) -> Markup | None:
 
 
 def _guarantee(guarantee: str, findings: Sequence[Finding]) -> Markup:
-    """One row; what was found is only worth a line where it says more than the verdict."""
+    """Return the row of a guarantee, with findings that say more than the verdict."""
     title, promise = wording.GUARANTEES.get(guarantee, (guarantee, ""))
     told = [finding for finding in findings if finding.witness or finding.detail != NOTHING_FOUND]
     return tag(
@@ -240,12 +240,12 @@ def _timelines(metrics: Metrics) -> list[Markup | None]:
 
 
 def _marked(metrics: Metrics) -> str:
-    """What the marks in the charts are, where there are any."""
+    """Return the explanation of the violations' marks, if there are any."""
     return " A red line with a point is a violation." if metrics.breaches else ""
 
 
 def _nothing(_metrics: Metrics, _width: Width) -> None:
-    """Where there is nothing to draw."""
+    """Stand in for a chart without data."""
 
 
 def _chart(title: str, about: str, chart: Chart, metrics: Metrics, name: str) -> Markup | None:
@@ -344,7 +344,7 @@ def _facts(kept: Kept) -> Markup:
 
 
 def again(kept: Kept) -> str:
-    """The command that runs it again."""
+    """Return the command that runs it again."""
     directory = shlex.quote(kept.directory)
     if kept.verdict.backend == "sim":
         return f"stormcast replay {directory}"

@@ -1,4 +1,4 @@
-"""Scales: from values to pixels, and the ticks at which a reader finds them again."""
+"""Scales from values to pixels, and the ticks of axes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ _TIME_STEPS: Final = (
     120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 10800.0, 21600.0, 43200.0, 86400.0,
 )  # fmt: skip  # a list of numbers
 _MINUTES_FROM: Final = 600.0
-"""Seconds from which on an axis counts in minutes."""
+"""Axes of at least so many seconds are labelled in minutes."""
 _HOURS_FROM: Final = 3 * 3600.0
 _DECADE: Final = 1
 _EDGE: Final = 0.06
-"""Of a decade: what is nearer to the axis than that cannot be told from it."""
+"""The least distance of a value from the lower end, in decades: nearer ones would seem to be on the
+axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """From `low..high` to `start..end`."""
+    """A linear scale from `low..high` to `start..end`."""
 
     low: float
     high: float
@@ -39,7 +40,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The same by orders of magnitude; both bounds are above 0."""
+    """A logarithmic scale from `low..high` to `start..end`; both bounds are above 0."""
 
     low: float
     high: float
@@ -53,7 +54,7 @@ class Log:
 
 
 def round_up(value: float) -> float:
-    """The next number that is good for the end of an axis."""
+    """Return the next round number, for the end of an axis."""
     if value <= 0:
         return 1.0
     scale = 10.0 ** floor(log10(value))
@@ -62,13 +63,13 @@ def round_up(value: float) -> float:
 
 
 def ticks(high: float, wanted: int) -> list[float]:
-    """From 0 to `high` in steps of 1, 2 or 5 times a power of ten; about as many as wanted."""
+    """Return about `wanted` ticks from 0 to `high`, in steps of 1, 2 or 5 times a power of ten."""
     step = step_for(high / max(1, wanted))
     return [step * number for number in range(floor(high / step * (1 + 1e-9)) + 1)]
 
 
 def step_for(least: float) -> float:
-    """1, 2 or 5 times a power of ten, and at least so much."""
+    """Return the least step of 1, 2 or 5 times a power of ten that is at least `least`."""
     if least <= 0:
         return 1.0
     scale = 10.0 ** floor(log10(least))
@@ -76,7 +77,7 @@ def step_for(least: float) -> float:
 
 
 def time_ticks(seconds: float, wanted: int) -> list[float]:
-    """From 0, in steps that clocks have."""
+    """Return ticks of time from 0, in steps such as 30 s or 5 min."""
     least = seconds / max(1, wanted)
     step = next((step for step in _TIME_STEPS if step >= least * (1 - 1e-9)), _TIME_STEPS[-1])
     while seconds / step > 2 * wanted:
@@ -85,7 +86,7 @@ def time_ticks(seconds: float, wanted: int) -> list[float]:
 
 
 def time_label(seconds: float, longest: float) -> str:
-    """A tick on an axis that ends at `longest`: seconds, or minutes, or hours, all alike."""
+    """Format a tick on an axis that ends at `longest`, in its unit: seconds, minutes or hours."""
     for since, unit, factor in ((_HOURS_FROM, "h", 3600.0), (_MINUTES_FROM, "min", 60.0)):
         if longest >= since:
             return f"{quantities.significant(seconds / factor, 4)}{quantities.THIN_SPACE}{unit}"
@@ -93,12 +94,12 @@ def time_label(seconds: float, longest: float) -> str:
 
 
 def decades(low: float, high: float) -> tuple[float, float]:
-    """Powers of ten around two values, at least one apart, with some room below."""
+    """Return powers of ten around two values, at least one decade apart, with some room below."""
     first, last = floor(log10(low) - _EDGE), ceil(log10(high) - 1e-9)
     return 10.0**first, 10.0 ** max(last, first + _DECADE)
 
 
 def decade_ticks(low: float, high: float) -> Iterator[float]:
-    """The powers of ten from `low` to `high`."""
+    """Yield the powers of ten from `low` to `high`."""
     for power in range(round(log10(low)), round(log10(high)) + 1):
         yield 10.0**power

@@ -1,4 +1,4 @@
-"""The sequence chart: which seqnos of one directed pair were sent, delivered, repaired, when."""
+"""The sequence chart: when which seqnos of one directed pair were sent, delivered and repaired."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stormcast.pipeline.report.plot import Plot, Width, legend
 from stormcast.pipeline.report.scales import Linear
 
 LINES: Final = ("sent", "delivered", "acked")
-"""What goes on steadily is a line; the rest are marks."""
+"""Kinds of events that are drawn as lines; the others are marks."""
 WORDS: Final = {
     "sent": "sent",
     "delivered": "delivered",
@@ -21,13 +21,13 @@ WORDS: Final = {
     "requested": "asked for",
 }
 FIT: Final = 3
-"""Entries of a legend beside the name of the axis, on a narrow page."""
+"""The most entries of a legend that fit beside the name of the axis, on a narrow page."""
 
 
 def sequence_chart(metrics: Metrics, sequence: Sequence, width: Width) -> Markup:
-    """Seqnos over time; each line rises as far as it got within a bin."""
+    """Return the chart of seqnos over time; in each bin a line rises to the highest seqno of it."""
     kinds = [kind for kind in WORDS if any(track.kind == kind for track in sequence.tracks)]
-    # On a narrow page the legend of a chart with everything in it needs a line of its own.
+    # On a narrow page a legend of many entries needs a line of its own.
     is_crowded = width.name == "narrow" and len(kinds) > FIT
     plot = Plot("sequence", metrics, width, 54.0 if is_crowded else 34.0, 230.0)
     marks = [mark for track in sequence.tracks for mark in track.marks]

@@ -1,4 +1,4 @@
-"""The charts over time: faults, throughput, who was heard, latency, repairs, views."""
+"""The charts over time: faults, throughput, deliveries by sender, latency, repairs, views."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from stormcast.pipeline.report.plot import Plot, Width, colour, legend
 from stormcast.pipeline.report.scales import Linear, Log
 
 LANES: Final = 12
-"""Rows of faults; what does not fit is in the table."""
+"""The most rows of faults; further faults are in the table only."""
 ROWS: Final = 40
-"""Members that have a row of their own."""
+"""The most members that have a row of their own."""
 TALL: Final = 12
-"""Members up to which rows are tall enough for words in them."""
+"""With at most so many members, rows are tall enough for text in them."""
 _LETTER: Final = 6.6
-"""Pixels of one letter, about."""
+"""The approximate width of a letter, in pixels."""
 _LANE: Final = 26.0
 _LABEL: Final = 16.0
-"""Pixels of height that a word needs."""
+"""The height that text needs, in pixels."""
 
 
 def faults(metrics: Metrics, width: Width) -> Markup:
-    """When which fault acted."""
+    """Return the chart of when each fault acted."""
     plot = Plot("faults", metrics, width, 6.0, 0.0)
     free: list[float] = []
     bars = []
@@ -42,7 +42,7 @@ def faults(metrics: Metrics, width: Width) -> Markup:
 
 
 class _Bar(NamedTuple):
-    """Where a fault and its label stand, in pixels from the left."""
+    """The positions of a fault's bar and its label, in pixels from the left."""
 
     start: float
     end: float
@@ -53,7 +53,7 @@ class _Bar(NamedTuple):
 
 
 def _place(plot: Plot, fault: FaultWindow) -> _Bar:
-    """The label stands in its bar, or else after it, or else before it."""
+    """Place a bar, with its label inside if it fits, or else after, or else before it."""
     start = plot.x(fault.start)
     end = start + 3.0
     if not fault.is_over_at_once:
@@ -92,7 +92,7 @@ def _fault_words(fault: FaultWindow) -> str:
 
 
 def throughput(metrics: Metrics, width: Width) -> Markup:
-    """Messages per second: sent, and delivered by all together."""
+    """Return the chart of messages per second: sent, and delivered by all members together."""
     plot = Plot("throughput", metrics, width, 34.0, 150.0)
     sent = _rates(metrics, [flow.messages for flow in metrics.sent])
     delivered = _rates(metrics, [flow.messages for flow in metrics.heard])
@@ -109,13 +109,13 @@ def throughput(metrics: Metrics, width: Width) -> Markup:
 
 
 def _rates(metrics: Metrics, flows: Sequence[Sequence[int]]) -> list[float]:
-    """The sum of some flows, per second."""
+    """Return the sum of flows, per second."""
     sums = [sum(values) for values in zip(*flows, strict=True)] or [0] * metrics.grid.count
     return [value / metrics.grid.width for value in sums]
 
 
 def heard(metrics: Metrics, width: Width) -> Markup:
-    """What each member delivered, coloured by who sent it."""
+    """Return the chart of what each member delivered, in the colours of the senders."""
     names = metrics.names[:ROWS]
     height, gap = (40.0, 8.0) if len(names) <= TALL else (16.0, 4.0)
     plot = Plot("heard", metrics, width, 24.0, len(names) * (height + gap))
@@ -139,7 +139,7 @@ def heard(metrics: Metrics, width: Width) -> Markup:
 
 
 def _usual(values: Sequence[float]) -> float:
-    """As much as nearly all bins have: one burst must not make everything else flat."""
+    """Return a value that nearly all bins stay below, so that one burst does not flatten all."""
     some = sorted(value for value in values if value)
     return some[int(len(some) * 0.97)] if some else 1.0
 
@@ -147,7 +147,7 @@ def _usual(values: Sequence[float]) -> float:
 def _stack(
     metrics: Metrics, plot: Plot, flows: Sequence[tuple[str, Sequence[int]]], y: Linear
 ) -> Iterator[Markup]:
-    """Areas upon each other, one per sender."""
+    """Yield stacked areas, one per sender."""
     lower = [0.0] * metrics.grid.count
     for sender, messages in flows:
         upper = [
@@ -170,7 +170,7 @@ def _row_label(metrics: Metrics, plot: Plot, name: str, at: float) -> Markup:
 
 
 def _lifeline(metrics: Metrics, plot: Plot, name: str, base: float) -> Iterator[Markup]:
-    """A line while a member lives, and a cross where it is gone."""
+    """Yield a line while a member lives, and a cross at its end."""
     for life in metrics.lives:
         if life.name == name:
             end = plot.x(metrics.grid.end if life.end is None else life.end)
@@ -186,7 +186,7 @@ def _cross(x: float, y: float) -> Markup:
 
 
 def latency(metrics: Metrics, width: Width) -> Markup:
-    """From sending to delivery: a bar per bin from the median to p99, a dot for the slowest."""
+    """Return the latency chart: per bin a bar from the median to p99, and a dot for the slowest."""
     plot = Plot("latency", metrics, width, 34.0, 150.0)
     fastest = min((one.p50 for one in metrics.latency), default=1e-3)
     slowest = max((one.most for one in metrics.latency), default=1e-2)
@@ -216,7 +216,7 @@ def latency(metrics: Metrics, width: Width) -> Markup:
 
 
 def repairs(metrics: Metrics, width: Width) -> Markup | None:
-    """What was sent again, upwards, and what was asked for, downwards."""
+    """Return the chart of repairs: resent messages upwards, requested ones downwards."""
     resent, asked = metrics.resent, metrics.requested
     if not any(resent) and not any(asked):
         return None
@@ -241,7 +241,7 @@ def repairs(metrics: Metrics, width: Width) -> Markup | None:
 
 
 def views(metrics: Metrics, width: Width) -> Markup | None:
-    """Which view each member held, in the colour of who made it."""
+    """Return the chart of the views that members held, in the colours of the views' creators."""
     if not metrics.view_spans:
         return None
     names = metrics.names[:ROWS]
@@ -258,10 +258,10 @@ def views(metrics: Metrics, width: Width) -> Markup | None:
 
 
 def _held(metrics: Metrics, plot: Plot, life: Life, top: float, height: float) -> Iterator[Markup]:
-    """The views of one incarnation, one after the other."""
+    """Yield the views of one incarnation, one after the other."""
     over = metrics.seconds if life.end is None else life.end
     spans = [span for span in metrics.view_spans if span.label == life.label]
-    # Who was killed while it joined never held any.
+    # A member that was killed while it joined held no view.
     ends = [*(span.start for span in spans[1:]), over] if spans else []
     for span, end in zip(spans, ends, strict=True):
         yield _block(
@@ -281,7 +281,7 @@ def _block(
         f"view {view.number}, {made}, of {' '.join(view.members)}; "
         f"from {quantities.moment(start)} to {quantities.moment(end)}"
     )
-    # The first that fits in its block; most of a group's life is in a few long views.
+    # Take the first text that fits in the block; short views have none.
     size = quantities.counted(len(view.members), "member")
     texts = (f"view {view.number} · {size}", f"{view.number} · {len(view.members)}")
     fitting = (text for text in texts if len(text) * _LETTER + 12 < right - left)

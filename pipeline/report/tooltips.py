@@ -1,4 +1,4 @@
-"""What the script of a page shows of one bin."""
+"""The data of tooltips, which the script of a page shows for a bin."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from stormcast.pipeline.measured import Metrics
 
 TOLD: Final = 16
-"""Lines that a tooltip has at most."""
+"""The most lines of a tooltip."""
 
 
 def tooltips(metrics: Metrics) -> dict[str, object]:
-    """What the script shows of a bin: per chart a list of name, unit and values."""
+    """Return the data for the script: per chart a list of name, unit and values per bin."""
     width = metrics.grid.width
     bins = range(metrics.grid.count)
     latency = {one.bin: one for one in metrics.latency}

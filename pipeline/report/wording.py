@@ -1,4 +1,4 @@
-"""A verdict in plain words: what was proven, and what the evidence is."""
+"""The text of a report: the verdict and its evidence in plain words."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ GUARANTEES: Final = {
     "T1": ("Total order", "All members deliver everything in one order."),
     RUN: ("The run itself", "Whether it can prove anything at all."),
 }
-"""By id: a title, and what it promises; docs/guarantees.md says it exactly."""
+"""By id of a guarantee: its title and promise in short; docs/guarantees.md has the exact text."""
 
 WORDS: Final = {HOLDS: "Holds", VIOLATED: "Violated", UNSUPPORTED: "Unsupported"}
 """A verdict as a headline; any other is Unknown."""
 
 
 class Proof(NamedTuple):
-    """One thing that the verdict rests on."""
+    """One piece of evidence for the verdict."""
 
     title: str
     text: str
 
 
 def title(guarantee: str) -> str:
-    """The name of a guarantee; one that is not known here has only its id."""
+    """Return the title of a guarantee; the id if it is not known here."""
     return GUARANTEES.get(guarantee, (guarantee, ""))[0]
 
 
 def lead(kept: Kept) -> str:
-    """The verdict in one or two sentences."""
+    """Return the verdict in one or two sentences."""
     verdict = kept.verdict
     if verdict.verdict == HOLDS:
         asked = quantities.counted(len(verdict.guarantees), "guarantee")
@@ -78,7 +78,7 @@ def lead(kept: Kept) -> str:
 
 
 def _by_faults(kept: Kept) -> str:
-    """How hard it was tried."""
+    """Return the part of a sentence about the faults that struck."""
     bites = kept.verdict.bites
     if not bites:
         return ", with no fault to disturb them"
@@ -88,7 +88,7 @@ def _by_faults(kept: Kept) -> str:
 
 
 def proofs(kept: Kept) -> list[Proof]:
-    """What the verdict rests on, on both sides: that it was hard, and that it held."""
+    """Return the evidence for the verdict: faults, checks, judges, and the recovery."""
     found = [_of_faults(kept), _of_checks(kept), _of_judges(kept), _of_return(kept)]
     return [proof for proof in found if proof is not None]
 
@@ -156,7 +156,7 @@ def _of_judges(kept: Kept) -> Proof:
 
 
 def disagreements(one: VerdictFile, other: VerdictFile) -> list[str]:
-    """Guarantees of which two verdicts say different things."""
+    """Return the guarantees on which two verdicts differ."""
     both = [name for name in one.guarantees if name in other.guarantees]
     return [name for name in both if one.guarantees[name] != other.guarantees[name]]
 
@@ -210,7 +210,7 @@ def _of_own_return(found: Return | None) -> Proof | None:
 
 
 def window(fault: FaultWindow) -> str:
-    """From when to when."""
+    """Return the text of when a fault acted."""
     if fault.is_over_at_once:
         return f"at {quantities.moment(fault.start)}"
     if fault.end is None:
@@ -219,14 +219,14 @@ def window(fault: FaultWindow) -> str:
 
 
 def summary(finding: Finding | None) -> str:
-    """A finding in a line."""
+    """Return a finding in one line."""
     if finding is None:
         return ""
     return f"{finding.guarantee}: {finding.detail}"
 
 
 def _listed(words: list[str]) -> str:
-    """a, b and c."""
+    """Join words: a, b and c."""
     if len(words) < 2:  # noqa: PLR2004 nothing to join
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,4 +1,4 @@
-"""Reports on disk: beside each run, and one page for a directory of them."""
+"""Writes reports: one in each run directory, and one page for a directory of runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from stormcast.pipeline.report.run_files import REPORT, NotARun, read_run
 from stormcast.pipeline.report.run_report import run_report
 
 DEEP: Final = 3
-"""Directories below a batch in which runs are looked for."""
+"""How many levels below a batch's directory runs are looked for."""
 
 
 def write_report(run: Path, verify: Path | None = None) -> Path:
-    """Render the report of one run from what it keeps; no Spark is needed.
+    """Write the report of one run from its files; no Spark is needed.
 
-    Where Spark's findings were kept apart (`verify`), the report lies beside them.
+    If Spark's results are in another directory (`verify`), the report is written there.
     """
     path = (verify or run) / REPORT
     path.write_text(run_report(read_run(run, verify)), encoding="utf-8")
@@ -26,7 +26,7 @@ def write_report(run: Path, verify: Path | None = None) -> Path:
 
 
 def write_batch(batch: Path, runs: Iterable[Path]) -> Path:
-    """Write the page of many runs; reports that they have are linked."""
+    """Write the page of many runs, with links to their reports."""
     entries = [Entry(read_run(run, has_metrics=False), _link(batch, run)) for run in runs]
     path = batch / REPORT
     path.write_text(batch_report(batch.resolve().name, entries), encoding="utf-8")
@@ -34,23 +34,24 @@ def write_batch(batch: Path, runs: Iterable[Path]) -> Path:
 
 
 def runs_below(batch: Path) -> list[Path]:
-    """The run directories in a directory."""
+    """Find the run directories in a directory."""
     found = {
         path.parent
         for deep in range(1, DEEP + 1)
         for path in batch.glob("/".join(["*"] * deep) + "/verdict.json")
     }
-    # What Spark said of a run is no run of its own.
+    # The folder with Spark's verdict on a run is no run directory.
     return sorted(path for path in found if path.name != "verify" or path.parent not in found)
 
 
 def is_run(directory: Path) -> bool:
-    """Whether a directory was left behind by one run."""
+    """Whether a directory is the run directory of one run."""
     return (directory / "verdict.json").exists() or (directory / "verify/verdict.json").exists()
 
 
 def write(directory: Path) -> list[Path]:
-    """All reports of a run, or of a directory of runs, whose page comes last."""
+    """Write the report of a run, or those of a directory of runs and then its page; returns the
+    paths."""
     if is_run(directory):
         return [write_report(directory)]
     runs = runs_below(directory)
@@ -62,7 +63,7 @@ def write(directory: Path) -> list[Path]:
 
 
 def _link(batch: Path, run: Path) -> str | None:
-    """The way from the page to a report; names of directories may hold anything."""
+    """Return the link from the page to a report, quoted: names of directories may hold anything."""
     report = run / REPORT
     if not report.exists():
         return None

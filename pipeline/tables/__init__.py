@@ -1,7 +1,7 @@
 """The tables that checks and reports share, derived from the events of any number of runs.
 
-Everything is keyed by `run`. Members are named by their short ids, as in the records; the table of
-incarnations has their labels. Each table is made when it is first asked for.
+All tables are keyed by `run`. Members are identified by their short ids, as in the records; the
+table of incarnations has their labels. Each table is made when it is first used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stormcast.pipeline.tables.rig import RigTables
 
 
 class Tables:
-    """What the events of some runs say."""
+    """All tables of some runs."""
 
     def __init__(self, events: DataFrame) -> None:
         self.events = keep(on_one_clock(events))
@@ -32,5 +32,5 @@ class Tables:
         self.application = ApplicationTables(self.events, self.rig, self.members)
 
     def without(self, runs: Collection[str]) -> Tables:
-        """The tables of the other runs."""
+        """Return the tables of all other runs."""
         return Tables(self.events.where(~F.col("run").isin(*runs))) if runs else self

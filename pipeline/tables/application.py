@@ -1,4 +1,4 @@
-"""What applications offered and were handed."""
+"""The tables of messages that applications offered and were handed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stormcast.pipeline.tables.rig import RigTables
 
 
 class ApplicationTables:
-    """From one application to the other."""
+    """Messages on their way from one application to the other."""
 
     def __init__(self, events: DataFrame, rig: RigTables, members: MemberTables) -> None:
         self._events = events
@@ -25,8 +25,8 @@ class ApplicationTables:
 
     @cached_property
     def both_ends(self) -> DataFrame:
-        """What members recorded of messages on their way, if their traces say what applications
-        offered and were handed."""
+        """The events of messages on their way, of members whose traces also record what
+        applications offered and were handed."""
         tell = self._members.incarnations.where(F.col("version") >= words.SAYS_BOTH_ENDS)
         kinds = is_kind("offered", "cut", "sent", "abandoned", "delivered", "handed")
         return self._events.where(kinds).join(
@@ -35,11 +35,11 @@ class ApplicationTables:
 
     @cached_property
     def outgoing(self) -> DataFrame:
-        """What left, by the application's own numbers (see `outgoing.left`)."""
+        """Messages that left, by the application's own numbers (see `outgoing.left`)."""
         return keep(outgoing.left(self.both_ends))
 
     @cached_property
     def hand_over(self) -> DataFrame:
-        """What is wrong between windows and applications (see `hand_over.faults`)."""
+        """Wrong hand-overs from windows to applications (see `hand_over.faults`)."""
         living = self._members.incarnations.where("lives")
         return keep(hand_over.faults(self.both_ends, living, self._rig.runs))

@@ -1,4 +1,4 @@
-"""One clock for all members of a run."""
+"""Puts the events of all members of a run on one clock."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from stormcast.pipeline import words
 
 
 def on_one_clock(events: DataFrame) -> DataFrame:
-    """The events with the times of members whose clock began at another moment than the rig's
-    shifted by the difference of their wall clocks.
+    """Return the events, with times shifted by the difference of wall clocks for members whose
+    monotonic clock began at another moment than the rig's.
 
-    One that agrees is left alone, because a monotonic clock is the better one.
+    Clocks that agree are not shifted, because monotonic clocks are more exact than wall clocks.
     """
     began = F.unix_micros("wall_time") / 1e6 - F.col("time")
     clocks = events.where(F.col("number") == 0).select("run", "short_id", began.alias("began"))

@@ -1,4 +1,4 @@
-"""Of groups: who is together with whom, and which multicasts that makes a member's due."""
+"""The tables of groups: which members are together, and which multicasts they must deliver."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from stormcast.pipeline.tables.records import is_kind, is_multicast
 from stormcast.pipeline.tables.rig import RigTables
 
 VIEW_MASK: Final = 0xFFFFFFFF
-"""What a record keeps of a view's number."""
+"""The bits of a view's number that a record keeps."""
 
 
 class GroupTables:
-    """What views and multicasts say together."""
+    """Tables that are derived from views and multicasts together."""
 
     def __init__(
         self, events: DataFrame, rig: RigTables, members: MemberTables, messages: MessageTables
@@ -34,7 +34,7 @@ class GroupTables:
     @cached_property
     def views(self) -> DataFrame:
         """Views that members installed: run, short_id, place (from 0), number, time, view, creator,
-        stream, members (short ids by rank). Those that a test handed in are none."""
+        stream, members (short ids by rank). Views that a test handed in are left out."""
         in_turn = Window.partitionBy("run", "short_id").orderBy("number")
         words_of = F.filter(F.split(F.coalesce("text", F.lit("")), ","), lambda word: word != "")
         shorts = F.transform(words_of, lambda word: F.conv(word, 16, 10).cast("bigint"))
@@ -55,8 +55,8 @@ class GroupTables:
 
     @cached_property
     def calm(self) -> DataFrame:
-        """run, calm: from here on the rig did nothing, nobody sent, no view changed, and nobody
-        raised an alarm about multicasts, which has what is missing asked for after all."""
+        """run, calm: the time from which on the rig did nothing, no member sent, no view changed,
+        and no member raised an alarm about multicasts, which makes it request missing ones."""
         numbered = self._messages.sent.select("run", "time")
         alarms = self._events.where(is_kind("alarm") & is_multicast()).select("run", "time")
         changes = self.views.select("run", "time").unionByName(alarms).unionByName(numbered)
@@ -77,14 +77,14 @@ class GroupTables:
 
     @cached_property
     def since(self) -> DataFrame:
-        """From which view on each member has had another without a break up to its last one: run,
-        short_id, other, place, time."""
+        """The view since which each member has had another one without a break, to its last view:
+        run, short_id, other, place, time."""
         own = Window.partitionBy("run", "short_id")
         by_other = Window.partitionBy("run", "short_id", "other").orderBy("place")
         told = self.views.withColumn("last", F.max("place").over(own)).select(
             "run", "short_id", "place", "time", "last", F.explode("members").alias("other")
         )
-        # In an unbroken run of views the place grows as fast as the row number.
+        # In an unbroken sequence of views, place minus row number is constant.
         runs = told.withColumn("unbroken", F.col("place") - F.row_number().over(by_other))
         return (
             runs.groupBy("run", "short_id", "other", "unbroken", "last")
@@ -99,9 +99,9 @@ class GroupTables:
 
     @cached_property
     def sent_in(self) -> DataFrame:
-        """What each member multicast in each of its views: run, sender, place (-1: before the
-        first), first (seqno), last. The record names its view, and within a turn the view may be
-        recorded after it; one that names none belongs to the view before it."""
+        """The seqnos that each member multicast in each of its views: run, sender, place (-1:
+        before the first view), first, last. A record names its view, which may be recorded after it
+        in the same turn; a record that names none belongs to the view recorded before it."""
         own_views = self.views.withColumnRenamed("short_id", "sender")
         named = own_views.groupBy(
             "run", "sender", F.col("view").bitwiseAND(VIEW_MASK).alias("view")
@@ -128,10 +128,11 @@ class GroupTables:
 
     @cached_property
     def owed(self) -> DataFrame:
-        """What each member must have of another's multicasts: run, sender, receiver, first..last.
+        """The multicasts that each member must have delivered: run, sender, receiver, first..last.
 
-        From the first one sent in a view from which on the sender always had the receiver, except
-        what was sent before the receiver had the sender and lies below where its window then began.
+        They begin with the first one sent since the view from which on the sender always had the
+        receiver; but multicasts that were sent before the receiver had the sender, and are below
+        the beginning of its window, do not count.
         """
         pair = ["run", "sender", "receiver"]
         own = F.col("first")
@@ -152,8 +153,8 @@ class GroupTables:
 
     @cached_property
     def together(self) -> DataFrame:
-        """Pairs of members that live, and that have each other at the end: `place` is the sender's
-        view since which it has the receiver, `met` when the receiver got the sender."""
+        """Pairs of living members that have each other at the end: `place` is the sender's view
+        since which it has the receiver, `met` the time since which the receiver has the sender."""
         living = self._members.living()
         have = self.since.join(F.broadcast(living), ["run", "short_id"], how="left_semi")
         ours = have.select(
@@ -170,7 +171,7 @@ class GroupTables:
 
     @cached_property
     def _first_in_view(self) -> DataFrame:
-        """The first seqno that each sender sent in or after the view that brought each receiver."""
+        """The first seqno that each sender sent since the view from which on it has a receiver."""
         pairs = self.together.select("run", "sender", "receiver", F.col("place").alias("since"))
         return (
             pairs.join(self.sent_in, ["run", "sender"], how="inner")
@@ -181,11 +182,11 @@ class GroupTables:
 
     @cached_property
     def _first_when_met(self) -> DataFrame:
-        """The first batch that each sender sent after each receiver had it."""
+        """The first batch that each sender sent after a receiver had the sender."""
         points = self.together.select(
             "run", "sender", "receiver", (F.lit(-words.EPSILON) - F.col("met")).alias("at")
         )
-        # Backwards in time: the last one so is the first after the moment of the meeting.
+        # Times are negated: so the last batch in this order is the first after the meeting.
         marks = self.multicasts.select(
             "run",
             "sender",
@@ -197,7 +198,7 @@ class GroupTables:
 
     @cached_property
     def _openings(self) -> DataFrame:
-        """Where the window began with which a receiver met a sender."""
+        """The seqno after which the window of a receiver began when it met a sender."""
         windows = self._messages.windows.where(F.col("is_multicast") & F.col("opened").isNotNull())
         removed_at = F.coalesce(F.col("removed.time"), F.lit(words.INFINITY))
         pair = ["run", "sender", "receiver"]

@@ -1,9 +1,10 @@
-"""Between windows and applications: what was delivered is handed over, once, whole, in order.
+"""Hand-overs from windows to applications: every delivery is handed over, once, whole, in order.
 
-Both sides are ranges, cut differently: the deliveries of a connection, and what its receiver's
-application was handed. Each has a *place*: how many messages of its side came before it. The sides
-agree where at each place stands the same seqno, and that is seen where either has a new range.
-Messages in pieces have no place of their own: they are handed over where their last piece stands.
+Two sides are compared: the deliveries of a connection, and the messages that its receiver's
+application was handed. Both are ranges, cut differently. Each range has a *place*: the number of
+messages of its side before it. The sides agree if they have the same seqno at each place; this is
+checked where either side has a new range. Messages in pieces have no place of their own: they are
+handed over at the place of their last piece.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.tables.outgoing import DEST, cuts, is_fragment, told_by_senders
 
 INCOMING: Final = ("run", "receiver", "source", "protocol", "conn")
-"""`protocol` is empty where messages are not numbered."""
+"""`protocol` is empty for messages without numbers."""
 _MESSAGE: Final = ("run", "source", "dest", "protocol", "conn", "first")
 NEVER: Final = (1 << 63) - 1
 """Stands for the number of an event that never came."""
 UNSAID_SECONDS: Final = 0.5
-"""Before the end of a run: what was handed over then may not be written down."""
+"""In so many seconds before the end of a run, hand-overs may be missing from traces."""
 _SIDE: Final = ("number", "time", "first", "last", "place")
 _FAULT: Final = ("guarantee", "time", "detail", "other", "before", "receiver", "number")
 
 
 def faults(both_ends: DataFrame, living: DataFrame, runs: DataFrame) -> DataFrame:
-    """What is wrong with hand-overs: run, guarantee, time, detail, and the events that show it:
-    `before` of member `other` (null: none) and `number` of the receiver.
+    """Find wrong hand-overs: run, guarantee, time, detail, and the events that show them: `before`
+    of member `other` (null: none) and `number` of the receiver.
 
-    Of each connection what is wrong first: after that nothing can be compared."""
+    Only the first difference of each connection counts: after it the sides cannot be compared."""
     moves = keep(_moves(both_ends))
     found = _differences(moves, living, runs).unionByName(_joined_wrongly(moves))
     first = F.min_by(F.struct(*(name for name in _FAULT if name != "receiver")), "turn")
@@ -50,9 +51,9 @@ def faults(both_ends: DataFrame, living: DataFrame, runs: DataFrame) -> DataFram
 
 
 def _moves(both_ends: DataFrame) -> DataFrame:
-    """Deliveries and hand-overs, `first` to `last`, each with its place."""
+    """Return deliveries and hand-overs, `first` to `last`, each with its place."""
     is_handed = F.col("kind") == "handed"
-    # Batches without numbers count from 1, each by itself.
+    # Batches without numbers count from 1, each separately.
     counts_itself = F.col("protocol").isNull() & ~is_handed
     one_side = Window.partitionBy(*INCOMING, "is_handed").orderBy("number")
     size = F.when(F.col("is_large"), 0).otherwise(F.col("last") - F.col("first") + 1)
@@ -77,14 +78,14 @@ def _moves(both_ends: DataFrame) -> DataFrame:
     )
 
 
-# -- What is handed over as it was delivered -------------------------------------------------------
+# -- Messages that are handed over as they were delivered ------------------------------------------
 
 
 def _differences(moves: DataFrame, living: DataFrame, runs: DataFrame) -> DataFrame:
-    """Of each connection the first place at which the two sides differ, as a fault with its
-    `turn`: the number of the event that showed it."""
+    """Find for each connection the first place at which the two sides differ, with its `turn`: the
+    number of the event that showed it."""
     side = F.struct(*_SIDE)
-    # Neighbours at one place see each other: frames by value, not by row.
+    # The frame is by value, not by row, so that it contains all rows with the same place.
     upto = (
         Window.partitionBy(*INCOMING)
         .orderBy("place")
@@ -127,7 +128,7 @@ def _differences(moves: DataFrame, living: DataFrame, runs: DataFrame) -> DataFr
 
 
 def _ends(moves: DataFrame) -> DataFrame:
-    """Where each side of a connection ends: nothing stands there, as far as anyone looks."""
+    """Return the place at which each side of a connection ends, as a row without a range."""
     handed = F.sum(F.when(F.col("is_handed"), F.col("size")).otherwise(0))
     delivered = F.sum(F.when(F.col("is_handed"), 0).otherwise(F.col("size")))
     sides = F.array(
@@ -143,12 +144,12 @@ def _ends(moves: DataFrame) -> DataFrame:
 
 
 def _at(side: str) -> Column:
-    """The seqno of one side at this place."""
+    """Return the seqno of one side at this place."""
     return F.col(f"{side}.first") + F.col("place") - F.col(f"{side}.place")
 
 
 def _as_faults(moves: DataFrame, found: DataFrame) -> DataFrame:
-    """Which guarantee each difference breaks."""
+    """Return the differences as violations, each with the guarantee that it breaks."""
     in_order = (
         Window.partitionBy(*INCOMING)
         .orderBy("first", "number")
@@ -202,8 +203,8 @@ def _as_faults(moves: DataFrame, found: DataFrame) -> DataFrame:
 
 
 def _joined_wrongly(moves: DataFrame) -> DataFrame:
-    """Messages that were joined before all of their pieces were delivered, or more often than
-    these were, or before what was delivered before the last piece was handed over."""
+    """Find messages that were joined before all of their pieces were delivered, or more often than
+    these, or before all deliveries ahead of their last piece were handed over."""
     in_turn = Window.partitionBy(*INCOMING, "is_handed", "first").orderBy("number")
     large = (
         moves.where("is_large")
@@ -252,7 +253,7 @@ def _joined_wrongly(moves: DataFrame) -> DataFrame:
 
 
 def _large(both_ends: DataFrame) -> DataFrame:
-    """Messages that left in pieces, all of them, on one connection and without a gap: run, source,
+    """Return messages of which all pieces left, on one connection and without a gap: run, source,
     dest, protocol, conn, first, last, cut, is_muted."""
     is_muted = F.col("flags").bitwiseAND(words.DONT_LOOPBACK) != 0
     is_whole = F.col("pieces") == F.col("last") - F.col("first") + 1
@@ -277,13 +278,13 @@ def _large(both_ends: DataFrame) -> DataFrame:
 
 
 def _with_dest(moves: DataFrame) -> DataFrame:
-    """With the destination for which its sender numbered it."""
+    """Add `dest`, the destination for which the sender numbered the messages."""
     is_multicast = F.col("protocol").isin(*words.MULTICAST)
     return moves.withColumn("dest", F.when(is_multicast, words.GROUP).otherwise(F.col("receiver")))
 
 
 def _otherwise_than_cut(large: DataFrame, moves: DataFrame) -> DataFrame:
-    """Messages that were joined with another length or other bytes than they were cut with (G4)."""
+    """Find messages that were joined with another length or other bytes than were cut (G4)."""
     joined = _with_dest(moves.where(F.col("is_handed") & F.col("is_large")))
     as_cut = large.select(*_MESSAGE, "cut", F.col("last").alias("upto"), "is_muted")
     is_same = (
@@ -311,7 +312,7 @@ def _otherwise_than_cut(large: DataFrame, moves: DataFrame) -> DataFrame:
 
 
 def _never_joined(large: DataFrame, moves: DataFrame, living: DataFrame) -> DataFrame:
-    """Messages of which a member that lives delivered all pieces, and handed over nothing (G1)."""
+    """Find messages that a living member did not hand over, but delivered all pieces of (G1)."""
     receivers = living.select(
         "run", F.col("short_id").alias("receiver"), F.col("shown").alias("name")
     )
@@ -328,8 +329,8 @@ def _never_joined(large: DataFrame, moves: DataFrame, living: DataFrame) -> Data
     had = (
         with_last(pieces, marks, by, "whole")
         .where(F.col("whole.last") >= F.col("first"))
-        # A connection outlives its windows, and so does what came of a message. A window of
-        # multicasts ends with the view that drops their sender, and what came of a message with it.
+        # Pieces of a unicast are kept over several windows of its connection. Pieces of a multicast
+        # go with their window, when a view drops the sender.
         .withColumn("window", F.when(F.col("dest") == words.GROUP, F.col("epoch")).otherwise(0))
         .groupBy(*by, "receiver", "window", "whole")
         .agg(

@@ -1,4 +1,4 @@
-"""Tables that are computed once, however many checks read them."""
+"""Keeps tables, so that they are computed once, however many checks read them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame
 
 
 def keep(table: DataFrame) -> DataFrame:
-    """Compute a table now.
+    """Compute a table now, and return it as the start of a new plan.
 
-    What reads it has a plan that begins here: plans that contain all plans before them are what
-    takes the time of a small run.
+    Otherwise each plan would contain all plans before it, and most of the time of a small run would
+    go into planning.
     """
     return table.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)

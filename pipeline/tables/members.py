@@ -1,4 +1,5 @@
-"""Who the members of each run were, what they promised, and when they lived, waited and asked."""
+"""The tables of members: incarnations, their promises, and the spans in which they lived, were
+paused or stalled, or did not repair."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _PROTOCOLS: Final = _SETTINGS.partition("protocols ")[2]
 
 
 class MemberTables:
-    """Incarnations, and stretches of their lives."""
+    """Incarnations, and spans of their lives."""
 
     def __init__(self, events: DataFrame, rig: RigTables) -> None:
         self._events = events
@@ -45,7 +46,8 @@ class MemberTables:
             self._started.join(self._done_to, ["run", "short_id"], how="left")
             .join(self._stopped, ["run", "short_id"], how="left")
             .withColumn("killed", F.coalesce("killed", never))
-            # Its name starts again: it is gone, whatever the rig knows of it.
+            # When the next incarnation of its name starts, it has ended, even if the rig recorded
+            # no end.
             .withColumn("replaced", F.lead("started").over(by_age))
             .withColumn("ended", F.least("killed", "stopped", "replaced"))
             .select(
@@ -57,7 +59,7 @@ class MemberTables:
                 "killed",
                 "ended",
                 (F.col("ended") == never).alias("lives"),
-                # What is promised after settings changed is written nowhere.
+                # After a change of settings, the trace does not say what is promised.
                 F.when(changed, nothing).otherwise(F.coalesce("bounds", nothing)).alias("promised"),
                 F.when(changed, unpromised).otherwise(F.col("protocols")).alias("protocols"),
                 "was_told",
@@ -67,12 +69,12 @@ class MemberTables:
         )
 
     def living(self, as_: str = "short_id") -> DataFrame:
-        """Those that ran to the end of their run: run, and their short id under this name."""
+        """Return the members that ran to the end of their run: run, and their short id as `as_`."""
         return self.incarnations.where("lives").select("run", F.col("short_id").alias(as_))
 
     @cached_property
     def _started(self) -> DataFrame:
-        """Who each member is, and what it promises, from its first event."""
+        """The names and promises of each member, from its first event."""
         parts = F.split("text", " ", 3)
         first = self._events.where((F.col("number") == 0) & (F.col("short_id") != words.RIG))
         return first.withColumn("told", F.from_json(F.get(parts, 2), _SETTINGS)).select(
@@ -90,7 +92,7 @@ class MemberTables:
 
     @cached_property
     def _done_to(self) -> DataFrame:
-        """What the rig did to members: when it killed them, how often it changed settings."""
+        """By member: the time at which the rig killed it, and how often it changed settings."""
         is_kill = F.col("do").isin(*words.KILLS)
         is_change = F.col("do") == words.CHANGES_SETTINGS
         return (
@@ -112,7 +114,7 @@ class MemberTables:
 
     @cached_property
     def holds(self) -> DataFrame:
-        """Stretches in which a member was paused or stalled: run, short_id, do, start, end."""
+        """Spans in which a member was paused or stalled: run, short_id, do, start, end."""
         steps = self._rig.fault_events
         is_hold = F.col("do").isin(*words.UNDONE_BY) & (F.col("phase") == "on")
         holds = steps.where(is_hold & F.col("member").isNotNull()).alias("hold")
@@ -144,8 +146,8 @@ class MemberTables:
 
     @cached_property
     def silences(self) -> DataFrame:
-        """Stretches in which a member's multicast protocol asks for nothing that is missing: run,
-        short_id, start, end. Where nothing says how often it repairs there is no row."""
+        """Spans in which a member's multicast retransmission is off: run, short_id, start, end.
+        There is no row while its `xmit_interval` is unknown."""
         at_start = self.incarnations.select(
             "run",
             "short_id",
@@ -173,7 +175,7 @@ class MemberTables:
 
 
 def _changed_interval(fault_events: DataFrame) -> DataFrame:
-    """Changes of how often a member repairs multicasts; an interval of null: who knows."""
+    """Return the changes of a member's multicast `xmit_interval`; null if the value is unknown."""
     attribute = F.coalesce("attribute", F.lit(""))
     name = F.substring_index(attribute, ".", -1)
     protocol = F.when(attribute.contains("."), F.regexp_replace(attribute, r"\.[^.]*$", ""))

@@ -1,9 +1,8 @@
-"""Numbered messages: what their senders and their receivers recorded, and which batch is whose.
+"""The tables of numbered messages: records of senders and receivers, matched by batch.
 
-A *numbering* is what gives messages their seqnos: one life of a sender's half of a connection (to
-the member `dest`, with `conn` and `entry`), or all that a member multicasts (all three are 0
-there). A *window* is one life of a receiver's side of it (`conn`, `epoch`). Rows are ranges, as in
-the trace.
+A *numbering* is a sequence of seqnos: one life of a sender entry (to the member `dest`, with `conn`
+and `entry`), or the stream of a member (all three are 0 there). A *window* is one life of a
+receiver entry (`conn`, `epoch`). Rows are ranges, as in the trace.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ _RANGE: Final = ("number", "time", "lo", "hi", "count", "bytes", "digest", "flag
 
 
 class MessageTables:
-    """Both sides of numbered messages."""
+    """The records of senders and receivers of numbered messages."""
 
     def __init__(self, events: DataFrame) -> None:
         self._events = events
 
     @cached_property
     def sending(self) -> DataFrame:
-        """What senders recorded of numbered messages, each row with its numbering: sent, purged,
-        conn, and of unicast retransmitted."""
+        """Events of senders of numbered messages, each with its numbering: sent, purged, conn, and
+        for unicast also retransmitted."""
         is_conn = is_kind("conn") & (F.col("stream") <= words.SENDER_REMOVED)
         of_unicast = ~is_multicast() & (is_kind("sent", "purged", "retransmitted") | is_conn)
         of_group = is_multicast() & (is_kind("sent") | (is_kind("purged") & (F.col("conn") == 0)))
@@ -63,7 +62,7 @@ class MessageTables:
 
     @cached_property
     def receiving(self) -> DataFrame:
-        """What receivers recorded of numbered messages, each row with its window: delivered, acked,
+        """Events of receivers of numbered messages, each with its window: delivered, acked,
         requested, skipped, conn."""
         is_conn = is_kind("conn") & (F.col("stream") >= words.RECEIVER_OPEN)
         kinds = is_kind("delivered", "acked", "requested", "skipped") | is_conn
@@ -84,7 +83,7 @@ class MessageTables:
 
     @cached_property
     def windows(self) -> DataFrame:
-        """One row per window: when first heard of, opened and removed, and its sums."""
+        """One row per window: its first event, opening and removal, and its sums."""
         is_open = is_kind("conn") & (F.col("stream") == words.RECEIVER_OPEN)
         is_removed = is_kind("conn") & (F.col("stream") == words.RECEIVER_REMOVED)
         is_control = is_kind("requested", "acked")
@@ -104,9 +103,9 @@ class MessageTables:
 
     @cached_property
     def removed_entries(self) -> DataFrame:
-        """Lives of sender entries that ended: their numbering, number and time of the removal, text
-        (why), how many messages were `unacked`, and `closed_as`: why it was closing before; empty
-        where it was not, and so had no time to repeat things."""
+        """Removed sender entries: their numbering, number and time of the removal, text (why), how
+        many messages were `unacked`, and `closed_as`: why the entry was closing before; empty if it
+        was not, and so had no time to repeat messages."""
         in_turn = Window.partitionBy(*NUMBERING).orderBy("number")
         was_closing = F.lag("stream").over(in_turn) == words.SENDER_CLOSING
         closed_as = F.when(was_closing, F.lag("text").over(in_turn))
@@ -127,11 +126,13 @@ class MessageTables:
 
     @cached_property
     def placed(self) -> DataFrame:
-        """Each delivery and request with `batch`, what was sent under its first (its last) seqno.
+        """Each delivery with `batch`, the batch of its first seqno, and each request with that of
+        its last.
 
-        `is_genuine`: the batch has its digest, holds all of it, and was sent before. Of several
-        lives of one sender entry the newest counts that sent it so. The batch of a seqno is the
-        last one that begins at or before it: one sort of a numbering, and no join by range.
+        `is_genuine`: the batch has the same digest, contains the whole range, and was sent before.
+        Of several lives of one sender entry, the newest counts whose batch fits best. The batch of
+        a seqno is the last one that begins at or before it: this takes one sort of a numbering, and
+        no join by range.
         """
         points = self.receiving.where(is_kind("delivered", "requested")).withColumn(
             "dest", F.when(F.col("is_multicast"), words.GROUP).otherwise(F.col("receiver"))
@@ -171,7 +172,7 @@ class MessageTables:
 
 
 def _is_genuine() -> Column:
-    """Whether a delivery is of its batch: of that digest, all of it, sent before."""
+    """Whether a delivery is of its batch: same digest, within its range, and sent before."""
     return (
         (F.col("batch.digest") == F.col("digest"))
         & (F.col("batch.hi") >= F.col("hi"))
@@ -180,7 +181,7 @@ def _is_genuine() -> Column:
 
 
 def _newest_that_fits(candidates: DataFrame) -> DataFrame:
-    """Of the lives of an entry that may have sent something, the newest that did."""
+    """Keep, of the lives of a sender entry, the newest whose batch fits the event best."""
     single = candidates.where(F.col("lives") == 1).drop("lives")
     fits = F.struct("is_genuine", F.col("batch").isNotNull(), "entry")
     by_event = Window.partitionBy("run", "receiver", "number").orderBy(F.desc("fits"))

@@ -1,4 +1,4 @@
-"""What applications offered to each destination, and which of their messages left for it."""
+"""Messages that applications offered to each destination, and those of them that left."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stormcast.pipeline.ranges import before_this, with_last
 DEST: Final = ("run", "sender", "dest")
 """`dest` is the receiver, or 0: the group. Messages are numbered for each destination."""
 LOW: Final = 0xFFFFFFFF
-"""What a record keeps of a message's number."""
+"""The bits of a message's number that a record keeps."""
 
 
 def told_by_senders(both_ends: DataFrame, *kinds: str) -> DataFrame:
-    """Events of these kinds, with their destination, of members that tell both ends."""
+    """Return the events of these kinds, with sender and destination."""
     return both_ends.where(F.col("kind").isin(*kinds)).select(
         "run",
         F.col("short_id").alias("sender"),
@@ -43,9 +43,10 @@ def is_fragment() -> Column:
 
 
 def left(both_ends: DataFrame) -> DataFrame:
-    """Batches that left, and messages that waited and were given up, in order: run, sender, dest,
-    number, time, is_abandoned, count, `first` to `last` (the application's numbers), `reached` (the
-    highest number of those before). A message in pieces is there once, as the last of them."""
+    """Return batches that left, and messages that were given up while they waited, in order: run,
+    sender, dest, number, time, is_abandoned, count, `first` to `last` (the application's numbers),
+    `reached` (the highest number before). A message in pieces has one row, that of its last piece.
+    """
     sent = told_by_senders(both_ends, "sent")
     abandoned = told_by_senders(both_ends, "abandoned").where(F.col("protocol").isNull())
     rows = (
@@ -60,8 +61,8 @@ def left(both_ends: DataFrame) -> DataFrame:
     since_upto = since.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     end = F.when(F.col("is_abandoned"), F.col("hi")).otherwise(F.col("trim") + F.col("count") - 1)
     before = F.coalesce(F.lag(end).over(in_turn), F.lit(0))
-    # A record keeps the low half of a number: it is the one next to where we are. What was given up
-    # says its whole number, and counting goes on from there.
+    # A record keeps the low half of a number: the whole number is the one nearest to the number
+    # before. A record of abandoned messages has whole numbers, from which counting continues.
     step = F.when(F.col("is_abandoned"), 0).otherwise(
         _signed(F.col("trim") - before - 1) + F.col("count")
     )
@@ -80,7 +81,8 @@ def left(both_ends: DataFrame) -> DataFrame:
 
 
 def cuts(both_ends: DataFrame) -> DataFrame:
-    """The messages that left in pieces: run, sender, dest, trim (low half of the number), cut."""
+    """Return the messages that were cut in pieces: run, sender, dest, trim (low half of the
+    number), cut."""
     return (
         told_by_senders(both_ends, "cut")
         .groupBy(*DEST, F.col("lo").bitwiseAND(LOW).alias("trim"))
@@ -93,7 +95,7 @@ def cuts(both_ends: DataFrame) -> DataFrame:
 
 
 def _last_pieces(both_ends: DataFrame, pieces: DataFrame, abandoned: DataFrame) -> DataFrame:
-    """Of each message that left in pieces the last one, in place of the message."""
+    """Return the last piece of each message that left in pieces, in place of the message."""
     marks = abandoned.select(
         *DEST,
         F.col("number").alias("at"),
@@ -112,6 +114,6 @@ def _last_pieces(both_ends: DataFrame, pieces: DataFrame, abandoned: DataFrame) 
 
 
 def _signed(difference: Column) -> Column:
-    """The smallest number that is equal to a difference in its low 32 bits."""
+    """Return the number nearest to 0 that has the same low 32 bits as a difference."""
     half = F.lit(0x80000000)
     return (difference + half).bitwiseAND(LOW) - half

@@ -1,4 +1,4 @@
-"""Which records are meant."""
+"""Conditions that select records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rig did to each run, and when: by its own trace."""
+"""The tables of the rig's own trace: what it did to each run, and when."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _PROBE: Final = "id STRING, do STRING, bit BIGINT"
 
 
 class RigTables:
-    """Faults, bites and phases, and the runs that they are of."""
+    """Faults, bites and phases, and a table of all runs."""
 
     def __init__(self, events: DataFrame) -> None:
         self._events = events
 
     @cached_property
     def fault_events(self) -> DataFrame:
-        """What the rig recorded: run, number, time, text, and the fields of the text."""
+        """The rig's events about faults: run, number, time, text, and the fields of the text."""
         told = F.from_json("text", _FAULT)
         return keep(
             self._of_rig("fault")
@@ -38,7 +38,7 @@ class RigTables:
     @cached_property
     def faults(self) -> DataFrame:
         """One row per fault that began: run, id, do, member, start, end (null: never, or at once),
-        bit (how often it had an effect; null: nobody counted)."""
+        bit (how often it had an effect; null: not counted)."""
         of_fault = Window.partitionBy("run", "id").orderBy(F.desc("number"))
         ended = F.when(F.col("phase") == "off", F.col("time"))
         return keep(
@@ -50,7 +50,7 @@ class RigTables:
 
     @cached_property
     def probes(self) -> DataFrame:
-        """How often each fault had an effect: run, id, do, bit."""
+        """The number of bites of each fault: run, text, id, do, bit."""
         return keep(
             self._of_rig("probe")
             .withColumn("told", F.from_json("text", _PROBE))
@@ -59,7 +59,7 @@ class RigTables:
 
     @cached_property
     def phases(self) -> DataFrame:
-        """run, phase (`quiet`, `end`), time."""
+        """The phases of runs: run, number, phase (such as `quiet` or `end`), time."""
         return self._of_rig("phase").select("run", "number", F.col("text").alias("phase"), "time")
 
     def _of_rig(self, kind: str) -> DataFrame:
@@ -67,7 +67,8 @@ class RigTables:
 
     @cached_property
     def runs(self) -> DataFrame:
-        """One row per run: when it was quiet and ended (infinite: never said), what was done."""
+        """One row per run: the times at which it was quiet and ended (infinite: not recorded), and
+        a summary of what the rig did."""
         was_done = self.fault_events.groupBy("run").agg(
             F.lit(True).alias("did_anything"),
             F.max(F.col("text").contains('"install-view"')).alias("views_by_hand"),

@@ -1,7 +1,7 @@
-"""The API server, as far as this backend needs it: who there is, a Secret, and its way into pods.
+"""The API server, as far as this backend needs it: list pods, read a Secret, and ask ports of pods.
 
-Requests are made by hand over the connection pool of the `kubernetes` package, which knows how to
-find a cluster and to prove who asks. Everything that goes wrong is one line with its remedy.
+Requests are made by hand over the connection pool of the `kubernetes` package, which can find a
+cluster and authenticate. Every error is one line with its remedy.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from stormcast.chaos.backends.base import BackendError
 from stormcast.node.core.errors import NodeError
 
 TIMEOUT_SECONDS: Final = 10.0
-"""For one answer. Longer than a keeper waits for its member, shorter than anybody's patience."""
+"""How long one answer may take: longer than a keeper waits for its member."""
 OF_POD: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds what its service account may use."""
+"""The folder in a pod with the credentials of its service account."""
 DEFAULT_NAMESPACE: Final = "default"
 _OK: Final = range(200, 300)
 _UNAUTHORIZED: Final = 401
@@ -29,7 +29,7 @@ _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "DELETE": "del
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back."""
+    """One answer, of any status."""
 
     status: int
     kind: str
@@ -40,7 +40,7 @@ class Reply:
         return self.status in _OK
 
     def value(self) -> Any:  # noqa: ANN401 as answered
-        """What it says, read where it is JSON."""
+        """Return the body: its value where it is JSON, else its text."""
         text = self.body.decode(errors="replace")
         if not self.kind.startswith("application/json"):
             return text
@@ -51,11 +51,11 @@ class Reply:
 
 
 class UnreachableError(NodeError):
-    """Nobody answered."""
+    """The API server, or a port of a pod behind it, did not answer."""
 
 
 class ApiServer(Protocol):
-    """One request to the API server; UnreachableError when it does not answer."""
+    """Sends requests to the API server; UnreachableError when it does not answer."""
 
     host: str
 
@@ -72,14 +72,14 @@ class Api:
         self._server = server
 
     def pods(self, selector: str) -> list[dict[str, Any]]:
-        """The pods with these labels."""
+        """Return the pods with these labels."""
         path = f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={selector}"
         found = self._get(path, "list", "pods")
         items: list[dict[str, Any]] = found.get("items", [])
         return items
 
     def secret(self, name: str) -> dict[str, str]:
-        """The values of a Secret, as they are kept: in base64."""
+        """Return the values of a Secret, in base64 as they are kept."""
         path = f"/api/v1/namespaces/{self.namespace}/secrets/{name}"
         data: dict[str, str] = self._get(path, "get", "secrets").get("data") or {}
         return data
@@ -106,10 +106,10 @@ class Api:
         token: str = "",
         timeout: float = TIMEOUT_SECONDS,
     ) -> Reply:
-        """One question to a port of a pod; what it answers is returned whatever it is. BackendError
-        where the API server does not let it pass, UnreachableError where nobody answers."""
+        """Send one request to a port of a pod, and return its answer, of any status. BackendError
+        when the API server forbids it, UnreachableError when nothing answers in the pod."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{port}/proxy{target}"
-        # The server keeps `Authorization` for itself.
+        # The API server does not pass `Authorization` on to the pod.
         headers = {"X-Stormcast-Token": token, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         reply = self._server.request(method, path, data, headers, timeout)
@@ -138,7 +138,7 @@ class Api:
 
 
 def _status_of(reply: Reply) -> str | None:
-    """What the API server itself says has gone wrong; None where somebody else answered."""
+    """Return the API server's own error message; None for success, or an answer of the pod."""
     if reply.is_ok or b'"Status"' not in reply.body:
         return None
     value = reply.value()
@@ -151,10 +151,10 @@ def _status_of(reply: Reply) -> str | None:
 
 
 def open_api(kubeconfig: str = "") -> tuple[ApiServer, str]:
-    """The way to the API server, and the namespace that whoever set it up means: of a file, of the
-    pod that this runs in, or of the usual places."""
+    """Return the API server and its default namespace, as configured by the file `kubeconfig`, the
+    pod that this runs in, or else the usual places of a kubeconfig."""
     try:
-        # Only now: it takes half a second, and most backends have no use for it.
+        # Imported only here: it takes half a second, and only this backend needs it.
         from kubernetes.client import Configuration  # noqa: PLC0415 slow to import, and optional
         from kubernetes.config import (  # noqa: PLC0415 slow to import, and optional
             ConfigException,
@@ -214,6 +214,6 @@ class _Pool:
 
 
 def _short(error: Exception) -> str:
-    """The end of a chain of reasons: the only part that says something."""
+    """Return the last reason of a chain of errors: the only part that tells the cause."""
     text = " ".join(str(error).split())
     return text.rpartition(": ")[2] or text

@@ -1,8 +1,8 @@
 """The Kubernetes backend: members in the pods of a release, steered through the API server.
 
 Each pod has a keeper, which starts, stops and pauses its member, and an agent, which acts on its
-network; both undo by themselves what nobody renews. What is said to them travels over the pods'
-network, too, but on ports and from addresses that no fault of a run strikes.
+network; both undo by themselves what nobody renews. Requests to them travel over the pods' network,
+too, but on ports and from addresses that no fault of a run strikes.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ RELEASE_VARIABLE: Final = "STORMCAST_RELEASE"
 NAMESPACE_VARIABLE: Final = "STORMCAST_NAMESPACE"
 POLL_SECONDS: Final = 0.05
 FREEZE_SECONDS: Final = 300.0
-"""How long frozen members stay so, while what they wrote is brought here."""
+"""How long members stay frozen, while their journals and logs are fetched."""
 BY_ITSELF: Final = frozenset(
     {"members", "pause", "group", "no-group", "commands", "rule-on-streams"}
 )
-"""What takes keepers and members, and no agent."""
+"""Features that need keepers and members, but no agent."""
 
 
 class KubernetesBackend:
@@ -71,7 +71,8 @@ class KubernetesBackend:
         self._features: Mapping[str, str | None] | None = None
         self._plan: ClusterPlan | None = None
         self._claim = ""
-        """The word by which keepers know this run: two may be of one scenario and seed."""
+        """The name of this run for keepers; it ends at random, because two runs may have one
+        scenario and seed."""
         self._threads = ThreadPoolExecutor(max_workers=16, thread_name_prefix="pods")
         self._pods = RunPods({}, self._threads)
         self._leases: Leases | None = None
@@ -82,7 +83,7 @@ class KubernetesBackend:
 
     @property
     def _api(self) -> Api:
-        """The way to the cluster, found when it is first needed."""
+        """The API server's client, made when it is first needed."""
         if self._found is None:
             namespace = ""
             if self._server is None:
@@ -91,13 +92,13 @@ class KubernetesBackend:
         return self._found
 
     def features(self) -> Mapping[str, str | None]:
-        """What the agents of the release can do, by asking all of them."""
+        """Return the features that all agents of the release have, by asking each of them."""
         if self._features is None:
             self._features = _features_of_agents(self._api, self._release, self._threads)
         return self._features
 
     def open(self, plan: ClusterPlan) -> None:
-        """Have the first pods of the release for this run, and end what runs in them."""
+        """Claim the first pods of the release for this run, and end the members that run there."""
         if self._plan is not None:
             raise BackendError("this backend has a cluster; make another one for another run")
         for need in sorted(plan.needs):
@@ -123,10 +124,10 @@ class KubernetesBackend:
             self._bites_before = self._pods.bites()
 
     def close(self) -> None:
-        """Give the pods back: what this run did to them is undone, and their own members start."""
+        """Give the pods back: undo all that this run did, and have their own members start."""
         if self._leases is not None:
             if not self._leases.is_frozen:
-                # Of a run that broke off, what members said may tell why.
+                # After a run that broke off, the members' logs may tell why.
                 with suppress(NodeError, OSError):
                     self.collect()
             self._leases.stop()
@@ -139,11 +140,11 @@ class KubernetesBackend:
     # -- Time ----------------------------------------------------------------------------------
 
     def now(self) -> float:
-        """This machine's clock; those of others are laid beside it by the time of day."""
+        """Return this machine's clock; clocks of other machines are aligned by the time of day."""
         return time.monotonic()
 
     def wait(self, seconds: float, is_done: Callable[[], bool] | None = None) -> bool:
-        """Let time pass; a thread renews what must be."""
+        """Wait for `seconds`, or until `is_done`; the thread of `Leases` renews meanwhile."""
         until = time.monotonic() + seconds
         while True:
             self._check()
@@ -155,7 +156,7 @@ class KubernetesBackend:
             time.sleep(min(POLL_SECONDS, left))
 
     def _check(self) -> None:
-        """BackendError once something of this run is lost."""
+        """Raise BackendError if this run has lost a pod or a lease."""
         if self._leases is not None:
             self._leases.check()
 
@@ -172,7 +173,7 @@ class KubernetesBackend:
         pod.start(member_config(plan, pod.pod.addresses[0], hosts))
 
     def stop(self, name: str) -> None:
-        """Have a member leave, also one that is paused."""
+        """Have a member leave, even a paused one."""
         self._living(name).keep("POST", "/stop", {})
 
     def kill(self, name: str) -> None:
@@ -185,11 +186,11 @@ class KubernetesBackend:
         self.start(name)
 
     def pause(self, name: str) -> None:
-        """Have its keeper stop it, for as long as that is renewed."""
+        """Have a member's keeper stop it, for as long as the pause is renewed."""
         self._living(name).pause(LEASE_SECONDS)
 
     def resume(self, name: str) -> None:
-        """Have it go on."""
+        """Resume a paused member."""
         self._living(name).resume()
 
     def is_alive(self, name: str) -> bool:
@@ -197,12 +198,12 @@ class KubernetesBackend:
         return self._pods.is_alive(name)
 
     def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
-        """One request to a member, through its keeper."""
+        """Send one request to a member, through its keeper."""
         self._check()
         return self._pods.known(name).ask(method, target, body)
 
     def _pod(self, name: str) -> MemberPod:
-        """A member's pod, to do something to it."""
+        """Return a member's pod for a verb that changes it: whether it lives is then asked anew."""
         self._check()
         self._pods.forget(name)
         return self._pods.known(name)
@@ -217,34 +218,34 @@ class KubernetesBackend:
     # -- The network ---------------------------------------------------------------------------
 
     def apply(self, state: NetworkState) -> None:
-        """Make the network so, in all pods at once."""
+        """Bring the network into `state`, in all pods at once."""
         assert self._leases is not None
         self._check()
         places = self._pods.places()
         whole = renamed(replace(state, places=places), self._pods.sites())
-        # Before: what one agent has carried out already must go on while others do.
+        # `applying` first: no renewal may meet agents of which only some have applied the state.
         with self._leases.applying():
             self._pods.each(lambda pod: pod.agent.apply(whole, LEASE_SECONDS))
 
     def renew(self) -> None:
-        """Have it go on; otherwise a thread sees to it."""
+        """Renew all leases now; a thread does so regularly in any case."""
         assert self._leases is not None
         self._leases.renew()
         self._check()
 
     def clear(self) -> None:
-        """Have nothing act any more."""
+        """End all faults of the network."""
         if self._leases is None or not self._pods.have_agents:
             return
         self._leases.cleared()
         self._pods.each(lambda pod: pod.agent.clear())
 
     def release(self, fault: str | None) -> None:
-        """Let go what `hold` rules keep."""
+        """Release the packets that `hold` rules keep."""
         self._pods.each(lambda pod: pod.agent.release(fault))
 
     def bites(self) -> Bites:
-        """What every fault has done, in all pods together, since this run began."""
+        """Return the bites of every fault since this run began, of all pods together."""
         if self._pods and self._pods.have_agents:
             self._bites = _less(self._pods.bites(), self._bites_before)
         return self._bites
@@ -252,14 +253,14 @@ class KubernetesBackend:
     # -- The end -------------------------------------------------------------------------------
 
     def freeze(self) -> None:
-        """Stop everyone who runs, for long enough to collect what they wrote."""
+        """Stop all members that run, for long enough to collect their journals and logs."""
         assert self._leases is not None
         living = [pod for pod in self._pods if self.is_alive(pod.name)]
         self._leases.frozen()
         self._pods.each(lambda pod: pod.pause(FREEZE_SECONDS), living)
 
     def collect(self) -> Mapping[str, bytes]:
-        """Bring journals and logs of all incarnations here."""
+        """Fetch the journals and logs of all incarnations; returns the traces, by label."""
         assert self._plan is not None
         folder = self._plan.folder
         found = self._pods.each(lambda pod: pod.collect(folder))
@@ -269,7 +270,7 @@ class KubernetesBackend:
 def _features_of_agents(
     api: Api, release_name: str, threads: ThreadPoolExecutor
 ) -> Mapping[str, str | None]:
-    """What all agents of a release can do."""
+    """Return by feature None where all agents of a release have it, else a reason why not."""
     release = find_release(api, release_name)
     pods = member_pods(api, release)
     first = choose_pods(pods, 1, release)[0]
@@ -285,7 +286,7 @@ def _features_of_agents(
 
 
 def _features_of_agent(pod: MemberPod) -> Mapping[str, str | None]:
-    """What one agent can do; under the empty word why it says nothing."""
+    """Return the features of one agent; if it does not answer, the reason under the key ""."""
     try:
         return pod.agent.features()
     except NodeError as error:
@@ -293,8 +294,8 @@ def _features_of_agent(pod: MemberPod) -> Mapping[str, str | None]:
 
 
 def _less(now: Bites, before: Bites) -> Bites:
-    """Counts since an earlier moment. Agents count for as long as they run, and a later run may
-    have called its faults as an earlier one."""
+    """Return the bites since an earlier moment: agents count over several runs, and two runs may
+    use the same fault ids."""
     return {
         fault: {
             pair: number - before.get(fault, {}).get(pair, 0)

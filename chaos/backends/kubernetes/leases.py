@@ -1,7 +1,7 @@
-"""What a run has in its pods ends by itself unless it is renewed: a thread sees to that.
+"""A thread that renews all that a run has in its pods: claims, pauses and network states.
 
-A thread, because a verb may take longer than a lease, and everything else must go on meanwhile. It
-gives up when whoever runs the scenario has not been seen for long: then all ends by itself.
+A thread, because one verb may take longer than a lease, and the other leases must last meanwhile.
+The thread ends when the session has not called for `LONGEST_SILENCE`: then all leases lapse.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from stormcast.node.core.errors import NodeError
 
 EVERY_SECONDS: Final = LEASE_SECONDS / 3
 LONGEST_SILENCE: Final = 180.0
-"""Without a word of whoever runs the scenario: it hangs, and must not hold the pods for ever."""
+"""How long the session may make no call: after that it hangs, and must not keep the pods."""
 
 
 class Leases:
-    """Renews what one run has."""
+    """Renews the leases of one run."""
 
     def __init__(self, run: str, pods: Sequence[MemberPod], threads: ThreadPoolExecutor) -> None:
         self.is_applied = False
-        """Whether something may act on the network."""
+        """Whether a network state was applied, and not cleared since."""
         self.is_frozen = False
-        """Whether members are stopped for good; then their pauses are long, and not renewed."""
+        """Whether members are stopped for good; their pauses are then long, and not renewed."""
         self._run = run
         self._pods = pods
         self._threads = threads
@@ -38,41 +38,41 @@ class Leases:
         self._thread = threading.Thread(target=self._work, name="leases", daemon=True)
         self._failure: NodeError | None = None
         self._renewed = time.monotonic()
-        """When everything was renewed for the last time."""
+        """The time of the last renewal that succeeded everywhere."""
         self._seen = time.monotonic()
 
     def start(self) -> None:
-        """Renew from now on."""
+        """Start the thread that renews."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Renew no more."""
+        """Stop renewing, and wait for the thread's end."""
         self._over.set()
         self._thread.join()
 
     def check(self) -> None:
-        """BackendError once something is lost; and a sign that whoever asks is there."""
+        """Raise BackendError if something was lost; also note that the session still calls."""
         self._seen = time.monotonic()
         if self._failure is not None:
             raise BackendError(f"{self._failure}; run the scenario again")
 
     @contextmanager
     def applying(self) -> Iterator[None]:
-        """While the network is made anew nobody renews it: what was there before is not the same
-        any more, and the lease is counted from the start."""
+        """Hold renewals back while a state is applied: the old state is being replaced, and the
+        lease of the new one begins afresh."""
         with self._lock:
             yield
             self.is_applied = True
             self._renewed = time.monotonic()
 
     def cleared(self) -> None:
-        """Nothing is to act on the network any more, and agents may be told so: a renewal that is
-        under way ends before. In its middle, a cleared agent looks like one started anew."""
+        """Stop renewing the network state, before agents are cleared. Waits for a renewal under
+        way: it would take a cleared agent for one that was started anew."""
         with self._lock:
             self.is_applied = False
 
     def frozen(self) -> None:
-        """Members are about to be stopped for good: no renewal shortens that pause."""
+        """Stop renewing pauses, before members are frozen: a renewal would shorten their pause."""
         with self._lock:
             self.is_frozen = True
 
@@ -96,7 +96,7 @@ class Leases:
         elif not errors:
             self._renewed = began
         elif began - self._renewed > LEASE_SECONDS:
-            # For a moment nobody may answer; but what was not renewed in time has ended.
+            # Pods may fail to answer for a moment, but a lease not renewed in time has lapsed.
             self._failure = errors[0]
 
     def _renew_one(self, pod: MemberPod) -> NodeError | None:

@@ -1,5 +1,5 @@
-"""Members by other names: agents know their own by the number of its pod, `n0`, `n1` and so on,
-and most scenarios call them so, too."""
+"""Renames members for agents: an agent calls its member by the number of its pod (`n0`, `n1` …),
+whatever the scenario calls it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stormcast.chaos.language.network_state import NetworkState
 
 
 def renamed(state: NetworkState, names: Mapping[str, str]) -> NetworkState:
-    """The same state, said in other names."""
+    """Return the same state with other names of members."""
     if all(name == other for name, other in names.items()):
         return state
     return replace(

@@ -1,4 +1,4 @@
-"""One member's pod: its keeper, its agent, and what its run left there."""
+"""One member's pod: its keeper, its agent, and the journals and logs of the run."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from stormcast.node.trace.files import read_traces
 KEEPER: Final = "keeper"
 AGENT: Final = "agent"
 CLAIM_SECONDS: Final = 30.0
-"""How long a keeper waits for word of a run before it ends the run's member."""
+"""How long a keeper waits for a run's next claim before it ends the run's member."""
 JOURNAL_SECONDS: Final = 120.0
-"""For all journals of a run to come."""
+"""How long it may take to fetch all journals of a member."""
 _BUSY: Final = 409
 
 
 class LostError(BackendError):
-    """What a run had in a pod is gone: the pod, its keeper or its agent was started anew."""
+    """A pod, its keeper or its agent was started anew during a run, or its lease has lapsed."""
 
 
 class MemberPod:
-    """Where one member of a run lives."""
+    """The pod in which one member of a run lives."""
 
     def __init__(self, api: Api, pod: Pod, name: str, token: str) -> None:
         self.pod = pod
         self.name = name
         self.incarnations: list[int] = []
-        """Numbers that its keeper gave to what this run started."""
+        """The keeper's numbers of the incarnations that this run started."""
         self.is_paused = False
         self.agent = AgentClient(self._ask_agent)
         self._api = api
@@ -44,7 +44,7 @@ class MemberPod:
     # -- Its keeper ------------------------------------------------------------------------------
 
     def keep(self, method: str, target: str, body: object = None, timeout: float = 10.0) -> Any:  # noqa: ANN401 as answered
-        """One request to the keeper; BackendError for any other end."""
+        """Send one request to the keeper; BackendError if it does not answer or refuses."""
         reply = self._reply(method, target, body, timeout)
         if not reply.is_ok:
             raise BackendError(f"{self.pod.name}: {method} {target}: {_said(reply)}")
@@ -58,41 +58,41 @@ class MemberPod:
             raise BackendError(f"the keeper of {self.name} does not answer: {error}") from None
 
     def claim(self, run: str) -> bool:
-        """Have the pod for a run; whether nobody had it."""
+        """Claim the pod for a run, or renew the claim; returns whether the claim is new."""
         is_fresh: bool = self.keep("POST", "/claim", {"run": run, "lease": CLAIM_SECONDS})["fresh"]
         return is_fresh
 
     def start(self, config: dict[str, Any]) -> None:
-        """Start a member."""
+        """Start a new incarnation of the member."""
         self.incarnations.append(self.keep("POST", "/start", {"config": config})["incarnation"])
         self.is_paused = False
 
     def kill(self) -> None:
-        """End it at once, if it runs."""
+        """End the member at once, if it runs."""
         reply = self._reply("POST", "/kill", {})
         if not reply.is_ok and reply.status != _BUSY:
             raise BackendError(f"{self.pod.name}: POST /kill: {_said(reply)}")
         self.is_paused = False
 
     def pause(self, lease: float) -> None:
-        """Have it do nothing, for a lease."""
+        """Pause the member for `lease` seconds."""
         self.keep("POST", "/pause", {"lease": lease})
         self.is_paused = True
 
     def resume(self) -> None:
-        """Have it go on."""
+        """Resume the member."""
         self.keep("POST", "/resume", {})
         self.is_paused = False
 
     def is_alive(self) -> bool:
-        """Whether what this run started last runs."""
+        """Whether the incarnation that this run started last still runs."""
         state = self.keep("GET", "/state")
         return bool(
             state["alive"] and self.incarnations and state["incarnation"] == self.incarnations[-1]
         )
 
     def ask(self, method: str, target: str, body: object) -> Any:  # noqa: ANN401 whatever the member says
-        """One request to the member; MemberError for any other end."""
+        """Send one request to the member; MemberError if it does not answer or refuses."""
         try:
             reply = self._reply(method, f"/member{target}", body)
         except BackendError as error:
@@ -102,7 +102,7 @@ class MemberPod:
         return reply.value()
 
     def collect(self, folder: Path) -> dict[str, bytes]:
-        """Bring its journals and logs into the folder of the run; the traces among them."""
+        """Fetch the member's journals and logs into the folder of the run; returns the traces."""
         reply = self._reply("GET", "/journals", None, JOURNAL_SECONDS)
         if not reply.is_ok:
             raise BackendError(f"the journals of {self.name} do not come: {_said(reply)}")
@@ -134,8 +134,8 @@ class MemberPod:
         return read_answer(what, reply.status, reply.body.decode(errors="replace"))
 
     def give_back(self, run: str) -> None:
-        """Undo what a run did here, and have the pod's own member start. Whatever cannot be told
-        now undoes itself: nobody renews it any more."""
+        """Undo what a run did here, and have the pod's own member start. Where an agent or a keeper
+        cannot be reached, its lease lapses by itself."""
         with suppress(NodeError):
             if self.pod.has_agent:
                 self.agent.clear()
@@ -145,7 +145,7 @@ class MemberPod:
     # -- Leases ----------------------------------------------------------------------------------
 
     def renew(self, run: str, lease: float, *, is_paused: bool, is_applied: bool) -> None:
-        """Keep the pod, a pause, and what acts on its network; LostError where it is lost."""
+        """Renew the claim, the pause and the network state; LostError if one of them is lost."""
         if self.claim(run):
             raise LostError(f"the keeper of {self.name} was started anew in the middle of the run")
         if is_paused:
@@ -163,8 +163,8 @@ class MemberPod:
 
 
 def _unpack(data: bytes, place: Path) -> None:
-    """The files of a tar. By hand: whoever made it must not choose where they go, and what else
-    they are."""
+    """Unpack the regular files of a tar under `place`. Not by `extractall`: the tar must not write
+    outside of `place`, nor make links or devices."""
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         for entry in tar:
             file = tar.extractfile(entry) if entry.isreg() else None

@@ -1,4 +1,4 @@
-"""A release of the chart: its member pods, how they are, and the token of their keepers."""
+"""A release of the chart: its member pods, their state, and the token of their keepers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPONENT: Final = "app.kubernetes.io/component"
 MEMBER: Final = "member"
 AGENT: Final = "agent"
 PORTS: Final = {"keeper": 7801, "agent": 7802}
-"""Where they listen, should a pod's ports have no names."""
+"""Ports of keepers and agents, for pods whose ports have no names."""
 TOKEN_VOLUME: Final = "token"  # noqa: S105 the name of a volume
 TOKEN_KEY: Final = "token"  # noqa: S105 the name of a key
 _LONGEST: Final = 300
@@ -34,13 +34,13 @@ class Pod:
     ports: Mapping[str, int]
     has_agent: bool
     secret: str
-    """Where the token of its keeper and agent is kept."""
+    """The name of the Secret with the token of its keeper and agent."""
     trouble: str
-    """Why its containers do not run; empty where they do."""
+    """Why its containers do not run; empty if they do."""
 
 
 def find_release(api: Api, release: str = "") -> str:
-    """The name of the release; without one, of the only one that there is."""
+    """Return the release's name if it has members; without a name, that of the only release."""
     found = api.pods(_selector({NAME: "stormcast", COMPONENT: MEMBER}))
     names = sorted({str(pod["metadata"]["labels"].get(INSTANCE, "")) for pod in found})
     where = f"in namespace {api.namespace}"
@@ -60,13 +60,13 @@ def find_release(api: Api, release: str = "") -> str:
 
 
 def member_pods(api: Api, release: str) -> list[Pod]:
-    """Its member pods, in order of their numbers."""
+    """Return the member pods of a release, in order of their numbers."""
     found = api.pods(_selector({NAME: "stormcast", INSTANCE: release, COMPONENT: MEMBER}))
     return sorted(map(_pod, found), key=lambda pod: pod.ordinal)
 
 
 def choose_pods(pods: Sequence[Pod], number: int, release: str) -> list[Pod]:
-    """The first so many, all of which run; BackendError with the reason where they do not."""
+    """Return the first `number` pods; BackendError if there are fewer, or one does not run."""
     if len(pods) < number:
         raise BackendError(
             f"the scenario has {number} members, and release {release} {len(pods)} pods: "
@@ -80,7 +80,7 @@ def choose_pods(pods: Sequence[Pod], number: int, release: str) -> list[Pod]:
 
 
 def read_token(api: Api, pod: Pod) -> str:
-    """What keepers and agents ask for."""
+    """Read the token that keepers and agents require; BackendError if the Secret has none."""
     value = api.secret(pod.secret).get(TOKEN_KEY, "")
     try:
         token = base64.b64decode(value, validate=True).decode("ascii").strip()
@@ -98,7 +98,7 @@ def _selector(labels: Mapping[str, str]) -> str:
     return quote(",".join(f"{key}={value}" for key, value in labels.items()))
 
 
-# -- What a pod says of itself -------------------------------------------------------------------
+# -- Reading the API server's description of a pod -----------------------------------------------
 
 
 def _pod(found: Mapping[str, Any]) -> Pod:
@@ -130,7 +130,7 @@ def _pod(found: Mapping[str, Any]) -> Pod:
 
 
 def _trouble(meta: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """Why not all of its containers run."""
+    """Return why not all containers of a pod run; empty if they do."""
     if meta.get("deletionTimestamp"):
         return "it is being deleted; wait for the one that replaces it"
     containers = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
@@ -149,7 +149,7 @@ def _trouble(meta: Mapping[str, Any], status: Mapping[str, Any]) -> str:
 
 
 def _why_not(container: Mapping[str, Any]) -> str:
-    """What a container waits for, and how it ended before."""
+    """Return why a container does not run, and how it ended before; empty if it completed."""
     state = container.get("state", {})
     waiting, ended = state.get("waiting", {}), state.get("terminated", {})
     before = container.get("lastState", {}).get("terminated", {})

@@ -1,4 +1,4 @@
-"""The pods of one run, and what is done in all of them at once."""
+"""The pods of one run, and requests to all of them at once."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from stormcast.chaos.backends.kubernetes.pods import MemberPod
 from stormcast.node.core.errors import NodeError
 
 FRESH_SECONDS: Final = 0.05
-"""For which it is taken for granted that a member that lived still does."""
+"""How long a member that was alive is assumed to be so without asking again."""
 
 T = TypeVar("T")
 
 
 class RunPods:
-    """Pods by the members that live in them."""
+    """The pods of a run, by the name of the member in each."""
 
     def __init__(self, pods: Mapping[str, MemberPod], threads: ThreadPoolExecutor) -> None:
         self._pods = pods
         self._threads = threads
         self._alive: dict[str, tuple[float, bool]] = {}
-        """When it was last asked whether a member lives, and what came out."""
+        """By member: the time of the last question whether it lives, and the answer."""
 
     def __iter__(self) -> Iterator[MemberPod]:
         return iter(self._pods.values())
@@ -34,14 +34,14 @@ class RunPods:
         return len(self._pods)
 
     def known(self, name: str) -> MemberPod:
-        """The pod of a member; BackendError if there is none."""
+        """Return the pod of a member; BackendError if there is none."""
         if name not in self._pods:
             known = ", ".join(self._pods) or "nobody: open the backend first"
             raise BackendError(f"{name} is no member of this run; there is {known}")
         return self._pods[name]
 
     def is_alive(self, name: str) -> bool:
-        """Whether a member was started and has not ended, as it was a moment ago."""
+        """Whether a member was started and has not ended; the answer may be `FRESH_SECONDS` old."""
         pod = self.known(name)
         at, was = self._alive.get(name, (0.0, False))
         now = time.monotonic()
@@ -50,7 +50,7 @@ class RunPods:
         return was
 
     def forget(self, name: str) -> None:
-        """Something is done to a member: whether it lives is asked anew."""
+        """Forget whether a member lives, because something is done to it."""
         self._alive.pop(name, None)
 
     @property
@@ -59,15 +59,15 @@ class RunPods:
         return all(pod.pod.has_agent for pod in self)
 
     def sites(self) -> dict[str, str]:
-        """What agents call the members: by the number of the pod."""
+        """Return the agents' name of each member: `n` and the number of its pod."""
         return {name: f"n{pod.pod.ordinal}" for name, pod in self._pods.items()}
 
     def places(self) -> dict[str, tuple[str, ...]]:
-        """The addresses of the members."""
+        """Return the addresses of each member."""
         return {name: pod.pod.addresses for name, pod in self._pods.items()}
 
     def bites(self) -> Bites:
-        """What the agents have counted, in all pods together."""
+        """Return the bites that the agents of all pods have counted, by members' names."""
         names = {site: name for name, site in self.sites().items()}
         counted = merged(self.each(lambda pod: pod.agent.bites()))
         return {
@@ -81,7 +81,7 @@ class RunPods:
     def each(
         self, do: Callable[[MemberPod], T], pods: Iterable[MemberPod] | None = None
     ) -> list[T]:
-        """Do something in all pods at once; the first failure is raised when all are through."""
+        """Call `do` for all pods at once; raises the first failure when all calls have ended."""
         work = [self._threads.submit(do, pod) for pod in (self if pods is None else pods)]
         failures = [error for one in work if (error := one.exception()) is not None]
         for error in failures:

@@ -1,4 +1,4 @@
-"""What a member is told in its pod: what the run says, and what only its place can say."""
+"""The configuration of a member in its pod: that of the run, with its addresses filled in."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from stormcast.chaos.backends.base import MemberPlan
 from stormcast.node.settings import DISCOVERIES, list_layers
 
 PORT: Final = 7800
-"""The members' own, as the chart has it."""
+"""The port of members, as in the chart."""
 STATIC: Final = "STATIC"
 UDP: Final = "UDP"
 
 
 def member_config(plan: MemberPlan, address: str, hosts: Sequence[str]) -> dict[str, Any]:
-    """The content of a configuration file (docs/node.md). Its place is where the pod is; members
-    are told where all others are, for pod networks rarely carry multicast."""
+    """Return the content of a configuration file (docs/node.md). The member binds to its pod's
+    address, and is told those of all others, for pod networks rarely carry multicast."""
     config = dict(plan.config)
     protocols: dict[str, dict[str, Any]] = {
         name: dict(values or {}) for name, values in (config.get("protocols") or {}).items()

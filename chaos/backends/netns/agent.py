@@ -21,12 +21,12 @@ SOCKET: Final = "agent.sock"
 """Relative to the agent's folder."""
 START_SECONDS: Final = 40.0
 RENEWALS: Final = 4
-"""How often a lease is renewed while it lasts, so that one late turn does not end it."""
+"""How often a lease is renewed while it lasts, so that one late renewal does not end it."""
 
 
 class AgentProcess:
-    """An agent that is started when it is first needed, and the lease on what it does. Whatever
-    goes wrong with it is a BackendError with the last lines of its log."""
+    """An agent process, started when it is first needed, and the lease of its faults. Every failure
+    is a BackendError with the last lines of the agent's log."""
 
     def __init__(
         self, table: str, sites: Sequence[Site], folder: Path, lease: float = LEASE_SECONDS
@@ -39,22 +39,22 @@ class AgentProcess:
         self._client = AgentClient(self._ask)
         self._process: Process | None = None
         self._renewed: float | None = None
-        """When the lease began; None: nothing acts."""
+        """The time at which the lease began; None: no fault acts."""
         self._bites: Bites = {}
-        """What was last said of them: they are asked for when it is over, too."""
+        """The agent's last answer: bites are asked for after the agent has ended, too."""
 
     @property
     def pid(self) -> int | None:
-        """None: nobody needed it so far."""
+        """The agent's process id; None if it was not started."""
         return None if self._process is None else self._process.pid
 
     def features(self) -> dict[str, str | None]:
-        """What can be done here, by feature, and why not where it cannot."""
+        """Return by feature None where the agent has it here, else the reason why not."""
         self._start()
         return self._client.features()
 
     def apply(self, state: NetworkState) -> None:
-        """Make the networks so."""
+        """Bring the networks of all members into `state`."""
         self._start()
         begun = time.monotonic()
         places = {site.name: site.addresses for site in self._sites}
@@ -62,37 +62,37 @@ class AgentProcess:
         self._renewed = begun
 
     def renew(self) -> None:
-        """Have what acts go on for another lease. BackendError when the last one has lapsed."""
+        """Extend what acts by another lease. BackendError when the last one has lapsed."""
         if self._renewed is not None:
             begun = time.monotonic()
             self._client.renew(self._lease)
             self._renewed = begun
 
     def keep(self) -> None:
-        """Renew, if it is time to: call it often while waiting."""
+        """Renew the lease if a quarter of it has passed: to be called often while waiting."""
         pace = self._lease / RENEWALS
         if self._renewed is not None and time.monotonic() - self._renewed >= pace:
             self.renew()
 
     def clear(self) -> None:
-        """Have nothing act."""
+        """End all faults."""
         self._renewed = None
         if self._process is not None:
             self._client.clear()
 
     def release(self, fault: str | None) -> None:
-        """Let go what `hold` rules keep."""
+        """Release the packets that `hold` rules keep."""
         if self._process is not None:
             self._client.release(fault)
 
     def bites(self) -> Bites:
-        """What each fault did, as far as can be known by now."""
+        """Return the bites of each fault; after the agent's end, those of its last answer."""
         if self._process is not None:
             self._bites = self._client.bites()
         return self._bites
 
     def close(self) -> None:
-        """End it at once: the namespaces go, too, and what it has put there."""
+        """Kill the agent: what it installed goes with the namespaces, which are removed, too."""
         self._renewed = None
         if self._process is not None:
             self._process.kill()

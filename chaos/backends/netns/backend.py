@@ -1,7 +1,7 @@
 """The netns backend: members as processes in network namespaces of this machine.
 
-What is said to members passes through unix sockets, so no fault touches it; every process, and with
-it every fault, ends with the one that made it.
+Requests to members pass through unix sockets, so no fault touches them. Every process, and with it
+every fault, ends when the process that started it ends.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from stormcast.chaos.language.network_state import NetworkState
 
 POLL_SECONDS: Final = 0.02
 KEEP_SECONDS: Final = 0.1
-"""How often it is looked whether it is time to renew."""
+"""The longest pause between two looks whether it is time to renew."""
 BY_ITSELF: Final = frozenset(
     {"members", "pause", "group", "no-group", "commands", "rule-on-streams"}
 )
-"""What takes namespaces and processes, and nothing else."""
+"""Features that need namespaces and processes, but no agent."""
 
 
 def features_here() -> dict[str, str | None]:
-    """What this machine can do, found by trying it in a network of two."""
+    """Return the features of this machine, found by trying them in a network of two members."""
     why = what_is_missing()
     if why:
         return dict.fromkeys(FEATURES, f"{why}; or use --backend sim")
@@ -57,7 +57,7 @@ def features_here() -> dict[str, str | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """What a backend has from `open` on."""
+    """The parts of a backend that exist from `open` on."""
 
     network: Network
     agent: AgentProcess
@@ -75,19 +75,19 @@ class NetnsBackend:
         self, features: Mapping[str, str | None] | None = None, argv: Argv = member_argv
     ) -> None:
         self._features = features
-        """What `features_here` found, if it was asked before: it takes a second."""
+        """The result of `features_here`, if it was asked before: it takes a second."""
         self._argv = argv
         self._opened: Opened | None = None
         self._undo = ExitStack()
 
     def features(self) -> Mapping[str, str | None]:
-        """What this machine can do."""
+        """Return the features of this machine."""
         if self._features is None:
             self._features = features_here()
         return self._features
 
     def open(self, plan: ClusterPlan) -> None:
-        """Make the namespaces, and nothing in them."""
+        """Make the namespaces and the folders of members; no member runs yet."""
         if why := what_is_missing():
             raise BackendError(why)
         features = self.features()
@@ -121,7 +121,7 @@ class NetnsBackend:
 
     @property
     def opened(self) -> Opened:
-        """What is there; BackendError before `open`."""
+        """The parts of the open backend; BackendError before `open`."""
         if self._opened is None:
             raise BackendError("open the backend before its verbs are used")
         return self._opened
@@ -129,11 +129,11 @@ class NetnsBackend:
     # -- Time ----------------------------------------------------------------------------------
 
     def now(self) -> float:
-        """The clock of this machine, which all its processes share."""
+        """Return the monotonic clock of this machine, which all its processes share."""
         return time.monotonic()
 
     def wait(self, seconds: float, is_done: Callable[[], bool] | None = None) -> bool:
-        """Let time pass, renewing what acts on the network."""
+        """Wait for `seconds`, or until `is_done`; meanwhile the lease is renewed."""
         until = time.monotonic() + seconds
         while True:
             if is_done is not None and is_done():
@@ -152,7 +152,7 @@ class NetnsBackend:
         self.opened.members.start(name)
 
     def stop(self, name: str) -> None:
-        """Have a member leave: one that is paused does when it goes on."""
+        """Have a member leave: a paused one does when it is resumed."""
         self.opened.members.running(name).ask_to_end()
 
     def kill(self, name: str) -> None:
@@ -165,7 +165,7 @@ class NetnsBackend:
         self.start(name)
 
     def pause(self, name: str) -> None:
-        """Stop a member's process; it dies with us."""
+        """Stop a member's process; it is killed when this process ends."""
         self.opened.members.running(name).pause()
 
     def resume(self, name: str) -> None:
@@ -177,32 +177,32 @@ class NetnsBackend:
         return self.opened.members.is_alive(name)
 
     def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
-        """One request to a member, through its unix socket."""
-        # Whoever asks many of them does not wait meanwhile.
+        """Send one request to a member, through its unix socket."""
+        # A caller that asks many members does not call `wait` meanwhile, which would renew.
         self.opened.agent.keep()
         return self.opened.members.ask(name, method, target, body)
 
     # -- The network ---------------------------------------------------------------------------
 
     def apply(self, state: NetworkState) -> None:
-        """Make the network so."""
+        """Bring the network into `state`."""
         self.opened.agent.apply(state)
 
     def renew(self) -> None:
-        """Have what acts go on for another lease."""
+        """Extend what acts by another lease."""
         self.opened.agent.renew()
 
     def clear(self) -> None:
-        """Have nothing act."""
+        """End all faults of the network."""
         if self._opened is not None:
             self._opened.agent.clear()
 
     def release(self, fault: str | None) -> None:
-        """Let go what is held."""
+        """Release the packets that `hold` rules keep."""
         self.opened.agent.release(fault)
 
     def bites(self) -> Bites:
-        """What faults have done."""
+        """Return the bites of all faults."""
         return self.opened.agent.bites()
 
     # -- The end -------------------------------------------------------------------------------
@@ -212,9 +212,9 @@ class NetnsBackend:
         self.opened.members.freeze()
 
     def collect(self) -> Mapping[str, bytes]:
-        """The journals of all incarnations."""
+        """Return the journals of all incarnations, by label."""
         return self.opened.members.journals()
 
     def standstills(self) -> list[tuple[float, float]]:
-        """When the machine gave nobody a turn."""
+        """Return the spans of time in which the machine ran no process (see `Watch`)."""
         return self.opened.watch.spans()

@@ -1,6 +1,6 @@
 """The commands that make, change and remove the network of a run, and that start its members.
 
-Pure functions from names to words: what is run can be read and tested without root.
+Pure functions from names to command lines, so that these can be tested without root.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from stormcast.chaos.backends.netns.names import (
 )
 
 DEVICE: Final = "eth0"
-"""What a member's link is called in its own namespace, where only it can see it."""
+"""The name of a member's link in its own namespace; no other namespace sees it."""
 ROOM: Final = 9000
 """The MTU of the bridge: the largest that a link may be set to."""
 
 
 class Command(NamedTuple):
-    """A program with its words, and what it reads."""
+    """A program with its arguments, and its standard input."""
 
     argv: tuple[str, ...]
     stdin: str = ""
 
 
 def port(index: int) -> str:
-    """The bridge's end of a member's link."""
+    """Return the name of the bridge's end of a member's link."""
     return f"m{index}"
 
 
 def batch(lines: Iterable[str], namespace: str | None = None) -> Command:
-    """Many `ip` commands in one process, all in one namespace."""
+    """Return one command that runs many `ip` commands, all in one namespace."""
     where = ("-n", namespace) if namespace else ()
     return Command(("ip", *where, "-batch", "-"), "".join(f"{line}\n" for line in lines))
 
 
 def make_network(run: RunId, names: Sequence[str]) -> list[Command]:
-    """Namespaces, a bridge, and a link with addresses to each member."""
+    """Return the commands that make the namespaces, a bridge, and each member's link to it."""
     spaces = [run.namespace(name) for name in (BRIDGE, *names)]
     bridge = spaces[0]
     return [
@@ -64,7 +64,7 @@ def _bridge(run: RunId, names: Sequence[str]) -> list[str]:
     ]
     for index, name in enumerate(names):
         space = run.namespace(name)
-        # The far end is made where it belongs: no name is ever used outside our namespaces.
+        # The member's end is made in its own namespace: no name is used outside our namespaces.
         lines += [
             f"link add {port(index)} type veth peer name {DEVICE} netns {space}",
             f"link set {port(index)} addrgenmode none master br0 up",
@@ -74,7 +74,7 @@ def _bridge(run: RunId, names: Sequence[str]) -> list[str]:
 
 def _link(index: int, members: int) -> list[str]:
     # A kernel remembers no more than some thousand neighbours, of all namespaces together, and
-    # drops what goes to any other. Those that it was told of for ever do not count.
+    # drops packets to any other. Permanent entries do not count.
     neighbours = [
         f"neigh add {address} lladdr {link_address(other)} dev {DEVICE} nud permanent"
         for other in range(members)
@@ -83,10 +83,10 @@ def _link(index: int, members: int) -> list[str]:
     ]
     return [
         "link set lo up",
-        # No link-local address: whoever binds to an interface finds the one that we gave it.
+        # No link-local address: a bind to the interface must find the address that we give it.
         f"link set {DEVICE} addrgenmode none address {link_address(index)}",
         f"addr add {address4(index)}/{PREFIX4} dev {DEVICE}",
-        # Nobody else can have it: asking first would keep it from being used for two seconds.
+        # `nodad`: nobody else can have the address, and the check for that takes two seconds.
         f"addr add {address6(index)}/{PREFIX6} dev {DEVICE} nodad",
         f"link set {DEVICE} up",
         *neighbours,
@@ -94,13 +94,14 @@ def _link(index: int, members: int) -> list[str]:
 
 
 def remove_namespaces(spaces: Iterable[str]) -> Command:
-    """Remove namespaces, and go on where one is gone already."""
+    """Return the command that removes namespaces, and goes on if one is gone already."""
     made = batch(f"netns del {space}" for space in spaces)
     return Command(("ip", "-force", *made.argv[1:]), made.stdin)
 
 
 def set_mtu(run: RunId, name: str, index: int, size: int) -> list[Command]:
-    """Both ends of a member's link: neither side sends, nor takes, anything larger."""
+    """Return the commands that set the MTU of both ends of a member's link, so that neither end
+    sends or takes larger packets."""
     return [
         batch([f"link set {DEVICE} mtu {size}"], run.namespace(name)),
         batch([f"link set {port(index)} mtu {size}"], run.namespace(BRIDGE)),
@@ -108,12 +109,12 @@ def set_mtu(run: RunId, name: str, index: int, size: int) -> list[Command]:
 
 
 def inside(space: str, argv: Sequence[str]) -> tuple[str, ...]:
-    """A program in a namespace. It takes the place of `ip`: same pid."""
+    """Return the words that run a program in a namespace; `ip` becomes it, so the pid stays."""
     return ("ip", "netns", "exec", space, *argv)
 
 
 def bound_to_me(argv: Sequence[str]) -> tuple[str, ...]:
-    """A program that the kernel kills, even when it is stopped, as soon as we are gone."""
+    """Return the words of a program that the kernel kills when its parent ends, even stopped."""
     return ("setpriv", "--pdeathsig", "KILL", *argv)
 
 
@@ -122,32 +123,32 @@ def bound_to_me(argv: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSpec:
-    """How one incarnation of a member is started."""
+    """The settings with which one incarnation of a member is started."""
 
     name: str
     address: str
     folder: Path
-    """Its journal, its log and its control socket are in there; it is its current directory."""
+    """The member's current directory, with its journal, log and control socket."""
     initial_hosts: tuple[str, ...] = ()
-    """Empty: the stack finds its members itself."""
+    """Addresses of all members; empty: the stack discovers them itself."""
 
 
 CONTROL: Final = "control.sock"
 """Relative to the member's folder: the path of a unix socket may have no more than 107 bytes."""
 CONFIG: Final = "member.yaml"
-"""What a member is set to, in its folder."""
+"""The file with a member's settings, in its folder."""
 JOURNAL: Final = "journal"
-"""In the member's folder."""
+"""The folder of a member's journals, in its own folder."""
 PORT: Final = 7800
 
 
 def where(address: str) -> str:
-    """An address as the setting `initial_hosts` has it."""
+    """Return an address in the form of the setting `initial_hosts`."""
     return f"{address}[{PORT}]"
 
 
 def member_argv(python: str, spec: MemberSpec) -> tuple[str, ...]:
-    """The words that start a member whose settings are in a file of its folder."""
+    """Return the words that start a member whose settings are in the file `CONFIG`."""
     words = {
         "--config": CONFIG,
         "--name": spec.name,
@@ -162,10 +163,11 @@ def member_argv(python: str, spec: MemberSpec) -> tuple[str, ...]:
 
 
 def small_disk(run: RunId, folder: Path, size: int) -> Command:
-    """A file system of its own, which is soon full. Named so that it is known for ours."""
+    """Return the command that mounts a small file system at a folder. Its source is the run's name,
+    by which `leftovers` recognizes it."""
     return Command(("mount", "-t", "tmpfs", "-o", f"size={size}", str(run), str(folder)))
 
 
 def remove_disk(folder: Path) -> Command:
-    """Remove what `small_disk` made; whoever still reads it keeps it until then."""
+    """Return the command that unmounts a folder of `small_disk`; open files stay readable."""
     return Command(("umount", "--lazy", str(folder)))

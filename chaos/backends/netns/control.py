@@ -1,4 +1,4 @@
-"""A member's control endpoint, over its unix socket: reached whatever its network is like."""
+"""Requests to a member's control endpoint, over its unix socket, which no network fault touches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class ControlError(NodeError):
 def ask(
     path: Path, method: str, target: str, body: object = None, timeout: float = TIMEOUT_SECONDS
 ) -> Any:  # noqa: ANN401 whatever the member says
-    """One request; returns the answer, read where it is JSON. ControlError for any other end."""
+    """Send one request; returns the answer, parsed if it is JSON. ControlError if the member does
+    not answer or refuses."""
     try:
         answer = unix_http.ask(path, method, target, body, timeout)
     except NoAnswerError as error:

@@ -1,4 +1,4 @@
-"""What runs left behind whose process was killed: found by name, and removed."""
+"""Finds, by their names, namespaces and mounts of runs whose process was killed; removes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def _has_no_owner(run: RunId) -> bool:
 def leftovers(
     do: Run = run_command, is_left: Callable[[RunId], bool] = _has_no_owner
 ) -> tuple[list[str], list[Path]]:
-    """Namespaces and mounted folders of runs whose process is gone (or that `is_left` names)."""
+    """Return the namespaces and mounted folders of all runs for which `is_left` is true: by
+    default, of those whose process is gone."""
 
     def mine(name: str) -> bool:
         run = RunId.parse(name)
@@ -32,7 +33,7 @@ def leftovers(
 
 
 def clean(do: Run = run_command, is_left: Callable[[RunId], bool] = _has_no_owner) -> list[str]:
-    """Remove what killed runs left behind; returns what that was. Runs that live keep theirs."""
+    """Remove the leftovers of killed runs, not those of living ones; returns their names."""
     spaces, folders = leftovers(do, is_left)
     remove_spaces(spaces, do)
     for folder in folders:
@@ -42,5 +43,5 @@ def clean(do: Run = run_command, is_left: Callable[[RunId], bool] = _has_no_owne
 
 
 def _path(word: str) -> Path:
-    """A folder as the kernel writes it: what would split the line is an octal escape."""
+    """Read a folder's path as the kernel writes it: with octal escapes, for instance of spaces."""
     return Path(word.encode().decode("unicode_escape"))

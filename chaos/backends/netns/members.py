@@ -29,7 +29,7 @@ from stormcast.node.trace.files import read_traces
 STATIC: Final = "STATIC"
 
 Argv = Callable[[str, MemberSpec], Sequence[str]]
-"""A Python and how a member is to be, to the words that start it."""
+"""From a Python interpreter and a member's spec to the words that start the member."""
 
 
 class Members:
@@ -43,7 +43,7 @@ class Members:
         argv: Argv = member_argv,
     ) -> None:
         self.processes: dict[str, Process] = {}
-        """Of those that were started, running or not."""
+        """The newest process of each member that was started, running or not."""
         self._network = network
         self._configs = {plan.name: plan.config for plan in plans}
         self._folder = folder
@@ -51,14 +51,14 @@ class Members:
         self._started: Counter[str] = Counter()
 
     def prepare(self) -> None:
-        """Give each a folder with its configuration."""
+        """Make a folder for each member, with its configuration."""
         for name, config in self._configs.items():
             folder = self._folder / name
             folder.mkdir(parents=True, exist_ok=True)
             (folder / CONFIG).write_text(json.dumps(config))
 
     def start(self, name: str) -> None:
-        """Start a new incarnation; it returns before that is ready."""
+        """Start a new incarnation of a member; does not wait until it is ready."""
         if self.is_alive(name):
             raise BackendError(f"{name} runs already; restart it, or stop it before")
         spec = self._spec(name)
@@ -80,15 +80,15 @@ class Members:
         return process is not None and process.is_alive
 
     def running(self, name: str) -> Process:
-        """The process of a member; BackendError if it does not run."""
+        """Return the process of a member; BackendError if it does not run."""
         process = self._process(name)
         if process is None or not process.is_alive:
             raise BackendError(f"{name} does not run")
         return process
 
     def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
-        """One request to a member; MemberError, with the last lines of its log, where it does not
-        answer or refuses."""
+        """Send one request to a member; MemberError, with the last lines of its log, when the
+        member does not answer or refuses."""
         process = self._process(name)
         if process is None or not process.is_alive:
             raise MemberError(f"{name} does not answer {method} {target}: it does not run")
@@ -98,18 +98,18 @@ class Members:
             raise MemberError(f"{name}: {error}\n{process.tail()}") from None
 
     def freeze(self) -> None:
-        """Stop all at one moment, and then end them."""
+        """Pause all members, and then kill them: none of them sees another one end."""
         for process in self.processes.values():
             process.pause()
         self.kill_all()
 
     def kill_all(self) -> None:
-        """End all at once."""
+        """Kill all members."""
         for process in self.processes.values():
             process.kill()
 
     def journals(self) -> dict[str, bytes]:
-        """What every incarnation wrote so far, by its label."""
+        """Return the traces of every incarnation so far, by its label."""
         folders = [self._folder / name / JOURNAL for name in sorted(self._configs)]
         return {
             label: blocks
@@ -137,7 +137,7 @@ class Members:
 
 
 def _is_told(config: Mapping[str, Any]) -> bool:
-    """Whether a member must be told where the others are."""
+    """Whether a member's stack has the discovery STATIC, which needs `initial_hosts`."""
     layers = list_layers(
         config["stack"], config.get("unicast") or None, config.get("discovery") or None
     )

@@ -1,7 +1,7 @@
-"""What things of a run are called: so what a killed one left behind is known for what it is.
+"""The names of a run's namespaces, tables and mounts, by which leftovers of killed runs are found.
 
-A run is named after the process that owns it: its pid, and when that process was started, because
-pids come back.
+A run is named after the process that owns it: its pid, and the time at which that process was
+started, because pids are used again.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 BRIDGE: Final = "bridge"
-"""The namespace of the bridge; no member can be called so."""
+"""The bridge's name among the members' namespaces; no member can be called so."""
 MAX_MEMBERS: Final = 256
-"""As in a scenario."""
+"""The same limit as in a scenario."""
 _FIRST4: Final = IPv4Address("198.18.0.2")
 _FIRST6: Final = IPv6Address("fd00:5c::2")
 PREFIX4: Final = 15
@@ -34,13 +34,13 @@ class RunId:
 
     pid: int
     started: int
-    """When that process started, in clock ticks since boot."""
+    """The start time of that process, in clock ticks since boot."""
     number: int
-    """Which of its runs."""
+    """The number of the run within that process."""
 
     @classmethod
     def next(cls) -> RunId:
-        """A new one, of this process."""
+        """Make the id of a new run of this process."""
         pid = os.getpid()
         started = start_of(pid)
         assert started is not None, "this process runs"
@@ -48,7 +48,7 @@ class RunId:
 
     @classmethod
     def parse(cls, text: str) -> RunId | None:
-        """The run that something is called after; None if it is not ours."""
+        """Read the run from the name of one of its things; None for any other name."""
         matched = _RUN.fullmatch(text)
         return cls(*map(int, matched.groups()[:3])) if matched else None
 
@@ -57,20 +57,20 @@ class RunId:
 
     @property
     def table(self) -> str:
-        """The nft table of this run: a word, where a dash would be a minus."""
+        """The name of this run's nft table: without dashes, which nft would take for minus."""
         return str(self).replace("-", "_")
 
     def namespace(self, name: str) -> str:
-        """The namespace of a member, or of the bridge."""
+        """Return the namespace of a member, or of the bridge."""
         return f"{self}-{name}"
 
     def has_owner(self) -> bool:
-        """Whether the process that made it still runs."""
+        """Whether the process that made this run still runs."""
         return start_of(self.pid) == self.started
 
 
 def start_of(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if it is gone."""
+    """Return the start time of a process, in clock ticks since boot; None if it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -81,7 +81,7 @@ def start_of(pid: int) -> int | None:
 
 
 def check_names(names: tuple[str, ...]) -> None:
-    """Refuse what cannot be the names of the members of one run."""
+    """Refuse (AssertionError) names that members of one run cannot have."""
     assert 1 <= len(names) <= MAX_MEMBERS, f"{len(names)} members: 1..{MAX_MEMBERS} fit"
     assert len(set(names)) == len(names), f"two members have one name: {' '.join(names)}"
     for name in names:
@@ -90,15 +90,15 @@ def check_names(names: tuple[str, ...]) -> None:
 
 
 def address4(index: int) -> str:
-    """The IPv4 address of the member with this place."""
+    """Return the IPv4 address of the member at this index."""
     return str(_FIRST4 + index)
 
 
 def address6(index: int) -> str:
-    """The IPv6 address of the member with this place."""
+    """Return the IPv6 address of the member at this index."""
     return str(_FIRST6 + index)
 
 
 def link_address(index: int) -> str:
-    """The link layer's address of the member with this place: one that no maker of cards gives."""
+    """Return the link layer's address of the member at this index: a locally administered one."""
     return f"02:5c:00:00:{index >> 8:02x}:{index & 0xFF:02x}"

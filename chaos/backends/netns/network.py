@@ -1,4 +1,4 @@
-"""The network of a run: made and removed. What acts on it is its agent's business."""
+"""The network of a run: makes and removes it. The run's agent makes the faults in it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from stormcast.chaos.drivers.nft import NftDriver
 from stormcast.chaos.faults import Names
 
 NAMESPACES: Final = Path("/run/netns")
-"""Where `ip` keeps the namespaces that have names."""
+"""The folder in which `ip` keeps named namespaces."""
 
 
 class Network:
-    """Namespaces on one bridge. `make` and `remove` may each be called again."""
+    """Namespaces on one bridge. `remove` may be called twice, and `make` again after it."""
 
     def __init__(self, run: RunId, names: Sequence[str], do: Run = run_command) -> None:
         self.run = run
@@ -34,7 +34,7 @@ class Network:
         self._disks: list[Path] = []
 
     def make(self) -> None:
-        """Make it all, or nothing."""
+        """Make the whole network; after a failure nothing of it is left."""
         try:
             for command in commands.make_network(self.run, self.names):
                 self._run(command)
@@ -43,26 +43,26 @@ class Network:
             raise
 
     def remove(self) -> None:
-        """Remove it all, with whatever still runs in it."""
+        """Remove the whole network, and kill all processes in it."""
         spaces = [self.run.namespace(name) for name in (BRIDGE, *self.names)]
         remove_spaces(spaces, self._do)
         while self._disks:
             self._run(commands.remove_disk(self._disks.pop()))
 
     def index(self, name: str) -> int:
-        """The place of a member."""
+        """Return the index of a member."""
         return self.names.index(name)
 
     def address(self, name: str, *, ipv6: bool = False) -> str:
-        """Where a member is reached."""
+        """Return the address of a member."""
         return (address6 if ipv6 else address4)(self.index(name))
 
     def places(self) -> dict[str, Names]:
-        """Every address of each member."""
+        """Return both addresses of each member."""
         return {name: (address4(index), address6(index)) for index, name in enumerate(self.names)}
 
     def sites(self) -> list[Site]:
-        """Where each member lives, for an agent."""
+        """Return each member's site, for an agent: its addresses, device and namespace."""
         return [
             Site(
                 name=name,
@@ -74,7 +74,7 @@ class Network:
         ]
 
     def inside(self, name: str, argv: Sequence[str]) -> tuple[str, ...]:
-        """The words that run a program in the namespace of a member."""
+        """Return the words that run a program in the namespace of a member."""
         return commands.inside(self.run.namespace(name), argv)
 
     def execute(self, name: str, argv: Sequence[str], stdin: str = "") -> str:
@@ -82,17 +82,17 @@ class Network:
         return self._do(self.inside(name, argv), stdin)
 
     def set_mtu(self, size: int, names: Iterable[str] = ()) -> None:
-        """Limit the links of some members, or of all.
+        """Set the MTU of the links of some members, or of all.
 
-        A bridge tells nobody that a packet was too large: with links of several sizes, larger
-        packets to the smaller ones vanish.
+        A bridge does not report that a packet was too large: with links of several MTUs, larger
+        packets to links with a smaller one vanish.
         """
         for name in tuple(names) or self.names:
             for command in commands.set_mtu(self.run, name, self.index(name), size):
                 self._run(command)
 
     def small_disk(self, folder: Path, size: int) -> None:
-        """Give a folder a file system of its own, which is soon full."""
+        """Mount a file system of `size` bytes at a folder."""
         self._run(commands.small_disk(self.run, folder, size))
         self._disks.append(folder)
 
@@ -101,7 +101,7 @@ class Network:
 
 
 def why_not(do: Run = run_command) -> str | None:
-    """Why this machine cannot make such a network, found by trying it; None: it can."""
+    """Return why this machine cannot make such a network, found by trying it; None if it can."""
     if why := what_is_missing():
         return why
     network = Network(RunId.next(), ("n0", "n1"), do)
@@ -124,7 +124,7 @@ def why_not(do: Run = run_command) -> str | None:
 
 
 def remove_spaces(spaces: Iterable[str], do: Run = run_command) -> None:
-    """Remove namespaces with whatever runs in them; those that are not there are no error."""
+    """Remove namespaces, and kill the processes in them; missing namespaces are skipped."""
     known = set(namespaces(do))
     there = [space for space in spaces if space in known]
     for space in there:
@@ -135,7 +135,7 @@ def remove_spaces(spaces: Iterable[str], do: Run = run_command) -> None:
 
 
 def kill_all_in(space: str, do: Run = run_command) -> list[int]:
-    """End every process in a namespace of ours, by its pid; returns their pids."""
+    """Kill every process in a namespace of ours, by its pid; returns the pids."""
     try:
         pids = [int(word) for word in do(("ip", "netns", "pids", space), "").split()]
     except CommandError:
@@ -147,6 +147,6 @@ def kill_all_in(space: str, do: Run = run_command) -> list[int]:
 
 
 def namespaces(do: Run = run_command) -> list[str]:
-    """All named namespaces of the machine."""
+    """List all named namespaces of the machine."""
     spaces: list[Mapping[str, str]] = json.loads(do(("ip", "-j", "netns", "list"), "") or "[]")
     return [space["name"] for space in spaces]

@@ -1,7 +1,7 @@
-"""One incarnation of a member: a process, told what to do by signals.
+"""One incarnation of a member: a process, steered by signals.
 
-The kernel kills it when the thread that started it ends, however that came about, and even while it
-is stopped: so nobody stays paused behind an owner that died.
+The kernel kills it when the thread that started it ends, for whatever reason, and even while the
+process is stopped: so no paused process outlives its owner.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STOP_SECONDS: Final = 15.0
 """How long a process that was asked to end may take, unless said otherwise."""
 LOG_LINES: Final = 15
 SETTINGS: Final = "STORMCAST_"
-"""How the variables begin that set a member."""
+"""The prefix of the environment variables that are settings of a member."""
 
 
 class Process:
@@ -32,7 +32,7 @@ class Process:
     ) -> None:
         self.argv = tuple(argv)
         self.log = folder / f"{label}.log"
-        """What it wrote to stderr, and to stdout."""
+        """The file with its stdout and stderr."""
         self.is_paused = False
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(  # noqa: S603 our own words, and no shell
@@ -42,7 +42,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C is for whoever started this, who then ends this in good order.
+                # Ctrl-C is to reach only the rig, which then ends this process in good order.
                 process_group=0,
             )
 
@@ -56,21 +56,21 @@ class Process:
 
     @property
     def code(self) -> int | None:
-        """How it ended: its exit code, or minus the signal; None while it runs."""
+        """Its exit code, or minus the signal that ended it; None while it runs."""
         return self._popen.poll()
 
     def stop(self, timeout: float = STOP_SECONDS) -> int:
-        """Ask it to end and wait; returns its exit code."""
+        """Resume it, ask it to end, and wait; returns its exit code."""
         self.resume()
         self._signal(signal.SIGTERM)
         return self.wait(timeout)
 
     def ask_to_end(self) -> None:
-        """Ask it to end; one that is paused is asked when it goes on."""
+        """Send SIGTERM, without waiting; a paused process takes it when it is resumed."""
         self._signal(signal.SIGTERM)
 
     def wait(self, timeout: float = STOP_SECONDS) -> int:
-        """Wait for its end; returns its exit code. BackendError if it does not come."""
+        """Wait for its end; returns its exit code. BackendError if it does not end in time."""
         try:
             return self._popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -85,7 +85,7 @@ class Process:
         self.is_paused = False
 
     def pause(self) -> None:
-        """Have it do nothing, and return when it does nothing."""
+        """Stop the process, and wait until it has stopped."""
         if not self.is_alive:
             return
         self._signal(signal.SIGSTOP)
@@ -95,30 +95,30 @@ class Process:
         )
 
     def resume(self) -> None:
-        """Have it go on."""
+        """Resume the process, if it is paused."""
         if self.is_paused:
             self._signal(signal.SIGCONT)
             self.is_paused = False
 
     def rss(self) -> int:
-        """Bytes of memory that it occupies."""
+        """Return its resident memory, in bytes."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
         raise ProcessLookupError(f"pid {self.pid} is gone")
 
     def tail(self, lines: int = LOG_LINES) -> str:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
     def _signal(self, number: signal.Signals) -> None:
-        # Popen knows whether it was waited for, so a pid that is somebody else's now is not struck.
+        # Popen knows whether the process was waited for: it never signals a pid used again.
         self._popen.send_signal(number)
 
 
 def _state(pid: int) -> str | None:
-    """The letter of a process's state; None if it is gone."""
+    """Return the letter of a process's state; None if it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -132,7 +132,7 @@ def until(
     explain: Callable[[], str],
     poll: float = POLL_SECONDS,
 ) -> None:
-    """Wait until something is so; BackendError with the explanation if it is not so in time."""
+    """Wait until `is_done`; BackendError with the explanation after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not is_done():
         if time.monotonic() > deadline:
@@ -141,8 +141,8 @@ def until(
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """Ours, with what concerns Python: this very tree, whichever one is installed. Without what
-    would set a member: only its configuration does that."""
+    """Return this process's environment for a child. Python finds this very tree, whichever is
+    installed. Variables that are settings of a member go: only its configuration is to set it."""
     tree = str(Path(__file__).parents[4])
     paths = [tree, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     ours = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}

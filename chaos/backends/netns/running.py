@@ -1,4 +1,4 @@
-"""Running commands: the one place where the network of a run touches the machine."""
+"""Runs commands: through this module alone the network of a run changes the machine."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Final
 from stormcast.node.core.errors import NodeError
 
 Run = Callable[[Sequence[str], str], str]
-"""Runs a program with its words on a text and returns what it printed; CommandError if it fails."""
+"""Runs a program (arguments, standard input) and returns its output; CommandError if it fails."""
 
 TIMEOUT_SECONDS: Final = 20.0
-"""A command takes milliseconds; one that takes this long never ends."""
+"""Commands take milliseconds; one that takes this long is taken to hang."""
 NEEDED: Final = {
     "ip": "iproute2",
     "nft": "nftables",
@@ -22,11 +22,11 @@ NEEDED: Final = {
     "nsenter": "util-linux",
     "mount": "mount",
 }
-"""Programs, and the Debian packages that have them."""
+"""The programs that are needed, and the Debian packages that contain them."""
 
 
 class CommandError(NodeError):
-    """A program failed; the text is what it said."""
+    """A program failed, or is missing; the text names the program and its output."""
 
 
 def run_command(argv: Sequence[str], stdin: str = "") -> str:
@@ -47,7 +47,7 @@ def run_command(argv: Sequence[str], stdin: str = "") -> str:
 
 
 def what_is_missing() -> str | None:
-    """Why this machine cannot have network namespaces; None: it can."""
+    """Return why this machine cannot make network namespaces; None if it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for program, package in NEEDED.items():

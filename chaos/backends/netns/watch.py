@@ -1,8 +1,8 @@
-"""Whether the machine itself stood still: a process that does nothing but look at the clock.
+"""Finds times at which the machine itself stood still: a process that only looks at the clock.
 
-Bounds of time say what a member does that runs. One that gets no processor, because its host
-paused the whole machine or others starve it, breaks them without having done anything wrong; so
-a session notes such a time as what it is, a pause of every member.
+Time bounds hold for members that run. A member that gets no processor, because the host paused the
+whole machine or other processes starve the member, breaks such bounds without a fault of its own.
+So a session notes such a time as a pause of every member.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stormcast.chaos.backends.netns.commands import bound_to_me
 from stormcast.chaos.backends.netns.process import Process, environment
 
 LATE_SECONDS: Final = 0.2
-"""A look that comes so late was not held up by one busy neighbour."""
+"""A look that comes this late was held up by more than one busy process."""
 _PROGRAM: Final = f"""
 import time
 last = time.monotonic()
@@ -29,7 +29,7 @@ while True:
 
 
 class Watch:
-    """A process that is to have a turn fifty times a second."""
+    """A process that looks at the clock fifty times a second."""
 
     def __init__(self, folder: Path) -> None:
         argv = bound_to_me((sys.executable, "-I", "-c", _PROGRAM))
@@ -40,11 +40,11 @@ class Watch:
         return self._process.pid
 
     def spans(self) -> list[tuple[float, float]]:
-        """When it had none: from and to, on the clock of everyone."""
+        """Return the spans (from, to) without a look, on the clock that all processes share."""
         lines = self._process.log.read_text().splitlines()
         times = [tuple(map(float, line.split())) for line in lines]
         return [(start, end) for start, end in times]
 
     def close(self) -> None:
-        """Look no more."""
+        """End the process."""
         self._process.kill()

@@ -1,7 +1,7 @@
-"""The simulator as a backend: a cluster in virtual time, told what to do verb by verb.
+"""The simulator as a backend: a cluster in virtual time, steered by the verbs of a backend.
 
-Nothing here is real but the members' code. What takes time elsewhere takes none here, but in
-`wait`; equal calls give equal runs, to the byte.
+Only the members' code is real. Virtual time passes only in `wait` (and in `restart`); equal calls
+give equal runs, to the byte.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from stormcast.node.core.errors import NodeError
 from stormcast.node.member.settings import MemberSettings, read_member
 
 POLL_SECONDS: Final = 0.02
-"""How often it is looked whether what is waited for has come."""
+"""Virtual seconds between two calls of `is_done` in a wait."""
 RESTART_SECONDS: Final = 0.001
-"""Between a process and the next of its name: only their times tell which of the two came first."""
+"""Between a member's end and its next incarnation: only their times tell which came first."""
 RENEW_SECONDS: Final = LEASE_SECONDS / 3
 RULES: Final = frozenset({"rule-drop", "rule", "rule-on-streams"})
 _OK: Final = range(200, 300)
@@ -63,11 +63,11 @@ class SimBackend:
         self._lease = Lease(lambda: self._world.engine, self._lapse)
 
     def features(self) -> Mapping[str, str | None]:
-        """Everything that there is."""
+        """Return all features: the simulator has each of them."""
         return dict.fromkeys(FEATURES)
 
     def open(self, plan: ClusterPlan) -> None:
-        """Have a world, in which nobody lives yet."""
+        """Make the world of a cluster, in which no member runs yet."""
         if self._opened is not None:
             raise BackendError("this simulator has a cluster; make another one for another run")
         _check_needs(plan, self.features())
@@ -77,18 +77,18 @@ class SimBackend:
             self._opened.paths.number_connections()
 
     def close(self) -> None:
-        """Forget all of it."""
+        """Forget the world."""
         self._opened = None
         self._is_applied = self._lease.has_lapsed = False
 
     # -- Time ----------------------------------------------------------------------------------
 
     def now(self) -> float:
-        """Virtual seconds."""
+        """Return the virtual time, in seconds."""
         return self._world.engine.now
 
     def wait(self, seconds: float, is_done: Callable[[], bool] | None = None) -> bool:
-        """Run the engine so long, or until what is waited for has come."""
+        """Run the engine for `seconds`, or until `is_done`; returns whether `is_done`."""
         engine = self._world.engine
         until = engine.now + seconds
         step = RENEW_SECONDS if is_done is None else POLL_SECONDS
@@ -110,7 +110,7 @@ class SimBackend:
         self._world.start(name)
 
     def stop(self, name: str) -> None:
-        """Have a member leave; one that is paused does when it goes on."""
+        """Have a member leave; a paused one does when it is resumed."""
         self._living(name).leave()
 
     def kill(self, name: str) -> None:
@@ -121,23 +121,23 @@ class SimBackend:
             self._world.crash(member.host)
 
     def restart(self, name: str) -> None:
-        """A new incarnation, whatever became of the last."""
+        """Kill a member, if it runs, and start a new incarnation."""
         self.kill(name)
         self.wait(RESTART_SECONDS)
         self.start(name)
 
     def pause(self, name: str) -> None:
-        """Have it do nothing, for as long as the lease is renewed."""
+        """Pause a member, for as long as the lease is renewed."""
         self._living(name).host.is_paused = True
         self._lease.take()
 
     def resume(self, name: str) -> int:
-        """Have it take what its socket kept, and go on."""
+        """Resume a paused member: it takes the frames that its socket buffer kept."""
         host = self._living(name).host
         return self._world.engine.resume(host) if host.is_paused else 0
 
     def is_alive(self, name: str) -> bool:
-        """Whether it was started and has not ended."""
+        """Whether a member was started and has not ended."""
         member = self._world.members.get(name)
         if member is None:
             _check_known(self._plan, name)
@@ -145,7 +145,7 @@ class SimBackend:
         return member.host.is_alive
 
     def ask(self, name: str, method: str, target: str, body: object = None) -> Any:  # noqa: ANN401 whatever the member says
-        """What the member's endpoint answers."""
+        """Return the answer of a member's control endpoint; MemberError if there is none."""
         member = self._world.members.get(name)
         if member is None or not member.host.is_alive:
             _check_known(self._plan, name)
@@ -164,7 +164,7 @@ class SimBackend:
     # -- The network ---------------------------------------------------------------------------
 
     def apply(self, state: NetworkState) -> None:
-        """Make every path what the state says."""
+        """Set every path as the state says."""
         if state.members != self._plan.names:
             raise BackendError(
                 f"the state is of {' '.join(state.members)}, and the cluster of "
@@ -176,11 +176,11 @@ class SimBackend:
         self._lease.take()
 
     def renew(self) -> None:
-        """Another lease."""
+        """Extend the lease; BackendError if it has lapsed."""
         self._lease.renew()
 
     def clear(self) -> None:
-        """Every path is as it is by itself."""
+        """Heal every path."""
         self._lease.has_lapsed = False
         if self._opened is not None and self._is_applied:
             self._is_applied = False
@@ -188,16 +188,16 @@ class SimBackend:
             self._opened.paths.apply(healed, self.now())
 
     def release(self, fault: str | None) -> None:
-        """Let go what rules hold."""
+        """Release the frames that `hold` rules keep."""
         self._world.paths.release(fault, self.now())
 
     def bites(self) -> Bites:
-        """What every fault has done, by path."""
+        """Return the bites of every fault, by sender and receiver."""
         return self._world.network.decider.counted()
 
     def _lapse(self) -> bool:
-        """Undo everything, as an agent does whose controller is gone; returns whether the network
-        was anything but healed."""
+        """Clear the network and resume all members, as an agent does when nobody renews its lease;
+        returns whether a network state was applied."""
         was_applied = self._is_applied
         self.clear()
         for name in self._plan.names:
@@ -208,15 +208,15 @@ class SimBackend:
     # -- The end -------------------------------------------------------------------------------
 
     def freeze(self) -> None:
-        """Stop all members at one moment, for ever."""
+        """Stop all members at one moment, for good."""
         self._world.freeze()
 
     def collect(self) -> Mapping[str, bytes]:
-        """The traces of every incarnation so far."""
+        """Return the traces of every incarnation so far, by label."""
         return self._world.take_traces()
 
     def observed(self) -> Observed:
-        """What nobody else can see of a run."""
+        """Return the figures of a run that only a simulator can see."""
         world = self._world
         return Observed(
             events=world.engine.events,
@@ -225,7 +225,7 @@ class SimBackend:
             control_most=world.sender.control_totals(max),
         )
 
-    # -- Who is meant ----------------------------------------------------------------------------
+    # -- The world and its members ---------------------------------------------------------------
 
     @property
     def _world(self) -> World:
@@ -254,8 +254,8 @@ def _check_known(plan: ClusterPlan, name: str) -> None:
 
 
 def _settings(plan: ClusterPlan) -> dict[str, MemberSettings]:
-    """What each member is to be, read as `stormcast node --config` reads it; what several of them
-    are told in the same words is read once."""
+    """Read each member's settings as `stormcast node --config` reads them; equal configurations
+    are read once."""
     read: dict[str, MemberSettings] = {}
     found: dict[str, MemberSettings] = {}
     for member in plan.members:

@@ -20,11 +20,11 @@ CALL: Final = 2
 ARRIVALS: Final = 3
 
 HELD_FRAMES: Final = 512
-"""What a paused host's socket buffer takes; more is lost, as on a real host."""
+"""How many frames a paused host's socket buffer takes; more are lost, as on a real host."""
 
 
 class Host:
-    """One incarnation of a member: a stack, and whether it runs."""
+    """One incarnation of a member: its stack, whether it runs, and what waits for it."""
 
     __slots__ = (
         "group",
@@ -47,30 +47,30 @@ class Host:
     def __init__(self, name: str, stack: Stack, tracer: Tracer) -> None:
         self.name = name
         self.label = name
-        """Name and incarnation, as the traces are called."""
+        """Name and incarnation, as in the names of traces."""
         self.stack = stack
         self.short = stack.address.short
         self.tracer = tracer
         self.is_alive = True
         self.is_paused = False
         self.is_clogged = False
-        """Whether a stalled application keeps the receiving threads, too."""
+        """Whether a stalled application blocks the receiving threads, too."""
         self.held: list[bytes] = []
-        """Frames that arrived while paused: a stopped process's socket buffer."""
+        """Frames that arrived while the host was paused or clogged, as in a socket buffer."""
         self.held_limit = HELD_FRAMES
         self.mail: list[Callable[[], None]] = []
-        """What the operating system would have told it while it was paused."""
+        """Calls for news that came while the host was paused, as an operating system keeps it."""
         self.wake_at = inf
         self.routes: dict[int, Path] = {}
-        """Where frames for a short id go; filled as it is used."""
+        """The path to each short id; filled when a frame is sent there."""
         self.group: list[tuple[Path, int]] | None = None
-        """Where multicast datagrams go; None: to be looked up."""
+        """Paths and short ids to which multicast datagrams go; None: to be looked up."""
         self.is_grouped = stack.settings.has_group
-        """Whether its turns may end with views and monitored connections, too."""
+        """Whether the stack has a group, so that turns may end with views and other news, too."""
 
 
 EVENTS_PER_INSTANT: Final = 200_000
-"""More at one moment of virtual time is a loop of timers, not traffic."""
+"""More events than this at one moment of virtual time are a loop of timers, not traffic."""
 
 
 class RunawayError(NodeError):
@@ -80,7 +80,7 @@ class RunawayError(NodeError):
 Send = Callable[[Host, int, bytes], None]
 Deliver = Callable[[Host, list[Delivery]], None]
 AfterTurn = Callable[[Host], None]
-"""A turn ended with news of a group."""
+"""Called when a turn ended with news of a group."""
 
 
 class Engine:
@@ -100,7 +100,7 @@ class Engine:
         self._after_turn = after_turn
 
     def arrive(self, at: float, dest: int, frame: bytes) -> None:
-        """Have a frame arrive at a host; at one that is gone, or never was, it is lost."""
+        """Have a frame arrive at the host `dest`; it is lost if there is no such host by then."""
         self._order += 1
         heappush(self._heap, (at, self._order, ARRIVAL, dest, frame))
 
@@ -110,15 +110,15 @@ class Engine:
         heappush(self._heap, (at, self._order, ARRIVALS, dests, frame))
 
     def call(self, at: float, action: Callable[[], None]) -> None:
-        """Have the scenario act."""
+        """Have `action` called at a time."""
         self._order += 1
         heappush(self._heap, (at, self._order, CALL, None, action))
 
     def run(self, until: float) -> None:
-        """Process everything before `until`: what is done then comes before what happens then.
+        """Process all events before `until`: the caller's next verb precedes the events of then.
 
-        Without the cyclic collector: nothing here makes cycles, and each of its passes walks every
-        batch of every window, which costs up to half of the speed.
+        Python's cyclic garbage collector is off meanwhile: nothing here makes cycles, and each of
+        its passes walks every batch of every window, which costs up to half of the speed.
         """
         was_collecting = gc.isenabled()
         gc.disable()
@@ -177,8 +177,8 @@ class Engine:
             self.end_turn(host)
 
     def end_turn(self, host: Host) -> None:
-        """Let a host's turn take effect: frames leave, deliveries reach the application, its timer
-        is set."""
+        """End a host's turn: its frames leave, its deliveries reach the application, its timer is
+        set."""
         now = self.now
         stack = host.stack
         frames = stack.end_turn(now)
@@ -196,7 +196,8 @@ class Engine:
             self._set_wake(host, deadline)
 
     def tell(self, host: Host, action: Callable[[], None]) -> None:
-        """Have a member's operating system tell it something, now or when it runs again."""
+        """Call `action` for a host, as news from its operating system: now, or when it is resumed.
+        Nothing happens if it has ended."""
         if not host.is_alive:
             return
         if host.is_paused:
@@ -228,8 +229,8 @@ class Engine:
             self._set_wake(host, deadline)
 
     def resume(self, host: Host) -> int:
-        """A paused host takes what its socket buffer kept and the timers it slept through; returns
-        how much."""
+        """Resume a paused host: it takes the frames in its socket buffer, news and overdue timers;
+        returns how many there were."""
         host.is_paused = False
         mail, host.mail = host.mail, []
         for action in mail:
@@ -242,7 +243,7 @@ class Engine:
         return taken + len(mail) + int(missed)
 
     def unclog(self, host: Host) -> int:
-        """A stalled host's receiving threads go on; returns how many frames waited for them."""
+        """Unblock a clogged host's receiving threads; returns how many frames they then took."""
         host.is_clogged = False
         if host.is_paused:
             return 0

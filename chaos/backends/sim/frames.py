@@ -1,4 +1,4 @@
-"""Frames that several members receive: checked and unpacked once for all of them."""
+"""Checks and unpacks a frame that several members receive once for all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _unpack = Codec.unpack_untrusted
 
 
 class LastFrame:
-    """The datagram that was unpacked last in a world, and what was in it."""
+    """The datagram that was unpacked last in a world, and its frame."""
 
     __slots__ = ("datagram", "frame")
 
@@ -20,10 +20,10 @@ class LastFrame:
 
 
 class SharingCodec(Codec):
-    """A codec that does not unpack again what another member of its cluster has just unpacked.
+    """A codec that does not unpack a datagram again that another member has just unpacked.
 
     A multicast is one object that arrives at its receivers one after the other; a copy that was
-    corrupted on its way to one of them is another object. What was no frame is looked at by each.
+    corrupted on its way to a receiver is another object. Each receiver checks a bad frame itself.
     """
 
     __slots__ = ("_last",)
@@ -33,7 +33,7 @@ class SharingCodec(Codec):
         self._last = last
 
     def unpack_untrusted(self, buffer: Payload, offset: int = 0) -> tuple[Head, bytes]:
-        """The frame at `offset`, whole and unharmed, or BadFrame with the reason."""
+        """Return the frame at `offset`, checked to be intact; BadFrame with the reason if not."""
         last = self._last
         if buffer is last.datagram and not offset and last.frame is not None:
             return last.frame

@@ -1,4 +1,4 @@
-"""What is done to a simulated cluster lasts for as long as somebody renews it."""
+"""The lease of a simulated cluster: faults and pauses last for as long as it is renewed."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from stormcast.chaos.backends.sim.engine import Engine
 
 
 class Lease:
-    """One lease in virtual time, on all that is done."""
+    """One lease in virtual time, for the network state and all pauses."""
 
     def __init__(self, engine: Callable[[], Engine], lapse: Callable[[], bool]) -> None:
         self.has_lapsed = False
-        """Whether what was applied ended for want of a renewal."""
+        """Whether a network state ended because the lease was not renewed."""
         self._engine = engine
         self._lapse = lapse
-        """Undoes everything, and says whether anything was applied."""
+        """Undoes everything, and returns whether a network state was applied."""
         self._end = 0.0
         self._taken = 0
 
     def take(self) -> None:
-        """From here on somebody has to renew what is done to the cluster."""
+        """Begin the lease: from now on it lapses unless it is renewed."""
         self.renew()
         self._taken += 1
         self._watch(self._taken)
 
     def renew(self) -> None:
-        """Have it last from now on; BackendError where it has ended."""
+        """Extend the lease to `LEASE_SECONDS` from now; BackendError if it has lapsed."""
         if self.has_lapsed:
             raise BackendError("the lease has lapsed, and the network is healed; apply again")
         self._end = self._engine().now + LEASE_SECONDS

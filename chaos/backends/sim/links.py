@@ -1,7 +1,7 @@
-"""What an operating system tells a process about another one: connections that open and end.
+"""Monitored connections, of which an operating system tells a process that they opened or ended.
 
-A monitored connection says nothing while it is up, and ends with the process at its other end. Its
-end is news that must travel: a network that is cut keeps it back until it is healed.
+A monitored connection is silent while it is up, and ends with the process at its other end. The
+news of its end must travel: a cut network holds this news back until the network is healed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Notices:
-    """News from one member's host to another's: late by the path, kept while it is cut."""
+    """News from one member's host to another's: delayed by the path, kept while it is cut."""
 
     def __init__(self, engine: Engine, network: Network) -> None:
         self._engine = engine
@@ -24,7 +24,7 @@ class Notices:
         self._kept: list[tuple[str, str, Callable[[], None]]] = []
 
     def send(self, source: str, dest: str, action: Callable[[], None]) -> None:
-        """Have something happen at `dest` as soon as word from `source` can be there."""
+        """Call `action` after the delay of the path; while the path is cut, `retry` does."""
         now = self._engine.now
         if source == dest:
             self._engine.call(now, action)
@@ -36,7 +36,7 @@ class Notices:
             self._engine.call(now + path.delay, action)
 
     def retry(self) -> None:
-        """The network changed: what was kept may pass now."""
+        """Send all kept news again, because the network changed."""
         kept, self._kept = self._kept, []
         for source, dest, action in kept:
             self.send(source, dest, action)
@@ -50,13 +50,13 @@ class Links:
         self._network = network
         self._notices = notices
         self._wanted: dict[tuple[int, int], int] = {}
-        """By monitor and peer: the number of the latest request for it."""
+        """By monitor and peer: the number of the latest request for the connection."""
         self._watchers: dict[int, dict[int, None]] = {}
-        """By peer: who has a connection to it that is up."""
+        """By peer: the monitors whose connection to it is up."""
         self._requests = 0
 
     def change(self, host: Host, links: Iterable[tuple[int, bool]]) -> None:
-        """Do what a member asks for: open or close connections, by peer."""
+        """Open or close connections of a host, as its stack asks: pairs (peer, is wanted)."""
         for peer, is_wanted in links:
             if is_wanted:
                 self._open(host, peer)
@@ -64,7 +64,7 @@ class Links:
                 self._close(host.short, peer)
 
     def end_process(self, host: Host) -> None:
-        """A process ended: so do its connections, as their other ends will hear."""
+        """End the connections of a process that has ended, and send the news to its monitors."""
         for key in [key for key in self._wanted if key[0] == host.short]:
             self._close(*key)
         for monitor in self._watchers.pop(host.short, {}):
@@ -78,7 +78,7 @@ class Links:
         self._watchers.get(peer, {}).pop(monitor, None)
 
     def _open(self, host: Host, peer: int) -> None:
-        """Whoever cannot be reached, or is stopped, gives no answer."""
+        """Request a connection; a peer that is paused or cannot be reached gives no answer."""
         self._requests += 1
         self._wanted[host.short, peer] = self._requests
         target = self._engine.hosts.get(peer)

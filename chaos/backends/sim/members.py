@@ -1,8 +1,8 @@
-"""Simulated members that are told what to do, as processes are: each with the workload and the
-control endpoint of a real one.
+"""Simulated members, steered by requests as processes are: each has the workload and the control
+endpoint of a real member.
 
-What a member answers comes from the product's own table (node/member/endpoints.py): here is only
-what that table stands on where a process has a channel, a runtime and a socket.
+A member's answers come from the product's own table (node/member/endpoints.py). This module has
+stand-ins for the channel and runtime of a process, on which that table relies.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ NOT_ALLOWED: Final = 405
 
 
 class SimRuntime:
-    """What drives a stack: the engine."""
+    """Stands in for the runtime of a process: the engine drives the stack."""
 
     def __init__(self, host: Host, engine: Engine) -> None:
         self.stack: Stack = host.stack
         self.journal = None
-        """Of files; the simulator keeps its traces in memory."""
+        """None: a journal is a file, and the simulator keeps its traces in memory."""
         self._host = host
         self._engine = engine
 
@@ -46,38 +46,38 @@ class SimRuntime:
         return self._host.is_alive
 
     def now(self) -> float:
-        """Virtual time."""
+        """Return the virtual time."""
         return self._engine.now
 
     def wake(self) -> None:
-        """What was changed takes effect."""
+        """End a turn, so that a change takes effect."""
         if self._host.is_alive and not self._host.is_paused:
             self._engine.end_turn(self._host)
 
 
 class SimChannel:
-    """What the application of a simulated member uses."""
+    """Stands in for the channel of a process: what a member's application calls."""
 
     def __init__(self, world: World, host: Host) -> None:
         self.runtime = SimRuntime(host, world.engine)
         self._world = world
         self._host = host
         self._known: dict[int, Address] = {}
-        """Who was in a view, or was told of, by short id."""
+        """All members that were in a view or were named by `meet`, by short id."""
 
     @property
     def address(self) -> Address:
-        """Who this member is."""
+        """The address of this member."""
         return self.runtime.stack.address
 
     @property
     def view(self) -> View | None:
-        """The view that it holds."""
+        """The current view."""
         return self.runtime.stack.view
 
     @property
     def state(self) -> str:
-        """The words of node/channel.py."""
+        """The state of the channel, in the words of node/channel.py."""
         if not self._host.is_alive:
             return "closed"
         if self._world.is_leaving(self._host):
@@ -86,11 +86,11 @@ class SimChannel:
         return "connected" if is_in else "joining"
 
     def meet(self, *addresses: Address) -> None:
-        """Learn of members."""
+        """Remember the addresses of members."""
         self._known.update({address.short: address for address in addresses})
 
     def member(self, name: str) -> Address:
-        """A member by its name: of two the one that came last."""
+        """Return the member of a name: of several the one that became known last."""
         for address in reversed(self._known.values()):
             if address.name == name:
                 return address
@@ -98,19 +98,19 @@ class SimChannel:
         raise ConfigError(f"no member named {name!r} in the view; there is {known}")
 
     def try_send(self, dest: Address | int | None, payload: bytes, flags: int = 0) -> bool:
-        """Accept a message, or not."""
+        """Send a message; returns whether the stack accepted it."""
         if not self._host.is_alive:
             raise ClosedError(f"{self.address} is closed")
         short = dest.short if isinstance(dest, Address) else dest or 0
         return self.runtime.stack.try_send(short, payload, flags)
 
     def set_attribute(self, name: str, value: object) -> None:
-        """Change a setting."""
+        """Change a setting of the stack."""
         self.runtime.stack.set_attribute(name, value, self.runtime.now())
         self.runtime.wake()
 
     def set_consuming(self, consuming: bool) -> int:  # noqa: FBT001 as the channel has it
-        """Whether the application takes messages; returns how much waited for that."""
+        """Set whether the application takes messages; returns how many waited for that."""
         waited = 0
         if consuming:
             waited = self._world.consume(self._host)
@@ -121,7 +121,7 @@ class SimChannel:
 
 
 class SimMember:
-    """One incarnation of a member, its workload, and what it answers."""
+    """One incarnation of a member, its workload and its control endpoint."""
 
     def __init__(self, world: World, host: Host, settings: MemberSettings) -> None:
         self.host = host
@@ -133,32 +133,32 @@ class SimMember:
         self.receiver = Receiver(settings.seed, settings.verify)
         self._world = world
         self._drives = 0
-        """How often it was looked what is due: whoever looked before need not look again."""
+        """How often `_drive` was called: a call that an earlier look had scheduled is skipped."""
         self._places: dict[tuple[int, int], int] = {}
-        """By source and connection: how much further its messages are in what was sent than in what
-        the connection has carried."""
+        """By source and connection: the distance from a message's seqno to its index among all that
+        the source sends. It is the same for all messages of one connection."""
         self._table = endpoints(self)
 
-    # -- What its endpoints stand on ---------------------------------------------------------------
+    # -- What its endpoints use --------------------------------------------------------------------
 
     @property
     def me(self) -> Address:
-        """Its address."""
+        """The address of this member."""
         return self.channel.address
 
     @property
     def view(self) -> View | None:
-        """The view that it holds."""
+        """The current view."""
         return self.channel.view
 
     @property
     def is_connected(self) -> bool:
-        """Whether it is in its group, or runs without one."""
+        """Whether the member is in its group, or runs without one."""
         return self.channel.state == "connected"
 
     @property
     def labels(self) -> dict[str, str]:
-        """Who it is, for metrics."""
+        """The labels of this member's metrics."""
         stack = self.settings.stack
         return {
             "member": self.name,
@@ -169,11 +169,11 @@ class SimMember:
         }
 
     def received_from(self) -> dict[str, int]:
-        """Messages delivered, by the name of who sent them."""
+        """Return the numbers of delivered messages, by the sender's name."""
         return self.receiver.by_name()
 
     def stats(self) -> dict[str, int | float]:
-        """Counters, by name."""
+        """Return the counters, by name."""
         stack = self.channel.runtime.stack
         dropped: dict[str, int | float] = {
             f"stack.refused.{why}": n for why, n in stack.record.refused.items()
@@ -182,15 +182,15 @@ class SimMember:
         return dropped | self.driver.stats() | self.receiver.stats()
 
     def say(self, line: str) -> None:
-        """What a process would print; nobody reads it here."""
+        """Do nothing: a process would print the line."""
 
     def leave(self) -> None:
-        """Leave, and end."""
+        """Stop the workload, leave the group, and end."""
         self.driver.stop()
         self._world.engine.tell(self.host, lambda: self._world.leave(self.host))
 
     def set_peers(self, peers: tuple[Address, ...]) -> None:
-        """Be told who there is, where no group says so."""
+        """Set the addresses of the other members, for a stack that forms no group."""
         require(
             not self.host.is_grouped,
             f"members of stack {self.settings.stack.name} find each other; only without a group "
@@ -202,7 +202,7 @@ class SimMember:
         self._drive()
 
     def add_loads(self, loads: tuple[Load, ...]) -> None:
-        """Begin to send."""
+        """Add loads to the workload, and begin to send them."""
         require(
             self.host.is_grouped or all(load.do == "unicast" for load in loads),
             f"workload: stack {self.settings.stack.name} forms no group to multicast to; use "
@@ -213,8 +213,8 @@ class SimMember:
         self._drive()
 
     def _drive(self) -> None:
-        """Offer what is due, again and again, as `Driver.run` does it; but look at a new view when
-        it comes, and not every now and then."""
+        """Offer messages when they are due, as `Driver.run` does. Unlike there, no polling for a
+        view: `on_view` calls this when one comes."""
         engine, host = self._world.engine, self.host
         self._drives += 1
         if not host.is_alive or not self.driver.is_running:
@@ -234,7 +234,7 @@ class SimMember:
             self._drive()
 
     def on_view(self, view: View) -> None:
-        """The application learns who is in."""
+        """Tell the application of a new view."""
         self.channel.meet(*view.members)
         self.receiver.on_view(view)
         if self.driver.is_running:
@@ -242,7 +242,7 @@ class SimMember:
             engine.call(engine.now, self._drive)
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
-        """The application takes what it is given, and looks at all of it."""
+        """Hand messages to the application, which verifies each of them."""
         receiver = self.receiver
         is_in_order = self._world.is_in_order
         for delivery in deliveries:
@@ -254,7 +254,7 @@ class SimMember:
                 self._check_place(delivery)
 
     def _check_place(self, delivery: Delivery) -> None:
-        """A connection carries a stretch of the stream: its n-th message is always as far along."""
+        """Note a mismatch where a connection's messages are not consecutive in what was sent."""
         key = delivery.source, delivery.conn
         expected = self._places.get(key)
         for seqno, payload in enumerate(delivery.messages, delivery.lo):
@@ -275,7 +275,7 @@ class SimMember:
     # -- Its control endpoint ----------------------------------------------------------------------
 
     def answer(self, method: str, target: str, body: object) -> Answer:
-        """The answer to one request; RefusedError or another NodeError where there is none."""
+        """Return the answer to one request; RefusedError or another NodeError on a refusal."""
         methods = self._table.get(target)
         if methods is None:
             there = ", ".join(sorted(self._table))

@@ -1,6 +1,6 @@
-"""The simulated network: it carries out what is decided about each frame.
+"""The simulated network: it carries out what the `Decider` decides about each frame.
 
-A path that only delays and loses frames is served without asking for more.
+For a path that only delays and loses frames, only the loss is asked for: this is the fast way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from stormcast.chaos.faults.paths import Ends, Path
 from stormcast.node.core.wire import identity
 
 Arrive = Callable[[float, int, bytes], None]
-"""When, at whom (short id), what."""
+"""Has a frame arrive: time, short id of the receiver, frame."""
 ArriveAtEach = Callable[[float, Sequence[int], bytes], None]
 
 
@@ -25,10 +25,10 @@ class Network:
         self._arrive = arrive
         self._paths: dict[Ends, Path] = {}
         self._held: dict[str, list[tuple[Path, int, bytes]]] = {}
-        """By rule: the path when a frame was held, to whom, the frame."""
+        """By rule: held frames, each with the path of that moment and the receiver's short id."""
 
     def path(self, source: str, dest: str) -> Path:
-        """The path between two members, by name; incarnations share it."""
+        """Return the path between two members, by name; all incarnations share it."""
         return self._paths[source, dest]
 
     def set_path(self, path: Path) -> None:
@@ -36,7 +36,7 @@ class Network:
         self._paths[path.ends] = path
 
     def on_change(self, now: float) -> None:
-        """Paths were replaced. A datagram that waits for bandwidth does so for a moment only."""
+        """Do nothing when paths were replaced: a datagram waits for bandwidth only for a moment."""
 
     def send(self, path: Path, dest: int, frame: bytes, now: float) -> None:
         """Put a frame on a path."""
@@ -54,8 +54,8 @@ class Network:
     def send_to_each(
         self, paths: Iterable[tuple[Path, int]], frame: bytes, now: float, arrive: ArriveAtEach
     ) -> None:
-        """Put a multicast frame on each path; where nothing but equal delays and losses is in its
-        way, it arrives everywhere at once."""
+        """Put a multicast frame on each path. Over paths that have equal delays, and nothing else
+        but losses, it arrives by one event."""
         is_lost, known = self.decider.is_lost, b""
         together: dict[float, list[int]] = {}
         for path, dest in paths:
@@ -71,7 +71,7 @@ class Network:
             arrive(now + delay, dests, frame)
 
     def release(self, fault: str, now: float) -> int:
-        """Let go what a rule holds, in order, onto what the paths have become; returns how much."""
+        """Release a rule's held frames, in order, over the current paths; returns how many."""
         held = self._held.pop(fault, [])
         for path, dest, frame in held:
             self._let_go(path, dest, frame, now)

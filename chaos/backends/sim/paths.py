@@ -1,4 +1,4 @@
-"""Makes the paths of the simulated network what a state says."""
+"""Sets the paths of the simulated network as a `NetworkState` says."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Paths:
         self._rebuild()
 
     def number_connections(self) -> None:
-        """From the beginning on, because a rule may ask for it later."""
+        """Number connections from the beginning on, because a later rule may select by number."""
         self._maker.selects_by_connection = True
         self._rebuild()
 
     def apply(self, state: NetworkState, now: float) -> None:
-        """Make the network what a state says, whatever it was; a rule that is still there goes on
-        counting and holding where it was."""
+        """Bring the network into `state`, whatever it was. A rule that stays keeps its counts and
+        the frames it holds; frames of a rule that has ended are released."""
         self._state = state
         ended = self._maker.renew(state.seed, state.faults)
         self._rebuild()
@@ -36,7 +36,7 @@ class Paths:
             self._network.release(fault, now)
 
     def release(self, name: str | None, now: float) -> None:
-        """Let go what one rule holds, or all do."""
+        """Release the frames that the rules of one fault hold, or all rules (None)."""
         for fault in self._maker.rules_named(name):
             self._network.release(fault, now)
 

@@ -1,4 +1,4 @@
-"""Frames on their way from a host to the paths of the network: to whom each one goes."""
+"""Puts a host's frames on the paths of the network: to each receiver of a frame one path."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class FrameSender:
 
     def __init__(self, members: Mapping[str, SimMember]) -> None:
         self._members = members
-        """The newest incarnation of each."""
+        """The newest incarnation of each member."""
         self._control: dict[int, dict[bytes, int]] = {}
-        """Control frames that were sent, by short id, and kind and protocol."""
+        """Sent frames of hosts with a group, by the sender's short id, then kind and protocol."""
 
     def connect(self, engine: Engine, network: Network) -> None:
-        """Use this network from now on; the engine, too, is made with what sends."""
+        """Set the engine and network: after `__init__`, since both are made with this sender."""
         self._engine = engine
         self._network = network
 
     def send(self, host: Host, dest: int, frame: bytes) -> None:
-        """Put a frame of a host on its way."""
+        """Send a frame of a host to `dest`: a short id, or 0 or less for multicast."""
         if host.is_grouped:
             self._count_control(host, frame)
         path = host.routes.get(dest)
@@ -40,7 +40,8 @@ class FrameSender:
         self._network.send(path, dest, frame, self._engine.now)
 
     def _send_to_group(self, host: Host, frame: bytes) -> None:
-        """A multicast datagram: every station hears it, each on its own path."""
+        """Send a multicast datagram to the newest incarnation of every other member, each over its
+        own path."""
         group = host.group
         if group is None:
             group = host.group = [
@@ -55,7 +56,7 @@ class FrameSender:
         return [member.host for member in self._members.values()]
 
     def control_totals(self, of: Callable[[list[int]], int]) -> dict[str, int]:
-        """Control frames of all incarnations, by protocol and kind."""
+        """Return control frames by protocol and kind: `of` joins the counts of all incarnations."""
         counts: dict[bytes, list[int]] = {}
         for sent in self._control.values():
             for key, number in sent.items():
@@ -78,7 +79,7 @@ class StreamSender(FrameSender):
     """Sends over connections."""
 
     def send(self, host: Host, dest: int, frame: bytes) -> None:
-        """Over connections, what is for a group goes to each of its members."""
+        """Send a frame to `dest`; a frame for a group goes to each member over its connection."""
         dests: tuple[int, ...] = (dest,)
         if dest == wire.GROUP:
             dests = host.stack.destinations()
@@ -89,7 +90,7 @@ class StreamSender(FrameSender):
         sent = 0
         for short in dests:
             other = hosts.get(short)
-            # To a process that is gone there is no connection: it is refused, and nothing sent.
+            # A connection to a process that has ended is refused, so no frame is sent.
             if other is not None and other.is_alive and other.name != name:
                 path = routes.get(short)
                 if path is None:

@@ -1,8 +1,8 @@
 """The simulated network under a stream transport: a connection per pair, as a kernel keeps it.
 
-Nothing is lost, doubled, corrupted or overtaken on a connection: what the network does to a frame
-makes it, and all behind it, late. What a kernel cannot repair ends the connection, and with it
-what it still held.
+Nothing is lost, doubled, corrupted or overtaken on a connection: a network fault that strikes a
+frame delays it, and all frames behind it. A fault that the kernel cannot repair ends the
+connection, and the frames that waited on it are lost.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ STREAM_TIMEOUT: Final = 15.0
 """Seconds of retransmissions in vain after which a connection is given up."""
 
 Call = Callable[[float, Callable[[], None]], None]
-"""When, and what to do then."""
+"""Has an action called at a time."""
 Lost = Callable[[int, int], None]
-"""At whom (short id), the connection to whom."""
+"""Reports a lost connection: short ids of the host that loses it, and of its peer."""
 
 
 class Channel:
@@ -41,17 +41,17 @@ class Channel:
         self.queue: deque[bytes] = deque()
         """Frames that wait for the first of them to get through; empty while all goes well."""
         self.stuck = 0.0
-        """Since when they wait."""
+        """The time since which frames wait in `queue`."""
         self.attempt = 0
-        """Retransmissions of the first one."""
+        """How often the first frame of `queue` was retransmitted."""
         self.in_line = 0
         """Frames that wait for bandwidth."""
         self.last_arrival = 0.0
-        """Nothing arrives before it."""
+        """The arrival time of the last frame: no later frame arrives before it."""
 
 
 class Line:
-    """What waits for bandwidth on the way from one member to another, in order."""
+    """The frames that wait for bandwidth on the way from one member to another, in order."""
 
     __slots__ = ("bandwidth", "ends", "frames", "leaves_at", "turn")
 
@@ -59,11 +59,11 @@ class Line:
         self.ends = ends
         self.frames: deque[tuple[Channel, bytes]] = deque()
         self.bandwidth = 0.0
-        """Under which the first one leaves."""
+        """Bytes per second at which the first frame leaves."""
         self.leaves_at = 0.0
-        """When it does."""
+        """The time at which the first frame leaves."""
         self.turn = 0
-        """How often that was said: what was said before no longer holds."""
+        """The number of the latest timer for the first frame: earlier timers are void."""
 
 
 class StreamNetwork(Network):
@@ -74,7 +74,7 @@ class StreamNetwork(Network):
     ) -> None:
         super().__init__(fate, arrive)
         self.overflowed = 0
-        """Frames that found no send buffer."""
+        """Frames that were dropped because all send buffers were in use."""
         self._call = call
         self._lost = lost
         self._max_send_buffers = max_send_buffers
@@ -82,8 +82,8 @@ class StreamNetwork(Network):
         self._lines: dict[tuple[str, str], Line] = {}
 
     def send(self, path: Path, dest: int, frame: bytes, now: float) -> None:
-        """Write a frame to the connection from its sender to `dest`. Rules stand above it: a frame
-        that one takes is written later, more than once, damaged or not at all."""
+        """Write a frame to the connection from its sender to `dest`. Rules act above connections: a
+        frame that a rule selects is written later, more than once, damaged or not at all."""
         rule = self.decider.rule_for(path, frame) if path.is_watched else None
         if rule is None:
             self._write(self._channel(path, dest, frame), frame, now)
@@ -91,7 +91,7 @@ class StreamNetwork(Network):
             self._do_above(outcome_of(rule, now), path, dest, frame, now)
 
     def end_process(self, short: int) -> list[int]:
-        """Drop the connections of a process that is gone; returns whom it was connected to."""
+        """Drop the connections of a process that has ended; returns the peers' short ids."""
         gone = [key for key in self._channels if short in key]
         for key in gone:
             del self._channels[key]
@@ -114,7 +114,8 @@ class StreamNetwork(Network):
         path = self.path(*channel.ends)
         if channel.queue:
             channel.queue.append(frame)
-            # It is on the line, too, though nothing is handed up before what it waits for.
+            # The frame is sent at once, though it is handed up only after those before it: so the
+            # loss model counts it.
             if path.models:
                 self.decider.is_lost_by_model(path)
         elif self.decider.fails(path, frame, 0):
@@ -129,7 +130,8 @@ class StreamNetwork(Network):
         self._call(now + RTO, lambda: self._retry(channel, now + RTO))
 
     def _retry(self, channel: Channel, now: float) -> None:
-        """The kernel's timer: what waits goes out together, once the first of it gets through."""
+        """Retransmit, as the kernel's timer does: once the first waiting frame gets through, all
+        waiting frames leave."""
         if self._channels.get((channel.source, channel.dest)) is not channel:
             return
         path = self.path(*channel.ends)
@@ -151,7 +153,7 @@ class StreamNetwork(Network):
         self._lost(channel.source, channel.dest)
 
     def _depart(self, channel: Channel, path: Path, frame: bytes, now: float) -> None:
-        """A frame that gets through, as soon as there is bandwidth for it."""
+        """Let a frame that is not lost leave, as soon as there is bandwidth for it."""
         if path.limit is None:
             self._travel(channel, path, frame, now)
         else:
@@ -171,7 +173,7 @@ class StreamNetwork(Network):
             self._time_first(line, len(frame), limit.rate, now)
 
     def _time_first(self, line: Line, size: float, bandwidth: float, now: float) -> None:
-        """Have the first in line leave once `size` bytes have, at this rate."""
+        """Have the first frame in line leave in the time that `size` bytes take at this rate."""
         line.bandwidth = bandwidth
         line.leaves_at = at = now + size / bandwidth
         line.turn = turn = line.turn + 1
@@ -191,8 +193,8 @@ class StreamNetwork(Network):
         self._travel(channel, path, frame, now)
 
     def on_change(self, now: float) -> None:
-        """Paths were replaced: what waits for bandwidth leaves at the new rate, as it does from a
-        kernel's queue, or not at all."""
+        """Adapt to replaced paths: frames that wait for bandwidth leave at the new rate, as from a
+        kernel's queue, or are stuck if their path is cut."""
         for line in self._lines.values():
             path = self.path(*line.ends)
             if not line.frames:
@@ -208,7 +210,7 @@ class StreamNetwork(Network):
                 self._time_first(line, rest, path.limit.rate, now)
 
     def _hold_back(self, line: Line, now: float) -> None:
-        """What has not left is stuck, ahead of what came later."""
+        """Put the frames of a line back into their channels' queues, ahead of later frames."""
         line.turn += 1
         while line.frames:
             channel, frame = line.frames.pop()
@@ -218,13 +220,13 @@ class StreamNetwork(Network):
             channel.queue.appendleft(frame)
 
     def _travel(self, channel: Channel, path: Path, frame: bytes, now: float) -> None:
-        """A frame on its way: late by what the path says, and never ahead of others."""
+        """Have a frame arrive after the delays of its path, and never before earlier frames."""
         at = now + path.delay
         if not path.is_plain:
             decider, known = self.decider, identity(frame)
             decider.note_delay(path)
             at = decider.late(path, known, at)
-            # A segment that comes twice is taken once: it struck, and nobody noticed.
+            # The receiver takes a doubled segment once: the fault bit, but has no further effect.
             decider.copies(path, known, at)
         channel.last_arrival = at = max(at, channel.last_arrival)
         self._arrive(at, channel.dest, frame)

@@ -1,5 +1,5 @@
-"""Members in virtual time: processes as hosts of the engine, and what the network and the operating
-system between them do. Whoever has a world starts and ends members, asks them, and lets time pass.
+"""Members in virtual time: their processes as hosts of the engine, and the network and operating
+system between them. The backend starts and ends members here, asks them, and runs the engine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from stormcast.node.trace.tracer import Tracer
 WALL_NS: Final = 1_600_000_000_000_000_000
 """The wall clock at virtual time zero: fixed, so that equal runs are equal to the byte."""
 SEAL_AT: Final = 256
-"""Events in a block. The simulator's disk survives its crashes, so a block may span turns."""
+"""Events in a block of a trace. A simulated crash loses no events, so a block may span turns."""
 UNBOUNDED: Final = 1 << 60
 
 
@@ -43,7 +43,7 @@ class TraceLimitError(NodeError):
 
 
 class World:
-    """One cluster."""
+    """One cluster: its members, network and clock."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class World:
     ) -> None:
         self.seed = plan.seed
         self.members: dict[str, SimMember] = {}
-        """The newest incarnation of each."""
+        """The newest incarnation of each member."""
         self.mismatches: list[str] = []
-        """What applications got that was not what was sent, of all incarnations."""
+        """Messages that an application got other than they were sent, of all incarnations."""
         self.is_in_order = not any(member.config.get("historical") for member in plan.members)
         """Whether each connection carries its messages in the order in which they were accepted."""
         self._plan = plan
         self._settings = settings
-        # All of a cluster have one stack.
+        # All members of a cluster have the same stack.
         self._stack = next(iter(settings.values())).stack
         self._is_stream = self._stack.transport in STREAM_TRANSPORTS
         self._make_unicast = make_unicast
@@ -95,7 +95,7 @@ class World:
         )
 
     def _transport_setting(self, name: str) -> int:
-        """A bound that only some transports have; 0 is none."""
+        """Return a bound that only some transports have; 0 means no bound."""
         return int(getattr(self._stack.transport_config, name, 0))
 
     def _on_new_paths(self) -> None:
@@ -106,13 +106,13 @@ class World:
         self._notices.retry()
 
     def name_of(self, short: int) -> str:
-        """What a member is called, whichever incarnation it is."""
+        """Return the name of the member that an incarnation belongs to, by its short id."""
         host = self.engine.hosts.get(short)
         return f"{short:08x}" if host is None else host.name
 
     def note_loads(self, loads: tuple[Load, ...]) -> None:
-        """Messages without a seqno, or with several, or that do not say which they are, put those
-        of a connection out of step with what was accepted."""
+        """Clear `is_in_order` if a load has messages without a seqno (NO_RELIABILITY), with several
+        (fragments), or too small to hold their index: then seqnos do not follow the indexes."""
         frag = self._stack.fragments
         most = UNBOUNDED if frag is None else frag.frag_size
         if any(
@@ -124,7 +124,7 @@ class World:
     # -- Processes -----------------------------------------------------------------------------
 
     def start(self, name: str) -> None:
-        """Bring a member up as a new incarnation: nobody will mistake it for an earlier one."""
+        """Start a member as a new incarnation, with an identity of its own."""
         incarnation = self._incarnations[name] = self._incarnations.get(name, 0) + 1
         label = f"{name}-{incarnation}"
         identity = xxh3_128_intdigest(f"{self.seed}/{name}/{incarnation}".encode()) or 1
@@ -147,7 +147,7 @@ class World:
         host = Host(name, stack, tracer)
         host.label = label
         if self._is_stream:
-            # A full receiver stops its senders; nothing is thrown away on the way to it.
+            # A full receiver stops its senders; the network drops nothing.
             host.held_limit = UNBOUNDED
         host.held_limit = self._transport_setting("receive_queue") or host.held_limit
         self.engine.hosts[address.short] = host
@@ -165,12 +165,12 @@ class World:
             self.engine.end_turn(host)
 
     def _forget_routes(self) -> None:
-        """Where multicast datagrams go changes with every member that comes or goes."""
+        """Forget where multicast datagrams go, because a member was started or has ended."""
         for member in self.members.values():
             member.host.group = None
 
     def _tracer(self, member: int, label: str) -> Tracer:
-        """A journal in memory, within a limit for all of them together."""
+        """Make a tracer that writes to memory, within a limit for all traces together."""
         blocks = self._blocks[label] = []
         limit = self._plan.trace_bytes
 
@@ -183,8 +183,8 @@ class World:
         return Tracer(member, WALL_NS, xxh3_64_intdigest, keep, SEAL_AT)
 
     def crash(self, host: Host) -> None:
-        """End a member as a kill does: no goodbye, nothing flushed but what its journal already
-        has."""
+        """End a member as a kill does: it sends nothing more, and its journal keeps all events
+        recorded so far."""
         if not host.is_alive:
             return
         host.is_alive = False
@@ -196,7 +196,7 @@ class World:
         return host.short in self._leaving
 
     def leave(self, host: Host) -> None:
-        """Have a member leave; its process ends when the protocol is through with it."""
+        """Have a member leave; its process ends when the leaving is done."""
         if host.short in self._leaving:
             return
         self._leaving.add(host.short)
@@ -206,31 +206,32 @@ class World:
             self._stop(host)
 
     def _stop(self, host: Host) -> None:
-        """A process that is through with its work says its last words, and ends."""
+        """End a member in order: its stack sends its last frames, then its process ends."""
         for dest, head, body in host.stack.stop(self.engine.now):
             self.sender.send(host, dest, head + body)
         self.crash(host)
 
     def stall(self, host: Host) -> None:
-        """Have the application take nothing more; with a receive queue, it blocks the receiver."""
+        """Have the application take no more messages; with a receive queue, that blocks the
+        receiving threads, too."""
         host.stack.set_consuming(False, self.engine.now)
         host.is_clogged = self._transport_setting("receive_queue") > 0
 
     def consume(self, host: Host) -> int:
-        """Have the application take what waits for it; returns how much did: messages in windows,
-        frames in the queue of the receiver."""
+        """Have the application take messages again; returns how many waited: messages in windows,
+        and frames in the receive queue."""
         waited = host.stack.set_consuming(True, self.engine.now)
         return waited + (self.engine.unclog(host) if host.is_clogged else 0)
 
     def freeze(self) -> None:
-        """Stop all members at one moment, for ever; no kernel tells the others."""
+        """Stop all members at one moment, for good; no member is told of another one's end."""
         for host in self._living():
             host.stack.record.flush(self.engine.now)
             host.tracer.seal()
             host.is_alive = False
 
     def take_traces(self) -> dict[str, bytes]:
-        """The traces of every incarnation so far, those included that still write on."""
+        """Return the traces of every incarnation so far, also of those that still run."""
         for host in self._living():
             host.stack.record.flush(self.engine.now)
             host.tracer.seal()
@@ -239,7 +240,7 @@ class World:
     def _living(self) -> list[Host]:
         return [host for host in self.engine.hosts.values() if host.is_alive]
 
-    # -- What an operating system does -----------------------------------------------------------
+    # -- The operating system --------------------------------------------------------------------
 
     def _end_process(self, host: Host) -> None:
         self._forget_routes()
@@ -252,7 +253,8 @@ class World:
                     self._notices.send(host.name, other.name, told)
 
     def _lose_connection(self, source: int, dest: int) -> None:
-        """A kernel gave a connection up: it says so here, and there as soon as word can pass."""
+        """Tell both ends that the source's kernel gave their connection up: the peer as soon as the
+        news can pass."""
         here, there = self.engine.hosts[source], self.engine.hosts[dest]
         self._tell_connection_lost(here, dest)
         told = partial(self._tell_connection_lost, there, source)
@@ -262,13 +264,13 @@ class World:
         engine = self.engine
         engine.tell(host, lambda: host.stack.on_connection_lost(peer, engine.now))
 
-    # -- What a turn leads to ------------------------------------------------------------------
+    # -- The results of a turn -----------------------------------------------------------------
 
     def _deliver(self, host: Host, deliveries: list[Delivery]) -> None:
         self._people[host.short].on_deliveries(deliveries)
 
     def _after_turn(self, host: Host) -> None:
-        """What a group's stack has to say besides frames and messages."""
+        """Pass on a group's news after a turn: monitored connections, views, the end of leaving."""
         stack = host.stack
         news = stack.take_news()
         if news.links:

@@ -1,8 +1,8 @@
-"""A seed to a scenario: every stack meets every kind of fault, mixed with others.
+"""Generates a scenario from a seed: every stack meets every kind of fault, mixed with others.
 
 There are two grids, generation × fault for unicast alone and stack × fault for whole groups. One
-seed in three is of the first, the others of the second, and each grid is walked by its seeds, so
-no cell stays empty for long. Everything else is drawn.
+seed in three is of the first grid, the others are of the second. Successive seeds walk through all
+cells of their grid, so no cell stays empty for long. Everything else is drawn.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Cell = tuple[str, str]
 """Generation or stack, and the leading fault."""
 
 UNICAST_EVERY: Final = 3
-"""Each so-many-th seed (2, 5, 8 …) is of unicast alone. No divisor of that grid's size: all of it
-is met."""
+"""Every third seed (2, 5, 8 …) is of unicast alone. The number does not divide that grid's size, so
+these seeds reach all of its cells."""
 CELLS: Final[tuple[Cell, ...]] = (
     *product(GENERATIONS, unicast.KINDS),
     *product(STACKS, groups.KINDS),
@@ -28,21 +28,21 @@ CELLS: Final[tuple[Cell, ...]] = (
 
 
 class Least(NamedTuple):
-    """What a run must have met to be worth its time."""
+    """The least that a run must have met to count as a test."""
 
     messages: int
-    """Accepted from the workload."""
+    """Messages accepted from the workload."""
     bites: int
-    """Faults that had an effect."""
+    """Number of faults that bit."""
 
 
 def is_group(seed: int) -> bool:
-    """Whether a seed is of a whole group."""
+    """Whether a seed's scenario has a whole group (else unicast alone)."""
     return (seed + 1) % UNICAST_EVERY != 0
 
 
 def cell_of(seed: int) -> Cell:
-    """The generation or the stack of a seed, and its leading fault."""
+    """Return the generation or the stack of a seed, and its leading fault."""
     if is_group(seed):
         place = seed // UNICAST_EVERY * (UNICAST_EVERY - 1) + seed % UNICAST_EVERY
         rows, kinds = STACKS, tuple(groups.KINDS)
@@ -53,12 +53,12 @@ def cell_of(seed: int) -> Cell:
 
 
 def generate(seed: int, attempt: int = 0) -> Scenario:
-    """The scenario of a seed; `attempt` draws another one for the same cell."""
+    """Draw the scenario of a seed; another `attempt` draws another one for the same cell."""
     draw = groups.generate if is_group(seed) else unicast.generate
     return draw(seed, attempt, *cell_of(seed))
 
 
 def least_of(seed: int) -> Least:
-    """What the run of a seed must have met."""
+    """Return the least that the run of a seed must have met."""
     of = groups if is_group(seed) else unicast
     return Least(of.MIN_MESSAGES, of.MIN_BITES)

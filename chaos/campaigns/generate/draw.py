@@ -1,4 +1,4 @@
-"""The dice of a generated scenario, and the faults of links that any of them may meet."""
+"""The dice of a generated scenario, and the link faults that unicast and group scenarios share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Names = tuple[str, ...]
 
 
 class Draw:
-    """The dice of one scenario, and what they may point at."""
+    """The dice of one scenario, and the members and pairs to choose from."""
 
     def __init__(self, random: Random, members: Names) -> None:
         self.random = random
@@ -18,17 +18,17 @@ class Draw:
         self.busy: tuple[tuple[str, str], ...] = ()
         """Sender and receiver of each load between two members."""
         self.settings: dict[str, object] = {}
-        """Of the unicast protocol: those that a plot cannot do without win over what is drawn."""
+        """Settings of the unicast protocol that a plot needs: they win over drawn ones."""
 
     def pair(self) -> tuple[str, str]:
-        """Two different members, mostly such that the first sends to the second."""
+        """Draw two different members; mostly the first has a load to the second."""
         if self.busy and self.random.random() < 0.7:
             return self.random.choice(self.busy)
         one, other = self.random.sample(self.members, 2)
         return one, other
 
     def side(self) -> tuple[Names, Names]:
-        """One directed link, or all of them."""
+        """Draw one directed link, or all links."""
         if self.random.random() < 0.4:
             return self.members, self.members
         source, dest = self.pair()
@@ -42,13 +42,13 @@ class Draw:
 
 
 def loss(draw: Draw) -> faults.Action:
-    """Frames are lost, few or most."""
+    """Draw a loss of few or most frames."""
     sources, dests = draw.side()
     return faults.Loss(sources=sources, dests=dests, rate=draw.share(0.02, 0.6))
 
 
 def delay(draw: Draw) -> faults.Action:
-    """Frames are late, some of them later than others."""
+    """Draw a delay, mostly with jitter."""
     sources, dests = draw.side()
     return faults.Delay(
         sources=sources, dests=dests, delay=draw.seconds(0.001, 0.3), jitter=draw.seconds(0.0, 0.3)
@@ -56,13 +56,13 @@ def delay(draw: Draw) -> faults.Action:
 
 
 def duplicate(draw: Draw) -> faults.Action:
-    """Frames come twice."""
+    """Draw a fault that doubles frames."""
     sources, dests = draw.side()
     return faults.Duplicate(sources=sources, dests=dests, rate=draw.share(0.05, 0.5))
 
 
 def reorder(draw: Draw) -> faults.Action:
-    """Frames come behind those that were sent after them."""
+    """Draw a fault that delays some frames, so that later ones overtake them."""
     sources, dests = draw.side()
     return faults.Reorder(
         sources=sources, dests=dests, rate=draw.share(0.05, 0.5), by=draw.seconds(0.002, 1.0)
@@ -70,19 +70,19 @@ def reorder(draw: Draw) -> faults.Action:
 
 
 def corrupt(draw: Draw) -> faults.Action:
-    """Frames come with a bit flipped."""
+    """Draw a fault that corrupts frames."""
     sources, dests = draw.side()
     return faults.Corrupt(sources=sources, dests=dests, rate=draw.share(0.02, 0.3))
 
 
 def cut(draw: Draw) -> faults.Action:
-    """Nothing passes from one member to another."""
+    """Draw a cut from one member to another."""
     source, dest = draw.pair()
     return faults.Cut(sources=(source,), dests=(dest,))
 
 
 def partition(draw: Draw) -> faults.Action:
-    """Two sides hear nothing of each other."""
+    """Draw a partition into two sides."""
     shuffled = list(draw.members)
     draw.random.shuffle(shuffled)
     at = draw.random.randint(1, len(shuffled) - 1)
@@ -90,7 +90,7 @@ def partition(draw: Draw) -> faults.Action:
 
 
 def bandwidth(draw: Draw) -> faults.Action:
-    """A queue builds up."""
+    """Draw a bandwidth limit, at which a queue builds up."""
     sources, dests = draw.side()
     return faults.Bandwidth(
         sources=sources, dests=dests, rate=float(draw.random.randint(2_000, 40_000))

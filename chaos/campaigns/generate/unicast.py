@@ -1,7 +1,7 @@
 """Scenarios of unicast alone: two to four members, one generation, every kind of fault.
 
-Times are chosen so that faults fall into traffic, and so that no frame is under way longer than a
-closed connection is remembered.
+Times are chosen so that faults strike amid traffic, and so that no frame is under way for longer
+than a closed connection is remembered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ FROM_RECEIVER: Final = frozenset({"ACK", "XMIT_REQ", "SFS", "STABLE"})
 
 
 def _rule(draw: Draw) -> faults.Action:
-    """Something aimed: control frames, first or last transmissions, a stretch of seqnos."""
+    """Draw a rule for DATA or control frames: for all, a range of seqnos or occurrences, or only
+    first transmissions."""
     source, dest = draw.pair()
     random = draw.random
     kind = random.choice(("DATA", "DATA", *CONTROL_KINDS))
@@ -68,20 +69,21 @@ def _forget(draw: Draw) -> faults.Action:
 
 
 def _lose(source: str, dest: str, half: str) -> faults.Action:
-    """A half of the connection from `source` to `dest` is forgotten; `both`: all at the source."""
+    """Return the step that has a half of a connection from `source` to `dest` forgotten; `both`:
+    the source forgets all it has of its peer."""
     if half == "receiver":
         return faults.Forget(member=dest, peer=source, half="receiver")
     return faults.Forget(member=source, peer=dest, half=half)
 
 
 def _late_first(draw: Draw) -> list[Step]:
-    """A first frame is overtaken by its repeat, and arrives when its window is gone (R-3)."""
+    """A first frame is overtaken by its repeat, and arrives when its window has been lost (R-3)."""
     random = draw.random
     source, dest = draw.pair()
     steps = []
     at = 0.0
     if random.random() < 0.5:
-        # A connection begins when the one before it was lost.
+        # Have the connection before it lost, so that a new one begins.
         at = draw.seconds(0.3, TRAFFIC_SECONDS - 3.5)
         steps.append(Step(at=at, action=_lose(source, dest, "sender")))
     end = at + draw.seconds(0.1, 3.0)
@@ -98,7 +100,7 @@ def _late_first(draw: Draw) -> list[Step]:
 
 
 def _stale_acks(draw: Draw) -> list[Step]:
-    """Acks arrive after the window or the connection that they speak of is gone (JGRP-1873)."""
+    """Acks arrive after their window or connection has been lost (JGRP-1873)."""
     random = draw.random
     source, dest = draw.pair()
     at, length = draw.seconds(0.0, TRAFFIC_SECONDS - 2.0), draw.seconds(0.1, 2.0)
@@ -129,7 +131,7 @@ def _churn(draw: Draw) -> list[Step]:
 
 
 def _full_and_lost(draw: Draw) -> list[Step]:
-    """A full window is lost, and with it the place within a batch that it had reached."""
+    """A full window is lost, and with it the position within a batch that it had reached."""
     source, dest = draw.pair()
     at, length = draw.seconds(0.3, TRAFFIC_SECONDS - 3.5), draw.seconds(1.0, 3.0)
     lost = _lose(source, dest, "receiver")
@@ -156,7 +158,7 @@ def _idle_in_a_stall(draw: Draw) -> list[Step]:
 
 
 PLOTS: Final = (_late_first, _stale_acks, _churn, _full_and_lost, _idle_in_a_stall)
-"""Several steps that only together reach what one fault hardly ever does."""
+"""Plots: several steps that together reach a state that one fault hardly ever reaches."""
 
 
 def _close(draw: Draw) -> faults.Action:
@@ -165,7 +167,7 @@ def _close(draw: Draw) -> faults.Action:
 
 
 def _view(draw: Draw) -> faults.Action:
-    """Some believe in a view that others do not: the asymmetric split, one alone, two halves."""
+    """Draw a view that only some members get: an asymmetric split, one alone, or drawn members."""
     member, peer = draw.pair()
     random = draw.random
     shape = random.choice(("without-peer", "without-peer", "alone", "drawn"))
@@ -240,7 +242,7 @@ LASTING: Final = frozenset(
 
 
 def generate(seed: int, attempt: int, generation: str, leading: str) -> Scenario:
-    """The scenario of a seed in a cell of the grid; `attempt` draws another one for it."""
+    """Draw the scenario of a seed in a cell of the grid; another `attempt` draws another one."""
     random = Random(f"stormcast/{seed}/{attempt}")
     members = tuple(f"n{number}" for number in range(random.choice((2, 2, 2, 3, 3, 4))))
     draw = Draw(random, members)
@@ -252,7 +254,7 @@ def generate(seed: int, attempt: int, generation: str, leading: str) -> Scenario
     cluster = _cluster(draw, generation, timeline)
     network = Link(delay=draw.seconds(0.0002, 0.02), jitter=random.choice((0.0, 0.0, 0.002)))
     if random.random() < 0.15:
-        # Longer than `fast` waits by itself: then it is what spaces the questions.
+        # Longer than the waits of `fast`: then this setting spaces the questions.
         spacing = random.choice((0.1, 1.0))
         settings = sorted({**dict(cluster.settings), "sync_min_interval": spacing}.items())
         cluster = replace(cluster, settings=tuple(settings))
@@ -277,7 +279,7 @@ def _cluster(draw: Draw, generation: str, timeline: tuple[Step, ...]) -> Cluster
     if random.random() < 0.4:
         settings["conn_expiry_timeout"] = random.choice((2.0, 4.0))
     if random.random() < (0.8 if is_stalled else 0.4):
-        # A stalled receiver has to meet its bound, else nothing is seen of it.
+        # A stalled receiver must reach its bound, else the stall has no effect.
         window = random.choice((16, 64, 300))
         settings["window_messages"] = window
         if generation.startswith("UNICAST3"):
@@ -306,7 +308,7 @@ def _cluster(draw: Draw, generation: str, timeline: tuple[Step, ...]) -> Cluster
 
 
 def _workload(draw: Draw) -> tuple[ScenarioLoad, ...]:
-    """At least a thousand messages over the time in which faults happen."""
+    """Draw loads of at least a thousand messages over the time in which faults happen."""
     random = draw.random
     loads = []
     pairs = [draw.pair() for _ in range(random.randint(1, 3))]
@@ -344,13 +346,13 @@ def _timeline(draw: Draw, leading: str) -> tuple[Step, ...]:
     kinds = [leading, *random.choices(tuple(KINDS), k=random.randint(3, 6))]
     steps = random.choice(PLOTS)(draw) if random.random() < 0.5 else []
     for kind in kinds:
-        # From the first frame on, now and then: connections are made then.
+        # Sometimes from the first frame on, while connections are made.
         at = random.choice((0.0, *(draw.seconds(0.3, TRAFFIC_SECONDS - 2.0) for _ in range(4))))
         duration = draw.seconds(0.3, 4.0) if kind in LASTING else None
         action = KINDS[kind](draw)
         steps.append(Step(at=at, action=action, duration=duration))
         if kind == "install-view":
-            # The split is noticed, and mended, by views too.
+            # The split is mended by a view, too.
             assert isinstance(action, faults.InstallView)
             back = faults.InstallView(at_members=action.at_members, members=draw.members)
             steps.append(Step(at=draw.seconds(at, TRAFFIC_SECONDS), action=back))

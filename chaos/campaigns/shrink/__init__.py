@@ -1,14 +1,15 @@
-"""A failing scenario to a small one that fails in the same way: delta debugging over its parts.
+"""Shrinks a failing scenario to a small one that fails in the same way: delta debugging of its
+parts.
 
-What is a part is read off the dataclasses of a scenario, so that what the language learns can be
-shrunk too. Entries and names go in halves, then in quarters, then one by one; values go back to
-their defaults, or down. Whatever is tried is written and read as a file first, so that each step is
-a scenario that could have been a file, and then run: only a violation of the same guarantee, in the
-same words but for names and numbers, counts.
+The parts are found by the dataclasses of a scenario, so new words of the language can be shrunk,
+too. Entries and names are removed in halves, then in quarters, then one by one; values go back to
+their defaults, or down. Each candidate is first written and read as a file, so that it is a valid
+scenario, and then run: it counts only if it violates the same guarantee, in the same words but for
+names and numbers.
 
-By what a run is judged stays as it was. A deadline that comes sooner, a smaller budget or a fault
-that is never mended would make any cluster fail: what `expect` and `budget` say may go, but not get
-harder to meet.
+The standard by which a run is judged must not get stricter. An earlier deadline, a smaller budget
+or a fault that is never healed would make any cluster fail: entries of `expect` and `budget` may be
+removed, but not get harder to meet.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["shrink"]
 
 
 def shrink(trials: Trials) -> Found:
-    """Until nothing smaller fails any more; raises OutOfTime when that comes before."""
+    """Shrink until no smaller scenario fails any more; OutOfTime if the time is over before."""
     trials.try_scenario(replace(trials.best.scenario, guarantees=(trials.first.failure.guarantee,)))
     before = None
     while before != trials.best.scenario:

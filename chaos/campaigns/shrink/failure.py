@@ -1,4 +1,4 @@
-"""How a scenario fails, and whether another one fails in the same way."""
+"""Finds how a scenario fails, and whether another scenario fails in the same way."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from stormcast.chaos.oracles.verdict import Finding, Verdict
 from stormcast.chaos.session.outcome import RunOutcome
 
 ROOM: Final = 10
-"""Control frames that a budget must leave room for: a share of hardly any message says nothing."""
+"""The least number of control frames that a budget must allow: a share of very few messages proves
+nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a failing scenario is."""
+    """The size of a failing scenario and of its run."""
 
     members: int
     loads: int
@@ -27,11 +28,11 @@ class Size:
     messages: int
     events: int
     seconds: float
-    """Virtual ones."""
+    """Virtual seconds of the run."""
     size_bytes: int
 
     def as_json(self) -> dict[str, int | float]:
-        """A part of what `stormcast shrink --json` prints."""
+        """Return a part of the object that `stormcast shrink --json` prints."""
         return asdict(self) | {"seconds": round(self.seconds, 6)}
 
     def __str__(self) -> str:
@@ -48,7 +49,7 @@ def _many(number: int, what: str) -> str:
 
 
 class Found(NamedTuple):
-    """A scenario, how it fails, and what that takes."""
+    """A failing scenario, its failure and its size."""
 
     scenario: Scenario
     failure: Finding
@@ -56,16 +57,16 @@ class Found(NamedTuple):
 
 
 class NothingToShrink(Exception):
-    """The run does not fail as asked; the text says what it does instead."""
+    """The run does not fail as asked; the text says what came of it instead."""
 
     def __init__(self, why: str, verdict: Verdict) -> None:
         super().__init__(why)
         self.verdict = verdict
-        """Of the run."""
+        """The verdict of the run."""
 
 
 def violations(outcome: RunOutcome, guarantee: str | None = None) -> list[Finding]:
-    """What a run violated, or only those findings that are about one guarantee."""
+    """Return the violations of a run, of one guarantee or of all."""
     return [
         finding
         for finding in outcome.judgement.findings
@@ -74,7 +75,7 @@ def violations(outcome: RunOutcome, guarantee: str | None = None) -> list[Findin
 
 
 def first_failure(scenario: Scenario, outcome: RunOutcome, guarantee: str | None) -> Found:
-    """How a run fails that is to be made smaller; NothingToShrink if it does not."""
+    """Return the first failure of the run to be shrunk; NothingToShrink if it does not fail."""
     failures = violations(outcome, guarantee)
     if not failures:
         raise NothingToShrink(_why_nothing(outcome, guarantee), outcome.verdict)
@@ -82,8 +83,8 @@ def first_failure(scenario: Scenario, outcome: RunOutcome, guarantee: str | None
 
 
 def same_failure(first: Found, candidate: Scenario, outcome: RunOutcome) -> Found | None:
-    """The failure of a candidate, if that is what the first scenario fails of."""
-    # Names of both, so that a word which is a name in one of them is no word in the other.
+    """Return the failure of a candidate, if it is the same as that of the first scenario."""
+    # The names of both scenarios: a word that is a name in one must not be text in the other.
     names = {*first.scenario.cluster.members, *candidate.cluster.members}
     kind = kind_of(words_of(first.failure), names)
     for finding in violations(outcome, first.failure.guarantee):
@@ -94,7 +95,8 @@ def same_failure(first: Found, candidate: Scenario, outcome: RunOutcome) -> Foun
 
 
 def is_fair(guarantee: str, candidate: Scenario, best: Scenario) -> bool:
-    """Whether a deadline is as easy to keep as it was: no fault lasts longer than all did."""
+    """Whether deadlines are no harder to keep than before: the last step of the candidate is not
+    later, and no more members stay down."""
     if guarantee != "G8" or not candidate.expect:
         return True
     pairs = zip(_aftermath(candidate), _aftermath(best), strict=True)
@@ -107,15 +109,15 @@ def _is_proof(first: Found, found: Found) -> bool:
         room = min(ROOM, _room(first.scenario, first.size.messages))
         return _room(found.scenario, found.size.messages) >= room
     if found.failure.guarantee == "G8":
-        # What has not happened when a run ends early may have happened by its deadline.
+        # In a run that ends before its deadline, the expected might still have happened in time.
         deadline = max((one.by for one in found.scenario.expect), default=0.0)
         return found.size.seconds >= min(deadline, first.size.seconds)
     return True
 
 
 def _aftermath(scenario: Scenario) -> tuple[float, int]:
-    """When the last fault is over, and how many members are down from then on."""
-    # Who is drawn from a seed makes no difference to when.
+    """Return the time of the last step, and how many members are down from then on."""
+    # Any seed will do: it chooses members, not times.
     steps, down = schedule(scenario, 0), set()
     for step in steps:
         match step.action:
@@ -127,14 +129,14 @@ def _aftermath(scenario: Scenario) -> tuple[float, int]:
 
 
 def _room(scenario: Scenario, messages: int) -> float:
-    """The fewest control frames that its budget's shares allow for so many messages."""
+    """Return how many control frames the tightest share of the budget allows for `messages`."""
     budget = scenario.budget
     shares = (budget.acks, budget.resends) if budget is not None else ()
     return min((share * messages for share in shares if share is not None), default=inf)
 
 
 def _why_nothing(outcome: RunOutcome, guarantee: str | None) -> str:
-    """What a run does that does not fail as asked."""
+    """Return the text that says why a run does not fail as asked."""
     others = list(dict.fromkeys(finding.guarantee for finding in violations(outcome)))
     if others:
         return f"the run violates {', '.join(others)}, but not {guarantee}"
@@ -145,7 +147,7 @@ def _why_nothing(outcome: RunOutcome, guarantee: str | None) -> str:
 
 
 def size_of(scenario: Scenario, outcome: RunOutcome) -> Size:
-    """Return how large a scenario is, and its run."""
+    """Return the size of a scenario and of its run."""
     text = dump(replace(scenario, about=""))
     return Size(
         len(scenario.cluster.members),

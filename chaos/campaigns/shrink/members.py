@@ -1,4 +1,4 @@
-"""Takes members out of a failing scenario, and all that is about them."""
+"""Removes members from a failing scenario, with all parts that concern only them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stormcast.chaos.language.scenario import Scenario
 WITHOUT_EFFECT: Final = frozenset({"name", "about"})
 """Fields of a scenario that have no effect on its run."""
 _GONE: Final = object()
-"""In place of what was about a member that is taken out."""
+"""Stands for a part that concerned only removed members."""
 
 
 def remove_members(trials: Trials) -> None:
-    """Take members out, and all that is about them; close the gaps in their names."""
+    """Try to remove members, in halves down to single ones, and to rename the rest n0, n1, …"""
     chunk = len(trials.best.scenario.cluster.members) - 1
     while chunk > 0:
         at = len(trials.best.scenario.cluster.members)
@@ -24,18 +24,19 @@ def remove_members(trials: Trials) -> None:
             at -= chunk
             smaller = _without_members(trials.best.scenario, frozenset(gone))
             if smaller is not None and not trials.try_scenario(_renamed(smaller), repairs=REPAIRS):
-                # Names decide what becomes of frames: with others it may hold.
+                # The fate of frames depends on names: with others the run may hold.
                 trials.try_scenario(smaller, repairs=REPAIRS)
         chunk //= 2
     trials.try_scenario(_renamed(trials.best.scenario))
 
 
 def _without_members(scenario: Scenario, gone: frozenset[str]) -> Scenario | None:
-    """Without some members, and without what is only about them; None: they are all."""
+    """Return a scenario without some members, and without parts that concern only them; None if no
+    member would be left."""
     cluster = scenario.cluster
     if gone.issuperset(cluster.members):
         return None
-    # Of the cluster itself a list of names may become empty; elsewhere that means something.
+    # In the cluster a list of names may become empty; elsewhere an empty list has a meaning.
     listed: dict[str, Any] = {
         part.name: tuple(one for one in value if one not in gone)
         for part in fields(cluster)
@@ -51,7 +52,7 @@ def _without_members(scenario: Scenario, gone: frozenset[str]) -> Scenario | Non
 
 
 def _without(value: Any, gone: frozenset[str]) -> Any:  # noqa: ANN401 a part of any kind
-    """A part without some members; `_GONE` if nothing is left that it is about."""
+    """Return a part without some members; `_GONE` if it concerns no other members."""
     if isinstance(value, str):
         return _GONE if value in gone else value
     if isinstance(value, tuple):
@@ -64,7 +65,7 @@ def _without(value: Any, gone: frozenset[str]) -> Any:  # noqa: ANN401 a part of
 
 
 def _renamed(scenario: Scenario) -> Scenario:
-    """With the names that members have when nobody names them: n0, n1, …"""
+    """Return a scenario with members renamed to the default names n0, n1, …"""
     members = scenario.cluster.members
     new = dict(zip(members, (f"n{number}" for number in range(len(members))), strict=True))
     parts = {

@@ -13,30 +13,30 @@ from stormcast.chaos.campaigns.shrink.trials import GRID, REPAIRS, Trials
 from stormcast.chaos.language.scenario import Scenario
 
 LOWERED: Final = frozenset({"count"})
-"""Numbers that are worth lowering even from their default, and never worth raising to it: each
-message costs events to be read."""
+"""Fields whose number is lowered even from its default, and never raised to it: each message adds
+events that somebody must read."""
 JUDGES: Final = frozenset({"expect", "budget"})
-"""Of a scenario, by what a run is judged: its entries may go, and stay what they are."""
+"""Fields by which a run is judged: entries may be removed, but are not changed."""
 HALVINGS: Final = 6
-"""Of the range in which a number is looked for: to a sixty-fourth of it."""
+"""How often the range of a number is halved in the search for a smaller one: to a sixty-fourth."""
 DIGITS: Final = (1, 2, 3)
 """Significant digits that a time or a share is rounded to, the fewest first."""
 PAIRED: Final = 8
-"""Up to so many entries, each two of them are tried together."""
+"""A list of at most so many entries is also tried without each pair of them."""
 
 
 class ScenarioParts:
-    """The parts of the smallest scenario so far, each tried simpler."""
+    """Tries simpler values for each part of the smallest scenario so far."""
 
     def __init__(self, trials: Trials) -> None:
         self._trials = trials
 
     def simplify(self) -> None:
-        """Try all of them once."""
+        """Visit all parts once."""
         self._visit((), Scenario)
 
     def _visit(self, path: Path, hint: Any, default: object = MISSING) -> None:  # noqa: ANN401 hints have no type
-        """Simplify one part of the best scenario, and what is in it."""
+        """Simplify one part of the best scenario, and the parts in it."""
         value = self._trials.part(path)
         if _may_return_to(default, value, path) and self._trials.try_at(path, default):
             return
@@ -56,11 +56,11 @@ class ScenarioParts:
             self._lower(path, default)
 
     def _visit_tuple(self, path: Path, hint: Any, default: object) -> None:  # noqa: ANN401 hints have no type
-        """A list gets shorter; a record of fixed length, such as a range, gets narrower."""
+        """Shorten a list, or narrow a tuple of fixed length, such as a range."""
         inner = get_args(hint)
         if len(inner) == 2 and inner[1] is Ellipsis:  # noqa: PLR2004 `tuple[X, ...]`
-            # Members go with all that is about them (members.py); a shorter list in `expect` or
-            # `budget` would be easier or harder to meet.
+            # members.py removes members; a shorter list within `expect` or `budget` would be easier
+            # or harder to meet.
             if path == ("cluster", "members") or (path[0] in JUDGES and len(path) > 1):
                 return
             self._thin(path)
@@ -75,8 +75,8 @@ class ScenarioParts:
                     self._visit((*path, at), part)
 
     def _thin(self, path: Path) -> None:
-        """Take out as much of a list as can go: all, halves, quarters, …, single entries, pairs."""
-        # What makes no sense without it goes with an entry, but not with a name in a list of names.
+        """Remove as much of a list as possible: all, halves, quarters, …, single entries, pairs."""
+        # Other entries that are invalid without a removed one go, too; not so for names in a list.
         repairs = REPAIRS if len(path) == 1 else 0
         chunk = len(self._trials.part(path))
         while chunk:
@@ -89,7 +89,7 @@ class ScenarioParts:
             self._thin_by_pairs(path)
 
     def _thin_by_pairs(self, path: Path) -> None:
-        """A fault and its cure may have to go together."""
+        """Try to remove pairs: a fault and its cure may have to go together."""
         one, two = 0, 1
         while two < len(items := self._trials.part(path)) <= PAIRED:
             rest = (*items[:one], *items[one + 1 : two], *items[two + 1 :])
@@ -101,7 +101,7 @@ class ScenarioParts:
                 one, two = one + 1, one + 2
 
     def _narrow(self, path: Path) -> None:
-        """A range to one of its ends, and that end down."""
+        """Replace a range by one of its ends, and lower that."""
         low, high = self._trials.part(path)
         if low != high and not self._trials.try_at(path, (low, low)):
             self._trials.try_at(path, (high, high))
@@ -117,7 +117,7 @@ class ScenarioParts:
 
     @staticmethod
     def _search(low: int, high: int, fails: Callable[[int], bool]) -> None:
-        """Look for a smaller number that still fails, as if all above it did."""
+        """Search for a smaller number that still fails, by bisection."""
         for small in (low, low + 1):
             if small < high and fails(small):
                 return
@@ -130,7 +130,7 @@ class ScenarioParts:
                 low = middle
 
     def _lower(self, path: Path, default: object) -> None:
-        """Seconds, shares and the like: down to their default or to 0, and rounded."""
+        """Lower a float, such as seconds or a share, towards its default or 0, and round it."""
         low = 0.0 if default is MISSING or default is None else default
         high = self._trials.part(path)
         assert isinstance(low, float | int)
@@ -167,7 +167,7 @@ def _may_return_to(default: object, value: object, path: Path) -> bool:
 
 
 def _floor(default: object, path: Path) -> int:
-    """How far down a whole number may go."""
+    """Return the lowest value that a whole number may get."""
     if isinstance(default, int) and path[-1] not in LOWERED:
         return default
     return 0

@@ -1,4 +1,4 @@
-"""The parts of a scenario by where they stand in it, and what the dataclasses say of each."""
+"""The parts of a scenario, by their paths, with the types and defaults of the dataclasses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 Path = tuple[str | int, ...]
-"""Where a part is: names of fields, and places in lists."""
+"""The path of a part: names of fields, and indexes in lists."""
 
 
 @cache
@@ -17,28 +17,28 @@ def hints_of(kind: Any) -> dict[str, Any]:  # noqa: ANN401 any dataclass
 
 
 def tuple_hint(hint: Any) -> Any:  # noqa: ANN401 hints have no type
-    """The tuple among the types that a part may have."""
+    """Return the tuple among the types that a part may have."""
     if get_origin(hint) is tuple:
         return hint
     return next((one for one in get_args(hint) if get_origin(one) is tuple), None)
 
 
 def default_of(part: Field[Any]) -> object:
-    """Return what a field is where nobody says; MISSING: somebody has to."""
+    """Return the default of a field; MISSING if it has none."""
     if part.default_factory is not MISSING:
         return part.default_factory()
     return part.default
 
 
 def part_at(root: object, path: Path) -> Any:  # noqa: ANN401 a part of any kind
-    """Return the part that stands at a path."""
+    """Return the part at a path."""
     for step in path:
         root = getattr(root, step) if isinstance(step, str) else root[step]  # type: ignore[index]
     return root
 
 
 def with_part(root: Any, path: Path, value: object) -> Any:  # noqa: ANN401 a part of any kind
-    """A copy in which one part is another."""
+    """Return a copy in which the part at a path is replaced by `value`."""
     if not path:
         return value
     step, rest = path[0], path[1:]

@@ -1,4 +1,4 @@
-"""Moves what happens in a failing scenario closer together."""
+"""Moves the loads and steps of a failing scenario closer together."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from stormcast.chaos.campaigns.shrink.trials import GRID, Trials
 from stormcast.chaos.language.scenario import Scenario
 
 MOMENTS: Final = frozenset({"at", "start"})
-"""Fields that say when something begins; all other seconds are lengths, or deadlines."""
+"""Fields with the time at which something begins; other times are lengths or deadlines."""
 
 
 def close_gaps(trials: Trials) -> None:
-    """Move everything from a moment on earlier, all the way to what is before it, or half."""
+    """Move all that begins from some time on earlier, by the whole, a half or a quarter of the gap
+    before it."""
     number = 0
     while number < len(moments := sorted({time for _path, time in _moments(trials.best.scenario)})):
         gap = moments[number] - (moments[number - 1] if number else 0.0)
@@ -26,7 +27,7 @@ def close_gaps(trials: Trials) -> None:
 
 
 def _moments(scenario: Scenario) -> Iterator[tuple[Path, float]]:
-    """When loads and steps begin, and where that stands."""
+    """Yield the path and the value of each time at which a load or a step begins."""
     for part in fields(scenario):
         entries = getattr(scenario, part.name)
         for number, entry in enumerate(entries if isinstance(entries, tuple) else ()):
@@ -36,7 +37,7 @@ def _moments(scenario: Scenario) -> Iterator[tuple[Path, float]]:
 
 
 def _earlier(scenario: Scenario, since: float, by: float) -> Scenario:
-    """With everything that begins from a moment on earlier by so many seconds."""
+    """Return a scenario with all that begins at `since` or later moved `by` seconds earlier."""
     for path, time in list(_moments(scenario)):
         if time >= since:
             scenario = with_part(scenario, path, max(0.0, round(time - by, 6)))

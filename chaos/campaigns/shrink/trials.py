@@ -15,27 +15,27 @@ from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.node.core.errors import ConfigError
 
 REPAIRS: Final = 8
-"""Entries that may go with one that was taken out, because without it they make no sense."""
+"""The most further entries that are removed with an entry, because they are invalid without it."""
 GRID: Final = 3
-"""Decimals of what is tried: who reads a file does not think in microseconds."""
+"""Decimals of the numbers that are tried: more would only be harder to read."""
 
 Run = Callable[[Scenario], RunOutcome]
 
 
 @dataclass(slots=True)
 class Tally:
-    """How the search for a smaller one goes."""
+    """Counts of a search for a smaller scenario."""
 
     runs: int = 0
     kept: int = 0
     refused: int = 0
-    """Candidates that are no scenarios."""
+    """Candidates that were not run: no valid scenarios, or no fair ones."""
     crashes: list[str] = field(default_factory=list)
-    """Candidates that broke the simulator, which is worth a look of its own."""
+    """Exceptions of candidates that broke the simulator: bugs of their own."""
 
 
 class OutOfTime(Exception):
-    """No time is left."""
+    """The time of the search is over."""
 
 
 class Trials:
@@ -62,7 +62,7 @@ class Trials:
         self.best = self.first._replace(scenario=parse_scenario(text))
 
     def try_scenario(self, candidate: Scenario, *, repairs: int = 0) -> bool:
-        """Whether a candidate fails in the same way; if so, it is the best from now on."""
+        """Try a candidate; returns whether it fails in the same way: then it is the new best."""
         read = self._read(candidate, repairs)
         if read is None:
             return False
@@ -70,7 +70,7 @@ class Trials:
         if text in self._tried:
             return False
         self._tried.add(text)
-        # What a file says is not handed to the seed: it would be shorter, and say less.
+        # A choice that the file makes must not be left to the seed: shorter, but less clear.
         is_vaguer = text.count(RANDOM) > dump(self.best.scenario).count(RANDOM)
         if is_vaguer or not is_fair(self.first.failure.guarantee, read, self.best.scenario):
             self.tally.refused += 1
@@ -85,9 +85,10 @@ class Trials:
         return found is not None
 
     def _read(self, candidate: Scenario, repairs: int) -> Scenario | None:
-        """The candidate as a file says it, or None; what an entry's going makes senseless goes too.
+        """Write a candidate as a file and read it; None if it is not valid. Removes up to `repairs`
+        entries that the reader refuses.
 
-        `dump` asserts that a file can say it: some combinations of sources and dests it can not.
+        `dump` asserts that a file can express it: some combinations of sources and dests cannot be.
         """
         for _ in range(repairs + 1):
             try:
@@ -119,7 +120,7 @@ class Trials:
     # -- One part of the best scenario -----------------------------------------------------------
 
     def part(self, path: Path) -> Any:  # noqa: ANN401 a part of any kind
-        """A part of the best scenario."""
+        """Return a part of the best scenario."""
         return part_at(self.best.scenario, path)
 
     def try_at(self, path: Path, value: object, *, repairs: int = 0) -> bool:
@@ -127,7 +128,7 @@ class Trials:
         return self.try_scenario(with_part(self.best.scenario, path, value), repairs=repairs)
 
     def try_shorter(self, path: Path, value: float) -> bool:
-        """As `try_at`, unless the run gets longer by it: a lower rate is no smaller scenario."""
+        """Do as `try_at`, but refuse a longer run: a lower rate makes no smaller scenario."""
         before, tried = self.best, self.try_at(path, value)
         if tried and self.best.size.seconds > before.size.seconds:
             self.best = before
@@ -137,7 +138,7 @@ class Trials:
 
 
 def _without_line(scenario: Scenario, text: str, line: int) -> Scenario | None:
-    """Without the entry that stands on a line of its text; None: no entry stands there."""
+    """Return a scenario without the entry on a line of its text; None if no entry is there."""
     key, number = "", 0
     for at, words in enumerate(text.splitlines(), 1):
         if words.startswith("  - "):

@@ -1,10 +1,9 @@
 """Scenarios of whole groups: three to six members on a real stack, views, merges and multicasts.
 
-Most of them also have a plot: steps that only together reach what one fault hardly ever does, most
-of them about a second fault soon after the first; some plots bring loads and settings of their own.
-Whatever is broken ends within the run, and the settling time is long enough for suspicion, merge
-and stability to do their work, so the last view can be judged (V4, G8). Someone always lives: no
-more members go for good than a group can miss.
+Most of them also have a plot: steps that together reach a state that one fault hardly ever reaches,
+mostly by a second fault soon after the first; some plots bring loads and settings of their own.
+All faults end within the run, and the settling time is long enough for suspicion, merge and
+stability, so the last view can be judged (V4, G8). At least two members are never gone for good.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ MIN_BITES: Final = 2
 
 
 def generate(seed: int, attempt: int, stack: str, leading: str) -> Scenario:
-    """The scenario of a seed in a cell of the grid; `attempt` draws another one for it."""
+    """Draw the scenario of a seed in a cell of the grid; another `attempt` draws another one."""
     random = Random(f"stormcast/group/{seed}/{attempt}")
     members = tuple(f"n{number}" for number in range(random.choice((3, 3, 4, 4, 5, 6))))
     draw = GroupDraw(random, members, stack)
@@ -70,11 +69,11 @@ def generate(seed: int, attempt: int, stack: str, leading: str) -> Scenario:
 
 PLOT_SHARE: Final = 0.7
 STAGED_SHARE: Final = 0.3
-"""How many scenarios have a plot, and one that brings loads and settings."""
+"""The shares of scenarios that have a plot, and whose plot brings loads and settings."""
 
 
 def _timeline(draw: GroupDraw, leading: str) -> tuple[tuple[Step, ...], str]:
-    """The steps in order of time, and the name of the plot in them, for a reader."""
+    """Draw the steps, in order of time; also returns the plot's name, for the scenario's text."""
     random = draw.random
     weights = [OFTEN.get(kind, 1) for kind in KINDS]
     kinds = [leading, *random.choices(tuple(KINDS), weights, k=random.randint(1, 4))]
@@ -95,11 +94,12 @@ def _timeline(draw: GroupDraw, leading: str) -> tuple[tuple[Step, ...], str]:
 
 
 OFTEN: Final = {"rule": 4, "partition": 2, "crash": 2, "join": 2}
-"""Faults with many forms come more often than the others."""
+"""Weights of faults that have many forms; all others have the weight 1."""
 
 
 def _without_strangers(draw: GroupDraw, step: Step) -> Step | None:
-    """A step that names no one who may not have started yet, where that cannot be; or None."""
+    """Return a step without members that may not have started yet, for faults that need started
+    members; None if nothing of the step is left."""
     action = step.action
     if isinstance(action, faults.Forget) and not {action.member, action.peer}.isdisjoint(draw.late):
         return None
@@ -113,7 +113,7 @@ def _without_strangers(draw: GroupDraw, step: Step) -> Step | None:
 
 
 def _workload(draw: GroupDraw, *, needs_unicast: bool) -> list[ScenarioLoad]:
-    """Some hundred multicasts over the time in which faults happen, and unicasts among them."""
+    """Draw some hundred multicasts over the time in which faults happen, and perhaps unicasts."""
     random, members = draw.random, draw.members
     loads = [_load(draw, members, random.randint(40, 120))]
     if random.random() < 0.6:

@@ -1,4 +1,4 @@
-"""The dice of a group's scenario: what it runs on, when things happen, and who may go for good."""
+"""The dice of a group's scenario: its stack, the times of faults, and who may go for good."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from stormcast.chaos.language.workload import ScenarioLoad
 
 STACKS: Final = ("udp", "mcast", "tcp", "tcp-nio2", "tcp-no-retransmit")
 BEGIN_SECONDS: Final = 1.5
-"""Until the first view, at most, where nothing is wrong; earlier faults fall into the joins."""
+"""The first view is installed by then, if no fault strikes; earlier faults strike the joins."""
 END_SECONDS: Final = 8.0
-"""When the last fault begins, and the last message is offered."""
+"""The time by which all faults have begun (but for some of plots) and all messages are offered."""
 
 SPARSE: Final[dict[str, tuple[str, ...]]] = {
     "GMS": (
@@ -50,11 +50,11 @@ ONLY_ON: Final[dict[str, tuple[str, ...]]] = {
     "NAKACK2": ("udp", "tcp", "tcp-nio2", "tcp-no-retransmit"),
     "MCAST": ("mcast",),
 }
-"""Protocols that not every stack has."""
+"""By protocol that not every stack has: the stacks that have it."""
 
 
 class GroupDraw(Draw):
-    """The dice of one group, what it runs on, and how many members it may still lose."""
+    """The dice of one group, its stack, and how many members it may still lose."""
 
     def __init__(self, random: Random, members: Names, stack: str) -> None:
         super().__init__(random, members)
@@ -62,46 +62,46 @@ class GroupDraw(Draw):
         self.multicast = "MCAST" if stack == "mcast" else "NAKACK2"
         self.is_stream = stack.startswith("tcp")
         self.switches = stack == "tcp-no-retransmit" or (self.is_stream and random.random() < 0.5)
-        """Whether retransmission is off, or may be for a while. Then no rule may take a multicast
-        away for good: nothing would be there to bring it back."""
+        """Whether retransmission is off, or may be for a while. Then no rule may drop or corrupt a
+        multicast: nothing would repair it."""
         self.late: Names = ()
         self.has_large = False
-        """Whether messages of many pieces are sent, which take for ever through small windows."""
+        """Whether messages of many pieces are sent, which are very slow through small windows."""
         self.has_least_bounds = False
-        """Whether no more is kept of unfinished messages than the largest one takes."""
+        """Whether receivers may keep little more of unfinished messages than the largest takes."""
         self.loads: list[ScenarioLoad] = []
         self.steps: list[Step] = []
-        """What is drawn of both so far."""
+        """The loads and steps that are drawn so far."""
         self.protocols: dict[str, dict[str, object]] = {}
-        """Settings that the plot cannot do without, by protocol: they win over what is drawn."""
+        """Settings that the plot needs, by protocol: they win over drawn ones."""
         self.windows: dict[str, object] = {}
-        """The same of the multicast protocol."""
+        """Settings of the multicast protocol that the plot needs."""
         self.spare = len(members) - 2
-        """Members that may go without coming back."""
+        """How many more members may go without coming back."""
 
     def moment(self) -> float:
-        """When a fault begins: mostly in the middle of the traffic, sometimes during the joins."""
+        """Draw the time at which a fault begins: mostly amid the traffic, sometimes amid joins."""
         if self.random.random() < 0.2:
             return self.seconds(0.0, BEGIN_SECONDS)
         return self.seconds(BEGIN_SECONDS, END_SECONDS - 1.0)
 
     def anyone(self) -> str:
-        """A member, by its name or its role."""
+        """Draw a member, by its name or its role."""
         role = self.random.choice((COORDINATOR, COORDINATOR, PARTICIPANT, ""))
         return role or self.random.choice(self.members)
 
     def goes(self) -> float | None:
-        """How long one that goes is away; None, if it may be, is for good."""
+        """Draw for how long a member is away; None (for good) only while the group can spare it."""
         if self.spare > 0 and self.random.random() < 0.4:
             self.spare -= 1
             return None
         return self.seconds(0.1, 4.0)
 
     def ask(self, protocol: str, **values: object) -> None:
-        """Have the cluster run a protocol with these settings, if its stack has it."""
+        """Set settings of a protocol, if the stack has that protocol."""
         if self.stack in ONLY_ON.get(protocol, STACKS):
             self.protocols.setdefault(protocol, {}).update(values)
 
     def largest(self) -> int:
-        """Bytes of the largest message that is sent."""
+        """Return the size in bytes of the largest message that is sent."""
         return max(load.size[1] for load in self.loads)

@@ -1,4 +1,4 @@
-"""The faults of a group's scenario, one by one: every word of a timeline, aimed and timed."""
+"""The kinds of faults of a group's scenario: for each a function that draws a step of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Kind = Callable[[GroupDraw], Step]
 
 
 def _lasting(make: Callable[[Draw], faults.Action], low: float = 0.2, high: float = 4.0) -> Kind:
-    """A fault of links, which ends, and sometimes comes and goes."""
+    """Return a kind that draws a lasting fault; partitions and cuts sometimes come and go."""
 
     def step(draw: GroupDraw) -> Step:
         duration = draw.seconds(low, high)
@@ -38,7 +38,7 @@ def _lasting(make: Callable[[Draw], faults.Action], low: float = 0.2, high: floa
 
 
 def partition(draw: Draw) -> faults.Action:
-    """Sides by their shape, or named, or everybody alone."""
+    """Draw a partition: by its shape, or with named sides, or with every member alone."""
     random = draw.random
     shapes = ["halves", "random", "isolate-random", "isolate-coordinator", "bridge"]
     if len(draw.members) > 3:
@@ -51,7 +51,7 @@ def partition(draw: Draw) -> faults.Action:
 
 
 def _cut(draw: Draw) -> faults.Action:
-    """One way: a link, all that one says, or all that one hears."""
+    """Draw a cut in one direction: of one link, or of all links from or to one member."""
     one, other = draw.pair()
     rest = tuple(name for name in draw.members if name != one)
     side = draw.random.randrange(3)
@@ -83,8 +83,9 @@ def _nth(draw: Draw) -> faults.Action:
 
 
 def _slow(draw: Draw) -> faults.Action:
-    """Narrow enough for queues to build up, too wide for everybody to be suspected. A connection
-    drops nothing, so what queues up in it must have time to pass."""
+    """Draw a bandwidth limit: narrow enough for queues to build up, too wide for all members to be
+    suspected. It is wider for connections, which drop nothing: their queues must have time to
+    pass."""
     assert isinstance(draw, GroupDraw)
     sources, dests = draw.side()
     low, high = (100_000, 300_000) if draw.is_stream else (8_000, 40_000)
@@ -99,7 +100,7 @@ def _rule(draw: Draw) -> faults.Action:
 
 
 def _meaning(draw: GroupDraw) -> tuple[str, str]:
-    """Protocol and kind of the frames that a rule takes."""
+    """Draw the protocol and kind of the frames that a rule selects."""
     random = draw.random
     if random.random() < 0.25:
         return random.choice((draw.multicast, draw.multicast, "")), "DATA"
@@ -110,7 +111,8 @@ def _meaning(draw: GroupDraw) -> tuple[str, str]:
 
 
 def aimed(draw: GroupDraw, protocol: str, kind: str) -> faults.Rule:
-    """Frames of one meaning, from one member or to one or between all, are lost, late or double."""
+    """Draw a rule that holds, delays, doubles, drops or corrupts frames of one protocol and kind,
+    from one member, to one member, or between all."""
     random = draw.random
     one = (random.choice(draw.members),)
     side = random.randrange(4)
@@ -155,7 +157,8 @@ def _pause(draw: GroupDraw) -> Step:
 
 
 def join(draw: GroupDraw) -> Step:
-    """Somebody comes late: one of those who are kept for that, or one of the others."""
+    """Draw a late join: of a member not late so far while there are more than two, else of a member
+    that is late already."""
     waiting = [name for name in draw.members if name not in draw.late]
     if len(waiting) > 2:
         name = draw.random.choice(waiting)
@@ -184,7 +187,7 @@ def _stall(draw: GroupDraw) -> Step:
 
 
 def _forget(draw: GroupDraw) -> Step:
-    """A half of a connection is lost, mostly of one in use."""
+    """Draw the loss of a half of a connection, mostly of one in use."""
     is_used = draw.busy and draw.random.random() < 0.9
     source, dest = draw.random.choice(draw.busy) if is_used else draw.pair()
     half = draw.random.choice(("receiver", "sender", "both"))
@@ -194,7 +197,7 @@ def _forget(draw: GroupDraw) -> Step:
 
 
 def _view(draw: GroupDraw) -> Step:
-    """Some believe in a view that lacks others: views that no protocol would make."""
+    """Draw a view that is handed to some members, and that no protocol would make."""
     random = draw.random
     members = tuple(random.sample(draw.members, random.randint(1, len(draw.members))))
     believers = tuple(random.sample(members, random.randint(1, len(members))))

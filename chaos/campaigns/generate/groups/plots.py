@@ -1,4 +1,4 @@
-"""Plots: steps that only together reach what one fault hardly ever does."""
+"""Plots: steps that together reach a state that one fault hardly ever reaches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stormcast.node.core.match import Match
 
 
 def _hit_the_merge(draw: GroupDraw) -> list[Step]:
-    """A partition heals, and soon after that something happens to the merge (mid-merge faults)."""
+    """A partition heals, and soon after that a second fault strikes the merge."""
     at, length = draw.seconds(1.5, 3.5), draw.seconds(2.0, 3.5)
     healed = at + length
     soon = round(draw.seconds(0.0, 3.0) + healed, 3)
@@ -33,7 +33,7 @@ def _hit_the_merge(draw: GroupDraw) -> list[Step]:
 
 
 def _coordinators_fall(draw: GroupDraw) -> list[Step]:
-    """One coordinator after the other goes, each before the view without the one before it."""
+    """One coordinator after the other goes, often before the view without its predecessor."""
     at = draw.seconds(1.0, 5.0)
     steps = []
     for _ in range(draw.random.randint(2, 3)):
@@ -45,8 +45,8 @@ def _coordinators_fall(draw: GroupDraw) -> list[Step]:
 
 
 def _views_run_ahead(draw: GroupDraw) -> list[Step]:
-    """While two sides are apart, one of them goes through several views: when they merge, the
-    number of its view is far above the other's."""
+    """While two sides are apart, one side goes through several views: when the sides merge, its
+    view number is far above the other's."""
     shuffled = draw.random.sample(draw.members, len(draw.members))
     alone, rest = tuple(shuffled[:1]), tuple(shuffled[1:])
     at = draw.seconds(1.0, 2.0)
@@ -60,7 +60,8 @@ def _views_run_ahead(draw: GroupDraw) -> list[Step]:
 
 
 def _leave_together(draw: GroupDraw) -> list[Step]:
-    """Several leave at one time, the coordinator among them, while their goodbyes get lost."""
+    """Several members leave at one time, the coordinator among them, mostly while a rule strikes
+    frames of their leaving."""
     at = draw.seconds(1.5, 5.0)
     goers = [COORDINATOR, *draw.random.sample(draw.members, draw.random.randint(1, 2))]
     steps = [
@@ -78,7 +79,7 @@ def _leave_together(draw: GroupDraw) -> list[Step]:
 
 
 def _join_while_all_changes(draw: GroupDraw) -> list[Step]:
-    """Somebody joins into traffic, and its answer is late or lost while the group changes."""
+    """A member joins, a rule strikes frames of its join, and the group changes soon after."""
     coming = join(draw)
     at = coming.at
     kind = draw.random.choice(("JOIN_REQ", "JOIN_RSP", "JOIN_RSP", "VIEW", "VIEW_ACK"))
@@ -89,8 +90,8 @@ def _join_while_all_changes(draw: GroupDraw) -> list[Step]:
 
 
 def _one_is_stolen(draw: GroupDraw) -> list[Step]:
-    """Where nothing is lost, one multicast is, in the middle of the traffic: what only an alarm
-    tells (M-12)."""
+    """One multicast is dropped in the middle of the traffic, though retransmission may be off: then
+    only the gap alarm tells of it (M-12)."""
     source, dest = draw.pair()
     match = Match(protocols=(draw.multicast,), kinds=("DATA",), sources=(source,), dests=(dest,))
     return [
@@ -103,7 +104,8 @@ def _one_is_stolen(draw: GroupDraw) -> list[Step]:
 
 
 def _last_is_lost(draw: GroupDraw) -> list[Step]:
-    """The last multicasts of one are lost to one member, and what would announce them, too."""
+    """The last multicasts of a member are lost on the way to another one, and HIGHEST_SEQNO, which
+    would announce them, too."""
     if draw.switches:
         return _one_is_stolen(draw)
     source, dest = draw.pair()
@@ -124,7 +126,7 @@ def _last_is_lost(draw: GroupDraw) -> list[Step]:
 
 
 def _late_words(draw: GroupDraw) -> list[Step]:
-    """What was said in one view arrives in a later one: votes, acks, digests, messages, views."""
+    """Frames of one view arrive in a later view: votes, acks, digests, messages, views."""
     kinds = [
         ("GMS", "VIEW"),
         ("GMS", "VIEW_ACK"),
@@ -152,7 +154,7 @@ def _late_words(draw: GroupDraw) -> list[Step]:
 
 
 def _views_by_hand(draw: GroupDraw) -> list[Step]:
-    """Two halves, each with a view of its own, or of which only one knows of the parting."""
+    """Views are installed by hand that part the group: in both halves, or in one of them only."""
     shuffled = draw.random.sample(draw.members, len(draw.members))
     at = draw.random.randint(1, len(shuffled) - 1)
     when = draw.seconds(BEGIN_SECONDS, END_SECONDS - 2.0)
@@ -183,7 +185,7 @@ def _switch_all(draw: GroupDraw) -> list[Step]:
 
 
 def _slow_member(draw: GroupDraw) -> list[Step]:
-    """A member takes nothing while windows are small, and the view changes."""
+    """A member's application takes no messages while the view changes."""
     name = draw.random.choice(draw.members)
     at, length = draw.seconds(1.0, 4.0), draw.seconds(1.0, 4.0)
     change = draw.random.choice(("crash", "leave", "join", "partition", "pause"))
@@ -194,7 +196,7 @@ def _slow_member(draw: GroupDraw) -> list[Step]:
 
 
 def _early_and_deaf(draw: GroupDraw) -> list[Step]:
-    """A member gets a view late, so that its peers' messages come before it."""
+    """A member gets a view late, or not, so that its peers' messages come before the view."""
     one = (draw.random.choice(draw.members),)
     match = Match(protocols=("GMS",), kinds=("VIEW", "JOIN_RSP"), dests=one)
     does = draw.random.choice(("delay", "hold", "drop"))

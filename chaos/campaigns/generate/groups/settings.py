@@ -1,4 +1,4 @@
-"""What a drawn group runs: timing, windows, credits, fragments, queues, membership timeouts."""
+"""Draws a group's settings: timing, windows, credits, fragments, queues, membership timeouts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SHORTER: Final[dict[str, dict[str, object]]] = {
     "MFC": {"max_block_time": 0.5},
     "UFC": {"max_block_time": 0.5},
 }
-"""`compatible` timing with intervals that fit a run of half a minute."""
+"""Intervals for `compatible` timing that are short enough for a run of half a minute."""
 
 
 def cluster_of(draw: GroupDraw) -> Cluster:
-    """What every member runs, after loads and steps are drawn."""
+    """Draw the cluster; loads and steps must be drawn before."""
     random = draw.random
     timing = random.choice(("fast", "fast", "fast", "compatible"))
     protocols: dict[str, dict[str, object]] = {}
@@ -41,7 +41,7 @@ def cluster_of(draw: GroupDraw) -> Cluster:
     _set_membership(draw, protocols.setdefault("GMS", {}))
     _set_flow(draw, protocols)
     if draw.switches and draw.stack != "tcp-no-retransmit":
-        # Only what loses nothing may do without retransmission.
+        # Without retransmission the transport must not drop anything.
         protocols["TCP_NIO2" if draw.stack == "tcp-nio2" else "TCP"] = {"drop_when_full": False}
     if draw.multicast == "NAKACK2" and random.random() < 0.4:
         stable = protocols.setdefault("STABLE", {})
@@ -80,7 +80,7 @@ def _set_membership(draw: GroupDraw, gms: dict[str, object]) -> None:
 
 
 def _set_flow(draw: GroupDraw, protocols: dict[str, dict[str, object]]) -> None:
-    """Small credits need fragments that are smaller still."""
+    """Draw fragment sizes, and credits: these are small only with fragments smaller still."""
     random = draw.random
     if "FRAG" in draw.protocols:
         return
@@ -97,11 +97,11 @@ def _set_flow(draw: GroupDraw, protocols: dict[str, dict[str, object]]) -> None:
 
 
 PIECE_COST: Final = 128
-"""What a piece of an unfinished message costs besides its bytes (max_open_bytes)."""
+"""Bytes that a piece of an unfinished message counts besides its own (max_open_bytes)."""
 
 
 def _set_bounds(draw: GroupDraw, protocols: dict[str, dict[str, object]]) -> None:
-    """Of unfinished messages little more is kept than the largest one takes."""
+    """Draw bounds of unfinished messages that are little more than the largest message takes."""
     random = draw.random
     frag = protocols.get("FRAG")
     if frag is None:
@@ -118,11 +118,11 @@ def _set_bounds(draw: GroupDraw, protocols: dict[str, dict[str, object]]) -> Non
 
 
 DETECTION_SECONDS: Final = 4.0
-"""Until a silent member is out of the view, with the timeouts that are drawn here."""
+"""How long it takes until a silent member is out of the view, with the timeouts drawn here."""
 
 
 def _set_unicast(draw: GroupDraw) -> None:
-    """Connections that end while the group goes on, and windows that unicasts fill."""
+    """Draw settings of unicast: idle connections that end during the run, and small windows."""
     random = draw.random
     unicast = draw.settings
     is_forgotten = any(isinstance(step.action, faults.Forget) for step in draw.steps)
@@ -136,12 +136,12 @@ def _set_unicast(draw: GroupDraw) -> None:
 
 
 def _multicast_settings(draw: GroupDraw, timing: str) -> dict[str, object]:
-    """Windows and queues that are met, and every way to repair."""
+    """Draw settings of the multicast protocol: small windows, small queues, all ways to repair."""
     random = draw.random
     never_repairs = draw.stack == "tcp-no-retransmit"
     settings: dict[str, object] = {}
     if draw.switches:
-        # Not before what is merely late can be there.
+        # The alarm must not ring for messages that are merely late.
         settings["gap_alarm"] = max(3.0, round(frame_life(draw) + 1.0, 3))
     if timing == "compatible" and not never_repairs:
         settings["xmit_interval"] = random.choice((0.25, 0.5))
@@ -167,13 +167,13 @@ RARE_SETTINGS: Final[tuple[tuple[str, float, tuple[object, ...]], ...]] = (
     ("unknown_sender_timeout", 0.2, (1.0,)),
     ("use_mcast_xmit", 0.2, (True, False)),
 )
-"""Settings of both multicast protocols: name, how often it is set, values."""
+"""Settings of both multicast protocols: name, share of scenarios that set it, values."""
 
 
 def _window(draw: GroupDraw) -> dict[str, object]:
-    """A window that the traffic fills; of MCAST down to a single message."""
+    """Draw a window that the traffic fills; for MCAST down to a single message."""
     random = draw.random
-    # Not beyond what small requests can ask for within a run.
+    # No window is larger than small requests can ask for within a run.
     requests: dict[str, object] = {}
     if random.random() < 0.5:
         requests["max_xmit_req_size"] = random.choice((1, 4, 64))

@@ -1,8 +1,8 @@
-"""Plots that bring their own loads and settings: bounds, credits and timeouts that are met.
+"""Plots with loads and settings of their own, which reach bounds, credits and timeouts.
 
-A limit shows what it does only where it is small against what is sent, or short against what is
-broken. So these plots say what the cluster runs as well. They are drawn last: how long a closed
-connection must be remembered depends on what the other steps hold back.
+A bound is reached only if it is small compared with the traffic, and a timeout only if it is short
+compared with the faults. So these plots also choose settings. They are drawn last: how long a
+closed connection must be remembered depends on how long the other steps hold frames back.
 """
 
 from __future__ import annotations
@@ -45,4 +45,4 @@ SWITCHING: Final[tuple[StagedPlot, ...]] = (
     settings.joiner_overflows,
     settings.switch_meanwhile,
 )
-"""Those besides where retransmission is off, or may be for a while."""
+"""Further plots for groups whose retransmission is off, or may be for a while."""

@@ -1,4 +1,4 @@
-"""Credits that run out, and connections that end meanwhile."""
+"""Plots in which senders wait, mostly for credits, and connections end meanwhile."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from stormcast.node.core.match import Match
 
 
 def forgotten_while_blocked(draw: GroupDraw) -> list[Step]:
-    """A sender waits for credits, nothing comes through, and one half of the connection that its
-    question names is lost."""
+    """A sender waits for credits while its link is cut or its receiver stalls, and a half of the
+    connection is lost for which it asks for credits."""
     random = draw.random
     one, other = draw.pair()
     budget = small_credits(draw)
     at, length = draw.seconds(BEGIN_SECONDS, 4.0), draw.seconds(0.4, 1.8)
     start = draw.seconds(at - 0.3, at + length / 3)
     unicasts(draw, (one, other), random.choice((100, 500)), budget * random.randint(3, 8), start)
-    # What waits goes with the connection: only what is sent later finds the way closed.
+    # Waiting messages are given up with the connection: only later messages find it blocked.
     unicasts(draw, (one, other), 100, random.randint(10, 40) * 100, start, fast=False)
     ends = (one,), (other,)
     if random.random() < 0.3:
@@ -37,8 +37,8 @@ def forgotten_while_blocked(draw: GroupDraw) -> list[Step]:
 
 
 def blocked_for_long(draw: GroupDraw) -> list[Step]:
-    """An application takes nothing for longer than an idle connection lives, while somebody waits
-    for its credits."""
+    """An application takes no messages for longer than an idle connection lives, while a sender
+    waits for credits from it."""
     random = draw.random
     one, other = draw.pair()
     life = short_lives(draw)
@@ -51,14 +51,14 @@ def blocked_for_long(draw: GroupDraw) -> list[Step]:
 
 
 def _late_detection(draw: GroupDraw, silence: float) -> None:
-    """Have failure detection bear so many seconds of silence."""
+    """Have failure detection tolerate `silence` seconds without frames."""
     timeout = round(1.3 * (silence + draw.seconds(0.5, 2.0)), 3)
     draw.ask("FD_ALL3", timeout=timeout, interval=round(timeout / 10, 3))
 
 
 def parted_unnoticed(draw: GroupDraw) -> list[Step]:
-    """A partition that ends after idle connections are given up, and before anybody is suspected,
-    while messages for the other side wait."""
+    """A partition or cut ends after idle connections are given up, and before a member is
+    suspected, while messages for the other side wait."""
     random = draw.random
     source, dest = draw.pair()
     life = short_lives(draw) if not draw.is_stream else draw.seconds(2.0, 6.0)
@@ -68,7 +68,7 @@ def parted_unnoticed(draw: GroupDraw) -> list[Step]:
         small_credits(draw)
     at = draw.seconds(BEGIN_SECONDS, 3.0)
     if random.random() < 0.7:
-        # Known to each other already: this is about a connection in use.
+        # Earlier messages, so that the connection is in use when the fault begins.
         unicasts(draw, (source, dest), 100, random.randint(5, 20) * 100, draw.seconds(1.0, at))
     unicasts(draw, (source, dest), random.choice((100, 500)), random.randint(2, 30) * 500, at)
     broken: faults.Action
@@ -81,8 +81,8 @@ def parted_unnoticed(draw: GroupDraw) -> list[Step]:
 
 
 def baseline_from_before(draw: GroupDraw) -> list[Step]:
-    """Without retransmission a connection takes what it held along, and where the sender's
-    messages begin is told by a frame from before, late."""
+    """Retransmission is off, a lost connection loses the messages in it, and a BASELINE from before
+    that, which says where the sender's messages begin, arrives late."""
     random = draw.random
     one, other = draw.pair()
     draw.windows["gap_alarm"] = 60.0
@@ -91,12 +91,13 @@ def baseline_from_before(draw: GroupDraw) -> list[Step]:
     _late_detection(draw, length + 1.0)
     cut_at = round(at + draw.seconds(0.1, 3.0), 3)
     told = Match(protocols=("NAKACK2",), kinds=("BASELINE",), sources=(one,), dests=(other,))
-    # One is late, and those after it are lost: it is the first that the next connection brings, or
-    # nearly so, and until it comes nothing else says what there is.
+    # One BASELINE is late, and later ones are dropped: it is among the first frames that the next
+    # connection brings, and until then no other frame says which messages there are.
     held = round(cut_at - at + STREAM_GIVES_UP + draw.seconds(0.2, 2.4), 3)
     broken = [
         Step(at=at, action=faults.Rule(does="hold", match=told, times=1), duration=held),
-        # Not cut: rules are for what could pass, and the network tells of a lost connection.
+        # A loss of all frames, not a cut: under a cut, rules do not act and news of lost
+        # connections does not pass.
         Step(
             at=cut_at,
             action=faults.Loss(sources=(one,), dests=(other,), rate=1.0),

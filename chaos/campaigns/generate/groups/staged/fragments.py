@@ -43,9 +43,9 @@ def pieces_overtake(draw: GroupDraw) -> list[Step]:
 
 
 def pieces_left_over(draw: GroupDraw) -> list[Step]:
-    """Members come, or are expelled and merge, within OOB multicasts of which two are on the way at
-    any time, and no more may be unfinished: they keep the end of one that they missed the beginning
-    of, while pieces overtake each other."""
+    """Members come, or are expelled and merge, amid OOB multicasts. Credits let about two be on the
+    way at a time, and receivers may keep two unfinished: a member may keep the end of a message
+    whose beginning it missed, while pieces overtake each other."""
     random = draw.random
     budget = small_credits(draw)
     draw.ask("FRAG", max_open_messages=2)
@@ -74,8 +74,8 @@ def pieces_left_over(draw: GroupDraw) -> list[Step]:
 
 
 def all_send_large(draw: GroupDraw) -> list[Step]:
-    """Several send messages of many pieces at one time, and receivers may keep no more than one of
-    the largest; small credits have the pieces of all of them arrive in turns."""
+    """Several members send messages of many pieces at one time, and receivers may keep little more
+    than one of the largest; with small credits the pieces of all messages arrive in turns."""
     random = draw.random
     budget = small_credits(draw)
     draw.has_large = draw.has_least_bounds = True

@@ -1,4 +1,4 @@
-"""Groups that end or begin anew, and views that no protocol would make."""
+"""Plots in which groups end or begin anew, or views are installed that no protocol would make."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stormcast.chaos.language.timeline import Step
 
 
 def all_leave(draw: GroupDraw) -> list[Step]:
-    """Everybody leaves at one time, and comes back: nobody is left to hand the group over to."""
+    """All members leave at about one time, so that no member can take over, and come back."""
     random = draw.random
     at = draw.seconds(BEGIN_SECONDS, 6.0)
     within = random.choice((0.0, 0.05, 0.5))
@@ -32,8 +32,8 @@ def all_leave(draw: GroupDraw) -> list[Step]:
 
 
 def only_a_joiner_lives(draw: GroupDraw) -> list[Step]:
-    """Everybody is killed but one that has just joined, or is about to: it was let in by a group
-    that is no more. The others come back later."""
+    """All members but one are killed when that one has just joined, or is about to: it was let in
+    by a group that has ended. The others come back later."""
     random = draw.random
     coming = join(draw)
     assert isinstance(coming.action, faults.Join)
@@ -52,7 +52,7 @@ def only_a_joiner_lives(draw: GroupDraw) -> list[Step]:
 
 
 def _views_of(draw: GroupDraw) -> list[tuple[Names, Names]]:
-    """Believers and members of some views that no protocol would make."""
+    """Draw views that no protocol would make: for each its receivers and its members."""
     random = draw.random
     names = tuple(random.sample(draw.members, len(draw.members)))
     shape = random.choice(("alone", "chain", "overlap", "turned", "one-less", "everyone-twice"))
@@ -74,8 +74,8 @@ def _views_of(draw: GroupDraw) -> list[tuple[Names, Names]]:
 
 
 def odd_views(draw: GroupDraw) -> list[Step]:
-    """Views that overlap, follow each other in a ring, or name everybody in another order, with
-    something else at the same time."""
+    """Odd views are installed, such as views that overlap, form a ring, or name all members in
+    another order, and a further fault strikes."""
     random = draw.random
     at = draw.seconds(BEGIN_SECONDS, END_SECONDS - 2.0)
     within = random.choice((0.0, 0.3, 1.5))

@@ -1,4 +1,4 @@
-"""Settings that change while something else goes on."""
+"""Plots in which settings change during a join, a merge or another fault."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stormcast.node.core.match import Match
 
 
 def _switches(draw: GroupDraw) -> tuple[str, tuple[object, ...]]:
-    """A setting that may change at any moment, and its values."""
+    """Draw a setting that may change at any moment, and its values."""
     random = draw.random
     if draw.switches and random.random() < 0.7:
         return "NAKACK2.xmit_interval", (0.0, 0.25, 0.0, 0.1)
@@ -39,7 +39,7 @@ def _switches(draw: GroupDraw) -> tuple[str, tuple[object, ...]]:
 
 
 def switch_meanwhile(draw: GroupDraw) -> list[Step]:
-    """Settings change in the middle of something else: a join, a merge, a partition."""
+    """Settings change about the beginning or the end of another fault, such as a partition."""
     random = draw.random
     kind = random.choice(("join", "join", "partition", "partition", "cut", "restart", "leave"))
     during = KINDS[kind](draw)
@@ -60,8 +60,8 @@ def switch_meanwhile(draw: GroupDraw) -> list[Step]:
 
 
 def joiner_overflows(draw: GroupDraw) -> list[Step]:
-    """What comes before a joiner's first view is more than it keeps; before that view comes, it is
-    told to repair nothing."""
+    """A joiner gets more messages before its first view than it may keep, and its retransmission is
+    switched off about that time."""
     random = draw.random
     coming = join(draw)
     assert isinstance(coming.action, faults.Join)

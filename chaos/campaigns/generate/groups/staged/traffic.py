@@ -1,4 +1,4 @@
-"""What staged plots send, and the credits that limit it."""
+"""The loads of staged plots, and the credits that limit them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from stormcast.chaos.language.workload import ScenarioLoad
 
 
 def small_credits(draw: GroupDraw) -> int:
-    """Have credits be a few pieces, whatever the windows take; returns how many bytes they are."""
+    """Set credits worth a few pieces; returns them, in bytes."""
     size = draw.random.choice((200, 400, 1500))
     budget = draw.random.choice((6, 12)) * size
     draw.ask("FRAG", frag_size=size)
@@ -25,7 +25,8 @@ def unicasts(
     *,
     fast: bool = True,
 ) -> None:
-    """Have one send so many bytes to another from a moment on: mostly fast, or until the end."""
+    """Add a load of about `total` bytes between two members from `start` on: within a second
+    (`fast`), or until `END_SECONDS`."""
     random = draw.random
     source, dest = ends
     count = max(2, total // size)
