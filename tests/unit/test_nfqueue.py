@@ -260,7 +260,7 @@ def test_a_delayed_packet_passes_when_its_time_has_come() -> None:
     assert rig.said() == []
     rig.clock.advance(0.001)
     assert rig.said() == [(0.05, "accept", packet)]
-    assert rig.probes == {"f1": {("n0", "n1"): 1}}
+    assert rig.bites == {"f1": {("n0", "n1"): 1}}
 
 
 def test_packets_of_one_delay_keep_their_order() -> None:
@@ -309,7 +309,7 @@ def test_the_networks_own_delay_acts_on_all_and_is_no_fault() -> None:
     assert rig.said() == []
     rig.clock.advance(0.002)
     assert len(rig.said()) == 2
-    assert rig.probes == {}
+    assert rig.bites == {}
 
 
 def test_the_default_delay_is_that_of_the_network_as_it_is() -> None:
@@ -340,7 +340,7 @@ def test_a_multicast_waits_for_a_narrow_link_where_it_comes_in() -> None:
         (0.2, "accept", sent[1]),
         (0.3, "accept", sent[2]),
     ]
-    assert rig.probes == {"f1": {("n0", "n1"): 6}}
+    assert rig.bites == {"f1": {("n0", "n1"): 6}}
 
 
 def test_where_all_links_are_narrow_multicasts_wait_where_they_go_out() -> None:
@@ -363,7 +363,7 @@ def test_of_delays_only_those_with_dice_are_left() -> None:
     packet = rig.come(frame(1))
     rig.clock.advance(1.0)
     assert rig.said() == [(0.2, "accept", packet)]
-    assert set(rig.probes) == {"f2"}
+    assert set(rig.bites) == {"f2"}
 
 
 def test_a_network_with_jitter_is_late_by_its_dice_alone() -> None:
@@ -385,7 +385,7 @@ def test_a_multicast_that_is_late_for_some_is_so_where_it_comes_in() -> None:
         (0.2, "accept", sent[0]),
         (0.3, "accept", sent[1]),
     ]
-    assert rig.probes == {"f1": {("n0", "n1"): 2}, "f2": {("n0", "n1"): 2}}
+    assert rig.bites == {"f1": {("n0", "n1"): 2}, "f2": {("n0", "n1"): 2}}
 
 
 def test_what_all_links_delay_equally_is_not_asked_for() -> None:
@@ -444,7 +444,7 @@ def queued(frames: list[bytes], base: Link, faults: dict[str, NetworkFault]) -> 
     came = [(at, data) for at, verdict, _id, data in queue.said if verdict == "accept"]
     copies = rig.injectors["n1"].sent if "n1" in rig.injectors else []
     arrived = [(at - 100, data[28:]) for at, data in (*came, *copies)]
-    return sorted(arrived, key=lambda one: (one[1], one[0])), rig.probes
+    return sorted(arrived, key=lambda one: (one[1], one[0])), rig.bites
 
 
 @pytest.mark.parametrize(
@@ -486,7 +486,7 @@ def test_a_rule_makes_as_many_copies_as_it_says() -> None:
         rig.come(frame(lo), mark=DECIDE)
     rig.clock.advance(0.1)
     assert [data[28:] for _at, data in rig.injectors["n1"].sent] == [frame(2)] * 3
-    assert rig.probes == {"f1": {("n0", "n1"): 1}}
+    assert rig.bites == {"f1": {("n0", "n1"): 1}}
 
 
 # -- Corruption --------------------------------------------------------------------------------
@@ -517,7 +517,7 @@ def test_the_first_rule_that_takes_a_frame_decides() -> None:
     ids = [rig.come(frame(lo), mark=DECIDE) for lo in (1, 2, 3)]
     rig.clock.advance(0.2)
     assert rig.said() == [(0.0, "drop", ids[0]), (0.0, "drop", ids[2]), (0.1, "accept", ids[1])]
-    assert rig.probes == {
+    assert rig.bites == {
         "f1": {("n0", "n1"): 1},
         "f2": {("n0", "n1"): 1},
         "f3": {("n0", "n1"): 1},
@@ -546,7 +546,7 @@ def test_occurrences_are_counted_over_all_receivers_and_through_other_changes() 
     third = rig.come(frame(2), mark=DECIDE)
     assert rig.said() == [(0.0, "accept", first), (0.0, "accept", third)]
     assert rig.said("n2") == [(0.0, "drop", second)]
-    assert rig.probes["f1"] == {("n0", "n2"): 1}
+    assert rig.bites["f1"] == {("n0", "n2"): 1}
 
 
 def test_a_rule_that_ended_begins_to_count_anew() -> None:
@@ -605,7 +605,7 @@ def test_what_is_let_go_onto_a_path_that_is_cut_is_lost_there() -> None:
     packets = held(rig)
     rig.apply(f2=Cut(**ENDS))
     assert rig.said() == [(0.0, "drop", packet) for packet in packets]
-    assert rig.probes["f2"] == {("n0", "n1"): 3}
+    assert rig.bites["f2"] == {("n0", "n1"): 3}
 
 
 def test_what_is_let_go_is_as_late_as_its_path_is_by_now() -> None:
@@ -661,7 +661,7 @@ def test_counts_outlive_the_faults_and_the_queues() -> None:
     rig.apply(f1=HOLD)
     held(rig)
     do(rig.driver.clear())
-    assert rig.probes == {"f1": {("n0", "n1"): 3}}
+    assert rig.bites == {"f1": {("n0", "n1"): 3}}
 
 
 def test_a_site_of_a_member_that_the_state_does_not_name_is_left_alone() -> None:
