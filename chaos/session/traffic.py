@@ -19,23 +19,20 @@ from stormcast.node.member.loads import Load, write_load
 ON_TIME_SECONDS: Final = 0.25
 """Seconds by which a load may begin late without making up for it."""
 
-Ends = tuple[str, str | None]
-"""Source and dest; None is the group."""
-
 
 class Traffic:
     """All loads of a scenario. Times are seconds from its start."""
 
     def __init__(self, scenario: Scenario, roster: Roster, now: Callable[[], float]) -> None:
         self._loads = scenario.workload
-        self._late = frozenset(scenario.cluster.late)
         self._roster = roster
         self._now = now
         self._begun: list[ScenarioLoad] = []
         self._told: set[tuple[int, str]] = set()
         """Number of a begun load, and a source whose present incarnation was told of it."""
-        self._taken: dict[Ends, int] = {}
-        """The messages that incarnations that are gone had sent, over all loads."""
+        self._taken: dict[tuple[str, str | None], int] = {}
+        """The messages that incarnations that are gone had sent, by source and dest; no dest: the
+        group."""
         self._coming: frozenset[str] = frozenset()
         self._sending_on: set[str] = set()
         """Members that were paused when all were told to stop: they are told when they go on."""
@@ -72,7 +69,7 @@ class Traffic:
 
     def _go_on(self, name: str) -> None:
         """Tell a member how much is left for it to send of the loads that began."""
-        taken = {lane: number for lane, number in self._taken.items() if lane[0] == name}
+        taken = {pair: number for pair, number in self._taken.items() if pair[0] == name}
         for number, load in enumerate(self._begun):
             if name not in load.sources:
                 continue

@@ -72,7 +72,6 @@ class Monitors:
     ) -> None:
         self._config = config
         self._interface = interface
-        self._address = address
         self._cluster = cluster
         self._on_link = on_link
         self._server: asyncio.Server | None = None

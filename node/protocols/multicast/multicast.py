@@ -65,11 +65,11 @@ class Multicast:
         """Whether there was a view, and this member has not left since."""
         self._is_stopped = False
         self.retention = generation.retention(state)
-        self._announcing = announcing = Announcing(state)
+        announcing = Announcing(state)
         self._outgoing = outgoing = Outgoing(state, self.retention, announcing)
         self._reports = reports = generation.reports(state)
         self._windows = windows = Windows(state, reports)
-        self._asking = asking = Asking(state, dice)
+        asking = Asking(state, dice)
         self._baselines = baselines = Baselines(state, windows, asking, reports, dice)
         self._alarms = Alarms(state, baselines)
         self._feedback = Feedback(state, outgoing, self.retention, asking)
