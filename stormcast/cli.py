@@ -52,10 +52,16 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "clean": ("remove what killed runs left behind", "stormcast.chaos.commands.host:clean_up"),
     "node": ("run one member of a group", "stormcast.node.member.cli:node"),
-    "agent": ("do to networks what is asked, for a lease", "stormcast.chaos.agent.process:agent"),
-    "keep": ("run the member of a container, told over HTTP", "stormcast.node.keeper.cli:keep"),
+    "agent": (
+        "apply faults to the networks of members, as HTTP requests say",
+        "stormcast.chaos.agent.process:agent",
+    ),
+    "keep": (
+        "start, stop and pause a container's member, as HTTP requests say",
+        "stormcast.node.keeper.cli:keep",
+    ),
     "serve": (
-        "run the scenarios of a folder, and tell what came of them",
+        "run the scenarios of a folder in turn; verdicts as metrics over HTTP",
         "stormcast.chaos.commands.serve:serve",
     ),
     "verify": ("judge the traces of runs on Spark", "stormcast.verify:verify"),

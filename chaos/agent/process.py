@@ -35,14 +35,23 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=_PROG,
-        description="Do to the networks of some members what is asked over HTTP, for a lease.",
+        description="Apply faults to the networks of some members, as HTTP requests say. A fault "
+        "ends when its lease is not renewed. docs/agent.md tells more.",
         allow_abbrev=False,
-        epilog="exit codes: 0 told to end; 2 usage; 3 something could not be taken back",
+        epilog="exit codes: 0 after SIGTERM or SIGINT; 2 usage; 3 a fault could not be removed",
     )
     parser.add_argument(
-        "--config", metavar="FILE", required=True, help="its sites, in YAML or JSON"
+        "--config",
+        metavar="FILE",
+        required=True,
+        help="whose networks, and the endpoint, in YAML or JSON",
     )
-    parser.add_argument("--name", metavar="NAME", default="", help="of the only site's member")
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        default="",
+        help="name of the member, where the file has one site and does not name it",
+    )
     return parser
 
 

@@ -18,7 +18,12 @@ def compare(argv: list[str]) -> int:
         "compare", "Run the storm scenario on every generation and print what each pays."
     )
     add_backend(parser)
-    parser.add_argument("--seed", type=read_seed, default=1)
+    parser.add_argument(
+        "--seed",
+        type=read_seed,
+        default=1,
+        help="chooses everything that is left to chance (default 1)",
+    )
     parser.add_argument("--timing", choices=TIMINGS, default="compatible")
     add_json(parser)
     args = parser.parse_args(argv)

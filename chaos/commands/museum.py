@@ -17,7 +17,12 @@ def museum(argv: list[str]) -> int:
         "museum", "Run every exhibit on the version that has the flaw and on the one that fixed it."
     )
     add_backend(parser)
-    parser.add_argument("--seed", type=read_seed, default=1)
+    parser.add_argument(
+        "--seed",
+        type=read_seed,
+        default=1,
+        help="chooses everything that is left to chance (default 1)",
+    )
     parser.add_argument("--exhibit", help="only this one")
     add_json(parser)
     args = parser.parse_args(argv)

@@ -256,29 +256,52 @@ def _line(text: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=_PROG,
-        description="Run the scenarios of a folder one after the other, and tell of them.",
+        description="Run the scenarios of a folder one after the other. Prints each verdict, and "
+        "keeps the run directories; with --listen, verdicts are metrics.",
         allow_abbrev=False,
         epilog="exit codes: 0 everything held; 1 violated; 2 usage; 3 unknown, unsupported or an "
         "error",
     )
-    parser.add_argument("--backend", default="kubernetes", choices=BACKENDS)
+    parser.add_argument(
+        "--backend",
+        default="kubernetes",
+        choices=BACKENDS,
+        help="where members live (default kubernetes)",
+    )
     parser.add_argument("--namespace", help="of the members in Kubernetes")
     parser.add_argument("--release", help="of the chart in Kubernetes")
-    parser.add_argument("--scenarios", type=Path, required=True, metavar="DIR", help="*.yaml in it")
     parser.add_argument(
-        "--listen", metavar="ADDR", help="HOST:PORT for /livez, /readyz and /metrics (none)"
+        "--scenarios", type=Path, required=True, metavar="DIR", help="every *.yaml in it is run"
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="ADDR",
+        help="HOST:PORT where /livez, /readyz and /metrics are served (default: nowhere)",
     )
     when = parser.add_mutually_exclusive_group()
     when.add_argument(
-        "--every", metavar="TIME", help="run them all again so often (one round, then stay)"
+        "--every",
+        metavar="TIME",
+        help="begin a round so often, such as 10min (default: one round, then serve on)",
     )
     when.add_argument("--once", action="store_true", help="end after one round")
-    parser.add_argument("--seed", type=int, default=1, help="of the first round; then the next (1)")
     parser.add_argument(
-        "--runs", type=Path, default=Path("runs"), metavar="DIR", help="for run directories (runs)"
+        "--seed", type=int, default=1, help="seed of the first round; each round adds 1 (default 1)"
     )
-    parser.add_argument("--keep", type=int, default=50, help="run directories at most (50)")
-    parser.add_argument("--json", action="store_true", help="a JSON object per run")
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        default=Path("runs"),
+        metavar="DIR",
+        help="where run directories are kept (default runs)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=int,
+        default=50,
+        help="keep this many run directories; the oldest go (default 50)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object per run")
     return parser
 
 

@@ -82,7 +82,12 @@ def chaos_test(argv: list[str], judge_again: JudgeAgain | None = None) -> int:
         default=AUTO,
         help=f"where members live: {SIM}, netns, or {AUTO}: netns if possible (default {AUTO})",
     )
-    parser.add_argument("--seed", type=read_seed, default=1)
+    parser.add_argument(
+        "--seed",
+        type=read_seed,
+        default=1,
+        help="chooses everything that is left to chance (default 1)",
+    )
     parser.add_argument(
         "--timing", choices=(*TIMINGS, "all"), default="all", help="in the simulator (default all)"
     )

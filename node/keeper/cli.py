@@ -32,23 +32,36 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=_PROG,
-        description="Run the member of a container: started, stopped and paused over HTTP. "
+        description="Start, stop and pause the member of a container, as HTTP requests say. "
         "docs/node.md tells more.",
         allow_abbrev=False,
-        epilog="exit codes: 0 told to end; 2 usage; otherwise what the default member ended with. "
-        f"A token comes from {TOKEN_VARIABLE} or a file, never from a flag.",
+        epilog="exit codes: 0 after SIGTERM or SIGINT; 2 usage; otherwise what the default member "
+        f"ended with. A token comes from {TOKEN_VARIABLE} or a file, never from a flag.",
     )
-    parser.add_argument("--listen", metavar="ADDR", required=True, help="HOST:PORT or unix:PATH")
-    parser.add_argument("--token-file", metavar="FILE", default="", help="file with the token")
     parser.add_argument(
-        "--folder", metavar="DIR", required=True, help="for journals, logs and the member's socket"
+        "--listen",
+        metavar="ADDR",
+        required=True,
+        help="where requests are answered: HOST:PORT or unix:PATH",
+    )
+    parser.add_argument(
+        "--token-file", metavar="FILE", default="", help="file with the token of requests"
+    )
+    parser.add_argument(
+        "--folder",
+        metavar="DIR",
+        required=True,
+        help="where journals, logs and the member's socket are",
     )
     parser.add_argument("--config", metavar="FILE", help="settings of the default member, in YAML")
     parser.add_argument(
         "--start", action="store_true", help="start the default member, and end if it fails"
     )
     parser.add_argument(
-        "--grace", metavar="TIME", default="12s", help="how long a member may take to leave (12s)"
+        "--grace",
+        metavar="TIME",
+        default="12s",
+        help="how long a member may take to leave (default 12s)",
     )
     return parser
 

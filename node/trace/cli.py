@@ -58,24 +58,36 @@ def _parser() -> argparse.ArgumentParser:
     )
     shared.add_argument("--member", help="only this member (the name of its trace or journal)")
     shared.add_argument(
-        "--json", action="store_true", help="one JSON object per event, or one for all figures"
+        "--json",
+        action="store_true",
+        help="print one JSON object per event; stats: one for all counts",
     )
     commands = parser.add_subparsers(dest="what", required=True)
     for name, about in (
-        ("cat", "one line per event, in the order of time"),
-        ("tail", "the last events, and those to come"),
-        ("stats", "counts per member"),
-        ("export", "Parquet, one file per member"),
+        ("cat", "print one line per event, in the order of time"),
+        ("tail", "print the last events; with --follow, new ones as they are written"),
+        ("stats", "print how many events of each kind each member has"),
+        ("export", "write the events as Parquet, one file per member"),
     ):
         command = commands.add_parser(
             name, help=about, description=about, parents=[shared], allow_abbrev=False
         )
         if name == "tail":
-            command.add_argument("-f", "--follow", action="store_true", help="until Ctrl-C")
-            command.add_argument("--lines", type=_count, default=TAIL_LINES, metavar="N")
+            command.add_argument(
+                "-f", "--follow", action="store_true", help="print new events until Ctrl-C"
+            )
+            command.add_argument(
+                "--lines",
+                type=_count,
+                default=TAIL_LINES,
+                metavar="N",
+                help=f"how many of the last events to print first (default {TAIL_LINES})",
+            )
         elif name == "export":
             command.add_argument("out", type=Path, help="a directory that is new or empty")
-            command.add_argument("--run-name", help="what the column `run` says; else the RUN")
+            command.add_argument(
+                "--run-name", help="value of the column `run` (default: the argument run)"
+            )
     return parser
 
 
