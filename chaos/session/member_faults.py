@@ -55,6 +55,10 @@ class MemberFaults:
         elif isinstance(action, Command) and self._roster.is_alive(name):
             self._rig.kinds.setdefault(step.fault, step.do)
             self._mailbox.tell(name, partial(self._command, step, action, name))
+        elif isinstance(action, faults.Stall) and self._roster.is_alive(name):
+            self._rig.kinds.setdefault(step.fault, step.do)
+            self._held["stall", name] = step.fault
+            self._mailbox.tell(name, partial(self._stall, step, name))
         else:
             self._rig.begin(self._backend.now(), step, self._roster.short(name))
             if self._roster.is_alive(name):
@@ -96,10 +100,6 @@ class MemberFaults:
             roster.paused.add(name)
             self._backend.pause(name)
             return
-        if isinstance(action, faults.Stall):
-            self._held["stall", name] = step.fault
-            self._mailbox.tell(name, partial(self._have_consumed, name, consuming=False))
-            return
         if isinstance(action, faults.Crash):
             self._traffic.note_end(name)
             self._forget_process(name)
@@ -123,15 +123,21 @@ class MemberFaults:
             self._mailbox.tell_what_waited(name)
             # It does not know of loads that began meanwhile: without them a run may seem over.
             self._traffic.catch_up()
+            self._rig.end(self._backend.now(), fault, roster.shorts.get(name))
         else:
-            tell = partial(self._have_consumed, name, consuming=True, fault=fault)
-            self._mailbox.tell(name, tell)
-        self._rig.end(self._backend.now(), fault, roster.shorts.get(name))
+            self._mailbox.tell(name, partial(self._consume, fault, name))
 
-    def _have_consumed(self, name: str, *, consuming: bool, fault: str = "") -> None:
-        answer = self._roster.ask(name, "POST", "/consume", {"consuming": consuming})
-        if fault:
-            self._effects.bite(fault, int(answer["waited"]))
+    def _stall(self, step: TimedStep, name: str) -> None:
+        """Have an application take nothing, and record it now: a paused member is told later."""
+        self._rig.begin(self._backend.now(), step, self._roster.short(name))
+        self._roster.ask(name, "POST", "/consume", {"consuming": False})
+
+    def _consume(self, fault: str, name: str) -> None:
+        """Have an application go on, and record it now: until now a paused member had taken
+        nothing of what it had acked."""
+        answer = self._roster.ask(name, "POST", "/consume", {"consuming": True})
+        self._effects.bite(fault, int(answer["waited"]))
+        self._rig.end(self._backend.now(), fault, self._roster.shorts.get(name))
 
     def _forget_process(self, name: str) -> None:
         """Forget the pause and stall of a process that ends, its rules and waiting requests."""

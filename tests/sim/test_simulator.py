@@ -561,6 +561,24 @@ def test_a_setting_of_a_paused_member_changes_when_it_goes_on_and_is_recorded_th
     assert told.run.bites["f2"] == 1
 
 
+def test_a_stall_of_a_paused_member_begins_and_ends_when_it_goes_on_and_is_recorded_then() -> None:
+    """Until then it has taken nothing of what it acked in the stall."""
+    scenario = story(
+        "at: 500ms, do: stall, member: n1, for: 501ms",
+        "at: 1s, do: pause, member: n1, for: 1s",
+        "at: 1200ms, do: stall, member: n1, for: 1s",
+        load="{do: unicast, from: n0, to: n1, count: 300, rate: 100/s}",
+        cluster=", timing: fast",
+        guarantees="G1, G6",
+    )
+    told = Played(scenario)
+    texts = told.texts("rig", trace.FAULT)
+    (went_on,) = (time for time, text in texts if '"pause"' in text and '"off"' in text)
+    stalled = [(time, '"on"' in text) for time, text in texts if '"stall"' in text]
+    assert stalled == [(0.5, True), (went_on, False), (went_on, True), (2.2, False)]
+    assert judge_run(scenario, told.run, min_bites=0).verdict is Verdict.HOLDS
+
+
 @pytest.mark.parametrize("told", ["[n2, n0, n1]", "n2"])
 def test_a_view_by_hand_is_not_made_by_a_paused_member(told: str) -> None:
     """When it goes on it makes a view itself, without who left, before it learns of this one."""
