@@ -15,6 +15,7 @@ from stormcast.chaos.campaigns.replay import KeptRun
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.exits import Exit
 from stormcast.node.core.errors import NodeError
+from stormcast.node.core.names import printable
 
 EXIT: Final = {
     Verdict.HOLDS: Exit.HOLDS,
@@ -91,8 +92,8 @@ def refuse(error: Exception) -> int:
 
 
 def say(text: str) -> None:
-    """Print a line to stderr."""
-    print(text, file=sys.stderr)
+    """Print a text to stderr, with nothing in its lines that a terminal would act on."""
+    print("\n".join(map(printable, text.splitlines())), file=sys.stderr)
 
 
 def say_leftovers() -> None:
