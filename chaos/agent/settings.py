@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.drivers.base import Site
-from stormcast.node.control.settings import TOKEN_VARIABLE, ControlSettings, read_control
+from stormcast.node.control.settings import ControlSettings, read_control, read_token
 from stormcast.node.core.errors import ConfigError, require
 from stormcast.node.core.names import NAME, check_name
 from stormcast.node.reading.places import placed
@@ -87,9 +87,9 @@ def _site(item: Item) -> Site:
 
 def _token(item: Item | None, environ: Mapping[str, str]) -> str:
     if item is None:
-        return environ.get(TOKEN_VARIABLE, "")
+        return read_token("", environ)
     path = item.text()
-    try:
-        return Path(path).read_text().strip()
-    except OSError as error:
-        raise item.error(f"token_file {path}: {error.strerror}; name a file to read") from None
+    if not path:
+        raise item.refuse("name a file with the token")
+    with placed(item.place):
+        return read_token(path, environ, "token_file")

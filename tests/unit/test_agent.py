@@ -29,6 +29,7 @@ from stormcast.chaos.agent.unix_http import MAX_ANSWER
 from stormcast.chaos.drivers.base import Bites, DriverError, Site
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.control.server import Answer, RefusedError
+from stormcast.node.control.settings import TOKEN_VARIABLE
 from stormcast.node.core.errors import NodeError
 
 NAMES = ("n0", "n1")
@@ -455,6 +456,36 @@ def test_settings_that_cannot_work_are_refused_with_the_remedy(
 ) -> None:
     with pytest.raises(NodeError, match=says):
         read_agent(CONFIG.replace(before, after), "agent.yaml", {})
+
+
+OPEN = CONFIG.replace("unix:agent.sock", "0.0.0.0:7900")
+
+
+@pytest.mark.parametrize("token", ["x", "fifteen-letters", "with spaces in it, really"])
+def test_a_token_that_could_be_guessed_is_refused_and_the_refusal_says_how_to_make_one(
+    token: str, tmp_path: Path
+) -> None:
+    """The rule of members and keepers."""
+    file = tmp_path / "token"
+    file.write_text(f"{token}\n")
+    for text, environ in (
+        (OPEN, {TOKEN_VARIABLE: token}),
+        (f"{OPEN}token_file: {file}\n", {}),
+    ):
+        with pytest.raises(NodeError, match="`openssl rand -hex 16` makes") as refused:
+            read_agent(text, "agent.yaml", environ)
+        assert repr(token) not in str(refused.value)
+
+
+def test_a_token_comes_from_one_place(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("0123456789abcdef\n")
+    text = f"{OPEN}token_file: {file}\n"
+    assert read_agent(text, "agent.yaml", {}).control.token == "0123456789abcdef"  # noqa: S105 of a test
+    with pytest.raises(NodeError, match="are both set; keep one"):
+        read_agent(text, "agent.yaml", {TOKEN_VARIABLE: "fedcba9876543210"})
+    with pytest.raises(NodeError, match="agent.yaml:7:13: token_file /nowhere: No such file"):
+        read_agent(f"{OPEN}token_file: /nowhere\n", "agent.yaml", {})
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
