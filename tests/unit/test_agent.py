@@ -484,7 +484,7 @@ def test_a_token_comes_from_one_place(tmp_path: Path) -> None:
     assert read_agent(text, "agent.yaml", {}).control.token == "0123456789abcdef"  # noqa: S105 of a test
     with pytest.raises(NodeError, match="are both set; keep one"):
         read_agent(text, "agent.yaml", {TOKEN_VARIABLE: "fedcba9876543210"})
-    with pytest.raises(NodeError, match="agent.yaml:7:13: token_file /nowhere: No such file"):
+    with pytest.raises(NodeError, match=r"agent\.yaml:7:13: token_file /nowhere: No such file"):
         read_agent(f"{OPEN}token_file: /nowhere\n", "agent.yaml", {})
 
 
