@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM
+from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.campaigns.library import GROUP_STACKS, SideResult, library, run_sides, sides_of
 from stormcast.chaos.campaigns.museum import tour
-from stormcast.chaos.campaigns.pool import sigterm_interrupts
 from stormcast.chaos.language.cluster import GENERATIONS, TIMINGS
 from stormcast.chaos.oracles.verdict import Verdict, worst
 from stormcast.chaos.records.directory import TakenError, make_fresh, take
