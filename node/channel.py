@@ -58,6 +58,11 @@ class ChannelConfig:
     on_notice: Callable[[str], None] | None = None
     """Called with a line for the person who runs the member, once per change."""
 
+    def __post_init__(self) -> None:
+        check_name("cluster", self.cluster)
+        if self.name:
+            check_name("name", self.name)
+
 
 Destination = Address | int | str | None
 """A member, its short id, its name, or None for everyone."""
@@ -120,8 +125,7 @@ class Channel:
     def __init__(self, config: ChannelConfig | None = None) -> None:
         config = config or ChannelConfig()
         self.config = config
-        check_name("cluster", config.cluster)
-        self.name = check_name("name", config.name) if config.name else _default_name()
+        self.name = config.name or _default_name()
         self.state = "new"
         """new, joining, connected, leaving, closed."""
         tell_loop = partial(complain, self.name)

@@ -93,7 +93,13 @@ def refuse(error: Exception) -> int:
 
 def say(text: str) -> None:
     """Print a text to stderr, with nothing in its lines that a terminal would act on."""
-    print("\n".join(map(printable, text.splitlines())), file=sys.stderr)
+    print(in_plain_lines(text), file=sys.stderr)
+
+
+def in_plain_lines(text: str) -> str:
+    """Return a text with nothing in its lines that a terminal would act on: names and texts of
+    traces, and what processes have said, may hold anything."""
+    return "\n".join(map(printable, text.splitlines()))
 
 
 def say_leftovers() -> None:

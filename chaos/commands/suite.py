@@ -37,6 +37,7 @@ from stormcast.chaos.commands.output import (
     end_progress,
     give_up,
     in_columns,
+    in_plain_lines,
     progress,
     refuse,
     say,
@@ -192,7 +193,7 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
         end_progress()
         if not args.json:
             print(in_columns(table_of(done)))
-            print(_live_details(done))
+            print(in_plain_lines(_live_details(done)))
 
     try:
         budget = inf if args.library else BUDGET_SECONDS

@@ -49,7 +49,7 @@ def test_what_is_no_name_is_refused_in_one_printable_line(name: str) -> None:
 def test_a_channel_refuses_what_is_no_name(named: dict[str, str]) -> None:
     """Its name would be a word of its trace, and a folder's name."""
     with pytest.raises(ConfigError, match=f"{next(iter(named))} is "):
-        Channel(ChannelConfig(**named))  # type: ignore[arg-type]
+        ChannelConfig(**named)  # type: ignore[arg-type]
 
 
 def test_a_channel_without_a_name_has_one_whatever_its_host_is_called(
