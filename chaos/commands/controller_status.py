@@ -151,10 +151,10 @@ class ControllerStatus:
         is_open = threading.Event()
 
         async def work() -> None:
-            controls = [Control(settings, self.table(), self._tell_failure)]
-            if probes is not None:
-                controls.append(Control.for_probes(probes, self.table(), self._tell_failure))
             try:
+                controls = [Control(settings, self.table(), self._tell_failure)]
+                if probes is not None:
+                    controls.append(Control.for_probes(probes, self.table(), self._tell_failure))
                 opened.append([await control.open() for control in controls])
             except BaseException as error:  # noqa: BLE001 whoever waits is told
                 opened.append(error)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
 
 from stormcast.node.admission import Bounds, in_the_way
+from stormcast.node.descriptors import own_shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds on connections, and on the seconds that each may take."""
 
-    connections: int = 32
+    connections: int
 
     per_address: int = 8
     """Of one client address: an API server, through which requests for a pod come, has a few."""
@@ -39,8 +39,15 @@ class Limits:
         return Bounds(self.connections, self.per_address)
 
 
-PROBES: Final = Limits(connections=16, idle=10.0)
-"""Limits of a listener for probes: kubelets connect anew for each question."""
+def control_limits() -> Limits:
+    """Return the limits of a control endpoint, as many connections as this process can spare."""
+    return Limits(connections=own_shares().control)
+
+
+def probe_limits() -> Limits:
+    """Return those of a listener for probes: kubelets connect anew for each question, and one
+    address asks few at a time."""
+    return Limits(connections=own_shares().probes, per_address=4, idle=10.0)
 
 
 class Kept:

@@ -22,7 +22,13 @@ from typing import Any, Final, NamedTuple
 import h11
 
 from stormcast.node.admission import address_key
-from stormcast.node.control.connections import PROBES, Connections, Kept, Limits
+from stormcast.node.control.connections import (
+    Connections,
+    Kept,
+    Limits,
+    control_limits,
+    probe_limits,
+)
 from stormcast.node.control.settings import ControlSettings
 from stormcast.node.control.sockets import (
     BACKLOG,
@@ -165,7 +171,7 @@ class Control:
         self.hosts: frozenset[str] = frozenset()
         """Values of the header Host that are served; empty: all."""
         self._server: asyncio.Server | None = None
-        self.connections = Connections(limits or Limits())
+        self.connections = Connections(limits or control_limits())
         self._inode = 0
 
     @classmethod
@@ -178,7 +184,7 @@ class Control:
         """Return an endpoint that serves nothing but the paths which need no token. Its places are
         its own, so that a probe is answered whatever is done to the control endpoint."""
         probes = {path: methods for path, methods in table.items() if path in OPEN}
-        return cls(settings, probes, on_failure, limits=PROBES)
+        return cls(settings, probes, on_failure, limits=probe_limits())
 
     # -- Life ----------------------------------------------------------------------------------
 

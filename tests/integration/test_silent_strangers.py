@@ -21,7 +21,7 @@ Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 TOKEN = "0123456789abcdef"  # noqa: S105 of a test
 TURNED_AWAY = (503, 0)
 """The 503 is lost where the connection is reset because of what was not read."""
-PATIENT = Limits(first_byte=20.0)
+PATIENT = Limits(connections=32, first_byte=20.0)
 """Nobody is sent away for saying nothing while a test lasts: only evictions make room."""
 TABLE: Table = {
     "/livez": {"GET": lambda _: as_json({"live": True})},
@@ -159,7 +159,7 @@ async def test_half_a_request_and_a_wrong_token_hold_no_place() -> None:
 
 @on_a_loop
 async def test_the_first_byte_must_come_soon_and_later_requests_may_take_their_time() -> None:
-    async with served(Limits(first_byte=0.05, idle=20.0)) as clients:
+    async with served(Limits(connections=32, first_byte=0.05, idle=20.0)) as clients:
         spoken, silent = await clients.connect(), await clients.connect()
         assert await clients.ask(spoken, "GET /livez") == 200
         await until(lambda: is_closed(silent))
