@@ -107,6 +107,7 @@ class ReceiverEntry(Entry):
         "epoch",
         "fresh_at",
         "gaps",
+        "is_stranger",
         "report_due",
         "reports",
         "unacked_bytes",
@@ -125,6 +126,9 @@ class ReceiverEntry(Entry):
         super().__init__(peer, conn, now, rtt)
         self.window = window
         self.epoch = epoch
+        self.is_stranger = False
+        """Whether the peer is not in the view: what the window holds is then counted with what is
+        kept of other strangers."""
         self.acks = AckState()
         self.ack_due = inf
         self.gaps = GapLook(rtt)
@@ -157,6 +161,7 @@ class Sync:
         "repeats",
         "sent_at",
         "seqno",
+        "size",
         "stamp",
         "used_at",
     )
@@ -172,3 +177,5 @@ class Sync:
         """Whether to send it at the end of this turn, unless the first frame comes before."""
         self.used_at = -inf
         self.cached: list[Arrival] = []
+        self.size = 0
+        """Bytes of the frames that wait."""
