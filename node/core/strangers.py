@@ -3,8 +3,9 @@
 Anybody can send frames in anybody's name. What one sender may have kept is bounded by its window,
 but the number of senders is not. So all strangers together have one budget, of bytes and of
 entries. Protocols say what they keep of a stranger; beyond the budget the stack has them give up
-what they keep of the stranger that has had something kept for the longest time. Nothing of that was
-acked, so a sender that exists sends it again.
+what they keep of the stranger that has had something kept for the longest time, but nothing that
+was acked: so a sender that exists sends it again. What would be acked before the application has it
+is refused where it has no room.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Final
 
 MAX_BYTES: Final = 2 << 20
 """Bytes that are kept of all strangers together."""
+LARGE: Final = 64 << 10
+"""Bytes of a large frame: a datagram carries no more."""
 MAX_ENTRIES: Final = 2048
 """Frames, windows and open questions that are kept of all strangers together: each costs several
 hundred bytes, however small the frame is."""
@@ -52,7 +55,7 @@ class Strangers:
         self.entries = 0
         self.is_over = False
         """Whether more is kept than the budget admits."""
-        self._kept: dict[int, dict[int, tuple[int, int]]] = {}
+        self._kept: dict[int, dict[str, tuple[int, int]]] = {}
         """Entries and bytes by sender, the one of which something is kept longest first, and by
         what keeps them."""
         self.windows = Pace()
@@ -60,7 +63,7 @@ class Strangers:
         self.questions = Pace()
         """Of strangers that are asked for their first frame."""
 
-    def keep(self, sender: int, keeper: int, entries: int, size: int) -> None:
+    def keep(self, sender: int, keeper: str, entries: int, size: int) -> None:
         """Note how much one keeper has of a sender now: `size` bytes in so many entries."""
         kept = self._kept.get(sender)
         before = kept.get(keeper) if kept is not None else None
@@ -83,9 +86,10 @@ class Strangers:
         """Return the senders of which something is kept, the one that is longest first."""
         return list(self._kept)
 
-    def has_room(self, size: int) -> bool:
-        """Whether one more entry of so many bytes may be kept."""
-        return self.bytes + size <= MAX_BYTES and self.entries < MAX_ENTRIES
+    def has_room(self) -> bool:
+        """Whether one more frame may be kept, whatever its size: a small one must not pass where a
+        large one before it was refused."""
+        return self.bytes + LARGE <= MAX_BYTES and self.entries < MAX_ENTRIES
 
     def forget(self, sender: int) -> None:
         """Note that nothing is kept of a sender any more, or that it is no stranger any more."""

@@ -8,17 +8,19 @@ from collections.abc import Iterator
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
+from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec, pack_body
-from stormcast.node.core.model import FIRST
+from stormcast.node.core.model import FIRST, FRAGMENT
 from stormcast.node.core.strangers import MAX_BEGUN, MAX_BYTES, MAX_ENTRIES, Strangers
+from stormcast.node.protocols.frag import HEADER
 from tests.helpers.group import GroupWorld
 from tests.helpers.world import CLUSTER, NEWEST, Member, numbered
 
 MEMORY = 8 << 20
 """Bytes that strangers may cost a member."""
 NAMES = 60
-UNICAST, MULTICAST = 1, 2
+UNICAST, MULTICAST = "unicast", "multicast"
 
 
 def frame(
@@ -204,3 +206,59 @@ def test_either_bound_is_exceeded_by_itself(entries: int, size: int) -> None:
     assert strangers.is_over
     strangers.keep(1, UNICAST, min(entries, MAX_ENTRIES), min(size, MAX_BYTES))
     assert not strangers.is_over
+
+
+# -- Large messages --------------------------------------------------------------------------------
+
+
+def pieces_of(member: Member, source: int, number: int, total: int) -> Iterator[bytes]:
+    """The first pieces of a message that never ends."""
+    protocol = member.stack.unicast.protocol
+    codec = Codec(hash64(CLUSTER.encode()) & 0xFFFFFFFF, source, hash64)
+    for index in range(number):
+        header = HEADER.pack(1, index, total // 50_000, total)
+        body = pack_body([b"x" * 50_000], hash64, header)
+        flags = FRAGMENT | (FIRST if not index else 0)
+        head = codec.pack_data(protocol, member.short, 1, 1 + index, body, flags, 0, 0, 0)
+        yield head + body.data
+
+
+def test_large_messages_of_strangers_are_begun_only_as_far_as_there_is_room() -> None:
+    """They are acked piece by piece: what is refused is not, and its sender is told in the end."""
+    world = GroupWorld("AB")
+    member = world["B"]
+    for number in range(20):
+        harm(world, member, pieces_of(member, 0x7100_0000 + number, 20, 10_000_000))
+    assert member.stack.strangers.bytes <= MAX_BYTES + 20 * 50_128, "and what one turn brings"
+    refused = member.stack.record.refused
+    assert sum(count for why, count in refused.items() if why.startswith("stranger-")) > 300
+    assert "fragment-expired" not in member.stack.record.refused
+    world["A"].send(b"z" * 1_000_000)
+    world.advance(1.0)
+    assert member.from_("A") == [b"z" * 1_000_000], "members are not concerned"
+    world.advance(500.0)
+    assert member.stack.strangers.bytes == 0
+    assert member.stack.record.refused["fragment-expired"]
+
+
+def test_a_large_message_from_outside_of_the_view_arrives_once_its_sender_is_in_it() -> None:
+    world = GroupWorld("AB", joined=False)
+    world.install("B", at="B")
+    large = b"z" * (MAX_BYTES + 1_000_000)
+    world["A"].send(large)
+    world.advance(5.0)
+    assert not world["B"].take()
+    assert world["B"].stack.strangers.bytes <= MAX_BYTES
+    world.install("AB")
+    world.advance(30.0)
+    assert world["B"].from_("A") == [large]
+
+
+def test_a_large_message_that_is_never_let_in_is_told_to_its_sender() -> None:
+    world = GroupWorld("AB", joined=False)
+    world.install("B", at="B")
+    world["A"].send(b"z" * (MAX_BYTES + 1_000_000))
+    world.advance(200.0)
+    assert not world["B"].take()
+    (told,) = world["A"].events(trace.ABANDONED)
+    assert (told.peer, told.count) == (world.short("B"), 1)

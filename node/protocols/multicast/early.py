@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
+from typing import Final
 
 from stormcast.node import trace
 from stormcast.node.core.errors import BadFrame
@@ -13,6 +14,7 @@ from stormcast.node.protocols.multicast.state import STRANGERS, Streams
 from stormcast.node.protocols.windowed import gauge
 
 KeptFrame = tuple[Head, bytes]
+_KEEPER: Final = "multicast early frames"
 
 
 class Early:
@@ -65,7 +67,7 @@ class Early:
             self._kept[sender] = kept
         else:
             self._kept.pop(sender, None)
-        self._port.strangers.keep(sender, self._state.generation.protocol, *kept)
+        self._port.strangers.keep(sender, _KEEPER, *kept)
 
     def _uncount(self, sender: int, frames: Iterable[KeptFrame]) -> None:
         sizes = [len(body) for _head, body in frames]
@@ -83,7 +85,7 @@ class Early:
             self._queued_messages -= sum(max(head.count, 1) for head, _body in queued)
         self._strangers.pop(sender, None)
         del self._kept[sender]
-        self._port.strangers.keep(sender, self._state.generation.protocol, 0, 0)
+        self._port.strangers.keep(sender, _KEEPER, 0, 0)
         self._port.drop("stranger-early", frames)
 
     def replay_queue(self, now: float) -> None:
@@ -152,7 +154,7 @@ class Early:
     def clear(self) -> None:
         """Forget everything."""
         for sender in list(self._kept):
-            self._port.strangers.keep(sender, self._state.generation.protocol, 0, 0)
+            self._port.strangers.keep(sender, _KEEPER, 0, 0)
         self._kept.clear()
         self._queue.clear()
         self._strangers.clear()

@@ -107,6 +107,7 @@ class ReceiverEntry(Entry):
         "epoch",
         "fresh_at",
         "gaps",
+        "is_refused",
         "is_stranger",
         "report_due",
         "reports",
@@ -129,6 +130,8 @@ class ReceiverEntry(Entry):
         self.is_stranger = False
         """Whether the peer is not in the view: what the window holds is then counted with what is
         kept of other strangers."""
+        self.is_refused = False
+        """Whether the last batch of a stranger was refused for lack of room."""
         self.acks = AckState()
         self.ack_due = inf
         self.gaps = GapLook(rtt)

@@ -6,7 +6,7 @@ from math import inf
 
 from stormcast.node import trace
 from stormcast.node.core.errors import BadFrame
-from stormcast.node.core.model import FIRST, OOB
+from stormcast.node.core.model import FIRST, FRAGMENT, OOB
 from stormcast.node.core.serial import is_newer
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.unicast.acks import Acks
@@ -67,9 +67,7 @@ class Incoming:
         is_consuming = self._state.is_consuming
         # While the application takes no deliveries, OOB messages wait like others, in order.
         oob = bool(flags & OOB) and is_consuming
-        if entry.is_stranger and not is_consuming and not self._port.strangers.has_room(size):
-            # What is taken in order is acked, so that it could not be given up later.
-            self._port.drop("not-consuming")
+        if entry.is_stranger and self._has_no_room(entry, flags):
             return
         entry.last_used = now
         if entry.state is not State.OPEN:
@@ -84,6 +82,17 @@ class Incoming:
             self._asking.notice(entry, now)
         if entry.is_stranger:
             self._receivers.count_stranger(entry)
+
+    def _has_no_room(self, entry: ReceiverEntry, flags: int) -> bool:
+        """Whether a stranger's batch must be refused: it would be acked before the application has
+        it, and could not be given up later. What follows a refused piece is refused, too: a gap
+        would be asked for, and the sender would take that for an answer for ever."""
+        is_consuming = self._state.is_consuming
+        is_kept = flags & FRAGMENT or entry.is_refused or not is_consuming
+        entry.is_refused = bool(is_kept) and not self._port.strangers.has_room()
+        if entry.is_refused:
+            self._port.drop("stranger-fragments" if is_consuming else "not-consuming")
+        return entry.is_refused
 
     def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
         """Set whether the application takes deliveries. While it does not, windows fill and senders

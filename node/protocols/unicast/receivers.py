@@ -17,6 +17,8 @@ from stormcast.node.protocols.unicast.tombstones import Tombstones
 WINDOW_ENTRIES: Final = 4
 """Entries that the window of a stranger counts for, besides the batches that it holds."""
 
+_KEEPER: Final = "unicast windows"
+
 
 class Receivers:
     """Opens, closes and removes receiver entries."""
@@ -63,9 +65,9 @@ class Receivers:
 
     def count_stranger(self, entry: ReceiverEntry) -> None:
         """Count what the window of a stranger holds."""
-        window, protocol = entry.window, self._state.generation.protocol
+        window = entry.window
         entries = WINDOW_ENTRIES + window.pieces()
-        self._port.strangers.keep(entry.peer, protocol, entries, window.bytes)
+        self._port.strangers.keep(entry.peer, _KEEPER, entries, window.bytes)
 
     def deliver_ready(self, entry: ReceiverEntry, now: float) -> None:
         """Hand up what is next in order."""
@@ -93,7 +95,7 @@ class Receivers:
         del self._entries[entry.peer]
         self._tombs.bury(entry, now)
         if entry.is_stranger:
-            self._port.strangers.keep(entry.peer, self._state.generation.protocol, 0, 0)
+            self._port.strangers.keep(entry.peer, _KEEPER, 0, 0)
         delivered = entry.window.delivered
         self._lifetimes.record(entry, trace.RECEIVER_REMOVED, reason, now, delivered)
 

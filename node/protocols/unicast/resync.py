@@ -21,6 +21,7 @@ from stormcast.node.protocols.windowed import gauge
 DEFAULT_SYNC_LIFE: Final = 60.0
 """Seconds for which a silent sender without a window is remembered, if `max_retransmit_time` is
 0."""
+_KEEPER: Final = "unicast early frames"
 
 
 class Resync:
@@ -63,7 +64,7 @@ class Resync:
 
     def _count_stranger(self, sync: Sync) -> None:
         """Count what is kept of a stranger: its early frames, and the question to it."""
-        self._port.strangers.keep(sync.peer, wire.SFS, 1 + len(sync.cached), sync.size)
+        self._port.strangers.keep(sync.peer, _KEEPER, 1 + len(sync.cached), sync.size)
 
     def forget_stranger(self, peer: int) -> None:
         """Give up early frames of a stranger, and the question to it."""
@@ -120,7 +121,7 @@ class Resync:
         self._state.looks.cancel(sync)
         self._state.expiries.cancel(sync)
         del self._syncs[sync.peer]
-        self._port.strangers.keep(sync.peer, wire.SFS, 0, 0)
+        self._port.strangers.keep(sync.peer, _KEEPER, 0, 0)
 
     def _uncache(self, sync: Sync) -> list[Arrival]:
         cached, sync.cached = sync.cached, []
