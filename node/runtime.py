@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import inf
+from random import SystemRandom
 from secrets import randbits
 from typing import Any, Final
 
@@ -120,7 +121,8 @@ class Runtime:
         tracer = self._open_journal(self.address.short)
         self.stack = Stack(
             self.address, self.cluster, settings, xxh3_64_intdigest, tracer, self.now(),
-            lateness=LATENESS,
+            # Nobody may guess what is drawn: by questions and cookies members prove who they are.
+            dice=SystemRandom(), lateness=LATENESS,
         )  # fmt: skip  # what is passed by place stays in one line
         largest = settings.transport_config.largest_frame
         self.stack.acceptor.limit_messages(largest - HEADERS - LENGTH_COST)

@@ -181,6 +181,10 @@ class ReceiveWindow(Generic[T]):
         charged = sum(1 for piece in (*self._ready, *self._islands) if piece.size)
         return self.bytes if charged == 1 else self.capacity_bytes
 
+    def pieces(self) -> int:
+        """Return how many batches, or parts of batches, are held."""
+        return len(self._ready) + len(self._islands)
+
     def has_gap(self) -> bool:
         """Whether a seqno is missing below the highest one known to exist."""
         return self.deliverable < self.seen

@@ -31,8 +31,6 @@ MAX_PIECES: Final = (1 << 32) - 1
 """Pieces that the header can count."""
 PIECE_COST: Final = 128
 """Bytes that a kept piece counts for besides its own: many tiny pieces must not be free."""
-STRANGERS_SHARE: Final = 4
-"""How many times `max_open_bytes` all senders outside of the view may hold together."""
 REMEMBERED: Final = 4
 """How many times `max_open_messages` OOB messages of a sender are remembered once they are over."""
 LEAST_EXPIRY: Final = 60.0
@@ -211,7 +209,7 @@ class Joined(NamedTuple):
 class Sender:
     """The unfinished messages of one sender, either its unicasts or its multicasts."""
 
-    __slots__ = ("done", "early", "newest", "open_bytes", "regular", "touched")
+    __slots__ = ("done", "early", "kept_of_member", "newest", "open_bytes", "regular", "touched")
 
     def __init__(self, now: float) -> None:
         self.regular: Unfinished | None = None
@@ -224,7 +222,14 @@ class Sender:
         of their pieces again."""
         self.open_bytes = 0
         """Cost of all unfinished messages."""
+        self.kept_of_member = (0, 0)
+        """Pieces that were kept when the sender left the view, and their cost: they do not count as
+        a stranger's."""
         self.touched = now
+
+    def kept(self) -> tuple[int, int]:
+        """Return how many pieces are kept, and what they cost."""
+        return sum(len(message.pieces) for message in self.messages()), self.open_bytes
 
     def messages(self) -> Iterator[Unfinished]:
         """Yield all unfinished messages."""
@@ -293,7 +298,7 @@ class Reassembler:
             self._give_up(sender, message)
             raise
         if len(message.pieces) < message.count:
-            self._keep_bounds(source, sender, message, settled)
+            self._keep_bounds(sender, message, settled)
             return None
         self._end(sender, message)
         payload = b"".join([message.pieces[index] for index in range(message.count)])
@@ -355,6 +360,8 @@ class Reassembler:
 
     def _end(self, sender: Sender, message: Unfinished) -> None:
         sender.open_bytes -= message.cost
+        if not sender.open_bytes:
+            sender.kept_of_member = 0, 0
         if sender.regular is message:
             sender.regular = None
         elif sender.early.pop(message.id, None) is not None:
@@ -368,11 +375,10 @@ class Reassembler:
 
     # -- Bounds -----------------------------------------------------------------------------------
 
-    def _keep_bounds(self, source: int, sender: Sender, newest: Unfinished, settled: int) -> None:
+    def _keep_bounds(self, sender: Sender, newest: Unfinished, settled: int) -> None:
         """Give up messages beyond the bounds, and raise BadFrame. A sender with the same settings
         as this member stays within them, counting only messages that can still be completed. One
-        that does not loses its first message; of strangers together, the one that has waited
-        longest for a piece is lost."""
+        that does not loses its first message."""
         if sender.regular is not newest and self._is_beyond(sender):
             self._give_up_remainders(sender, settled)
             if newest.id not in sender.early:
@@ -380,13 +386,16 @@ class Reassembler:
             if self._is_beyond(sender):
                 self._give_up(sender, next(iter(sender.early.values())))
                 raise BadFrame("fragment-beyond-settings")
-        config = self.config
-        if self._is_stranger(source):
-            strangers = [one for key, one in self._senders.items() if self._is_stranger(key[0])]
-            if sum(one.open_bytes for one in strangers) > STRANGERS_SHARE * config.max_open_bytes:
-                oldest = min(strangers, key=lambda one: _oldest(one).touched)
-                self._give_up(oldest, _oldest(oldest))
-                raise BadFrame("fragment-strangers")
+
+    def kept_of_stranger(self, source: int) -> tuple[int, int]:
+        """Return how many pieces of a sender are kept that came while it was in no view with this
+        member, and what they cost."""
+        sender = self._senders.get((source, False))
+        if sender is None:
+            return 0, 0
+        pieces, cost = sender.kept()
+        of_member = sender.kept_of_member
+        return max(0, pieces - of_member[0]), max(0, cost - of_member[1])
 
     def _is_beyond(self, sender: Sender) -> bool:
         """Whether a sender has more unfinished OOB messages than it may have."""
@@ -434,6 +443,8 @@ class Reassembler:
         self._members = frozenset(members)
         for gone in sorted(before - self._members):
             self._forget((gone, True))
+            if (gone, False) in self._senders:
+                self._senders[gone, False].kept_of_member = self._senders[gone, False].kept()
         # Messages of senders that are strangers from now on expire in time.
         if any(self._is_stranger(source) for source, _ in self._senders):
             self._expire_by(now + self._expiry)
@@ -443,12 +454,3 @@ class Reassembler:
         sender = self._senders.pop(key, None)
         if sender is not None:
             self.given_up += sum(1 for _ in sender.messages())
-
-
-def _oldest(sender: Sender) -> Unfinished:
-    """Of a sender's unfinished messages the one that had no new piece for the longest time."""
-    return min(sender.messages(), key=lambda message: message.touched, default=_NOTHING)
-
-
-_NOTHING: Final = Unfinished(Fragment(0, 0, 0, 0), 0, 0, inf)
-"""Stands in for a sender's oldest message where it has none: there is nothing to give up."""

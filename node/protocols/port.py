@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stormcast.node.core import wire
+from stormcast.node.core.strangers import Strangers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,6 +49,7 @@ class Port:
         "links",
         "located",
         "me",
+        "strangers",
         "tracer",
         "waiting",
         "withheld",
@@ -66,6 +68,8 @@ class Port:
         """Destinations whose window has room again."""
         self.abandoned: list[Abandoned] = []
         """Messages that were given up; the application is told."""
+        self.strangers = Strangers()
+        """What is kept of senders that are not in the view."""
         self.waiting: set[int] = set()
         """Destinations for which messages wait in the outbox, for a window or for credits."""
         self.closed: list[int] = []

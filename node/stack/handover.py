@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FLUSH_INTERVAL: Final = 0.25
 """Seconds after which a trace says at the latest what an application offered or was handed."""
+_KEEPER: Final = "pieces"
 _UNCOUNTED: Final = NO_FC | NO_RELIABILITY
 """Flags of messages that flow control counts neither at their sender nor here."""
 
@@ -157,6 +158,14 @@ class HandOver:
         # Deliveries that a stalled application has yet to take may be the rest of a message.
         if self._unicast.is_consuming and not (port.deliveries or port.withheld):
             port.drop("fragment-expired", reassembler.expire(now))
+            for source in port.strangers.senders():
+                self._count_stranger(source)
+
+    def _count_stranger(self, source: int) -> None:
+        """Count what is kept of a stranger's messages: it was acked, so nothing pushes it out."""
+        if self.reassembler is not None and self._unicast.is_stranger(source):
+            kept = self.reassembler.kept_of_stranger(source)
+            self._port.strangers.keep(source, _KEEPER, *kept)
 
     def gauge(self, now: float) -> None:
         """Record the cost of messages of which pieces are missing (G5)."""
@@ -190,6 +199,8 @@ class HandOver:
         except BadFrame as bad:
             self._port.drop(bad.reason)
             return None
+        finally:
+            self._count_stranger(piece.source)
         if joined is None:
             return None
         payload, lo, hi = joined

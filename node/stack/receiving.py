@@ -39,6 +39,7 @@ class Receiver:
         self._port = port
         self._codec = port.codec
         self._group = group
+        self._unicast = unicast
         self._test_protocols = test_protocols
         shared: dict[int, Route] = {wire.NONE: unreliable.receive}
         if group is not None:
@@ -65,7 +66,19 @@ class Receiver:
             self._port.drop(bad.reason)
         if self._port.events:
             self._drain(now)
+        if self._port.strangers.is_over:
+            self._forget_strangers(now)
         return source
+
+    def _forget_strangers(self, now: float) -> None:
+        """Give up what is kept of strangers, until no more is kept than the budget admits."""
+        strangers = self._port.strangers
+        for peer in strangers.senders():
+            self._unicast.forget_stranger(peer, now)
+            if self._group is not None:
+                self._group.multicast.forget_stranger(peer)
+            if not strangers.is_over:
+                return
 
     def _accept(self, head: Head, body: bytes, now: float) -> None:
         source = head.source

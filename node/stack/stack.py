@@ -80,6 +80,8 @@ class Stack:
         codec = make_codec(hash64(cluster.encode()) & 0xFFFFFFFF, address.short, hash64)
         self._tracer = tracer
         self._port = port = Port(codec, tracer)
+        self.strangers = port.strangers
+        """What is kept of senders that are not in the view."""
         self.unicast = self._make_unicast(make_unicast, first_conn)
         unicasts = UnicastPositions(self.unicast, port)
         self.group: Group | None = None

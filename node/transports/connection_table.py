@@ -193,8 +193,6 @@ class ConnectionTable:
         """Take in a view: retire the connections to peers that are not in it."""
         shorts = {member.short for member in members}
         self.places.forget_all_but(shorts)
-        for member in members:
-            self.places.locate(member)
         self.places.on_view(members)
         for short, connection in list(self.open.items()):
             if short not in shorts:

@@ -72,7 +72,7 @@ class DatagramReader:
 
     def _take(self, sock: socket.socket, *, by_multicast: bool) -> bool:
         """Take a burst of one socket; return whether there may be more."""
-        owner, view, known = self._owner, self._view, self._places.known
+        owner, view, known = self._owner, self._view, self._places.places.at
         buffer = self._buffer
         receive, take, clock = owner.receive, sock.recvfrom_into, owner.now
         got = total = 0
@@ -91,7 +91,7 @@ class DatagramReader:
                 continue
             # The clock is read after each: nothing may seem to arrive before it was sent.
             short = receive(view[:size], clock())
-            if short and known.get(source) != short:
+            if short and known.get(short) != source:
                 self._places.learn(short, source)
         self.received += got
         self.received_bytes += total

@@ -11,7 +11,8 @@ from stormcast.node.settings.transports import PORTS
 from stormcast.node.transports.interfaces import Interface, SocketAddress
 
 MAX_NAMED: Final = 1024
-"""Members of past views that are still asked: so groups that were apart find each other."""
+"""Members of past views that are still asked, at the places that views named: so groups that were
+apart find each other."""
 MAX_LEARNED: Final = 4096
 """Members and strangers whose place is remembered."""
 
@@ -35,12 +36,17 @@ class Places:
         return at if at is None else self._interface.reach(at)
 
     def locate(self, address: Address) -> bool:
-        """Remember the place that an address names; False for one that leads nowhere, or here."""
-        at = self.resolve(address.where)
+        """Remember the place that an address names; False for one that leads nowhere, or here. Who
+        was in a view stays where that said: anybody can send an address with another place."""
+        at = self.resolve(self._named.get(address.short, address).where)
         if at is None or address == self.own:
             return False
         self.put(address.short, at)
         return True
+
+    def is_named(self, short: int) -> bool:
+        """Whether a view has said where a member is."""
+        return short in self._named
 
     def put(self, short: int, at: SocketAddress) -> None:
         """Remember the place of a short id."""
@@ -55,10 +61,11 @@ class Places:
             del self.at[short]
 
     def on_view(self, members: Sequence[Address]) -> None:
-        """Remember the members of a view, who are to be asked after they have left it."""
+        """Remember where the members of a view are, also for when they have left it."""
         for member in members:
             self._named.pop(member.short, None)
             self._named[member.short] = member
+            self.locate(member)
         while len(self._named) > MAX_NAMED:
             del self._named[next(iter(self._named))]
 
@@ -79,10 +86,9 @@ class HeardPlaces:
 
     def __init__(self, interface: Interface, own: Address) -> None:
         self._told: set[int] = set()
-        """Short ids whose place their address has named: no frame changes it."""
+        """Short ids whose place their address has named since the last view: no frame changes it.
+        """
         self.places = Places(interface, own, self._told)
-        self.known: dict[SocketAddress, int] = {}
-        """The short id that sent last, by the source of its frames."""
 
     def locate(self, address: Address) -> bool:
         """Remember the place that an address names; False if there were too many since the last
@@ -94,22 +100,19 @@ class HeardPlaces:
         return True
 
     def learn(self, short: int, source: SocketAddress) -> None:
-        """Remember that frames of this member came from a source."""
-        if len(self.known) >= MAX_LEARNED:
-            self.known.clear()
-        self.known[source] = short
-        if short not in self._told:
+        """Remember that frames of this member came from a source that is not its place. Whatever
+        moved it there, the next frame of its own moves it back."""
+        if short not in self._told and not self.places.is_named(short):
             self.places.put(short, source)
 
     def on_view(self, members: Sequence[Address]) -> None:
-        """Take in a view: frames may change the places of all others again, and these are forgotten
-        if the table is more than half full."""
+        """Take in a view: frames may change the places of those again that were in no view, and if
+        the table is more than half full, the places of all others are forgotten."""
         shorts = {member.short for member in members}
         if len(self.places.at) > MAX_LEARNED // 2:
             self.places.forget_all_but(shorts)
-        self._told &= shorts
-        for member in members:
-            self.locate(member)
+        self._told.clear()
+        self._told.update(shorts)
         self.places.on_view(members)
 
 

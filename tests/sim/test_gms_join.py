@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec
 from stormcast.node.core.digest import Digest
+from stormcast.node.core.model import Address
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.events import (
     BecameServer,
@@ -23,7 +28,10 @@ from stormcast.node.protocols.gms.messages import (
     pack_join_answer,
     unpack_join_answer_untrusted,
 )
-from tests.helpers.membership import COMPATIBLE, FAST, Group, address
+from stormcast.node.protocols.gms.proof import LIFE_SECONDS, Proof
+from tests.helpers.membership import CLUSTER, COMPATIBLE, FAST, Group, address
+
+JOINING = frozenset({wire.JOIN_REQ, wire.JOIN_COOKIE, wire.JOIN_RSP})
 
 timings = pytest.mark.parametrize("timing", [COMPATIBLE, FAST], ids=lambda timing: timing.name)
 
@@ -326,14 +334,85 @@ def test_a_joiner_whose_short_id_is_taken_is_refused() -> None:
     twin = address("T", (1 << 40) + group["B"].address.identity)
     head, _body = _join_frame(group, "B")
     group.arrive(group["A"], head, pack_address(twin))
+    cookie = group.sent[-1].head
+    assert cookie.kind == wire.JOIN_COOKIE, "the cookie of B is not good for T"
+    group.arrive(group["A"], head._replace(mark=cookie.mark), pack_address(twin))
     refusal = unpack_join_answer_untrusted(group.sent[-1].body)
     assert refusal == JoinRefusal(twin, "its short id is taken")
     assert group["A"].names == "AB"
 
 
 def _join_frame(group: Group, source: str) -> tuple[wire.Head, bytes]:
-    sent = next(s for s in group.sent if (s.source, s.head.kind) == (source, wire.JOIN_REQ))
-    return sent.head, sent.body
+    """The last one, which has the cookie."""
+    asked = [s for s in group.sent if (s.source, s.head.kind) == (source, wire.JOIN_REQ)]
+    return asked[-1].head, asked[-1].body
+
+
+def test_a_joiner_is_let_in_only_with_the_cookie_that_was_sent_to_its_address() -> None:
+    group = Group("AB")
+    group.join("A")
+    group.converge("A")
+    group.join("B")
+    group.converge("AB")
+    frames = [(s.source, s.head) for s in group.sent if s.head.kind in JOINING]
+    assert [(source, head.kind) for source, head in frames] == [
+        ("B", wire.JOIN_REQ),
+        ("A", wire.JOIN_COOKIE),
+        ("B", wire.JOIN_REQ),
+        ("A", wire.JOIN_RSP),
+    ]
+    cookie = frames[1][1].mark
+    assert [head.mark for _source, head in frames[:3]] == [0, cookie, cookie]
+
+
+def _question(group: Group, joiner: Address) -> wire.Head:
+    codec, dest = Codec(CLUSTER, joiner.short, hash64), group["A"].address.short
+    frame = codec.pack_control(wire.JOIN_REQ, wire.GMS, dest, 0, 1, body=pack_address(joiner))
+    return wire.Head._make(wire.HEAD_STRUCT.unpack_from(frame))
+
+
+def test_who_does_not_prove_where_it_is_costs_a_group_nothing() -> None:
+    """Each question names another place, and gets an answer that is no larger."""
+    group = Group("AX")
+    group.join("A")
+    group.converge("A")
+    sent = len(group.sent)
+    for number in range(1, 301):
+        joiner = Address(group["X"].address.identity, "X", f"198.18.{number >> 8}.{number}[7800]")
+        head = _question(group, joiner)
+        for mark in (0, number):
+            group.arrive(group["A"], head._replace(mark=mark), pack_address(joiner))
+    group.advance(1.0)
+    answers = group.sent[sent:]
+    assert [answer.head.kind for answer in answers] == 600 * [wire.JOIN_COOKIE]
+    assert not any(answer.body for answer in answers)
+    assert group["A"].names == "A"
+    assert group["A"].views == [group["A"].view]
+
+
+def test_a_cookie_is_good_for_its_joiner_and_for_a_minute_at_most() -> None:
+    proof, other = Proof(Random(1)), Proof(Random(2))
+    here = Address(5, "B", "198.18.0.2[7800]")
+    cookie = proof.cookie(here, 100.0)
+    assert 0 < cookie < 1 << 63
+    assert proof.is_good(here, cookie, 100.0)
+    assert proof.is_good(here, cookie, 100.0 + LIFE_SECONDS)
+    assert not proof.is_good(here, cookie, 100.0 + 2 * LIFE_SECONDS)
+    assert not proof.is_good(here, 0, 100.0)
+    assert not proof.is_good(Address(5, "B", "198.18.0.3[7800]"), cookie, 100.0)
+    assert not proof.is_good(Address(6, "B", "198.18.0.2[7800]"), cookie, 100.0)
+    assert not other.is_good(here, cookie, 100.0)
+
+
+def test_a_cookie_that_nobody_asked_for_is_dropped() -> None:
+    group = Group("AB")
+    group.join("A")
+    group.converge("A")
+    stranger = group["B"]
+    stranger.port.control(group["A"].address.short, wire.JOIN_COOKIE, wire.GMS, 1, mark=7)
+    group.drain(stranger)
+    group.advance(0.1)
+    assert group["A"].drops == {"join-unasked": 1}
 
 
 def test_a_refused_joiner_raises_an_alarm_and_stays_out() -> None:

@@ -580,12 +580,14 @@ def test_a_merge_that_its_leader_never_ends_is_over_in_time(stack: str, timing: 
 
 @everywhere
 def test_who_asks_to_join_and_is_not_there_is_excluded_again(stack: str, timing: str) -> None:
-    """X is let in, never answers, and holds up neither messages nor the next who joins."""
+    """X proves where it is, is let in, never answers, and holds up neither messages nor the next
+    who joins."""
     world = formed("ABC", stack, timing)
     liar = Liar(world)
-    world["A"].receive(
-        liar.says(wire.JOIN_REQ, wire.GMS, 1, body=pack_address(liar.address), to="A")
-    )
+    body = pack_address(liar.address)
+    world["A"].receive(liar.says(wire.JOIN_REQ, wire.GMS, 1, body=body, to="A"))
+    cookie = next(sent.head.mark for sent in reversed(world.wire) if sent.kind == wire.JOIN_COOKIE)
+    world["A"].receive(liar.says(wire.JOIN_REQ, wire.GMS, 1, body=body, to="A", mark=cookie))
     world.multicast("B", *numbered(1, 5))
     world.advance_until(lambda: world.sizes("A")[-2:] == [4, 3], 90.0)
     world.start("D")

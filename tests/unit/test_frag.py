@@ -14,7 +14,6 @@ from stormcast.node.protocols.frag import (
     HEADER,
     LEAST_EXPIRY,
     PIECE_COST,
-    STRANGERS_SHARE,
     FragConfig,
     Fragmenter,
     Reassembler,
@@ -419,22 +418,20 @@ def test_members_do_not_share_a_bound(*, oob: bool) -> None:
     assert receiver.whole == [text(1000, 1000)] * 9
 
 
-def test_strangers_together_are_bounded_and_the_oldest_goes_first() -> None:
-    receiver = Receiver(max_open_bytes=2280)
+def test_pieces_of_a_stranger_count_from_when_it_left_the_view() -> None:
+    receiver = Receiver()
     receiver.reassembler.on_view([A], 0.0)
     (pieces,) = cut(1000)
-    bound = STRANGERS_SHARE * 2280
-    most = bound // (9 * (100 + PIECE_COST))
-    for sender in range(10, 10 + most):
-        receiver.now += 1.0
-        receiver.take(sender, *pieces[:9])
-    receiver.now += 1.0
-    with pytest.raises(BadFrame, match="fragment-strangers"):
-        receiver.take(99, *pieces[:9])
-    assert receiver.reassembler.open_bytes <= bound
-    receiver.refuses("fragment-old", 10, pieces[9])
-    receiver.take(11, pieces[9])
-    assert receiver.whole == [text(1000, 1000)]
+    receiver.take(A, *pieces[:4])
+    assert receiver.reassembler.kept_of_stranger(B) == (0, 0)
+    receiver.take(B, *pieces[:2])
+    assert receiver.reassembler.kept_of_stranger(B) == (2, 2 * (100 + PIECE_COST))
+    receiver.reassembler.on_view([C], 0.0)
+    assert receiver.reassembler.kept_of_stranger(A) == (0, 0)
+    receiver.take(A, pieces[4])
+    assert receiver.reassembler.kept_of_stranger(A) == (1, 100 + PIECE_COST)
+    receiver.take(A, *pieces[5:])
+    assert receiver.reassembler.kept_of_stranger(A) == (0, 0)
 
 
 @pytest.mark.parametrize(

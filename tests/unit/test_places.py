@@ -67,7 +67,37 @@ def test_who_is_heard_is_there_until_an_address_says_where() -> None:
     heard.locate(member(2))
     heard.learn(short, at(60))
     assert heard.places.at[short] == at(2)
-    assert heard.known == {at(50): short, at(60): short}
+
+
+def test_nobody_moves_a_member_by_frames_or_by_word_also_when_it_has_left_the_view() -> None:
+    """Two forged heartbeats did: after a partition, a group looked for a member where a stranger
+    was, and what the member itself sent did not change that."""
+    heard = HeardPlaces(LO, OWN)
+    short = member(2).short
+    heard.on_view([OWN, member(2)])
+    heard.on_view([OWN])
+    for _again in range(2):
+        heard.learn(short, at(66))
+        assert heard.locate(Address(2, "n2", "127.0.0.1[66]"))
+        assert heard.places.at[short] == at(2)
+        heard.on_view([OWN, member(3)])
+    assert list(heard.places.of_everyone([])) == [at(2), at(3)]
+
+
+def test_who_was_in_no_view_is_where_it_was_heard_last() -> None:
+    heard = HeardPlaces(LO, OWN)
+    short = member(2).short
+    for source in (50, 66, 50):
+        heard.learn(short, at(source))
+        assert heard.places.at[short] == at(source)
+
+
+def test_connections_too_lead_to_where_a_view_said() -> None:
+    known = places(member(2))
+    known.on_view([OWN, member(2)])
+    known.forget_all_but(())
+    assert known.locate(Address(2, "n2", "127.0.0.1[66]"))
+    assert known.at == {member(2).short: at(2)}
 
 
 def test_what_strangers_say_of_themselves_is_refused_when_it_is_too_much() -> None:
@@ -92,5 +122,4 @@ def test_sources_are_remembered_within_a_bound() -> None:
     heard = HeardPlaces(LO, OWN)
     for number in range(2 * MAX_LEARNED):
         heard.learn(number + 10, at(number))
-    assert len(heard.known) <= MAX_LEARNED
     assert len(heard.places.at) <= MAX_LEARNED

@@ -146,6 +146,10 @@ def membership_frames() -> dict[str, bytes]:
     gms = wire.GMS
     return {
         "join-request": group(wire.JOIN_REQ, gms, messages.pack_address(FROM), lo=1),
+        "join-cookie": group(wire.JOIN_COOKIE, gms, b"", lo=1, mark=0x0123_4567_89AB_CDEF),
+        "join-request-with-cookie": group(
+            wire.JOIN_REQ, gms, messages.pack_address(FROM), lo=1, mark=0x0123_4567_89AB_CDEF
+        ),
         "join-answer": group(wire.JOIN_RSP, gms, messages.pack_join_answer(VIEW, DIGEST), lo=5),
         "join-refusal": group(wire.JOIN_RSP, gms, messages.pack_join_refusal(TO, "no"), lo=1),
         "leave-request": group(wire.LEAVE_REQ, gms, messages.pack_address(FROM)),

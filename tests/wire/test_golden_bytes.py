@@ -37,6 +37,8 @@ UNWANTED = {
     "gossip": "not-coordinator",
     "join-refusal": "join-late",
     "join-request": "not-coordinator",
+    "join-request-with-cookie": "not-coordinator",
+    "join-cookie": "join-unasked",
     "leave-answer": "leave-unasked",
     "members-answer": "unasked",
     "merge-answer": "merge-unknown",

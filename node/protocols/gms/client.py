@@ -44,6 +44,8 @@ class Client:
         self.stage = Stage.IDLE
         self._attempt = 0
         self._to_ask: list[Address] = []
+        self._target: Address | None = None
+        """The coordinator that was asked last."""
         self._asked: dict[int, Address] = {}
         """Everyone asked in any round: an answer may come late (JGRP-687)."""
 
@@ -102,12 +104,26 @@ class Client:
             self._next_round()
             return
         self.stage = Stage.ASKING
-        target = self._to_ask.pop(0)
+        self._target = target = self._to_ask.pop(0)
         self._asked[target.short] = target
-        state.repeats.say(
-            _QUESTION, target.short, wire.JOIN_REQ, self._attempt, pack_address(state.me), now
-        )
+        self._ask(now)
         state.wake_at("join", now + state.config.join_timeout)
+
+    def _ask(self, now: float, cookie: int = 0) -> None:
+        """Ask the coordinator whose turn it is, and repeat that until it answers."""
+        assert self._target is not None
+        state = self._state
+        body = pack_address(state.me)
+        dest = self._target.short
+        state.repeats.say(_QUESTION, dest, wire.JOIN_REQ, self._attempt, body, now, mark=cookie)
+
+    def on_cookie(self, head: Head, now: float) -> None:
+        """Ask again, with the cookie of the coordinator that was asked."""
+        is_asked = self._target is not None and head.source == self._target.short
+        if self.stage is Stage.ASKING and is_asked and head.lo == self._attempt and head.mark:
+            self._ask(now, head.mark)
+        else:
+            self._state.port.drop("join-unasked")
 
     def on_timer(self, now: float) -> None:
         """Go on, because an answer is overdue or a pause is over."""

@@ -18,6 +18,7 @@ from stormcast.node.protocols.gms.messages import (
     pack_join_refusal,
     unpack_address_untrusted,
 )
+from stormcast.node.protocols.gms.proof import Proof
 
 if TYPE_CHECKING:
     from stormcast.node.protocols.gms.casting import Casting
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _DEPARTED: Final = 50
 """Members that left and are remembered, so that a late JOIN_REQ does not bring one back."""
+_JOINERS: Final = 64
+"""Joiners that one view adds; the others wait for the next view."""
 _QUEUE: Final = 4096
 """Requests that wait, at most. Those that are refused come again: requests are repeated."""
 
@@ -51,6 +54,7 @@ class Coordinator:
         self._leavers: set[Address] = set()
         """Members that asked to leave, also where another member will make the view."""
         self._departed: dict[Address, None] = {}
+        self._proof = Proof(state.dice)
 
     @property
     def is_idle(self) -> bool:
@@ -73,6 +77,13 @@ class Coordinator:
         view = state.view
         if view is None or not state.role.is_coordinator:
             state.port.drop("not-coordinator")
+        elif not self._proof.is_good(joiner, head.mark, now):
+            # To where the joiner says it is, which need not be where its frame came from.
+            state.port.locate((joiner,))
+            cookie = self._proof.cookie(joiner, now)
+            state.send(
+                head.source, wire.JOIN_COOKIE, b"", lo=head.lo, mark=cookie, again=head.transmission
+            )
         elif self._stops:
             state.port.drop("join-not-now")
         elif joiner in view.members:
@@ -187,7 +198,10 @@ class Coordinator:
         queue, self._queue = self._queue, {}
         batch: dict[Request, list[Address]] = {request: [] for request in Request}
         for request, member in queue:
-            batch[request].append(member)
+            if request is Request.JOIN and len(batch[request]) >= _JOINERS:
+                self._queue[request, member] = None
+            else:
+                batch[request].append(member)
         self._change(view, batch[Request.JOIN], batch[Request.LEAVE], batch[Request.SUSPECT], now)
 
     def _change(

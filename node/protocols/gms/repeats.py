@@ -36,6 +36,7 @@ class _Question:
     asked: float
     until: float
     due: float
+    mark: int
     tries: int = 0
 
 
@@ -68,9 +69,11 @@ class Repeats:
         body: bytes,
         now: float,
         until: float = inf,
+        *,
+        mark: int = 0,
     ) -> None:
         """Send a frame, and again until it is stopped or `until` has passed. Replaces the key."""
-        question = _Question(dest, kind, lo, body, now, until, now)
+        question = _Question(dest, kind, lo, body, now, until, now, mark)
         self._questions[key] = question
         self._send(question, now)
         self._wake(question.due)
@@ -108,6 +111,7 @@ class Repeats:
             wire.GMS,
             question.lo,
             body=question.body,
+            mark=question.mark,
             transmission=told_apart(question.tries),
         )
         question.due = now + self._wait(question, now)

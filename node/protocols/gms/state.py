@@ -147,10 +147,12 @@ class Membership:
 
     # -- Frames and time ----------------------------------------------------------------------
 
-    def send(self, dest: int, kind: int, body: bytes, *, lo: int = 0, again: int = 0) -> None:
+    def send(
+        self, dest: int, kind: int, body: bytes, *, lo: int = 0, mark: int = 0, again: int = 0
+    ) -> None:
         """Send a frame once. `again` is the transmission number of the question it answers, so that
         the answer to a repeated question has a fate of its own."""
-        self.port.control(dest, kind, wire.GMS, lo, body=body, transmission=again)
+        self.port.control(dest, kind, wire.GMS, lo, body=body, mark=mark, transmission=again)
 
     def say_view_id(self, dest: int, kind: int, again: int) -> None:
         """Tell `dest` which view this member has: a VIEW_ACK or a GET_VIEW."""

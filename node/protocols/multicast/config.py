@@ -66,7 +66,7 @@ class MulticastConfig:
 
     become_server_queue_size: int = 50
     """Messages kept before the first view is installed; later ones are refused, and asked for
-    afterwards. Without retransmission there is no bound but the join timeout."""
+    afterwards. Without retransmission only the budget of strangers bounds them."""
 
     resend_last_seqno: bool = True
     """Whether a sender that fell silent announces its highest seqno: the loss of the last message
@@ -80,7 +80,8 @@ class MulticastConfig:
     """How long messages of a sender that is not yet in the view are kept for it."""
 
     max_unknown_messages: int = 1000
-    """Batches of all such senders together; no bound without retransmission."""
+    """Batches of all such senders together; without retransmission only the budget of strangers
+    bounds them."""
 
     gap_alarm: float = 30.0
     """Without retransmission, a gap this old is reported and repaired all the same: something

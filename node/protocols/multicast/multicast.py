@@ -180,6 +180,10 @@ class Multicast:
             self._reports.note_frozen(now)
             self._outgoing.purge(self.retention.delivered_here(), now)
 
+    def forget_stranger(self, peer: int) -> None:
+        """Give up what is kept of a sender that is not in the view."""
+        self._early.forget_stranger(peer)
+
     def on_link_lost(self, peer: int, now: float) -> None:
         """Recover from a connection that ended or was replaced, since bytes it took may never be
         read: tell the member which messages can be had, and ask the same of it."""

@@ -107,6 +107,8 @@ class ReceiverEntry(Entry):
         "epoch",
         "fresh_at",
         "gaps",
+        "is_refused",
+        "is_stranger",
         "report_due",
         "reports",
         "unacked_bytes",
@@ -125,6 +127,11 @@ class ReceiverEntry(Entry):
         super().__init__(peer, conn, now, rtt)
         self.window = window
         self.epoch = epoch
+        self.is_stranger = False
+        """Whether the peer is not in the view: what the window holds is then counted with what is
+        kept of other strangers."""
+        self.is_refused = False
+        """Whether the last batch of a stranger was refused for lack of room."""
         self.acks = AckState()
         self.ack_due = inf
         self.gaps = GapLook(rtt)
@@ -157,6 +164,7 @@ class Sync:
         "repeats",
         "sent_at",
         "seqno",
+        "size",
         "stamp",
         "used_at",
     )
@@ -172,3 +180,5 @@ class Sync:
         """Whether to send it at the end of this turn, unless the first frame comes before."""
         self.used_at = -inf
         self.cached: list[Arrival] = []
+        self.size = 0
+        """Bytes of the frames that wait."""

@@ -6,7 +6,7 @@ from math import inf
 
 from stormcast.node import trace
 from stormcast.node.core.errors import BadFrame
-from stormcast.node.core.model import FIRST, OOB
+from stormcast.node.core.model import FIRST, FRAGMENT, OOB
 from stormcast.node.core.serial import is_newer
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.unicast.acks import Acks
@@ -67,6 +67,8 @@ class Incoming:
         is_consuming = self._state.is_consuming
         # While the application takes no deliveries, OOB messages wait like others, in order.
         oob = bool(flags & OOB) and is_consuming
+        if entry.is_stranger and self._has_no_room(entry, flags):
+            return
         entry.last_used = now
         if entry.state is not State.OPEN:
             self._receivers.reopen(entry, "used", now)
@@ -78,6 +80,19 @@ class Incoming:
         self._after_data(entry, taken, size, flags, now)
         if entry.look_due == inf and self._asks_for_gaps and window.has_gap():
             self._asking.notice(entry, now)
+        if entry.is_stranger:
+            self._receivers.count_stranger(entry)
+
+    def _has_no_room(self, entry: ReceiverEntry, flags: int) -> bool:
+        """Whether a stranger's batch must be refused: it would be acked before the application has
+        it, and could not be given up later. What follows a refused piece is refused, too: a gap
+        would be asked for, and the sender would take that for an answer for ever."""
+        is_consuming = self._state.is_consuming
+        is_kept = flags & FRAGMENT or entry.is_refused or not is_consuming
+        entry.is_refused = bool(is_kept) and not self._port.strangers.has_room()
+        if entry.is_refused:
+            self._port.drop("stranger-fragments" if is_consuming else "not-consuming")
+        return entry.is_refused
 
     def set_consuming(self, consuming: bool, now: float) -> int:  # noqa: FBT001 it is the whole message
         """Set whether the application takes deliveries. While it does not, windows fill and senders
@@ -156,6 +171,9 @@ class Incoming:
         if not state.is_consuming and self._is_withholding(head.source):
             self._port.drop("not-consuming")
             return None
+        if state.is_stranger(head.source) and not self._port.strangers.windows.admits(now):
+            self._port.drop("stranger-windows")
+            return None
         if entry is not None:
             self._receivers.remove(entry, "replaced", now)
         # A batch may begin at or below the sender's highest acked seqno (`mark`): that part was
@@ -175,6 +193,11 @@ class Incoming:
             sum(len(delivery) for delivery in held) >= config.window_messages
             or sum(delivery.size for delivery in held) >= config.window_bytes
         )
+
+    def forget_stranger(self, peer: int, now: float) -> None:
+        """Give up what is kept of a stranger, and was not acked."""
+        self._resync.forget_stranger(peer)
+        self._receivers.forget_stranger(peer, now)
 
     # -- Control frames of senders ------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from stormcast.node import trace
 from stormcast.node.core.window import ReceiveWindow
 from stormcast.node.protocols.deliveries import hand_up
@@ -11,6 +13,11 @@ from stormcast.node.protocols.unicast.lifetimes import Lifetimes
 from stormcast.node.protocols.unicast.resync import Resync
 from stormcast.node.protocols.unicast.state import Connections
 from stormcast.node.protocols.unicast.tombstones import Tombstones
+
+WINDOW_ENTRIES: Final = 4
+"""Entries that the window of a stranger counts for, besides the batches that it holds."""
+
+_KEEPER: Final = "unicast windows"
 
 
 class Receivers:
@@ -46,12 +53,21 @@ class Receivers:
             window.hold_place(lo, hi)
         self._epochs += 1
         entry = ReceiverEntry(peer, conn, now, state.round_trip(peer), window, self._epochs)
+        entry.is_stranger = state.is_stranger(peer)
         self._entries[peer] = entry
         self._resync.opened(peer)
         self._lifetimes.note_state(entry, State.OPEN, trace.RECEIVER_OPEN, "", now)
         if places and state.is_consuming:
             self.deliver_ready(entry, now)
+        if entry.is_stranger:
+            self.count_stranger(entry)
         return entry
+
+    def count_stranger(self, entry: ReceiverEntry) -> None:
+        """Count what the window of a stranger holds."""
+        window = entry.window
+        entries = WINDOW_ENTRIES + window.pieces()
+        self._port.strangers.keep(entry.peer, _KEEPER, entries, window.bytes)
 
     def deliver_ready(self, entry: ReceiverEntry, now: float) -> None:
         """Hand up what is next in order."""
@@ -78,12 +94,25 @@ class Receivers:
         self._lifetimes.end(entry)
         del self._entries[entry.peer]
         self._tombs.bury(entry, now)
+        if entry.is_stranger:
+            self._port.strangers.keep(entry.peer, _KEEPER, 0, 0)
         delivered = entry.window.delivered
         self._lifetimes.record(entry, trace.RECEIVER_REMOVED, reason, now, delivered)
+
+    def forget_stranger(self, peer: int, now: float) -> None:
+        """Give up the window of a stranger: its sender still has all of it that was not acked. What
+        the application has yet to take was acked, and stays."""
+        entry = self._entries.get(peer)
+        if entry is not None and entry.is_stranger and not entry.is_untaken():
+            self._port.drop("stranger-window")
+            self.remove(entry, "too much of strangers", now)
 
     def on_view(self, members: frozenset[int], now: float) -> None:
         """Close entries of peers that are not in the view, re-open those of peers that are back."""
         for entry in list(self._entries.values()):
+            entry.is_stranger = self._state.is_stranger(entry.peer)
+            if entry.is_stranger:
+                self.count_stranger(entry)
             if entry.peer in members:
                 if entry.state is State.CLOSING:
                     self.reopen(entry, "view", now)

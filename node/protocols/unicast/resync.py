@@ -21,6 +21,7 @@ from stormcast.node.protocols.windowed import gauge
 DEFAULT_SYNC_LIFE: Final = 60.0
 """Seconds for which a silent sender without a window is remembered, if `max_retransmit_time` is
 0."""
+_KEEPER: Final = "unicast early frames"
 
 
 class Resync:
@@ -55,8 +56,22 @@ class Resync:
             and self._cached_bytes + size <= config.window_bytes
         ):
             sync.cached.append(arrival)
+            sync.size += size
             self._cached_bytes += size
+        if self._state.is_stranger(sync.peer):
+            self._count_stranger(sync)
         return sync
+
+    def _count_stranger(self, sync: Sync) -> None:
+        """Count what is kept of a stranger: its early frames, and the question to it."""
+        self._port.strangers.keep(sync.peer, _KEEPER, 1 + len(sync.cached), sync.size)
+
+    def forget_stranger(self, peer: int) -> None:
+        """Give up early frames of a stranger, and the question to it."""
+        sync = self._syncs.get(peer)
+        if sync is not None and self._state.is_stranger(peer):
+            self._port.drop("stranger-early", len(sync.cached))
+            self._forget(sync)
 
     def _sync_of(self, head: Head) -> Sync:
         sync = self._syncs.get(head.source)
@@ -87,6 +102,8 @@ class Resync:
         for peer, sync in self._syncs.items():
             if peer not in members:
                 self._uncache(sync)
+                if self._state.is_grouped:
+                    self._count_stranger(sync)
 
     def cached_counts(self) -> Iterator[tuple[int, int]]:
         """Yield each sender of early frames, and how many are kept."""
@@ -104,10 +121,14 @@ class Resync:
         self._state.looks.cancel(sync)
         self._state.expiries.cancel(sync)
         del self._syncs[sync.peer]
+        self._port.strangers.keep(sync.peer, _KEEPER, 0, 0)
 
     def _uncache(self, sync: Sync) -> list[Arrival]:
         cached, sync.cached = sync.cached, []
-        self._cached_bytes -= sum(len(arrival.body) for arrival in cached)
+        self._cached_bytes -= sync.size
+        sync.size = 0
+        if cached and self._state.is_stranger(sync.peer):
+            self._count_stranger(sync)
         return cached
 
     # -- Asking -------------------------------------------------------------------------------
@@ -118,6 +139,14 @@ class Resync:
             self._port.drop("old-connection")
             return
         state = self._state
+        peer = arrival.head.source
+        if (
+            peer not in self._syncs
+            and state.is_stranger(peer)
+            and not self._port.strangers.questions.admits(now)
+        ):
+            self._port.drop("stranger-questions")
+            return
         sync = self.remember(arrival, now)
         if state.expiries.due(sync) == inf:
             self.expire(sync, now)

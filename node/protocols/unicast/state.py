@@ -57,6 +57,11 @@ class Connections:
         """Whether the peer is in the view, if there is one."""
         return self.members is not None and peer in self.members
 
+    def is_stranger(self, peer: int) -> bool:
+        """Whether the peer is outside of the view, or there is no view yet. Without a group nobody
+        is: nothing says who belongs together."""
+        return self.is_grouped and not self.is_member(peer)
+
     # -- Numbers ------------------------------------------------------------------------------
 
     def coming_conn(self) -> int:

@@ -150,6 +150,14 @@ class Unicast:
         if receiver and (receiving := self._state.receivers.get(peer)):
             self._receivers.remove(receiving, "forgot", now)
 
+    def forget_stranger(self, peer: int, now: float) -> None:
+        """Give up what is kept of a sender that is not in the view, and was not acked."""
+        self._incoming.forget_stranger(peer, now)
+
+    def is_stranger(self, peer: int) -> bool:
+        """Whether a peer is outside of the view of this member's group, or there is no view yet."""
+        return self._state.is_stranger(peer)
+
     def stop(self, now: float) -> None:
         """Ack what is pending, and forget everything."""
         for receiver in list(self._state.receivers.values()):

@@ -1,0 +1,99 @@
+"""Counts what a member keeps of strangers: senders that are not in its view.
+
+Anybody can send frames in anybody's name. What one sender may have kept is bounded by its window,
+but the number of senders is not. So all strangers together have one budget, of bytes and of
+entries. Protocols say what they keep of a stranger; beyond the budget the stack has them give up
+what they keep of the stranger that has had something kept for the longest time, but nothing that
+was acked: so a sender that exists sends it again. What would be acked before the application has it
+is refused where it has no room.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_BYTES: Final = 2 << 20
+"""Bytes that are kept of all strangers together."""
+LARGE: Final = 64 << 10
+"""Bytes of a large frame: a datagram carries no more."""
+MAX_ENTRIES: Final = 2048
+"""Frames, windows and open questions that are kept of all strangers together: each costs several
+hundred bytes, however small the frame is."""
+MAX_BEGUN: Final = 64
+"""Windows that strangers may open in `BEGUN_SECONDS`, and strangers that may be asked for their
+first frame: each leaves records in the journal."""
+BEGUN_SECONDS: Final = 1.0
+
+
+class Pace:
+    """Admits a number of things per time."""
+
+    __slots__ = ("_count", "_since")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._since = 0.0
+
+    def admits(self, now: float) -> bool:
+        """Whether one more is admitted now; counts it if so."""
+        if now >= self._since + BEGUN_SECONDS:
+            self._since = now
+            self._count = 0
+        if self._count >= MAX_BEGUN:
+            return False
+        self._count += 1
+        return True
+
+
+class Strangers:
+    """What is kept of strangers, by sender and by protocol."""
+
+    __slots__ = ("_kept", "bytes", "entries", "is_over", "questions", "windows")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.entries = 0
+        self.is_over = False
+        """Whether more is kept than the budget admits."""
+        self._kept: dict[int, dict[str, tuple[int, int]]] = {}
+        """Entries and bytes by sender, the one of which something is kept longest first, and by
+        what keeps them."""
+        self.windows = Pace()
+        """Of windows that strangers open."""
+        self.questions = Pace()
+        """Of strangers that are asked for their first frame."""
+
+    def keep(self, sender: int, keeper: str, entries: int, size: int) -> None:
+        """Note how much one keeper has of a sender now: `size` bytes in so many entries."""
+        kept = self._kept.get(sender)
+        before = kept.get(keeper) if kept is not None else None
+        if before is not None:
+            self.entries -= before[0]
+            self.bytes -= before[1]
+        if entries or size:
+            if kept is None:
+                kept = self._kept[sender] = {}
+            kept[keeper] = entries, size
+            self.entries += entries
+            self.bytes += size
+        elif kept is not None and before is not None:
+            del kept[keeper]
+            if not kept:
+                del self._kept[sender]
+        self.is_over = self.bytes > MAX_BYTES or self.entries > MAX_ENTRIES
+
+    def senders(self) -> list[int]:
+        """Return the senders of which something is kept, the one that is longest first."""
+        return list(self._kept)
+
+    def has_room(self) -> bool:
+        """Whether one more frame may be kept, whatever its size: a small one must not pass where a
+        large one before it was refused."""
+        return self.bytes + LARGE <= MAX_BYTES and self.entries < MAX_ENTRIES
+
+    def forget(self, sender: int) -> None:
+        """Note that nothing is kept of a sender any more, or that it is no stranger any more."""
+        for entries, size in self._kept.pop(sender, {}).values():
+            self.entries -= entries
+            self.bytes -= size
+        self.is_over = self.bytes > MAX_BYTES or self.entries > MAX_ENTRIES

@@ -1,0 +1,264 @@
+"""What strangers may make a member keep: frames in any number of names, and what they cost."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from xxhash import xxh3_64_intdigest as hash64
+
+from stormcast.node import trace
+from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec, pack_body
+from stormcast.node.core.model import FIRST, FRAGMENT
+from stormcast.node.core.strangers import MAX_BEGUN, MAX_BYTES, MAX_ENTRIES, Strangers
+from stormcast.node.protocols.frag import HEADER
+from tests.helpers.group import GroupWorld
+from tests.helpers.world import CLUSTER, NEWEST, Member, numbered
+
+MEMORY = 8 << 20
+"""Bytes that strangers may cost a member."""
+NAMES = 60
+UNICAST, MULTICAST = "unicast", "multicast"
+
+
+def frame(
+    source: int, dest: int, protocol: int, lo: int, *payloads: bytes, flags: int = 0
+) -> bytes:
+    codec = Codec(hash64(CLUSTER.encode()) & 0xFFFFFFFF, source, hash64)
+    body = pack_body(payloads, hash64)
+    conn = 0 if dest == wire.GROUP else 1
+    return codec.pack_data(protocol, dest, conn, lo, body, flags, 0, 0, 0) + body.data
+
+
+def gapped(member: Member, source: int, frames: int, *payloads: bytes) -> Iterator[bytes]:
+    """A first frame, and many after a gap: a window keeps all of them."""
+    protocol = member.stack.unicast.protocol
+    yield frame(source, member.short, protocol, 1, b"first", flags=FIRST)
+    for number in range(frames):
+        lo = 3 + number * len(payloads)
+        yield frame(source, member.short, protocol, lo, *payloads)
+
+
+def early(member: Member, source: int, frames: int, *payloads: bytes) -> Iterator[bytes]:
+    """Frames that have no window yet."""
+    protocol = member.stack.unicast.protocol
+    for number in range(frames):
+        yield frame(source, member.short, protocol, 2 + number * len(payloads), *payloads)
+
+
+def multicasts(member: Member, source: int, frames: int, *payloads: bytes) -> Iterator[bytes]:
+    """Multicasts of somebody who is in no view."""
+    multicast = member.stack.multicast
+    assert multicast is not None
+    for number in range(frames):
+        lo = 1 + number * len(payloads)
+        yield frame(source, wire.GROUP, multicast.protocol, lo, *payloads)
+
+
+def harm(world: GroupWorld, member: Member, frames: Iterator[bytes]) -> None:
+    for one in frames:
+        member.stack.receive(one, world.now)
+    member.turn()
+
+
+@pytest.mark.parametrize("payload", [b"x", b"x" * 50_000])
+@pytest.mark.parametrize("kind", [gapped, early, multicasts])
+@pytest.mark.parametrize("stack", ["udp", "tcp-no-retransmit"])
+@pytest.mark.parametrize("joined", [True, False])
+def test_strangers_cost_a_member_no_more_than_their_budget(
+    stack: str, kind: type, payload: bytes, *, joined: bool
+) -> None:
+    """Hundreds of names, each with what one window admits: before, each of them cost MiBs."""
+    world = GroupWorld("AB", stack, joined=joined)
+    member = world["B"]
+    frames = (1 << 20) // len(payload) if len(payload) > 1 else 400
+    harm(world, member, kind(member, 0x7000_0000, 1, payload))
+    tracemalloc.start()
+    try:
+        before, _peak = tracemalloc.get_traced_memory()
+        for number in range(NAMES):
+            harm(world, member, kind(member, 0x7100_0000 + number, frames, payload))
+            world.advance(0.05)
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    member.blocks.clear()
+    strangers = member.stack.strangers
+    assert strangers.bytes <= MAX_BYTES
+    assert strangers.entries <= MAX_ENTRIES
+    assert peak - before < MEMORY, (peak - before) >> 20
+    assert after - before < MEMORY
+
+
+def flood(world: GroupWorld, member: Member) -> None:
+    """What strangers may have kept is used up by others."""
+    for number in range(8):
+        harm(world, member, gapped(member, 0x7100_0000 + number, 10, b"x" * 50_000))
+
+
+@pytest.mark.parametrize("generation", NEWEST)
+def test_a_sender_outside_of_the_view_repeats_what_a_flood_pushed_out(generation: str) -> None:
+    """Its window is given up with what came after a gap, and none of that was acked."""
+    world = GroupWorld("AB", unicast=generation, joined=False)
+    world.cut("A", "B")
+    world["A"].send(b"1")
+    world.heal()
+    world["A"].send(b"2", b"3")
+    world.advance(0.0015)
+    assert world["B"].stack.strangers.senders() == [world.short("A")]
+    flood(world, world["B"])
+    assert world.short("A") not in world["B"].stack.strangers.senders()
+    assert any(reason.startswith("stranger-") for reason in world["B"].stack.record.refused)
+    world.advance(20.0)
+    assert world["B"].from_("A") == [b"1", b"2", b"3"]
+
+
+def test_multicasts_that_a_flood_pushed_out_before_the_first_view_are_asked_for() -> None:
+    """Also where nothing is retransmitted by itself: the window is completed."""
+    world = GroupWorld("AB", "tcp-no-retransmit", joined=False)
+    world.install("AB", at="A")
+    world.multicast("A", b"1", b"2", b"3")
+    world.advance(0.01)
+    assert world["B"].stack.strangers.senders() == [world.short("A")]
+    flood(world, world["B"])
+    assert world.short("A") not in world["B"].stack.strangers.senders()
+    world.install_digest("B", "AB", {"A": (0, 0), "B": (0, 0)})
+    world.settle()
+    assert world["B"].from_("A") == [b"1", b"2", b"3"]
+
+
+def test_who_becomes_a_member_is_no_stranger_any_more() -> None:
+    world = GroupWorld("AB", joined=False)
+    world.cut("A", "B")
+    world["A"].send(b"1")
+    world.heal()
+    world["A"].send(b"2")
+    world.advance(0.0015)
+    strangers = world["B"].stack.strangers
+    assert strangers.entries
+    world.install("AB")
+    assert (strangers.entries, strangers.bytes, strangers.senders()) == (0, 0, [])
+    flood(world, world["B"])
+    world.settle()
+    assert world["B"].from_("A") == [b"1", b"2"]
+    world.install("B", at="B")
+    world["A"].send(b"3")
+    assert world.short("A") in strangers.senders()
+
+
+def test_a_stalled_application_is_owed_what_was_acked() -> None:
+    """While it takes nothing, no more is taken of strangers than the budget admits, and of that
+    nothing is given up."""
+    world = GroupWorld("AB", joined=False)
+    protocol = world["B"].stack.unicast.protocol
+    world["B"].consume(consuming=False)
+    world["A"].send(*numbered(1, 20))
+    world.advance(0.1)
+    flood(world, world["B"])
+    for number in range(200):
+        stranger = 0x7200_0000 + number
+        first = frame(stranger, world.short("B"), protocol, 1, b"y" * 50_000, flags=FIRST)
+        harm(world, world["B"], iter([first]))
+        world.advance(0.1)
+    assert world["B"].stack.strangers.bytes <= MAX_BYTES
+    world["B"].consume(consuming=True)
+    world.advance(5.0)
+    assert world["B"].from_("A") == numbered(1, 20)
+
+
+def test_windows_of_strangers_are_opened_at_a_bounded_pace() -> None:
+    """Each leaves records in the journal; a sender that exists tries again."""
+    world = GroupWorld("AB")
+    member = world["B"]
+    protocol = member.stack.unicast.protocol
+    for number in range(3 * MAX_BEGUN):
+        first = frame(0x7100_0000 + number, member.short, protocol, 1, b"x", flags=FIRST)
+        harm(world, member, iter([first]))
+    assert len(member.stack.unicast.receive_connections()) == MAX_BEGUN
+    assert member.stack.record.refused["stranger-windows"] == 2 * MAX_BEGUN
+
+
+# -- The counts ------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_counted_by_sender_and_keeper() -> None:
+    strangers = Strangers()
+    strangers.keep(1, UNICAST, 3, 100)
+    strangers.keep(2, MULTICAST, 1, 10)
+    strangers.keep(1, MULTICAST, 2, 20)
+    strangers.keep(1, UNICAST, 1, 50)
+    assert (strangers.entries, strangers.bytes) == (4, 80)
+    assert strangers.senders() == [1, 2]
+    strangers.keep(1, UNICAST, 0, 0)
+    assert (strangers.entries, strangers.bytes) == (3, 30)
+    strangers.forget(1)
+    strangers.keep(2, MULTICAST, 0, 0)
+    strangers.keep(3, UNICAST, 0, 0)
+    assert (strangers.entries, strangers.bytes, strangers.senders()) == (0, 0, [])
+
+
+@pytest.mark.parametrize(("entries", "size"), [(1, MAX_BYTES + 1), (MAX_ENTRIES + 1, 0)])
+def test_either_bound_is_exceeded_by_itself(entries: int, size: int) -> None:
+    strangers = Strangers()
+    strangers.keep(1, UNICAST, entries, size)
+    assert strangers.is_over
+    strangers.keep(1, UNICAST, min(entries, MAX_ENTRIES), min(size, MAX_BYTES))
+    assert not strangers.is_over
+
+
+# -- Large messages --------------------------------------------------------------------------------
+
+
+def pieces_of(member: Member, source: int, number: int, total: int) -> Iterator[bytes]:
+    """The first pieces of a message that never ends."""
+    protocol = member.stack.unicast.protocol
+    codec = Codec(hash64(CLUSTER.encode()) & 0xFFFFFFFF, source, hash64)
+    for index in range(number):
+        header = HEADER.pack(1, index, total // 50_000, total)
+        body = pack_body([b"x" * 50_000], hash64, header)
+        flags = FRAGMENT | (FIRST if not index else 0)
+        head = codec.pack_data(protocol, member.short, 1, 1 + index, body, flags, 0, 0, 0)
+        yield head + body.data
+
+
+def test_large_messages_of_strangers_are_begun_only_as_far_as_there_is_room() -> None:
+    """They are acked piece by piece: what is refused is not, and its sender is told in the end."""
+    world = GroupWorld("AB")
+    member = world["B"]
+    for number in range(20):
+        harm(world, member, pieces_of(member, 0x7100_0000 + number, 20, 10_000_000))
+    assert member.stack.strangers.bytes <= MAX_BYTES + 20 * 50_128, "and what one turn brings"
+    refused = member.stack.record.refused
+    assert sum(count for why, count in refused.items() if why.startswith("stranger-")) > 300
+    assert "fragment-expired" not in member.stack.record.refused
+    world["A"].send(b"z" * 1_000_000)
+    world.advance(1.0)
+    assert member.from_("A") == [b"z" * 1_000_000], "members are not concerned"
+    world.advance(500.0)
+    assert member.stack.strangers.bytes == 0
+    assert member.stack.record.refused["fragment-expired"]
+
+
+def test_a_large_message_from_outside_of_the_view_arrives_once_its_sender_is_in_it() -> None:
+    world = GroupWorld("AB", joined=False)
+    world.install("B", at="B")
+    large = b"z" * (MAX_BYTES + 1_000_000)
+    world["A"].send(large)
+    world.advance(5.0)
+    assert not world["B"].take()
+    assert world["B"].stack.strangers.bytes <= MAX_BYTES
+    world.install("AB")
+    world.advance(30.0)
+    assert world["B"].from_("A") == [large]
+
+
+def test_a_large_message_that_is_never_let_in_is_told_to_its_sender() -> None:
+    world = GroupWorld("AB", joined=False)
+    world.install("B", at="B")
+    world["A"].send(b"z" * (MAX_BYTES + 1_000_000))
+    world.advance(200.0)
+    assert not world["B"].take()
+    (told,) = world["A"].events(trace.ABANDONED)
+    assert (told.peer, told.count) == (world.short("B"), 1)
