@@ -7,6 +7,7 @@ is not taken.
 from __future__ import annotations
 
 from stormcast.node.core.credits import StreamEnd
+from stormcast.node.core.model import NO_RELIABILITY
 from stormcast.node.protocols.multicast import Multicast
 from stormcast.node.protocols.port import Port
 from stormcast.node.protocols.unicast import Unicast
@@ -21,7 +22,10 @@ def _taken(
     waiting = [
         delivery
         for delivery in (*port.withheld, *port.deliveries)
-        if delivery.source == peer and delivery.is_multicast == is_multicast
+        if delivery.source == peer
+        and delivery.is_multicast == is_multicast
+        # These have no number, and are of no connection.
+        and not delivery.flags & NO_RELIABILITY
     ]
     if not waiting:
         return window
