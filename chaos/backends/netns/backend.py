@@ -43,10 +43,10 @@ def features_here() -> dict[str, str | None]:
     network = Network(RunId.next(), ("n0", "n1"))
     try:
         with ExitStack() as undo:
-            folder = undo.enter_context(TemporaryDirectory(prefix="stormcast-"))
+            folder = undo.enter_context(TemporaryDirectory(prefix=f"{network.run}-"))
             undo.callback(network.remove)
             network.make()
-            agent = AgentProcess(network.run.table, network.sites(), Path(folder))
+            agent = AgentProcess(network.run, network.sites(), Path(folder))
             undo.callback(agent.close)
             found = agent.features()
     except (CommandError, BackendError) as error:
@@ -105,12 +105,12 @@ class NetnsBackend:
             network.make()
         except CommandError as error:
             raise BackendError(f"this machine refuses: {error}") from None
-        agent = AgentProcess(network.run.table, network.sites(), folder)
+        agent = AgentProcess(network.run, network.sites(), folder)
         self._undo.callback(agent.close)
         members = Members(network, plan.members, folder, self._argv)
         self._undo.callback(members.kill_all)
         members.prepare()
-        watch = Watch(folder)
+        watch = Watch(network.run, folder)
         self._undo.callback(watch.close)
         return Opened(network=network, agent=agent, members=members, watch=watch)
 

@@ -16,13 +16,13 @@ from stormcast.chaos.backends.netns.commands import (
     CONTROL,
     JOURNAL,
     MemberSpec,
-    bound_to_me,
     member_argv,
     where,
 )
 from stormcast.chaos.backends.netns.control import ControlError
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import Process, environment
+from stormcast.node.bound import bound_to_me
 from stormcast.node.settings import list_layers
 from stormcast.node.trace.files import read_traces
 
@@ -66,7 +66,8 @@ class Members:
         self._started[name] += 1
         words = self._network.inside(name, self._argv(sys.executable, spec))
         label = f"{name}-{self._started[name]}"
-        self.processes[name] = Process(bound_to_me(words), spec.folder, label, environment({}))
+        mine = environment({}, self._network.run)
+        self.processes[name] = Process(bound_to_me(words), spec.folder, label, mine)
 
     def kill(self, name: str) -> None:
         """End a member at once, if it runs."""

@@ -7,6 +7,7 @@ process is stopped: so no paused process outlives its owner.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import time
@@ -15,10 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.netns.names import OF_RUN, RunId, start_of
 
 POLL_SECONDS: Final = 0.005
 STOP_SECONDS: Final = 15.0
 """How long a process that was asked to end may take, unless said otherwise."""
+GONE_SECONDS: Final = 5.0
+"""How long a killed process may take to end: the kernel frees its memory first."""
 LOG_LINES: Final = 15
 SETTINGS: Final = "STORMCAST_"
 """The prefix of the environment variables that are settings of a member."""
@@ -117,6 +121,24 @@ class Process:
         self._popen.send_signal(number)
 
 
+def kill_for_sure(pid: int, started: int) -> None:
+    """Kill a process that is no child of this one, if it is still the one that began at `started`,
+    and wait until it has ended, for some seconds at most."""
+    try:
+        # A descriptor stays that of one process, whoever has its pid later.
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if start_of(pid) == started:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            select.select([process], [], [], GONE_SECONDS)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(process)
+
+
 def _state(pid: int) -> str | None:
     """Return the letter of a process's state; None if it is gone."""
     try:
@@ -140,9 +162,10 @@ def until(
         time.sleep(poll)
 
 
-def environment(extra: Mapping[str, str]) -> dict[str, str]:
+def environment(extra: Mapping[str, str], run: RunId | None = None) -> dict[str, str]:
     """Return this process's environment for a child. Python finds this very tree, whichever is
-    installed. Variables that are settings of a member go: only its configuration is to set it."""
+    installed. Variables that are settings of a member go: only its configuration is to set it. The
+    child of a run carries the name of the run."""
     tree = str(Path(__file__).parents[4])
     paths = [tree, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     ours = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
@@ -151,5 +174,6 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",
+        **({} if run is None else {OF_RUN: str(run)}),
         **extra,
     }
