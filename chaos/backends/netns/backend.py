@@ -25,6 +25,7 @@ from stormcast.chaos.backends.netns.running import CommandError, what_is_missing
 from stormcast.chaos.backends.netns.watch import Watch
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.records.exits import MemberExit
 
 POLL_SECONDS: Final = 0.02
 KEEP_SECONDS: Final = 0.1
@@ -142,6 +143,8 @@ class NetnsBackend:
             if now >= until:
                 return False
             self.opened.agent.keep()
+            # Often, so that it is known when a member ended that nobody told to.
+            self.opened.members.exits()
             step = POLL_SECONDS if is_done is not None else KEEP_SECONDS
             time.sleep(min(step, max(0.0, until - time.monotonic())))
 
@@ -181,6 +184,10 @@ class NetnsBackend:
         # A caller that asks many members does not call `wait` meanwhile, which would renew.
         self.opened.agent.keep()
         return self.opened.members.ask(name, method, target, body)
+
+    def exits(self) -> list[MemberExit]:
+        """Return the ends of all incarnations so far."""
+        return list(self.opened.members.exits())
 
     # -- The network ---------------------------------------------------------------------------
 

@@ -38,6 +38,10 @@ class Process:
         self.log = folder / f"{label}.log"
         """The file with its stdout and stderr."""
         self.is_paused = False
+        self.told: signal.Signals | None = None
+        """The signal by which its owner told it to end, while it still ran."""
+        self.seen_alive = time.monotonic()
+        """The time of the last look that found it running."""
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(  # noqa: S603 our own words, and no shell
                 self.argv,
@@ -56,7 +60,17 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        return self._popen.poll() is None
+        now = time.monotonic()
+        if self._popen.poll() is not None:
+            return False
+        self.seen_alive = now
+        return True
+
+    @property
+    def is_ended_by_order(self) -> bool:
+        """Whether it ended as its owner told it to; a failure while it leaves is no order."""
+        as_told = (0, -signal.SIGTERM) if self.told == signal.SIGTERM else (-signal.SIGKILL,)
+        return self.told is not None and self.code in as_told
 
     @property
     def code(self) -> int | None:
@@ -66,12 +80,12 @@ class Process:
     def stop(self, timeout: float = STOP_SECONDS) -> int:
         """Resume it, ask it to end, and wait; returns its exit code."""
         self.resume()
-        self._signal(signal.SIGTERM)
+        self.ask_to_end()
         return self.wait(timeout)
 
     def ask_to_end(self) -> None:
         """Send SIGTERM, without waiting; a paused process takes it when it is resumed."""
-        self._signal(signal.SIGTERM)
+        self._tell(signal.SIGTERM)
 
     def wait(self, timeout: float = STOP_SECONDS) -> int:
         """Wait for its end; returns its exit code. BackendError if it does not end in time."""
@@ -84,7 +98,7 @@ class Process:
 
     def kill(self) -> None:
         """End it at once, paused or not."""
-        self._signal(signal.SIGKILL)
+        self._tell(signal.SIGKILL)
         self._popen.wait()
         self.is_paused = False
 
@@ -115,6 +129,11 @@ class Process:
         """Return the last lines of its log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
+
+    def _tell(self, number: signal.Signals) -> None:
+        if self.is_alive:
+            self.told = number
+            self._signal(number)
 
     def _signal(self, number: signal.Signals) -> None:
         # Popen knows whether the process was waited for: it never signals a pid used again.
