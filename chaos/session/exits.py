@@ -18,7 +18,7 @@ class Exits:
     """Notes each end once. A backend without processes has none."""
 
     def __init__(self, backend: Backend, roster: Roster) -> None:
-        self._backend = backend
+        self._source = backend if isinstance(backend, NotesExits) else None
         self._roster = roster
         self._found: list[tuple[MemberExit, int | None]] = []
         """Each end, and the short id that the incarnation had told."""
@@ -27,9 +27,9 @@ class Exits:
     def look(self, *, is_over: bool = False) -> None:
         """Note who has ended since the last look. Once the run is over the rig itself ends all
         members, and only who died before that is noted."""
-        if not isinstance(self._backend, NotesExits):
+        if self._source is None:
             return
-        ends = self._backend.exits()
+        ends = self._source.exits()
         for end in ends[self._seen :]:
             if not (is_over and end.is_ordered):
                 self._found.append((end, self._roster.shorts.get(end.name)))

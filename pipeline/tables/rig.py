@@ -44,7 +44,7 @@ class RigTables:
             "number",
             "time",
             "text",
-            F.concat(F.lit(f"{words.DIED}-"), F.col("number")).alias("id"),
+            F.concat(F.lit(f"{words.DIED}-"), F.col("number").cast("string")).alias("id"),
             F.lit(words.DIED).alias("do"),
             F.lit("on").alias("phase"),
             "member",
@@ -64,7 +64,9 @@ class RigTables:
     def deaths(self) -> DataFrame:
         """The deaths that nobody ordered: run, time, who, how."""
         number = F.coalesce("incarnation", F.lit(1))
-        name = F.when(number > 1, F.concat_ws("-", "name", number)).otherwise(F.col("name"))
+        name = F.when(number > 1, F.concat_ws("-", "name", number.cast("string"))).otherwise(
+            F.col("name")
+        )
         how = F.when(F.col("signal").isNotNull(), F.format_string("signal %d", "signal")).otherwise(
             F.format_string("exit code %d", "code")
         )
