@@ -256,7 +256,7 @@ def merge_believes_hearsay(patches: Patches) -> None:
     patches.put(plan, "merged_digest", merged_digest)
 
 
-@mutant("JGRP-1509, M-12", ("C1",), NEVER_REPAIRS, ("partition",))
+@mutant("JGRP-1509, M-12", ("C1", "G1", "A1"), NEVER_REPAIRS, ("partition",))
 def windows_are_complete_at_once(patches: Patches) -> None:
     """Without retransmission a new window is never completed."""
     old = Windows.open
@@ -641,13 +641,11 @@ def all_senders_share_one_bound(patches: Patches) -> None:
     old = Reassembler._keep_bounds
 
     @patches.method(Reassembler)
-    def _keep_bounds(
-        self: Reassembler, source: int, sender: Any, newest: Any, settled: int
-    ) -> None:
+    def _keep_bounds(self: Reassembler, sender: Any, newest: Any, settled: int) -> None:
         if self.open_bytes > self.config.max_open_bytes:
             self._give_up(sender, newest)
             raise BadFrame("fragment-bytes")
-        old(self, source, sender, newest, settled)
+        old(self, sender, newest, settled)
 
 
 @mutant("fragments, OOB", ("G1",), plots=("pieces left over",))
