@@ -27,12 +27,19 @@ from stormcast.node.transports.handshake import (
 )
 from stormcast.node.transports.interfaces import SocketAddress
 from stormcast.node.transports.owner import TransportOwner
-from stormcast.node.transports.stream_buffers import InBuffer, OutQueue
+from stormcast.node.transports.stream_buffers import (
+    READ_BYTES,
+    STRANGERS_BYTES,
+    InBuffer,
+    OutQueue,
+)
 
 READS: Final = 4
 """Reads of one connection before the member has a turn, and others are read."""
 CLOSING: Final = 0xFFFFFFFF
 """Sent in place of a length: this end closes on purpose."""
+UNFINISHED_SECONDS: Final = 5.0
+"""How long a stranger may take to send a frame that it has begun."""
 RETIRE_SECONDS: Final = 2.0
 """How long a retired connection may make no progress before it is dropped."""
 
@@ -68,6 +75,10 @@ class Table(Protocol):
     def on_parted(self, connection: Connection) -> None:
         """Note that the other end sends nothing more, on purpose."""
 
+    def make_room_for(self, connection: Connection, size: int) -> None:
+        """Note that a stranger has begun a frame that takes a buffer of so many bytes: others that
+        began theirs earlier may end for it."""
+
     def on_closed(self, connection: Connection, cause: str) -> None:
         """Note that a connection is closed, and why."""
 
@@ -80,7 +91,8 @@ class Connection:
 
     __slots__ = (
         "_fileno", "_in", "_is_ended", "_is_shut", "_is_writing", "_socket", "_table", "_timer",
-        "is_initiated", "last_used", "out", "peer", "peer_serial", "remote", "serial", "state",
+        "is_initiated", "is_stranger", "last_used", "out", "peer", "peer_serial", "remote",
+        "serial", "state",
     )  # fmt: skip  # one to a line, they would be half a page
 
     def __init__(
@@ -97,7 +109,9 @@ class Connection:
         self.out = OutQueue()
         """Frames that leave with the next flush, each with its length in front."""
         self.last_used = table.owner.now()
-        self._in = InBuffer()
+        self.is_stranger = True
+        """Whether the other end is in no view with this member, or has not said who it is."""
+        self._in = InBuffer(STRANGERS_BYTES)
         self._table = table
         self._socket = sock
         self._fileno = sock.fileno()
@@ -180,8 +194,8 @@ class Connection:
 
     def _on_readable(self) -> None:
         got = has_more = False
-        buffer = self._in
         for _ in range(READS):
+            buffer = self._in
             if buffer.end == buffer.size:
                 buffer.make_room()
             free = buffer.view[buffer.end :]
@@ -232,6 +246,7 @@ class Connection:
         owner, buffer = self._table.owner, self._in
         self.last_used = now = owner.now()
         view, start, end = buffer.view, buffer.start, buffer.end
+        first = start
         most = self._table.max_length
         while end - start >= LENGTH.size:
             (size,) = LENGTH.unpack_from(view, start)
@@ -245,8 +260,7 @@ class Connection:
                 return False
             if end - body < size:
                 buffer.start = start
-                buffer.need(LENGTH.size + size)
-                return True
+                return self._wait_for(LENGTH.size + size, is_new=start != first)
             start = body + size
             if not owner.receive(view[body:start], now) and not self._table.is_closing:
                 # TCP lets nothing be damaged on the way: the other end is no member of this stack.
@@ -257,7 +271,39 @@ class Connection:
         if start == end:
             start = buffer.end = 0
         buffer.start = start
+        if self.is_stranger:
+            self._on_strangers_frames()
         return True
+
+    def _wait_for(self, size: int, *, is_new: bool) -> bool:
+        """Make room for a frame that has begun, in this read if it is new; return whether to go on
+        reading."""
+        if self.is_stranger:
+            if is_new and self.state is State.OPEN:
+                self._cancel_timer()
+            if self._timer is None:
+                loop = self._table.owner.loop
+                self._timer = loop.call_later(UNFINISHED_SECONDS, self.drop, "unfinished")
+            if size > self._in.size:
+                self._table.make_room_for(self, size)
+        self._in.need(size)
+        return self.state is not State.CLOSED
+
+    def _on_strangers_frames(self) -> None:
+        """Give back what the last frame of a stranger took."""
+        if self.state is State.OPEN:
+            self._cancel_timer()
+        if self._in.size > STRANGERS_BYTES and self._in.start == self._in.end:
+            self._in = InBuffer(STRANGERS_BYTES)
+            self._table.make_room_for(self, 0)
+
+    def set_stranger(self, is_stranger: bool) -> None:  # noqa: FBT001 it is the whole message
+        """Set whether the other end is in no view with this member."""
+        if self.is_stranger and not is_stranger:
+            if self.state is State.OPEN:
+                self._cancel_timer()
+            self._in.need(READ_BYTES)
+        self.is_stranger = is_stranger
 
     # -- The end -------------------------------------------------------------------------------
 
@@ -268,6 +314,7 @@ class Connection:
                 self.drop("given-up")
             return
         self.state = State.RETIRING
+        self._cancel_timer()
         self.out.put((LENGTH.pack(CLOSING),))
         self.last_used = self._table.owner.now()
         self._wait_for_progress()

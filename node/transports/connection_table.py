@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -140,6 +140,7 @@ class ConnectionTable:
             self._number(connection)
             connection.greet()
         self.counters["opened"] += 1
+        self._set_stranger(connection, set(self.owner.destinations()))
         self.places.locate(peer)
         other = self.open.get(peer.short)
         if other is None:
@@ -152,6 +153,16 @@ class ConnectionTable:
             self.missed.discard(peer.short)
             self.owner.on_connection_lost(peer.short)
         return True
+
+    def make_room_for(self, connection: Connection, size: int) -> None:
+        self.strangers.make_room_for(connection, size)
+
+    def _set_stranger(self, connection: Connection, members: Collection[int]) -> None:
+        assert connection.peer is not None
+        is_stranger = connection.peer.short not in members
+        if not is_stranger:
+            self.strangers.end(connection)
+        connection.set_stranger(is_stranger)
 
     def _make_room(self, connection: Connection, peer: Address) -> bool:
         """Return whether there is room for a connection with another peer. For a member there is;
@@ -195,6 +206,7 @@ class ConnectionTable:
         self.places.forget_all_but(shorts)
         self.places.on_view(members)
         for short, connection in list(self.open.items()):
+            self._set_stranger(connection, shorts)
             if short not in shorts:
                 self._retire(connection)
 
@@ -203,7 +215,7 @@ class ConnectionTable:
 
     def on_closed(self, connection: Connection, cause: str) -> None:
         self.counters[f"closed_{cause}"] += 1
-        self.strangers.discard(connection)
+        self.strangers.end(connection)
         self.leaving.pop(connection, None)
         if not self.leaving:
             self._is_drained.set()

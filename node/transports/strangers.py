@@ -7,10 +7,14 @@ One address has half of a share: a group that starts on one host fits, and other
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from stormcast.node.admission import Bounds, address_key, in_the_way
 from stormcast.node.descriptors import Shares
 from stormcast.node.transports.connection import Connection
+
+UNFINISHED_BYTES: Final = 2 << 20
+"""Bytes of buffers for frames that strangers have begun, all together."""
 
 
 class Strangers:
@@ -19,6 +23,8 @@ class Strangers:
     def __init__(self, shares: Shares) -> None:
         self.unknown: dict[Connection, str] = {}
         """Accepted, and the other end has not said who it is; by age, each with its address."""
+        self._buffers: dict[Connection, int] = {}
+        """Bytes of the buffer for a frame that has begun; the one that began first comes first."""
         self._most_unknown = Bounds(shares.unknown, max(1, shares.unknown // 2))
         self._most_known = Bounds(shares.strangers, max(1, shares.strangers // 2))
 
@@ -43,6 +49,21 @@ class Strangers:
         if way:
             way[0].drop("evicted")
         return True
+
+    def make_room_for(self, connection: Connection, size: int) -> None:
+        """Count the buffer for a frame that a stranger has begun, 0 when it is whole; those that
+        began theirs first end if all of them are too large."""
+        self._buffers.pop(connection, None)
+        if not size:
+            return
+        self._buffers[connection] = size
+        while sum(self._buffers.values()) > UNFINISHED_BYTES:
+            next(iter(self._buffers)).drop("evicted")
+
+    def end(self, connection: Connection) -> None:
+        """Forget a connection that has ended, or whose other end is a member now."""
+        self.discard(connection)
+        self._buffers.pop(connection, None)
 
     def discard(self, connection: Connection) -> None:
         """Forget that a connection is unknown: its other end has said who it is, or it has

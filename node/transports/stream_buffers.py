@@ -7,6 +7,9 @@ from typing import Final
 
 READ_BYTES: Final = 256 << 10
 """Bytes that are read at once, and the least size of the buffer for them."""
+STRANGERS_BYTES: Final = 4 << 10
+"""The same for a connection of a stranger: the memory is not given before it is known who writes.
+"""
 
 
 class OutQueue:
@@ -59,9 +62,9 @@ class InBuffer:
 
     __slots__ = ("end", "size", "start", "view")
 
-    def __init__(self) -> None:
-        self.size = READ_BYTES
-        self.view = memoryview(bytearray(READ_BYTES))
+    def __init__(self, size: int = READ_BYTES) -> None:
+        self.size = size
+        self.view = memoryview(bytearray(size))
         self.start = self.end = 0
 
     def need(self, size: int) -> None:

@@ -17,13 +17,16 @@ import pytest
 from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.node.core import wire
-from stormcast.node.core.codec import Codec
+from stormcast.node.core.codec import Codec, pack_body
 from stormcast.node.core.model import Address
 from stormcast.node.protocols.port import EVERYONE
 from stormcast.node.settings.transports import Nio2Config, TcpConfig
+from stormcast.node.transports import connection
 from stormcast.node.transports.binding import BindError
 from stormcast.node.transports.connection import CLOSING
 from stormcast.node.transports.handshake import LENGTH, Hello, pack_hello
+from stormcast.node.transports.strangers import UNFINISHED_BYTES
+from stormcast.node.transports.stream_buffers import READ_BYTES, STRANGERS_BYTES
 from stormcast.node.transports.tcp import TcpTransport
 from tests.helpers.station import CLUSTER, Station, on_a_loop, stations, tcp, until
 
@@ -963,3 +966,80 @@ async def test_a_stranger_s_place_is_taken_for_nothing() -> None:
         a.send(99, b"1")
         assert a.asked == [99]
         assert a.counters == {"dropped_not_connected": 1}
+
+
+# -- Frames that are begun and not ended ----------------------------------------------------------
+
+
+def begun(size: int = MIB) -> bytes:
+    """The length of a frame, and a part of it."""
+    return LENGTH.pack(size) + bytes(size // 2)
+
+
+def large_frame_of(peer: Peer, size: int) -> bytes:
+    """A frame of a peer with so many bytes of payload, as it stands in a connection."""
+    body = pack_body([bytes(size)], hash64)
+    codec = Codec(CLUSTER, peer.address.short, hash64)
+    head = codec.pack_data(wire.NONE, wire.GROUP, 0, 1, body, 0, 0, 0, 0)
+    return LENGTH.pack(len(head) + len(body.data)) + head + body.data
+
+
+def buffered(station: Station[Any]) -> int:
+    """Bytes of all buffers for what comes."""
+    return sum(one._in.size for one in station.transport._table.open.values())
+
+
+@both
+@on_a_loop
+async def test_frames_that_strangers_do_not_end_have_one_budget(kind: type[TcpConfig]) -> None:
+    """Each took a MiB, for as long as its connection stood."""
+    async with stations(tcp(kind), "a", "b") as (a, b):
+        meet(a, b)
+        b.send(a.short, b"x")
+        await until(lambda: a.got)
+        of_member = buffered(a)
+        crowd_of = await crowd(a, 40, addresses=40, greets=True)
+        for peer in crowd_of:
+            with contextlib.suppress(ConnectionError):
+                await peer.say(begun())
+        await until(lambda: a.closes("evicted") >= 38)
+        assert buffered(a) - of_member <= UNFINISHED_BYTES + 40 * STRANGERS_BYTES
+        b.send(a.short, b"y" * 900_000)
+        await until(lambda: len(a.got) == 2)
+        assert a.got[-1].body[-1:] == b"y"
+
+
+@on_a_loop
+async def test_a_stranger_has_a_limited_time_for_a_frame_and_gives_its_buffer_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "UNFINISHED_SECONDS", 1.5)
+    async with stations(tcp(), "a") as (a,):
+        slow, quick = await crowd(a, 2, addresses=2, greets=True)
+        whole = large_frame_of(quick, 300_000)
+        await slow.say(begun())
+        for number in range(6):
+            await quick.say(whole[: len(whole) // 2])
+            await asyncio.sleep(0.3)
+            await quick.say(whole[len(whole) // 2 :])
+            await until(lambda number=number: len(a.got) == number + 1)
+        await until(lambda: a.closes("unfinished") == 1)
+        assert quick.address.short in a.transport._table.open
+        assert buffered(a) == STRANGERS_BYTES
+
+
+@on_a_loop
+async def test_a_frame_that_began_before_its_sender_was_a_member_may_take_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "UNFINISHED_SECONDS", 0.2)
+    async with stations(tcp(), "a") as (a,):
+        (peer,) = await crowd(a, 1, addresses=1, greets=True)
+        whole = large_frame_of(peer, 300_000)
+        await peer.say(whole[:1000])
+        a.members = (peer.address.short,)
+        a.transport.on_view([a.address, peer.address])
+        await asyncio.sleep(0.4)
+        await peer.say(whole[1000:])
+        await until(lambda: a.got)
+        assert buffered(a) >= READ_BYTES
