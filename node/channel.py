@@ -22,6 +22,7 @@ from typing import Self
 from stormcast.node.callbacks import Callback, CallbackAttribute, complain
 from stormcast.node.core.errors import ClosedError, ConfigError, NodeError
 from stormcast.node.core.model import Address, Delivery, Payload, View
+from stormcast.node.core.names import MAX_NAME, as_name, check_name
 from stormcast.node.core.wire import GROUP
 from stormcast.node.inbox import Inbox
 from stormcast.node.known_members import KnownMembers
@@ -45,16 +46,22 @@ class ChannelConfig:
     """The stack, as `stormcast.node.settings.load_settings` makes it."""
 
     cluster: str = "stormcast"
-    """Only members that give the same name find each other."""
+    """Only members that give the same name find each other: letters, digits, dots and dashes."""
 
     name: str = ""
-    """What people call this member; empty: host name and process id."""
+    """What people call this member, in letters, digits, dots and dashes; empty: host name and
+    process id."""
 
     journal: JournalConfig | None = None
     """Where the member's trace is kept; None: nowhere."""
 
     on_notice: Callable[[str], None] | None = None
     """Called with a line for the person who runs the member, once per change."""
+
+    def __post_init__(self) -> None:
+        check_name("cluster", self.cluster)
+        if self.name:
+            check_name("name", self.name)
 
 
 Destination = Address | int | str | None
@@ -93,6 +100,12 @@ class Publication:
         return is_taken
 
 
+def _default_name() -> str:
+    """Return a name of host and process; a host's name may be as long as a member's alone."""
+    ending = f"-{os.getpid()}"
+    return as_name(socket.gethostname(), MAX_NAME - len(ending)) + ending
+
+
 class Channel:
     """One member."""
 
@@ -112,7 +125,7 @@ class Channel:
     def __init__(self, config: ChannelConfig | None = None) -> None:
         config = config or ChannelConfig()
         self.config = config
-        self.name = config.name or f"{socket.gethostname()}-{os.getpid()}"
+        self.name = config.name or _default_name()
         self.state = "new"
         """new, joining, connected, leaving, closed."""
         tell_loop = partial(complain, self.name)

@@ -4,7 +4,6 @@ Functions are named as text and imported when called, so that `stormcast trace` 
 fast, where the chaos rig is not installed.
 """
 
-import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import Final
 import stormcast
 from stormcast.exits import Exit
 from stormcast.node.core.errors import did_you_mean
+from stormcast.streams import OutputLost, drop_stdout, guard
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("run a scenario file and judge it", "stormcast.chaos.commands.run:run"),
@@ -90,15 +90,22 @@ exit codes:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one sub-command; return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
+    guard()
     try:
         try:
             return _dispatch(words)
         finally:
             # Here, not at interpreter exit, a reader that went away can still be dealt with.
             sys.stdout.flush()
+    except OutputLost as lost:
+        drop_stdout()
+        if lost.is_pipe:
+            return Exit.PIPE_CLOSED
+        # Whatever came of it: whoever asked has not been told.
+        print(f"stormcast: stdout cannot be written to: {lost.why}", file=sys.stderr)
+        return Exit.UNKNOWN
     except BrokenPipeError:
-        # What is still buffered must go somewhere, or the flush at exit fails once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_stdout()
         return Exit.PIPE_CLOSED
     except KeyboardInterrupt:
         return Exit.INTERRUPTED

@@ -7,9 +7,12 @@ with them.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -50,40 +53,66 @@ class _Run:
 
 def verify_quietly(paths: Sequence[Path]) -> Exit:
     """Verify run directories; of those that hold nothing is told."""
-    try:
-        runs = _named(paths)
-        tasks = [cli.Task(question=_question(run), directory=run.path) for run in runs]
-    except (VerifyError, NodeError, OSError) as error:
-        cli.say(str(error))
-        return Exit.UNKNOWN
-    return Exit(cli.verify(cli.Order(tasks=tasks, is_brief=True, on_measured=_report)))
+    with ExitStack() as held:
+        try:
+            runs = _named(paths)
+            _lock((run.path for run in runs), held)
+            tasks = [cli.Task(question=_question(run), directory=run.path) for run in runs]
+        except (VerifyError, NodeError, OSError) as error:
+            cli.say(str(error))
+            return Exit.UNKNOWN
+        return Exit(cli.verify(cli.Order(tasks=tasks, is_brief=True, on_measured=_report)))
 
 
 def verify(argv: list[str]) -> int:
     """`stormcast verify RUN…`: judge the traces of runs once more, on Spark."""
     args = _parser().parse_args(argv)
-    try:
-        session.check_pyspark()
-        session.check_java()
-        runs = _named(args.runs)
-        questions = [_question(run) for run in runs]
-    except (CannotError, ExportError) as error:
-        cli.say(str(error))
-        return Exit.UNKNOWN
-    except (VerifyError, NodeError, OSError) as error:
-        cli.say(str(error))
-        return Exit.USAGE
-    tasks = [
-        cli.Task(
-            question=question,
-            directory=run.path,
-            apart=args.out / _file_name(run) if args.out else None,
+    with ExitStack() as held:
+        try:
+            session.check_pyspark()
+            session.check_java()
+            tasks = _tasks(args, held)
+        except (CannotError, ExportError) as error:
+            cli.say(str(error))
+            return Exit.UNKNOWN
+        except (VerifyError, NodeError, OSError) as error:
+            cli.say(str(error))
+            return Exit.USAGE
+        return cli.verify(
+            cli.Order(tasks=tasks, master=args.master, as_json=args.json, on_measured=_report)
         )
-        for run, question in zip(runs, questions, strict=True)
+
+
+def _tasks(args: argparse.Namespace, held: ExitStack) -> list[cli.Task]:
+    """Return what is to be verified. The directories that it is written to are locked as long as
+    `held` is open: two that verify one run would remove each other's files."""
+    runs = _named(args.runs)
+    _lock((run.path for run in runs), held)
+    questions = [_question(run) for run in runs]
+    aparts = [args.out / _file_name(run) if args.out else None for run in runs]
+    for apart in filter(None, aparts):
+        apart.mkdir(parents=True, exist_ok=True)
+    _lock(filter(None, aparts), held)
+    return [
+        cli.Task(question=question, directory=run.path, apart=apart)
+        for run, question, apart in zip(runs, questions, aparts, strict=True)
     ]
-    return cli.verify(
-        cli.Order(tasks=tasks, master=args.master, as_json=args.json, on_measured=_report)
-    )
+
+
+def _lock(directories: Iterable[Path], held: ExitStack) -> None:
+    """Lock directories until `held` is closed; VerifyError if another process has one of them."""
+    for directory in directories:
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        held.callback(os.close, handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise VerifyError(
+                f"another stormcast verify writes to {directory}: wait for it, or end it"
+            ) from None
+        except OSError:
+            # This storage has no locks.
+            continue
 
 
 def _report(task: cli.Task) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormcast.chaos.agent import unix_http
-from stormcast.chaos.agent.endpoints import read_bites
+from stormcast.chaos.agent.endpoints import read_bites_untrusted
 from stormcast.chaos.agent.unix_http import NoAnswerError
 from stormcast.chaos.drivers.base import Bites
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
+from stormcast.node.core.names import NAME, one_line
 
 TIMEOUT_SECONDS: Final = 15.0
 """An agent runs programs before it answers; each takes some milliseconds."""
@@ -40,8 +41,10 @@ class AgentClient:
 
     def features(self) -> dict[str, str | None]:
         """Return by feature (`stormcast.chaos.language.features.FEATURES`) None, or why not."""
-        found: dict[str, str | None] = self._ask("GET", "/features", None)
-        return found
+        found = self._ask("GET", "/features", None)
+        if not isinstance(found, dict) or not all(map(NAME.fullmatch, found)):
+            raise AgentError("the agent's answer to GET /features is no mapping of features")
+        return {word: None if why is None else one_line(why) for word, why in found.items()}
 
     def apply(self, state: NetworkState, lease: float) -> None:
         """Bring the networks of the agent's sites into `state`, for `lease` seconds."""
@@ -61,7 +64,10 @@ class AgentClient:
 
     def bites(self) -> Bites:
         """Return the bites of each fault since the agent was started, per sender and receiver."""
-        return read_bites(self._ask("GET", "/bites", None))
+        try:
+            return read_bites_untrusted(self._ask("GET", "/bites", None))
+        except ValueError as error:
+            raise AgentError(f"the agent's answer to GET /bites has no bites: {error}") from None
 
     def is_alive(self) -> bool:
         """Whether the agent answers."""
@@ -89,9 +95,9 @@ def read_answer(what: str, status: int, text: str) -> Any:  # noqa: ANN401 as an
     """Return the value of an answer, over whichever transport; AgentError if it is a refusal."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise AgentError(f"the agent's answer to {what} is no JSON: {text[:200]!r}") from None
     if status in _OK:
         return value
     why = value.get("error", text) if isinstance(value, dict) else text
-    raise (LeaseLapsedError if status == _LAPSED else AgentError)(f"{what}: {why}")
+    raise (LeaseLapsedError if status == _LAPSED else AgentError)(f"{what}: {one_line(why)}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Any, Final
 
 from stormcast.chaos.agent.agent import Agent, LapsedError
 from stormcast.chaos.drivers.base import Bites, DriverError
-from stormcast.chaos.language.network_state import parse_state
+from stormcast.chaos.faults import BASE
+from stormcast.chaos.language.network_state import FAULT_ID, parse_state
 from stormcast.node.control.server import Answer, RefusedError, Table, as_json, parse_body
+from stormcast.node.core.errors import shortened
+from stormcast.node.core.names import NAME
 
 MAX_BODY: Final = 1 << 20
 """The largest request, in bytes: it bounds the text of a network state."""
@@ -40,7 +43,7 @@ def endpoints(agent: Agent) -> Table:
 
     async def release(body: object) -> Answer:
         fault = _mapping(body, "fault").get("fault")
-        if not (fault is None or isinstance(fault, str)):
+        if not (fault is None or (isinstance(fault, str) and FAULT_ID.fullmatch(fault))):
             raise RefusedError(400, 'write {"fault": ID}, or {"fault": null} for all')
         return await _do(agent.release(fault))
 
@@ -82,16 +85,34 @@ def write_bites(bites: Bites) -> dict[str, dict[str, int]]:
     }
 
 
-def read_bites(answer: dict[str, dict[str, int]]) -> dict[str, dict[tuple[str, str], int]]:
-    """Read the text form that `write_bites` returns."""
-    return {
-        fault: {_pair(words): n for words, n in pairs.items()} for fault, pairs in answer.items()
-    }
+def read_bites_untrusted(answer: Any) -> dict[str, dict[tuple[str, str], int]]:  # noqa: ANN401 as answered
+    """Read the form that `write_bites` returns; ValueError if it is another, or has a name or an id
+    that no fault or member can have: they would become labels of metrics."""
+    found: dict[str, dict[tuple[str, str], int]] = {}
+    for fault, pairs in _items(answer):
+        if fault != BASE and FAULT_ID.fullmatch(fault) is None:
+            raise ValueError(f"{shortened(fault)!r} is no id of a fault")
+        found[fault] = {_pair(words): _count(number) for words, number in _items(pairs)}
+    return found
+
+
+def _items(value: object) -> Iterable[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{shortened(repr(value))} is no mapping")
+    return value.items()
 
 
 def _pair(words: str) -> tuple[str, str]:
-    source, dest = words.split(" ")
+    source, _space, dest = words.partition(" ")
+    if NAME.fullmatch(source) is None or NAME.fullmatch(dest) is None:
+        raise ValueError(f"{shortened(words)!r} is no sender and receiver")
     return source, dest
+
+
+def _count(number: object) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ValueError(f"{shortened(repr(number))} is no count")
+    return number
 
 
 def _mapping(body: object, *known: str) -> dict[str, Any]:

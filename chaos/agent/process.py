@@ -23,6 +23,7 @@ from stormcast.chaos.drivers.tc import TcDriver
 from stormcast.exits import Exit
 from stormcast.node.control.server import Control
 from stormcast.node.core.errors import ConfigError, NodeError
+from stormcast.node.core.names import one_line
 
 _PROG: Final = "stormcast agent"
 
@@ -62,7 +63,7 @@ def agent(argv: Sequence[str]) -> int:
         settings = load_agent(words.config, os.environ, words.name)
         return asyncio.run(serve(settings))
     except NodeError as error:
-        print(f"{_PROG}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{_PROG}: {one_line(error)}", file=sys.stderr)
         return Exit.UNKNOWN if isinstance(error, DriverError) else Exit.USAGE
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.drivers.base import Site
-from stormcast.node.control.settings import TOKEN_VARIABLE, ControlSettings, read_control
+from stormcast.node.control.settings import ControlSettings, read_control, read_token
 from stormcast.node.core.errors import ConfigError, require
+from stormcast.node.core.names import NAME, check_name
 from stormcast.node.reading.places import placed
 from stormcast.node.reading.yaml_nodes import Item, compose
 
@@ -41,6 +42,7 @@ def load_agent(path: str, environ: Mapping[str, str] = os.environ, name: str = "
         ) from None
     settings = read_agent(text, path, environ)
     if name:
+        check_name("--name", name)
         require(len(settings.sites) == 1, f"--name {name}: there are {len(settings.sites)} sites")
         settings = replace(settings, sites=(replace(settings.sites[0], name=name),))
     return settings
@@ -66,7 +68,7 @@ def read_agent(text: str, path: str, environ: Mapping[str, str]) -> AgentSetting
 def _site(item: Item) -> Site:
     found = item.entries(("name",), ("addresses", "device", "netns"))
     site = Site(
-        name=found["name"].text(),
+        name=found["name"].word(NAME, "write letters, digits, dots and dashes, 63 at most"),
         addresses=tuple(each.text() for each in found["addresses"].items())
         if "addresses" in found
         else (),
@@ -85,9 +87,9 @@ def _site(item: Item) -> Site:
 
 def _token(item: Item | None, environ: Mapping[str, str]) -> str:
     if item is None:
-        return environ.get(TOKEN_VARIABLE, "")
+        return read_token("", environ)
     path = item.text()
-    try:
-        return Path(path).read_text().strip()
-    except OSError as error:
-        raise item.error(f"token_file {path}: {error.strerror}; name a file to read") from None
+    if not path:
+        raise item.refuse("name a file with the token")
+    with placed(item.place):
+        return read_token(path, environ, "token_file")

@@ -12,11 +12,13 @@ from typing import Final, NamedTuple
 
 from stormcast.node.core.errors import NodeError
 
+MAX_ANSWER: Final = 16 << 20
+"""Bytes of an answer: a process that was damaged or replaced must not fill the asker's memory."""
 _OK: Final = range(200, 300)
 
 
 class NoAnswerError(NodeError):
-    """Nobody listens at the socket, or the answer is no HTTP."""
+    """Nobody listens at the socket, or the answer is no HTTP, or too long."""
 
 
 class Answered(NamedTuple):
@@ -42,7 +44,12 @@ def ask(path: Path, method: str, target: str, body: object, timeout: float) -> A
             connection.request(method, target, data, headers)
             answer = connection.getresponse()
             kind = answer.getheader("Content-Type") or ""
-            return Answered(answer.status, kind, answer.read().decode())
+            content = answer.read(MAX_ANSWER + 1)
+            if len(content) > MAX_ANSWER:
+                raise NoAnswerError(
+                    f"{method} {target} on {path}: the answer has more than {MAX_ANSWER} bytes"
+                )
+            return Answered(answer.status, kind, content.decode(errors="replace"))
     except (OSError, http.client.HTTPException) as error:
         raise NoAnswerError(f"{method} {target} on {path}: {error!r}") from None
 

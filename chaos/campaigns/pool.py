@@ -18,7 +18,7 @@ from multiprocessing import active_children, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -133,24 +133,6 @@ def _end_with_parent() -> None:
     assert parent is not None
     wait([parent.sentinel])
     os._exit(1)
-
-
-@contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """Have SIGTERM raise KeyboardInterrupt within the block: otherwise it would end this process
-    alone, and leave the processes that it started."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from stormcast.chaos.backends.by_name import BACKENDS, make_backend
 from stormcast.chaos.commands.host_checks import NOT_TRIED, Check, all_checks
 from stormcast.chaos.language.features import FEATURES, OTHER_WAYS
 from stormcast.node.core.errors import NodeError
+from stormcast.node.core.names import one_line
 
 NETNS: Final = "netns"
 SIM: Final = "sim"
@@ -119,5 +120,5 @@ def _answers(make: Callable[[str], Backend], name: str) -> Answers:
     try:
         found = make(name).features()
     except (NodeError, Unsupported, OSError) as error:
-        return dict.fromkeys(FEATURES, " ".join(str(error).split()))
+        return dict.fromkeys(FEATURES, one_line(error))
     return {feature: found.get(feature, "this version does not have it") for feature in FEATURES}

@@ -12,6 +12,7 @@ from stormcast.chaos.backends.netns import CommandError, clean, what_is_missing
 from stormcast.chaos.backends.netns.leftovers import leftovers
 from stormcast.chaos.commands.health import examine
 from stormcast.exits import Exit
+from stormcast.node.core.names import one_line, printable
 
 FINE: Final = 0
 
@@ -55,12 +56,12 @@ def clean_up(argv: list[str]) -> int:
         else:
             found = clean()
     except CommandError as error:
-        return _give_up(" ".join(str(error).split()), as_json=args.json)
+        return _give_up(one_line(error), as_json=args.json)
     if args.json:
         print(json.dumps({"removed": [] if args.dry_run else found, "found": found}))
     else:
         for each in found:
-            print(each)
+            print(printable(each))
         what = "would be removed" if args.dry_run else "removed"
         _say(f"{len(found)} {what}" if found else "nothing is left of killed runs")
     return FINE

@@ -15,6 +15,7 @@ from stormcast.chaos.campaigns.replay import KeptRun
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.exits import Exit
 from stormcast.node.core.errors import NodeError
+from stormcast.node.core.names import printable
 
 EXIT: Final = {
     Verdict.HOLDS: Exit.HOLDS,
@@ -91,8 +92,14 @@ def refuse(error: Exception) -> int:
 
 
 def say(text: str) -> None:
-    """Print a line to stderr."""
-    print(text, file=sys.stderr)
+    """Print a text to stderr, with nothing in its lines that a terminal would act on."""
+    print(in_plain_lines(text), file=sys.stderr)
+
+
+def in_plain_lines(text: str) -> str:
+    """Return a text with nothing in its lines that a terminal would act on: names and texts of
+    traces, and what processes have said, may hold anything."""
+    return "\n".join(map(printable, text.splitlines()))
 
 
 def say_leftovers() -> None:

@@ -23,6 +23,7 @@ from stormcast.chaos.commands.output import (
     end_progress,
     give_up,
     in_columns,
+    in_plain_lines,
     progress,
     refuse,
     say_leftovers,
@@ -89,7 +90,7 @@ def run(argv: list[str]) -> int:
     if args.json:
         print(json.dumps(outcome.as_json()))
     else:
-        print(report(outcome))
+        print(in_plain_lines(report(outcome)))
     if outcome.run.is_cut_short:
         raise KeyboardInterrupt
     return EXIT[outcome.verdict]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.backends.base import Unsupported
+from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.campaigns.generate import CELLS
-from stormcast.chaos.campaigns.pool import sigterm_interrupts
 from stormcast.chaos.campaigns.rows import Plan, SearchDirectory, StorageError, plan_of
 from stormcast.chaos.campaigns.search import (
     Engine,

@@ -31,6 +31,7 @@ from stormcast.chaos.session.runner import run_on, run_scenario
 from stormcast.exits import Exit
 from stormcast.node.control.settings import ControlSettings, read_control
 from stormcast.node.core.errors import ConfigError, NodeError, require
+from stormcast.node.core.names import one_line
 from stormcast.node.reading.quantities import SETTING_DURATION
 
 UNSUPPORTED: Final = "unsupported"
@@ -247,7 +248,7 @@ class Controller:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    return one_line(text)
 
 
 # -- The command ---------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM
+from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.campaigns.library import GROUP_STACKS, SideResult, library, run_sides, sides_of
 from stormcast.chaos.campaigns.museum import tour
-from stormcast.chaos.campaigns.pool import sigterm_interrupts
 from stormcast.chaos.language.cluster import GENERATIONS, TIMINGS
 from stormcast.chaos.oracles.verdict import Verdict, worst
 from stormcast.chaos.records.directory import TakenError, make_fresh, take
@@ -37,6 +37,7 @@ from stormcast.chaos.commands.output import (
     end_progress,
     give_up,
     in_columns,
+    in_plain_lines,
     progress,
     refuse,
     say,
@@ -192,7 +193,7 @@ def _chaos_test_on_real_packets(args: argparse.Namespace, judge_again: JudgeAgai
         end_progress()
         if not args.json:
             print(in_columns(table_of(done)))
-            print(_live_details(done))
+            print(in_plain_lines(_live_details(done)))
 
     try:
         budget = inf if args.library else BUDGET_SECONDS

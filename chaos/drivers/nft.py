@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -42,6 +43,10 @@ Pair = tuple[str, str]
 _FAMILIES: Final = {4: ("ip", "ipv4_addr"), 6: ("ip6", "ipv6_addr")}
 _ALL_MULTICASTS: Final = {4: ("240.0.0.0", "224.0.0.0"), 6: ("ff00::", "ff00::")}
 """By version of IP: a mask, and the bits under it that all multicast addresses share."""
+
+MAX_COMMENT: Final = 127
+"""Characters of a comment that nft takes."""
+_NO_WORD: Final = re.compile(r"[^A-Za-z0-9._ -]")
 
 
 # -- The file --------------------------------------------------------------------------------------
@@ -218,8 +223,14 @@ def _rule(
         words.append(f"counter name {counters[each.fault, source]}")
     words.append(each.verdict)
     if each.fault is not None:
-        words.append(f'comment "{each.fault} {source}"')
+        words.append(f'comment "{_comment(each.fault, source)}"')
     return " ".join(filter(None, words))
+
+
+def _comment(fault: str, source: str) -> str:
+    """Return the comment of a rule, for those who list the rules. In nft's language nothing can
+    stand for a quote or a line break: with one, the rest of the text would be commands."""
+    return _NO_WORD.sub("?", f"{fault} {source}")[:MAX_COMMENT]
 
 
 def read_counters(text: str) -> dict[str, int]:

@@ -7,16 +7,26 @@ network so, whatever it was. As text it is YAML in the words of a scenario.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from itertools import permutations
+from typing import Final
 
-from stormcast.chaos.faults import Link, Names, NetworkFault
+from stormcast.chaos.faults import BASE, Link, Names, NetworkFault
 from stormcast.chaos.language.scenario import NETWORK
 from stormcast.chaos.language.shapes import Plain, flow
 from stormcast.chaos.language.timeline import NETWORK_FAULTS, WORDS, actions
+from stormcast.node.core.names import MAX_NAME, NAME
 from stormcast.node.reading.yaml_nodes import Item, compose
+
+FAULT_ID: Final = re.compile(rf"(?!{BASE}$)[a-z][a-z0-9-]{{0,{MAX_NAME - 1}}}")
+"""A fault's id: what a scenario names, or `f1`, `f2` … by which the schedule numbers faults."""
+_MEMBER_REMEDY: Final = f"write letters, digits, dots and dashes, {MAX_NAME} at most"
+_ID_REMEDY: Final = (
+    f"a fault's id has small letters, digits and dashes, {MAX_NAME} at most, and is not {BASE}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +78,20 @@ def parse_state(text: str) -> NetworkState:
     """Read a state from its text; raises nothing but ConfigError."""
     root = compose(text, "state", "scenario")
     found = root.entries(("members", "places", "network", "faults", "seed", "netem"), ())
-    members = tuple(item.text() for item in found["members"].items())
+    # Names and ids become words of the kernel's rules: whatever is no word is refused here.
+    members = tuple(item.word(NAME, _MEMBER_REMEDY) for item in found["members"].items())
     shapes = actions(members)
     faults: dict[str, NetworkFault] = {}
     for item in found["faults"].items():
         do = item.peek("do").one_of(NETWORK_FAULTS, "network fault")
-        faults[item.peek("id").text()] = shapes[do].read(item, besides=["id", "do"])
+        fault_id = item.peek("id").word(FAULT_ID, _ID_REMEDY)
+        faults[fault_id] = shapes[do].read(item, besides=["id", "do"])
     return NetworkState(
         members=members,
-        places={key.node.value: _addresses(value) for key, value in found["places"].pairs()},
+        places={
+            key.word(NAME, _MEMBER_REMEDY): _addresses(value)
+            for key, value in found["places"].pairs()
+        },
         base=NETWORK.read(found["network"]),
         faults=faults,
         seed=found["seed"].whole(0, (1 << 63) - 1),

@@ -69,11 +69,13 @@ def give_back(directory: Path) -> None:
     """Remove what `take` made, where nothing else is in it but empty directories."""
     if any(path.is_file() and path != directory / BEGUN for path in directory.rglob("*")):
         return
-    (directory / BEGUN).unlink(missing_ok=True)
     with suppress(OSError):
-        # Another run may have taken it meanwhile, or it may be a mount point.
+        # It may be a mount point, or another run may take it as soon as BEGUN is gone. So all else
+        # goes before BEGUN: it would be of that run.
         for path in sorted(directory.rglob("*"), reverse=True):
-            path.rmdir()
+            if path != directory / BEGUN:
+                path.rmdir()
+        (directory / BEGUN).unlink(missing_ok=True)
         directory.rmdir()
     link = directory.parent / LATEST
     if link.is_symlink() and link.readlink() == Path(directory.name):

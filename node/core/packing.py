@@ -13,6 +13,7 @@ from typing import Final
 from stormcast.node.core.digest import Digest
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address, View, ViewId
+from stormcast.node.core.names import printable
 
 MAX_MEMBERS: Final = 4096
 """Members that a view or a digest from the network may name."""
@@ -122,7 +123,12 @@ class Reader:
         return self._take_untrusted(_U64)
 
     def text_untrusted(self) -> str:
-        return self._bytes_untrusted(self.u8_untrusted()).decode(errors="replace")
+        """Read a text, such as a member's name: escaped here, once for all who show it."""
+        text = self._bytes_untrusted(self.u8_untrusted()).decode(errors="replace")
+        if text.isprintable():
+            return text
+        # Cut as `Writer.text` would: a member must have one name, whoever has passed it on.
+        return printable(text).encode()[:MAX_TEXT].decode(errors="ignore")
 
     def address_untrusted(self) -> Address:
         identity = int.from_bytes(self._bytes_untrusted(_IDENTITY), "big")

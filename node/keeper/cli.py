@@ -15,6 +15,7 @@ from stormcast.exits import Exit
 from stormcast.node.control.server import Control
 from stormcast.node.control.settings import TOKEN_VARIABLE, read_control, read_token
 from stormcast.node.core.errors import ConfigError, NodeError, require
+from stormcast.node.core.names import one_line, printable
 from stormcast.node.keeper.endpoints import endpoints, passes
 from stormcast.node.keeper.keeper import Keeper, KeeperSettings
 from stormcast.node.reading.quantities import SETTING_DURATION
@@ -72,7 +73,7 @@ def keep(argv: Sequence[str]) -> int:
         settings = _settings(argv)
         return asyncio.run(_run(settings))
     except (NodeError, OSError) as error:
-        print(f"{_PROG}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{_PROG}: {one_line(error)}", file=sys.stderr)
         return Exit.USAGE
 
 
@@ -119,4 +120,4 @@ async def _run(settings: KeeperSettings) -> int:
 def _say(line: str) -> None:
     # The reader of stderr may be gone; the keeper goes on.
     with suppress(OSError, ValueError):
-        print(f"keeper: {line}", file=sys.stderr, flush=True)
+        print(printable(f"keeper: {line}"), file=sys.stderr, flush=True)

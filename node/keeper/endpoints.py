@@ -88,8 +88,12 @@ async def _give_back(keeper: Keeper, body: object) -> Answer:
 
 def _run(body: object) -> str:
     run = parse_mapping(body, '{"run": "order-7", "lease": 30.0}').get("run")
-    if not isinstance(run, str) or not 0 < len(run) <= LONGEST_NAME:
-        raise RefusedError(400, f"run is {run!r}: write a word for the run")
+    if not isinstance(run, str) or not 0 < len(run) <= LONGEST_NAME or not run.isprintable():
+        raise RefusedError(
+            400,
+            f"run is {run!r}: write a word for the run, printable and of at "
+            f"most {LONGEST_NAME} characters",
+        )
     return run
 
 

@@ -11,6 +11,7 @@ from typing import Final, NoReturn
 from stormcast.exits import Exit
 from stormcast.node.control.settings import TOKEN_VARIABLE
 from stormcast.node.core.errors import ConfigError, NodeError, suggestion
+from stormcast.node.core.names import one_line
 from stormcast.node.member.options import OPTIONS, SHORTCUTS
 from stormcast.node.member.settings import load_member
 
@@ -93,6 +94,5 @@ def node(argv: Sequence[str]) -> int:
 
 def _refuse(error: Exception) -> int:
     """Print an error in one line; return the exit code."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    print(f"{_PROG}: {text}", file=sys.stderr)
+    print(f"{_PROG}: {one_line(error) or type(error).__name__}", file=sys.stderr)
     return Exit.USAGE

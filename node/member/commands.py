@@ -140,6 +140,8 @@ def _person(value: object) -> Address:
     ):
         raise RefusedError(400, f"{value!r} is no member: write {_PERSON}")
     for text in (name, where):
+        if not text.isprintable():
+            raise RefusedError(400, f"{text[:20]!r} is not printable: write a name as it is shown")
         # A frame would cut it, and then other members would know this one by another name.
         if len(text.encode()) > MAX_TEXT:
             raise RefusedError(

@@ -19,6 +19,7 @@ from stormcast.exits import Exit
 from stormcast.node.channel import Channel, ChannelConfig, LeaveTimeoutError
 from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.core.model import Address, View
+from stormcast.node.core.names import printable
 from stormcast.node.member.loads import Load
 from stormcast.node.member.settings import MemberSettings
 from stormcast.node.member.workload import Driver, Receiver
@@ -68,7 +69,7 @@ class Member:
 
     def say(self, line: str) -> None:
         """Print a line about something that changed."""
-        self._say(f"{self.name}: {line}")
+        self._say(printable(f"{self.name}: {line}"))
 
     @staticmethod
     def _print(line: str) -> None:

@@ -21,6 +21,7 @@ from stormcast.node.control.settings import (
     read_token,
 )
 from stormcast.node.core.errors import ConfigError, Place, require, suggestion
+from stormcast.node.core.names import check_name
 from stormcast.node.member.loads import Load, write_load
 from stormcast.node.member.options import (
     CONFIG_VARIABLE,
@@ -45,7 +46,6 @@ from stormcast.node.settings.jgroups_names import protocol_here
 from stormcast.node.settings.protocols import CONFIGS, DISCOVERIES, RELIABLE_UNICAST
 from stormcast.node.trace.journal import JournalConfig
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
 _INDENT: Final = "  "
 
@@ -281,10 +281,8 @@ def _settings(
 ) -> MemberSettings:
     value = {key: told.value for key, told in values.items()}
     for key in ("name", "cluster"):
-        require(
-            (key == "name" and not value[key]) or _NAME.fullmatch(value[key]) is not None,
-            f"{key} is {value[key]!r}: write letters, digits, dots and dashes, 63 at most",
-        )
+        if value[key] or key != "name":
+            check_name(key, value[key])
     require(value["leave_timeout"] > 0, "leave_timeout is 0s: leaving takes some time; give it 1s")
     journal = None
     if value["journal.directory"]:

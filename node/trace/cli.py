@@ -13,6 +13,7 @@ from time import sleep
 from typing import Final
 
 from stormcast.exits import Exit
+from stormcast.node.core.names import printable
 from stormcast.node.trace.export import ExportError, export
 from stormcast.node.trace.files import Source, find_sources, member_names
 from stormcast.node.trace.tail import Tail
@@ -98,13 +99,13 @@ def _count(text: str) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"stormcast trace: {message}", file=sys.stderr)
+    print(f"stormcast trace: {printable(message)}", file=sys.stderr)
     return code
 
 
 def _say(notes: list[str]) -> None:
     for note in notes:
-        print(f"stormcast trace: {note}", file=sys.stderr)
+        print(f"stormcast trace: {printable(note)}", file=sys.stderr)
 
 
 def _cat(sources: list[Source], names: dict[int, str], notes: list[str], *, as_json: bool) -> None:
@@ -159,4 +160,4 @@ def _export(
         print(json.dumps({file.path.name: {"rows": file.rows} for file in files}))
         return
     for file in files:
-        print(f"{file.path}: {file.rows} rows")
+        print(printable(f"{file.path}: {file.rows} rows"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stormcast.node.core.model import flag_names
+from stormcast.node.core.names import printable
 from stormcast.node.core.wire import PROTOCOLS
 from stormcast.node.trace import (
     CONN,
@@ -34,8 +35,8 @@ class NamedEvent(NamedTuple):
     text: str
 
     def line(self, names: Mapping[int, str]) -> str:
-        """Return the event as a line for people."""
-        return (
+        """Return the event as a line for people, whatever its text and the names hold."""
+        return printable(
             f"{self.time:12.6f} {self.member}#{self.number:<6} "
             f"{describe(self.event, self.text, names)}"
         )
@@ -149,7 +150,7 @@ class Figures:
 
     def report(self, label: str) -> Iterator[str]:
         """Yield the lines that `stormcast trace stats` prints of one trace."""
-        yield (
+        yield printable(
             f"{label}: {self.bytes} bytes, {self.blocks} blocks, until t={self.last:.6f}s"
             + (f", {self.events_lost} events lost" if self.events_lost else "")
         )

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from stormcast.chaos.agent.settings import read_agent
+from stormcast.chaos.backends.kubernetes.api import Api, Reply
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.node.member.settings import load_member
 from tests.helpers.chart import (
@@ -120,12 +121,62 @@ def test_the_controller_may_do_this_in_its_namespace_and_nothing_else(chart: Ren
     ]
     assert rules == [
         ([""], ["pods"], ["get", "list"], None),
-        ([""], ["pods/proxy"], ["create", "delete", "get"], None),
+        ([""], ["pods/proxy"], ["create", "delete", "get"], proxied(3, 7801, 7802)),
         ([""], ["secrets"], ["get"], ["demo-stormcast-token"]),
     ]
     (subject,) = chart.one("RoleBinding", "controller")["subjects"]
     assert subject["name"] == chart.one("ServiceAccount", "controller")["metadata"]["name"]
     assert not {one["kind"] for one in chart.objects} & {"ClusterRole", "ClusterRoleBinding"}
+
+
+def proxied(replicas: int, *ports: int) -> list[str]:
+    """The ports of members, by the names under which the API server knows them."""
+    return [f"demo-stormcast-{number}:{port}" for number in range(replicas) for port in ports]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"replicas": 5}, proxied(5, 7801, 7802)),
+        ({"replicas": 2, "agent": {"enabled": False}}, proxied(2, 7801)),
+    ],
+)
+def test_the_controller_reaches_the_ports_of_members_and_of_no_other_pod(
+    values: dict[str, Any], expected: list[str]
+) -> None:
+    chart = render(values)
+    (rule,) = (
+        r for r in chart.one("Role", "controller")["rules"] if "pods/proxy" in r["resources"]
+    )
+    assert rule["resourceNames"] == expected
+    # Those that the pods have: the API server compares names, and knows no others.
+    pods = chart.one("StatefulSet")
+    assert all(name.startswith(f"{pods['metadata']['name']}-") for name in expected)
+    named = {"keeper", "agent"} & {
+        port["name"]
+        for one, _pod in chart.containers()
+        for port in one.get("ports", [])
+        if f"demo-stormcast-0:{port['containerPort']}" in expected
+    }
+    assert len(named) * pods["spec"]["replicas"] == len(expected)
+
+
+def test_the_backend_asks_by_the_names_in_the_role(chart: Rendered) -> None:
+    """A name with its port, which is how an authorizer sees it: `pods/NAME:PORT/proxy`."""
+    asked: list[str] = []
+
+    class Server:
+        host = "https://fake"
+
+        def request(self, _method: str, path: str, *_more: object) -> Reply:
+            asked.append(path)
+            return Reply(200, "application/json", b"{}")
+
+    rule = chart.one("Role", "controller")["rules"][1]
+    for port in (7801, 7802):
+        Api(Server(), "x").ask("demo-stormcast-2", port, "GET", "/state")
+    names = [path.partition("/pods/")[2].partition("/proxy")[0] for path in asked]
+    assert set(names) <= set(rule["resourceNames"])
 
 
 def test_every_container_says_what_it_needs_and_which_image(chart: Rendered) -> None:

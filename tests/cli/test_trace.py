@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from stormcast.node import trace
 from stormcast.node.trace.export import COLUMNS, STREAMS
@@ -374,3 +375,24 @@ def test_without_pyarrow_the_remedy_is_said(
     assert said.err == ("stormcast trace: Parquet needs pyarrow: pip install 'stormcast[trace]'\n")
     assert not Path("out").exists()
     assert shell("trace", "stats", run).code == 0
+
+
+# -- Names and texts of others ---------------------------------------------------------------------
+
+
+def test_nothing_in_a_trace_reaches_the_terminal_but_text(shell: Shell) -> None:
+    """A trace comes from a pod, or from whoever sent it: its name and its texts are shown escaped,
+    and an event stays one line."""
+    folder = shell.folder / "foreign"
+    folder.mkdir()
+    text = trace.pack_text("n0\x1b[2J\n9.0 rig#0 stop")
+    event = (trace.FAULT, *[0] * 13, 1, 0.5)
+    block = trace.pack_block(7, 0, WALL_NS, [event], text, xxh3_64_intdigest)
+    (folder / "n0\x1b[2J.trace").write_bytes(block + b"torn")
+    for what in ("cat", "stats", "tail"):
+        said = shell("trace", what, folder)
+        assert "\x1b" not in said.out + said.err, what
+        assert r"n0\x1b[2J" in said.out, what
+        assert len(said.err.splitlines()) == (0 if what == "tail" else 1), said.err
+        if what != "stats":
+            assert len(said.out.splitlines()) == 1, said.out

@@ -123,7 +123,13 @@ class FakeCluster:
     # -- The API server --------------------------------------------------------------------------
 
     def request(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
+        most: int,
     ) -> Reply:
         resource = next((word for word in ("proxy", "secrets", "pods") if word in path), "")
         if resource in self.refused:

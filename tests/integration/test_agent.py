@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 BOTH = ("n0", "n1")
 CUT = faults.Cut(sources=("n0",), dests=("n1",))
 NOTHING = NetworkState(members=BOTH)
+TOKEN = "open-sesame-0123"  # noqa: S105 of a test
 
 
 @pytest.fixture
@@ -187,12 +188,12 @@ def at_port(port: int, token: str) -> Ask:
 def test_an_agent_at_an_address_wants_its_token_and_leaves_nothing(
     network: Network, pair: Pair, tmp_path: Path
 ) -> None:
-    with started(tmp_path, config(network), **{TOKEN_VARIABLE: "sesame"}) as process:
+    with started(tmp_path, config(network), **{TOKEN_VARIABLE: TOKEN}) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline().rpartition(":")[2])
         with pytest.raises(AgentError, match="the token is missing or wrong"):
             AgentClient(at_port(port, "wrong")).apply(NOTHING, 3.0)
-        client = AgentClient(at_port(port, "sesame"))
+        client = AgentClient(at_port(port, TOKEN))
         cut = NetworkState(members=BOTH, places=network.places(), faults={"f1": CUT})
         client.apply(cut, 60.0)
         assert not pair.arrives("n0", patience=0.1)

@@ -14,6 +14,7 @@ from pyarrow import parquet
 from stormcast import verify as glue
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.session.runner import run_scenario
+from stormcast.exits import Exit
 from stormcast.pipeline import cli, session
 from stormcast.pipeline.evidence import digest_of
 from stormcast.pipeline.questions import CannotError
@@ -43,6 +44,44 @@ def _verify(*words: str | Path) -> CompletedProcess[str]:
 def nothing_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks for Spark here made a mistake."""
     monkeypatch.setattr(cli, "verify", lambda _order: pytest.fail("Spark was started"))
+
+
+@pytest.fixture
+def is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java and PySpark, whatever is installed."""
+    monkeypatch.setattr(session, "check_java", lambda: None)
+    monkeypatch.setattr(session, "check_pyspark", lambda: None)
+
+
+@pytest.mark.usefixtures("is_here")
+@pytest.mark.parametrize("place", ["run", "out"])
+def test_of_two_that_verify_into_one_directory_the_second_is_refused(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each would remove what the other has exported and written."""
+    for folder in ("run", "other/run"):
+        (tmp_path / folder).mkdir(parents=True)
+    first, second = "run", "run" if place == "run" else "other/run"
+    out = [] if place == "run" else ["--out", "out"]
+    codes: list[int] = []
+
+    def meanwhile(_order: cli.Order) -> int:
+        if not codes:
+            codes.append(-1)
+            codes.append(glue.verify([second, *out]))
+        return 0
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(glue, "_question", lambda _run: None)
+    monkeypatch.setattr(cli, "verify", meanwhile)
+    assert glue.verify([first, *out]) == 0
+    assert codes == [-1, Exit.USAGE]
+    said = capsys.readouterr().err.splitlines()
+    directory = "run" if place == "run" else "out/run"
+    assert said == [
+        f"stormcast verify: another stormcast verify writes to {directory}: wait for it, or end it"
+    ]
+    assert glue.verify([second, *out]) == 0, "it is free again"
 
 
 @pytest.mark.usefixtures("nothing_started")

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stormcast.chaos import faults
 from stormcast.chaos.agent.agent import Agent, LapsedError, merged
-from stormcast.chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
+from stormcast.chaos.agent.client import (
+    AgentClient,
+    AgentError,
+    LeaseLapsedError,
+    over_unix,
+    read_answer,
+)
 from stormcast.chaos.agent.device_addresses import located
 from stormcast.chaos.agent.endpoints import endpoints
 from stormcast.chaos.agent.settings import load_agent, read_agent
+from stormcast.chaos.agent.unix_http import MAX_ANSWER
 from stormcast.chaos.drivers.base import Bites, DriverError, Site
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.control.server import Answer, RefusedError
+from stormcast.node.control.settings import TOKEN_VARIABLE
 from stormcast.node.core.errors import NodeError
 
 NAMES = ("n0", "n1")
@@ -264,6 +276,7 @@ def test_what_a_client_asks_is_done_and_answered() -> None:
         ("/apply", {"state": "", "lease": 3, "more": 1}, 400, "a mapping of state, lease"),
         ("/renew", {"lease": "3s"}, 400, "lease is '3s'"),
         ("/release", {"fault": 5}, 400, '"fault": ID'),
+        ("/release", {"fault": 'f1"\nadd'}, 400, '"fault": ID'),
         ("/clear", [1], 400, "a mapping of nothing"),
     ],
 )
@@ -284,6 +297,75 @@ def test_a_state_that_is_none_is_refused_with_its_place() -> None:
             await ask(agent, "POST", "/apply", {"state": "members: [n0]", "lease": 3})
 
     assert play(story) == []
+
+
+def test_an_id_that_would_be_more_than_a_word_is_refused_before_a_driver_hears_of_it() -> None:
+    """A holder of the token must not reach the kernel's rules but by faults, which are leased."""
+
+    async def story(agent: Agent, _notes: list[str]) -> None:
+        crafted = replace(STATE, faults={'f1" drop\nadd table inet left': CUT})
+        with pytest.raises(NodeError, match="a fault's id has small letters") as refused:
+            await ask(agent, "POST", "/apply", {"state": crafted.to_text(), "lease": 3})
+        assert str(refused.value).isprintable()
+
+    assert play(story) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [],
+        {"f1": 3},
+        {"f1": {"n0": 3}},
+        {"f1": {"n0 n1": -3}},
+        {"f1": {"n0 n1": True}},
+        {"f1": {"n0 \x1b[2J": 3}},
+        {"f1\n": {"n0 n1": 3}},
+    ],
+)
+def test_bites_that_no_agent_counts_are_refused_in_one_line(answer: object) -> None:
+    """Their ids and names would become labels of metrics."""
+    with pytest.raises(AgentError, match="GET /bites has no bites") as refused:
+        AgentClient(lambda *_asked: answer).bites()
+    assert str(refused.value).isprintable()
+
+
+def test_features_are_known_words_and_their_reasons_are_lines() -> None:
+    answer = {"loss": "no\n\x1b[2Jnft", "delay": None}
+    found = AgentClient(lambda *_asked: answer).features()
+    assert found == {"loss": "no \\x1b[2Jnft", "delay": None}
+    for other in ([1], {"\x1b[2J": None}):
+        with pytest.raises(AgentError, match="no mapping of features"):
+            AgentClient(lambda *_asked, other=other: other).features()  # type: ignore[misc]
+
+
+def test_a_refusal_is_shown_as_one_line() -> None:
+    with pytest.raises(AgentError) as refused:
+        read_answer("POST /apply", 503, '{"error": "no\\n\\u001b[2Jnft"}')
+    assert str(refused.value) == "POST /apply: no \\x1b[2Jnft"
+
+
+def test_an_answer_without_end_is_given_up(tmp_path: Path) -> None:
+    """A bound on what is read: an agent that was replaced must not fill the asker's memory."""
+    path = tmp_path / "agent.sock"
+    sent = 0
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(path))
+        listening.listen()
+
+        def pour() -> None:
+            nonlocal sent
+            with listening.accept()[0] as caller, suppress(OSError):
+                caller.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while sent < 4 * MAX_ANSWER:
+                    sent += caller.send(bytes(1 << 20))
+
+        pouring = threading.Thread(target=pour)
+        pouring.start()
+        with pytest.raises(AgentError, match=f"the answer has more than {MAX_ANSWER} bytes"):
+            AgentClient(over_unix(path)).features()
+        pouring.join()
+    assert sent < 2 * MAX_ANSWER
 
 
 def test_a_machine_that_refuses_is_not_taken_for_a_wrong_request() -> None:
@@ -374,6 +456,36 @@ def test_settings_that_cannot_work_are_refused_with_the_remedy(
 ) -> None:
     with pytest.raises(NodeError, match=says):
         read_agent(CONFIG.replace(before, after), "agent.yaml", {})
+
+
+OPEN = CONFIG.replace("unix:agent.sock", "0.0.0.0:7900")
+
+
+@pytest.mark.parametrize("token", ["x", "fifteen-letters", "with spaces in it, really"])
+def test_a_token_that_could_be_guessed_is_refused_and_the_refusal_says_how_to_make_one(
+    token: str, tmp_path: Path
+) -> None:
+    """The rule of members and keepers."""
+    file = tmp_path / "token"
+    file.write_text(f"{token}\n")
+    for text, environ in (
+        (OPEN, {TOKEN_VARIABLE: token}),
+        (f"{OPEN}token_file: {file}\n", {}),
+    ):
+        with pytest.raises(NodeError, match="`openssl rand -hex 16` makes") as refused:
+            read_agent(text, "agent.yaml", environ)
+        assert repr(token) not in str(refused.value)
+
+
+def test_a_token_comes_from_one_place(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("0123456789abcdef\n")
+    text = f"{OPEN}token_file: {file}\n"
+    assert read_agent(text, "agent.yaml", {}).control.token == "0123456789abcdef"  # noqa: S105 of a test
+    with pytest.raises(NodeError, match="are both set; keep one"):
+        read_agent(text, "agent.yaml", {TOKEN_VARIABLE: "fedcba9876543210"})
+    with pytest.raises(NodeError, match=r"agent\.yaml:7:13: token_file /nowhere: No such file"):
+        read_agent(f"{OPEN}token_file: /nowhere\n", "agent.yaml", {})
 
 
 def test_a_file_that_is_not_there_is_named() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import re
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from stormcast.node.control.server import RefusedError
 from stormcast.node.control.settings import ControlSettings
 from stormcast.node.keeper.endpoints import endpoints
 from stormcast.node.keeper.keeper import Keeper, KeeperSettings
@@ -33,6 +35,15 @@ def test_the_docs_list_every_endpoint_of_a_keeper(tmp_path: Path) -> None:
     told = set(re.findall(r"`(GET|POST|DELETE) (/[a-z/-]+)`", table))
     there = endpoints(keeper(tmp_path))
     assert told == {(method, path) for path, methods in there.items() for method in methods}
+
+
+@pytest.mark.parametrize("run", ["", "r" * 201, "a\nkeeper: all is well", "\x1b[2J", 7])
+def test_a_run_that_is_no_word_does_not_get_into_the_log(tmp_path: Path, run: object) -> None:
+    claim = endpoints(keeper(tmp_path))["/claim"]["POST"]
+    with pytest.raises(RefusedError, match="write a word for the run") as refused:
+        claim(json.dumps({"run": run}).encode())
+    assert refused.value.status == 400
+    assert str(refused.value).isprintable()
 
 
 def unpacked(data: bytes) -> dict[str, bytes]:

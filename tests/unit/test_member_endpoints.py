@@ -37,6 +37,12 @@ def test_a_member_that_is_not_bound_yet_has_a_state() -> None:
     assert state["workload"]["running"] is False
 
 
+def test_whatever_a_member_says_is_one_line() -> None:
+    said: list[str] = []
+    Member(load_member({"--name": "n0"}, {}).settings, said.append).say("nobody at a\n\x1b[2Jb")
+    assert said == ["n0: nobody at a\\n\\x1b[2Jb"]
+
+
 def test_a_member_that_is_not_in_its_group_is_alive_and_not_ready() -> None:
     assert ask(member(), "GET", "/livez") == (200, {"live": True})
     assert ask(member(), "GET", "/readyz") == (503, {"ready": False, "state": "new"})
@@ -81,6 +87,8 @@ def test_what_needs_a_running_stack_is_refused_without_one(path: str, body: obje
         ("/peers", {"members": [PERSON | {"identity": "0" * 32}]}, "is no member"),
         ("/peers", {"members": [PERSON | {"where": 7}]}, "is no member"),
         ("/peers", {"members": [PERSON | {"name": "ü" * 128}]}, "256 bytes of UTF-8: write 255"),
+        ("/peers", {"members": [PERSON | {"name": "a\x1b[2J"}]}, "is not printable"),
+        ("/view", {"number": 1, "members": [PERSON | {"where": "a\nb"}]}, "is not printable"),
         ("/view", {"number": -1, "members": [PERSON]}, "whole number"),
         ("/view", {"number": 1, "members": [PERSON], "creator": "n1"}, "is no member"),
         ("/forget", {"peer": "n1", "half": "left"}, "both, sender, receiver"),

@@ -41,8 +41,16 @@ def test_what_strikes_a_member_is_listed_per_sender_in_the_order_of_the_faults()
         ("5%", "105%"),
         ("netem: true", "netem: yes"),
         ("198.18.0.", "198.18.1000."),
+        ("id: first", 'id: "first\\nadd table inet left"'),
+        ("id: first", "id: 'a\" ; }'"),
+        ("id: first", "id: network"),
+        ("id: first", f"id: {'f' * 64}"),
+        ("members: [n0,", 'members: ["n0\\e[2J",'),
+        ("n2: []", '"n2 {": []'),
     ],
 )
 def test_a_text_that_is_no_state_is_refused(old: str, new: str) -> None:
-    with pytest.raises(ConfigError):
+    assert old in STATE.to_text()
+    with pytest.raises(ConfigError) as refused:
         parse_state(STATE.to_text().replace(old, new))
+    assert str(refused.value).isprintable()

@@ -29,6 +29,7 @@ from stormcast.chaos.drivers.base import (
     slow_for_multicasts,
 )
 from stormcast.chaos.drivers.nft import (
+    MAX_COMMENT,
     NftDriver,
     Plan,
     plan,
@@ -210,6 +211,17 @@ def test_what_has_a_memory_or_does_more_than_drop_is_not_for_nft(fault: NetworkF
 def test_every_line_speaks_of_the_table_of_the_run_and_of_no_other() -> None:
     wanted = plan(state(f1=CUT, f2=faults.Bandwidth(sources=NAMES, dests=NAMES, rate=1e5)), site())
     assert all(re.search(r"^(add|flush) \w+ inet sc1( |$)", line) for line in file(wanted))
+
+
+def test_nothing_in_a_name_ends_a_comment_or_a_line() -> None:
+    """An id is checked where an agent takes it; here it could make tables that outlive a lease."""
+    crafted = 'f1" drop\nadd table inet left\n#' + "x" * 200
+    lines = file(plan(state(**{crafted: CUT}), site()))
+    assert lines == [line for line in lines if re.match(r"(add|flush) \w+ inet sc1( |$)", line)]
+    comment = lines[-1].partition("comment ")[2]
+    assert comment.startswith('"f1? drop?add table inet left??xxx')
+    assert comment.count('"') == 2
+    assert len(comment) == MAX_COMMENT + 2
 
 
 def test_only_members_are_struck_and_only_while_the_lease_lasts() -> None:

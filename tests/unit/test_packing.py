@@ -14,7 +14,7 @@ from stormcast.node.core import wire
 from stormcast.node.core.digest import Digest
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address, View, ViewId
-from stormcast.node.core.packing import MAX_MEMBERS, Reader, Writer
+from stormcast.node.core.packing import MAX_MEMBERS, MAX_TEXT, Reader, Writer
 
 PLACE_A = "04 68 5b 31 5d"
 A = Address(0xA0000000000000000000000000000001, "a", "h[1]")
@@ -106,7 +106,8 @@ def test_nouns_follow_each_other_without_a_gap() -> None:
     reader.end_untrusted()
 
 
-TEXTS = st.text(max_size=60)
+PRINTABLE = st.characters(exclude_categories=("C", "Z"), include_characters=" ")
+TEXTS = st.text(PRINTABLE, max_size=60)
 ADDRESSES = st.builds(Address, st.integers(1, (1 << 128) - 1), TEXTS, TEXTS)
 MEMBERS = st.lists(ADDRESSES, min_size=1, max_size=8, unique_by=lambda member: member.short)
 VIEW_IDS = st.builds(ViewId, st.integers(0, BIG), ADDRESSES)
@@ -154,7 +155,7 @@ def test_digests_merge_on_either_side_of_the_wire_alike(one: Digest, other: Dige
     assert read_one.merged(read_other) == one.merged(other)
 
 
-@given(st.text(max_size=400))
+@given(st.text(PRINTABLE | st.just("\ud800"), max_size=400))
 def test_a_text_comes_out_as_it_went_in_up_to_its_255_bytes(text: str) -> None:
     body = Writer().text(text).bytes()
     back = read(body, Reader.text_untrusted)
@@ -291,3 +292,32 @@ def test_any_bytes_are_what_they_say_or_refused(
             assert read(Writer().view(value).bytes(), Reader.view_untrusted) == value
         elif isinstance(value, Digest):
             assert read(Writer().digest(value).bytes(), Reader.digest_untrusted) == value
+
+
+# -- Texts that somebody else chose ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("né", "né"),
+        ("a\nb", "a\\nb"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("a\u202eb", "a\\u202eb"),
+        ("a\\nb", "a\\nb"),
+    ],
+)
+def test_a_name_from_the_network_can_be_printed(name: str, shown: str) -> None:
+    """Escaped where it is read: views, logs, answers and labels of metrics get no other."""
+    where = f"{name}[1]"
+    body = Writer().address(Address(1, name, where)).bytes()
+    read = Reader(body).address_untrusted()
+    assert read.name == shown
+    assert read.where == f"{shown}[1]"
+
+
+def test_an_escaped_name_is_no_longer_than_a_frame_takes_and_stays_as_it_is() -> None:
+    """What one member escapes, others hear from it: all must know the same name."""
+    once = Reader(Writer().text("é" + "\x1b" * (MAX_TEXT - 2)).bytes()).text_untrusted()
+    assert len(once.encode()) <= MAX_TEXT
+    assert Reader(Writer().text(once).bytes()).text_untrusted() == once

@@ -77,6 +77,23 @@ def test_of_a_run_that_broke_off_everything_is_left(tmp_path: Path) -> None:
     assert {path.name for path in directory.iterdir()} == {BEGUN, "logs", "log"}
 
 
+def test_what_another_run_makes_in_a_directory_that_is_free_again_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is free as soon as BEGUN is gone: then nothing in it is of the run that broke off."""
+    unlink = Path.unlink
+
+    def unlink_and_be_overtaken(path: Path, *, missing_ok: bool = False) -> None:
+        unlink(path, missing_ok=missing_ok)
+        if path.name == BEGUN:
+            take(tmp_path / "a")
+            (tmp_path / "a" / "logs").mkdir()
+
+    monkeypatch.setattr(Path, "unlink", unlink_and_be_overtaken)
+    _break_off(tmp_path / "a", "logs/n0")
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {BEGUN, "logs"}
+
+
 def _break_off(directory: Path, folder: str, file: str | None = None) -> None:
     """A run that makes these, and then cannot go on."""
     with suppress(KeyError), taken(directory):

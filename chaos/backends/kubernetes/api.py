@@ -14,12 +14,18 @@ from typing import Any, Final, Protocol
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.node.core.errors import NodeError
+from stormcast.node.core.names import one_line
 
 TIMEOUT_SECONDS: Final = 10.0
 """How long one answer may take: longer than a keeper waits for its member."""
 OF_POD: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder in a pod with the credentials of its service account."""
 DEFAULT_NAMESPACE: Final = "default"
+MAX_REPLY: Final = 16 << 20
+"""Bytes of an answer; journals may have more. A pod that was taken over must not fill the memory of
+who asks it."""
+_READ: Final = 64 << 10
+_SHOWN: Final = 200
 _OK: Final = range(200, 300)
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
@@ -50,17 +56,28 @@ class Reply:
             return text
 
 
+class TooLongError(BackendError):
+    """An answer has more bytes than are taken."""
+
+
 class UnreachableError(NodeError):
     """The API server, or a port of a pod behind it, did not answer."""
 
 
 class ApiServer(Protocol):
-    """Sends requests to the API server; UnreachableError when it does not answer."""
+    """Sends requests to the API server; UnreachableError when it does not answer, TooLongError when
+    its answer has more than `most` bytes."""
 
     host: str
 
     def request(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
+        most: int,
     ) -> Reply: ...
 
 
@@ -86,7 +103,7 @@ class Api:
 
     def _get(self, path: str, verb: str, what: str) -> dict[str, Any]:
         try:
-            reply = self._server.request("GET", path, None, {}, TIMEOUT_SECONDS)
+            reply = self._server.request("GET", path, None, {}, TIMEOUT_SECONDS, MAX_REPLY)
         except UnreachableError as error:
             raise BackendError(
                 f"no cluster answers at {self._server.host}: {error}; is KUBECONFIG the right one?"
@@ -105,14 +122,16 @@ class Api:
         body: object = None,
         token: str = "",
         timeout: float = TIMEOUT_SECONDS,
+        most: int = MAX_REPLY,
     ) -> Reply:
-        """Send one request to a port of a pod, and return its answer, of any status. BackendError
-        when the API server forbids it, UnreachableError when nothing answers in the pod."""
+        """Send one request to a port of a pod, and return its answer, of any status and of `most`
+        bytes at most. BackendError when the API server forbids it, UnreachableError when nothing
+        answers in the pod."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{port}/proxy{target}"
         # The API server does not pass `Authorization` on to the pod.
         headers = {"X-Stormcast-Token": token, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
-        reply = self._server.request(method, path, data, headers, timeout)
+        reply = self._server.request(method, path, data, headers, timeout, most)
         status = _status_of(reply)
         if status is None:
             return reply
@@ -121,7 +140,7 @@ class Api:
         raise UnreachableError(f"{pod} port {port}: {status}")
 
     def _refusal(self, reply: Reply, verb: str, what: str) -> str:
-        said = _status_of(reply) or reply.body.decode(errors="replace")[:200].strip()
+        said = _status_of(reply) or one_line(reply.body.decode(errors="replace"), _SHOWN)
         where = f"namespace {self.namespace}"
         if reply.status == _UNAUTHORIZED:
             return (
@@ -144,7 +163,7 @@ def _status_of(reply: Reply) -> str | None:
     value = reply.value()
     if not isinstance(value, dict) or value.get("kind") != "Status":
         return None
-    return " ".join(str(value.get("message") or value.get("reason") or reply.status).split())
+    return one_line(value.get("message") or value.get("reason") or reply.status)
 
 
 # -- Which cluster -------------------------------------------------------------------------------
@@ -174,7 +193,7 @@ def open_api(kubeconfig: str = "") -> tuple[ApiServer, str]:
         load_kube_config(kubeconfig or None, client_configuration=settings)  # type: ignore[no-untyped-call]
         _all, active = list_kube_config_contexts(kubeconfig or None)  # type: ignore[no-untyped-call]
     except (ConfigException, OSError, ValueError, TypeError) as error:
-        said = " ".join(str(error).split())
+        said = one_line(error)
         raise BackendError(
             f"no cluster is configured: {said}; set KUBECONFIG to a file that names one"
         ) from None
@@ -194,7 +213,13 @@ class _Pool:
         self._pool = RESTClientObject(settings).pool_manager
 
     def request(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
+        most: int,
     ) -> Reply:
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 slow to import, and optional
 
@@ -207,13 +232,33 @@ class _Pool:
                 headers={**headers, **proof},
                 timeout=timeout,
                 retries=False,
+                # Read below: the pool itself would read, and decompress, whatever comes.
+                preload_content=False,
             )
+            data = _read(answer, most)
         except HTTPError as error:
             raise UnreachableError(_short(error)) from None
-        return Reply(answer.status, answer.headers.get("Content-Type", ""), answer.data)
+        if data is None:
+            raise TooLongError(f"{method} {path}: the answer has more than {most} bytes")
+        return Reply(answer.status, answer.headers.get("Content-Type", ""), data)
+
+
+def _read(answer: Any, most: int) -> bytes | None:  # noqa: ANN401 the package has no types
+    """Return the body of an answer as it was sent; None, and an end of the connection, if it has
+    more than `most` bytes."""
+    parts: list[bytes] = []
+    left = most
+    while part := answer.read(_READ, decode_content=False):
+        left -= len(part)
+        if left < 0:
+            answer.close()
+            return None
+        parts.append(part)
+    answer.release_conn()
+    return b"".join(parts)
 
 
 def _short(error: Exception) -> str:
     """Return the last reason of a chain of errors: the only part that tells the cause."""
-    text = " ".join(str(error).split())
+    text = one_line(error)
     return text.rpartition(": ")[2] or text

@@ -26,7 +26,11 @@ from stormcast.chaos.backends.base import (
 from stormcast.chaos.backends.kubernetes.api import Api, ApiServer, open_api
 from stormcast.chaos.backends.kubernetes.leases import Leases
 from stormcast.chaos.backends.kubernetes.naming import renamed
-from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.chaos.backends.kubernetes.pods import (
+    JOURNALS_BYTES,
+    JOURNALS_VARIABLE,
+    MemberPod,
+)
 from stormcast.chaos.backends.kubernetes.release import (
     choose_pods,
     find_release,
@@ -38,6 +42,7 @@ from stormcast.chaos.backends.kubernetes.settings import member_config
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
+from stormcast.node.reading.quantities import SETTING_SIZE
 
 RELEASE_VARIABLE: Final = "STORMCAST_RELEASE"
 NAMESPACE_VARIABLE: Final = "STORMCAST_NAMESPACE"
@@ -67,6 +72,9 @@ class KubernetesBackend:
         self._release = release or os.environ.get(RELEASE_VARIABLE, "")
         self._kubeconfig = kubeconfig
         self._server = server
+        self._journals = JOURNALS_BYTES
+        if most := os.environ.get(JOURNALS_VARIABLE):
+            self._journals = int(SETTING_SIZE.read(most, JOURNALS_VARIABLE))
         self._found: Api | None = None
         self._features: Mapping[str, str | None] | None = None
         self._plan: ClusterPlan | None = None
@@ -109,7 +117,7 @@ class KubernetesBackend:
         token = read_token(self._api, pods[0])
         self._plan = plan
         made = {
-            name: MemberPod(self._api, pod, name, token)
+            name: MemberPod(self._api, pod, name, token, self._journals)
             for name, pod in zip(plan.names, pods, strict=True)
         }
         self._pods = RunPods(made, self._threads)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 from stormcast.chaos.agent.client import AgentClient, AgentError, LeaseLapsedError, read_answer
 from stormcast.chaos.backends.base import BackendError, MemberError
-from stormcast.chaos.backends.kubernetes.api import Api, Reply, UnreachableError
+from stormcast.chaos.backends.kubernetes.api import (
+    MAX_REPLY,
+    Api,
+    Reply,
+    TooLongError,
+    UnreachableError,
+)
+from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
 from stormcast.chaos.backends.kubernetes.release import Pod
 from stormcast.node.core.errors import NodeError
+from stormcast.node.core.names import one_line
 from stormcast.node.trace.files import read_traces
 
 KEEPER: Final = "keeper"
@@ -21,6 +27,10 @@ CLAIM_SECONDS: Final = 30.0
 """How long a keeper waits for a run's next claim before it ends the run's member."""
 JOURNAL_SECONDS: Final = 120.0
 """How long it may take to fetch all journals of a member."""
+JOURNALS_BYTES: Final = 1 << 30
+"""Bytes of all journals and logs of a member, unless a variable says more: what one incarnation's
+journal may hold."""
+JOURNALS_VARIABLE: Final = "STORMCAST_MAX_JOURNALS"
 _BUSY: Final = 409
 
 
@@ -31,7 +41,9 @@ class LostError(BackendError):
 class MemberPod:
     """The pod in which one member of a run lives."""
 
-    def __init__(self, api: Api, pod: Pod, name: str, token: str) -> None:
+    def __init__(
+        self, api: Api, pod: Pod, name: str, token: str, journals: int = JOURNALS_BYTES
+    ) -> None:
         self.pod = pod
         self.name = name
         self.incarnations: list[int] = []
@@ -40,6 +52,8 @@ class MemberPod:
         self.agent = AgentClient(self._ask_agent)
         self._api = api
         self._token = token
+        self._journals = journals
+        """The most bytes of journals and logs that are fetched."""
 
     # -- Its keeper ------------------------------------------------------------------------------
 
@@ -50,10 +64,17 @@ class MemberPod:
             raise BackendError(f"{self.pod.name}: {method} {target}: {_said(reply)}")
         return reply.value()
 
-    def _reply(self, method: str, target: str, body: object, timeout: float = 10.0) -> Reply:
-        port = self.pod.ports[KEEPER]
+    def _reply(
+        self,
+        method: str,
+        target: str,
+        body: object,
+        timeout: float = 10.0,
+        most: int = MAX_REPLY,
+    ) -> Reply:
+        port, pod = self.pod.ports[KEEPER], self.pod.name
         try:
-            return self._api.ask(self.pod.name, port, method, target, body, self._token, timeout)
+            return self._api.ask(pod, port, method, target, body, self._token, timeout, most)
         except UnreachableError as error:
             raise BackendError(f"the keeper of {self.name} does not answer: {error}") from None
 
@@ -103,14 +124,20 @@ class MemberPod:
 
     def collect(self, folder: Path) -> dict[str, bytes]:
         """Fetch the member's journals and logs into the folder of the run; returns the traces."""
-        reply = self._reply("GET", "/journals", None, JOURNAL_SECONDS)
+        try:
+            reply = self._reply("GET", "/journals", None, JOURNAL_SECONDS, self._journals)
+        except TooLongError:
+            raise BackendError(
+                f"the journals of {self.name} have more than {self._journals} bytes: make the run "
+                f"shorter, or set {JOURNALS_VARIABLE} to more, such as 4GiB"
+            ) from None
         if not reply.is_ok:
             raise BackendError(f"the journals of {self.name} do not come: {_said(reply)}")
         place = folder / self.name / "journal"
         try:
-            _unpack(reply.body, place)
-        except (tarfile.TarError, OSError) as error:
-            raise BackendError(f"the journals of {self.name} are damaged: {error}") from None
+            unpack_untrusted(reply.body, place)
+        except BadArchive as error:
+            raise BackendError(f"the journals of {self.name} are refused: {error}") from None
         traces: dict[str, bytes] = {}
         for life, number in enumerate(self.incarnations, 1):
             came = place / f"{number:06}"
@@ -162,21 +189,7 @@ class MemberPod:
                 )
 
 
-def _unpack(data: bytes, place: Path) -> None:
-    """Unpack the regular files of a tar under `place`. Not by `extractall`: the tar must not write
-    outside of `place`, nor make links or devices."""
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        for entry in tar:
-            file = tar.extractfile(entry) if entry.isreg() else None
-            path = PurePosixPath(entry.name)
-            if file is None or path.is_absolute() or ".." in path.parts:
-                raise tarfile.TarError(f"{entry.name!r} has no place there")
-            made = place / path
-            made.parent.mkdir(parents=True, exist_ok=True)
-            made.write_bytes(file.read())
-
-
 def _said(reply: Reply) -> str:
     value = reply.value()
     text = value.get("error", value) if isinstance(value, dict) else value
-    return " ".join(str(text).split())
+    return one_line(text)

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes.api import Api
+from stormcast.node.core.names import one_line
 
 NAME: Final = "app.kubernetes.io/name"
 INSTANCE: Final = "app.kubernetes.io/instance"
@@ -173,5 +174,4 @@ def _why_not(container: Mapping[str, Any]) -> str:
 
 
 def _line(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return one_line(text, _LONGEST)

@@ -7,6 +7,7 @@ every fault, ends when the process that started it ends.
 from __future__ import annotations
 
 import atexit
+import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.running import CommandError, what_is_missing
 from stormcast.chaos.backends.netns.watch import Watch
+from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.network_state import NetworkState
 
@@ -43,6 +45,10 @@ def features_here() -> dict[str, str | None]:
     network = Network(RunId.next(), ("n0", "n1"))
     try:
         with ExitStack() as undo:
+            if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+                # Trying takes seconds, and SIGTERM (as `timeout` sends it) would end this process
+                # without undoing: the folder and the namespaces would stay.
+                undo.enter_context(sigterm_interrupts())
             folder = undo.enter_context(TemporaryDirectory(prefix="stormcast-"))
             undo.callback(network.remove)
             network.make()

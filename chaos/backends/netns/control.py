@@ -9,6 +9,7 @@ from typing import Any, Final
 from stormcast.chaos.agent import unix_http
 from stormcast.chaos.agent.unix_http import NoAnswerError
 from stormcast.node.core.errors import NodeError
+from stormcast.node.core.names import one_line
 
 TIMEOUT_SECONDS: Final = 5.0
 
@@ -27,6 +28,12 @@ def ask(
     except NoAnswerError as error:
         raise ControlError(str(error)) from None
     if not answer.is_ok:
-        raise ControlError(f"{method} {target}: {answer.status} {answer.text.strip()}")
-    is_json = answer.kind.startswith("application/json")
-    return json.loads(answer.text) if is_json else answer.text
+        raise ControlError(f"{method} {target}: {answer.status} {one_line(answer.text)}")
+    if not answer.kind.startswith("application/json"):
+        return answer.text
+    try:
+        return json.loads(answer.text)
+    except (ValueError, RecursionError):
+        raise ControlError(
+            f"{method} {target}: the answer is no JSON: {answer.text[:200]!r}"
+        ) from None

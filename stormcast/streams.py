@@ -1,0 +1,92 @@
+"""The standard streams of the command, where they are closed, full, or read by nobody.
+
+A result that cannot be written to stdout ends the command. A line that cannot be written to stderr
+is lost: nobody reads it, and it must not change what comes of a run.
+"""
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+_STDIN: Final = 0
+_STDOUT: Final = 1
+_STDERR: Final = 2
+
+_FLAGS: Final = ((_STDIN, os.O_RDONLY), (_STDOUT, os.O_RDONLY), (_STDERR, os.O_WRONLY))
+"""How the streams that are closed are opened on /dev/null. stdout is opened so that no write
+succeeds: the caller is to hear that the results are lost."""
+
+
+class OutputLost(BaseException):
+    """What was to be written to stdout cannot be. Not an OSError: a command's own handlers of those
+    would take it for a file that it reads or writes."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error.errno)
+        self.is_pipe = error.errno == errno.EPIPE
+        """Whether a reader went away, which is its right."""
+        self.why = "it is closed" if error.errno == errno.EBADF else str(error.strerror).lower()
+
+
+class _Stdout(io.FileIO):
+    def write(self, data: object, /) -> int:
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except OSError as error:
+            raise OutputLost(error) from None
+
+
+class _Stderr(io.FileIO):
+    def write(self, data: object, /) -> int:
+        with suppress(OSError):
+            return super().write(data)  # type: ignore[arg-type]
+        return len(memoryview(data))  # type: ignore[arg-type]
+
+
+def guard() -> None:
+    """Have stdout raise `OutputLost`, and stderr nothing, where it cannot be written to. Streams
+    that something else has put there, such as a test, stay."""
+    for number, flags in _FLAGS:
+        _reserve(number, flags)
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _wrapped(sys.stdout, _STDOUT, _Stdout)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _wrapped(sys.stderr, _STDERR, _Stderr)
+
+
+def drop_stdout() -> None:
+    """Have all that is still to be written to stdout go nowhere: the interpreter would try again
+    at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _reserve(number: int, flags: int) -> None:
+    """Keep the number of a stream that is closed from becoming that of a file: what is printed by a
+    child process would be written into it."""
+    try:
+        os.fstat(number)
+    except OSError:
+        opened = os.open(os.devnull, flags)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+        os.set_inheritable(number, True)
+
+
+def _wrapped(
+    before: io.TextIOBase | object, number: int, make: Callable[..., io.FileIO]
+) -> io.TextIOWrapper:
+    raw = make(number, "w", closefd=False)
+    is_line_buffered = number == _STDERR or raw.isatty()
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=getattr(before, "encoding", None) or "utf-8",
+        errors=getattr(before, "errors", None)
+        or ("backslashreplace" if number == _STDERR else "strict"),
+        line_buffering=is_line_buffered,
+        write_through=number == _STDERR,
+    )

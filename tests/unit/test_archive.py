@@ -1,0 +1,186 @@
+"""The tar of a pod's folder, and answers through the API server: nothing in them is believed."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.kubernetes import archive
+from stormcast.chaos.backends.kubernetes.api import Api, Reply, TooLongError, _read
+from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
+from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.chaos.backends.kubernetes.release import Pod
+from stormcast.node.keeper.tar_stream import tar_of
+
+GIB = 1 << 30
+
+
+def tar(*entries: tarfile.TarInfo, form: int = tarfile.PAX_FORMAT) -> bytes:
+    made = b"".join(entry.tobuf(form) for entry in entries)
+    return made + bytes(2 * tarfile.BLOCKSIZE)
+
+
+def entry(name: str, **more: object) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    for key, value in more.items():
+        setattr(info, key, value)
+    return info
+
+
+def sparse() -> bytes:
+    """A file of 20 GiB, all of it holes, in an old GNU header of 512 bytes."""
+    header = bytearray(entry("000001/member.log", type=b"S").tobuf(tarfile.GNU_FORMAT))
+    header[386:410] = b"%011o\0%011o\0" % (20 * GIB, 0)
+    header[483:495] = b"\x80" + (20 * GIB).to_bytes(11, "big")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + bytes(2 * tarfile.BLOCKSIZE)
+
+
+def test_what_a_keeper_sends_is_unpacked(tmp_path: Path) -> None:
+    folder = tmp_path / "000001" / "journal" / "n0-0000000a"
+    folder.mkdir(parents=True)
+    (folder / "000000.trace").write_bytes(b"trace")
+    (tmp_path / "000001" / "member.log").write_bytes(b"")
+    place = tmp_path / "out"
+    unpack_untrusted(b"".join(tar_of(tmp_path)), place)
+    found = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*.*")}
+    assert found == {
+        "000001/journal/n0-0000000a/000000.trace": b"trace",
+        "000001/member.log": b"",
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (sparse(), "'000001/member.log' is no plain file"),
+        (tar(entry("a", size=20 * GIB)), "'a' claims 21474836480 bytes, and the whole tar has"),
+        (tar(entry("a\nb")), r"'a\\nb' is no path of a journal or log"),
+        (tar(entry("\x1b[2J")), r"'\\x1b\[2J' is no path"),
+        (tar(entry("/a")), "'/a' is no path"),
+        (tar(entry("a/../../b")), "is no path"),
+        (tar(entry("a/" * 8 + "b")), "is no path"),
+        (tar(entry("ä" * 300)), "is no path"),
+        (tar(entry("a" * 300)), "damaged: .*too long"),
+        (tar(entry("a", type=tarfile.SYMTYPE, linkname="/etc")), "is no plain file"),
+        (tar(entry("a"), entry("a/b")), "damaged"),
+        (b"no tar", "damaged"),
+        (gzip.compress(bytes(1 << 20)), "damaged"),
+    ],
+)
+def test_a_tar_that_no_keeper_sends_is_refused_in_one_line(
+    data: bytes, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadArchive, match=says) as refused:
+        unpack_untrusted(data, tmp_path / "in")
+    assert str(refused.value).isprintable()
+    assert [path for path in tmp_path.rglob("*") if path.is_relative_to(tmp_path / "in")] == list(
+        tmp_path.rglob("*")
+    )
+
+
+def test_a_nul_in_a_long_name_is_refused(tmp_path: Path) -> None:
+    """Only an extended header can carry one; the file system's error would end the controller."""
+    data = tar(entry("x", pax_headers={"path": "a\0b"}))
+    with pytest.raises(BadArchive, match=r"'a\\x00b' is no path"):
+        unpack_untrusted(data, tmp_path)
+
+
+def test_names_that_lead_to_names_without_end_are_refused(tmp_path: Path) -> None:
+    """tarfile follows them by recursion."""
+    longname = entry("x", type=tarfile.GNUTYPE_LONGNAME, size=2)
+    block = longname.tobuf(tarfile.GNU_FORMAT) + b"a".ljust(tarfile.BLOCKSIZE, b"\0")
+    with pytest.raises(BadArchive, match="damaged"):
+        unpack_untrusted(block * 2000, tmp_path)
+
+
+def test_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MAX_FILES", 3)
+    files = [entry(f"f{number}") for number in range(4)]
+    unpack_untrusted(tar(*files[:3]), tmp_path / "a")
+    with pytest.raises(BadArchive, match="there are more than 3 files"):
+        unpack_untrusted(tar(*files), tmp_path / "b")
+
+
+# -- Answers ---------------------------------------------------------------------------------------
+
+
+class Poured:
+    """An answer of the pool that does not end."""
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+        self.is_closed = False
+
+    def read(self, size: int, *, decode_content: bool) -> bytes:
+        assert not decode_content, "a few compressed bytes could become any number"
+        self.read_bytes += size
+        return bytes(size)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_no_more_of_an_answer_is_read_than_is_taken() -> None:
+    poured = Poured()
+    assert _read(poured, 1 << 20) is None
+    assert poured.is_closed
+    assert poured.read_bytes <= (1 << 20) + (1 << 16)
+
+
+class Keeper:
+    """An API server behind which a keeper answers; keeps the bound that it was given."""
+
+    host = "https://fake"
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        self.asked: list[int] = []
+
+    def request(self, method: str, path: str, *more: object) -> Reply:
+        most = more[-1]
+        assert isinstance(most, int)
+        self.asked.append(most)
+        if len(self.reply.body) > most:
+            raise TooLongError(f"{method} {path}: the answer has more than {most} bytes")
+        return self.reply
+
+
+def pod(reply: Reply, journals: int) -> tuple[MemberPod, Keeper]:
+    keeper = Keeper(reply)
+    seen = Pod(
+        name="demo-0", ordinal=0, addresses=(), ports={"keeper": 7801}, has_agent=False,
+        secret="", trouble="",
+    )  # fmt: skip  # one pod
+    return MemberPod(Api(keeper, "x"), seen, "n0", "", journals), keeper
+
+
+def test_journals_have_a_bound_of_their_own_and_the_refusal_says_how_to_raise_it(
+    tmp_path: Path,
+) -> None:
+    whole = Reply(200, "application/x-tar", tar(entry("f0")))
+    member, keeper = pod(whole, len(whole.body))
+    member.collect(tmp_path)
+    assert keeper.asked == [len(whole.body)]
+    member, _keeper = pod(whole, len(whole.body) - 1)
+    with pytest.raises(BackendError, match="set STORMCAST_MAX_JOURNALS to more, such as 4GiB"):
+        member.collect(tmp_path)
+
+
+def test_journals_that_are_refused_name_the_member(tmp_path: Path) -> None:
+    member, _keeper = pod(Reply(200, "application/x-tar", sparse()), GIB)
+    with pytest.raises(BackendError, match=r"the journals of n0 are refused: '000001/member\.log'"):
+        member.collect(tmp_path)
+
+
+def test_what_a_keeper_says_is_shown_as_one_line() -> None:
+    body = b'{"error": "no\\n\\u001b[2J"}'
+    member, _keeper = pod(Reply(400, "application/json", body), 0)
+    with pytest.raises(BackendError) as refused:
+        member.keep("GET", "/state")
+    assert str(refused.value) == "demo-0: GET /state: no \\x1b[2J"
