@@ -14,6 +14,7 @@ from xxhash import xxh3_64_intdigest
 
 from stormcast.node.core.errors import ClosedError
 from stormcast.node.core.model import Address
+from stormcast.node.descriptors import Shares, own_shares
 from stormcast.node.settings import StackSettings
 from stormcast.node.settings.transports import UdpConfig
 from stormcast.node.stack import Stack
@@ -77,23 +78,24 @@ class Runtime:
         """Bind the sockets, make the stack, and begin to join. Settings that cannot work are
         refused here."""
         self.loop = asyncio.get_running_loop()
+        shares = own_shares()
         config = self.settings.transport_config
         transport: UdpTransport | TcpTransport
         if isinstance(config, UdpConfig):
             transport = UdpTransport(config, self)
         else:
-            transport = TcpTransport(config, self)  # type: ignore[arg-type]  # one of the two
+            transport = TcpTransport(config, self, shares)  # type: ignore[arg-type]  # one of the two
         interface = choose(config.bind_addr)
         transport.open(interface)
         self.transport = transport
         try:
-            await self._start(interface)
+            await self._start(interface, shares)
         except BaseException:
             self.turns.is_running = False
             await self._close_parts()
             raise
 
-    async def _start(self, interface: Interface) -> None:
+    async def _start(self, interface: Interface, shares: Shares) -> None:
         transport = self.transport
         settings = self.settings = _fitted(self.settings, transport.frame_limit())
         self.address = Address(randbits(128) | 1, self.name, transport.where)
@@ -106,7 +108,9 @@ class Runtime:
         cluster = xxh3_64_intdigest(self.cluster.encode()) & 0xFFFFFFFF
         watching = settings.of("FD_SOCK2")
         if watching is not None:
-            self._monitors = Monitors(watching, self.address, cluster, interface, self._on_link)
+            self._monitors = Monitors(
+                watching, self.address, cluster, interface, self._on_link, shares.watchers
+            )
             await self._monitors.open(transport.port)
         transport.start(self.address, cluster)
         self.turns.start(self.stack, transport, self._monitors)

@@ -184,6 +184,8 @@ class Turns:
         for view in news.views:
             self._members = {member.short: member for member in view.members}
             self._transport.on_view(view.members)
+            if self._monitors is not None:
+                self._monitors.on_view(view.members)
             self.on_view(view)
         self._tell_abandoned(news)
         if self._stack.has_left and not self._has_left:

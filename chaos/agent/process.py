@@ -81,12 +81,17 @@ async def serve(settings: AgentSettings) -> int:
     tc = TcDriver(sites, settings.table, run_command)
     # nft is last: it hands packets to the others.
     agent = Agent((queue, tc, nft))
-    control = Control(settings.control, endpoints(agent), _show, max_body=MAX_BODY)
-    print(f"listening at {await control.open()}", flush=True)
+    table = endpoints(agent)
+    controls = [Control(settings.control, table, _show, max_body=MAX_BODY)]
+    if settings.probes is not None:
+        controls.append(Control.for_probes(settings.probes, table, _show))
     try:
+        for control in controls:
+            print(f"listening at {await control.open()}", flush=True)
         await told.wait()
     finally:
-        await control.close()
+        for control in controls:
+            await control.close()
         await agent.close()
     return 0
 

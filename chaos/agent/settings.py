@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.drivers.base import Site
-from stormcast.node.control.settings import ControlSettings, read_control, read_token
+from stormcast.node.control.settings import ControlSettings, read_control, read_open, read_token
 from stormcast.node.core.errors import ConfigError, require
 from stormcast.node.core.names import NAME, check_name
 from stormcast.node.reading.places import placed
@@ -27,6 +27,8 @@ class AgentSettings:
     table: str
     """The word of this run: what its nft tables, and all else it makes, are called."""
     control: ControlSettings
+    probes: ControlSettings | None
+    """Where /livez is served besides, in places of its own."""
     sites: tuple[Site, ...]
 
 
@@ -51,7 +53,7 @@ def load_agent(path: str, environ: Mapping[str, str] = os.environ, name: str = "
 def read_agent(text: str, path: str, environ: Mapping[str, str]) -> AgentSettings:
     """Read settings from a text; ConfigError, or an error with its place in the text."""
     root = compose(text, path, "configuration")
-    found = root.entries(("table", "control", "sites"), ("token_file",))
+    found = root.entries(("table", "control", "sites"), ("token_file", "probes"))
     sites = tuple(_site(item) for item in found["sites"].items())
     if not sites:
         raise found["sites"].refuse("write at least one site")
@@ -61,8 +63,12 @@ def read_agent(text: str, path: str, environ: Mapping[str, str]) -> AgentSetting
     token = _token(found.get("token_file"), environ)
     with placed(found["control"].place):
         control = read_control(found["control"].text(), token)
+    probes = None
+    if "probes" in found:
+        with placed(found["probes"].place):
+            probes = read_open(found["probes"].text(), "probes")
     table = found["table"].word(_TABLE, "write small letters, digits and underscores")
-    return AgentSettings(table=table, control=control, sites=sites)
+    return AgentSettings(table=table, control=control, probes=probes, sites=sites)
 
 
 def _site(item: Item) -> Site:

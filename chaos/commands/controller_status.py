@@ -144,15 +144,18 @@ class ControllerStatus:
         is_live = silence < HANG_SECONDS
         return as_json({"live": is_live}, 200 if is_live else _HUNG)
 
-    def serve(self, settings: ControlSettings) -> str:
-        """Answer requests in a thread, as runs take the main thread; returns the address."""
-        opened: list[str | BaseException] = []
+    def serve(self, settings: ControlSettings, probes: ControlSettings | None = None) -> list[str]:
+        """Answer requests, and probes on a listener of their own, in a thread, as runs take the
+        main thread; returns the addresses."""
+        opened: list[list[str] | BaseException] = []
         is_open = threading.Event()
 
         async def work() -> None:
-            control = Control(settings, self.table(), lambda error: self._tell(f"{error!r}"))
             try:
-                opened.append(await control.open())
+                controls = [Control(settings, self.table(), self._tell_failure)]
+                if probes is not None:
+                    controls.append(Control.for_probes(probes, self.table(), self._tell_failure))
+                opened.append([await control.open() for control in controls])
             except BaseException as error:  # noqa: BLE001 whoever waits is told
                 opened.append(error)
                 return
@@ -166,3 +169,6 @@ class ControllerStatus:
         if isinstance(found, BaseException):
             raise found
         return found
+
+    def _tell_failure(self, error: Exception) -> None:
+        self._tell(f"{error!r}")

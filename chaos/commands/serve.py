@@ -29,7 +29,7 @@ from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.runner import run_on, run_scenario
 from stormcast.exits import Exit
-from stormcast.node.control.settings import ControlSettings, read_control
+from stormcast.node.control.settings import ControlSettings, read_open
 from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.core.names import one_line
 from stormcast.node.reading.quantities import SETTING_DURATION
@@ -54,6 +54,8 @@ class ServeSettings:
     scenarios: Path
     runs: Path
     listen: ControlSettings | None
+    probes: ControlSettings | None
+    """Where /livez and /readyz are served besides, in places of their own."""
     every: float | None
     """Seconds from the start of one round to that of the next; None: only one round."""
     is_once: bool
@@ -89,7 +91,8 @@ class Controller:
         signal.signal(signal.SIGINT, self._on_signal)
         try:
             if settings.listen is not None:
-                self._say(f"listens on {self.status.serve(settings.listen)}")
+                where = self.status.serve(settings.listen, settings.probes)
+                self._say(f"listens on {' and '.join(where)}")
             self._rounds()
         except KeyboardInterrupt:
             self._say("told to end")
@@ -279,6 +282,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDR",
         help="HOST:PORT where /livez, /readyz and /metrics are served (default: nowhere)",
     )
+    parser.add_argument(
+        "--probes",
+        metavar="ADDR",
+        help="HOST:PORT of another listener, for /livez and /readyz alone (default: none)",
+    )
     when = parser.add_mutually_exclusive_group()
     when.add_argument(
         "--every",
@@ -327,21 +335,20 @@ def _settings(words: argparse.Namespace) -> ServeSettings:
     require(words.keep > 0, f"--keep is {words.keep}: keep one at least")
     every = SETTING_DURATION.read(words.every, "--every") if words.every is not None else None
     require(every is None or every > 0, "--every is 0s: leave it out, or say how often")
+    require(
+        bool(words.listen) or not words.probes,
+        "--probes goes with --listen; give both, or drop it",
+    )
     return ServeSettings(
         backend=words.backend,
         options=options,
         scenarios=words.scenarios,
         runs=words.runs,
-        listen=_listen(words.listen) if words.listen else None,
+        listen=read_open(words.listen, "--listen") if words.listen else None,
+        probes=read_open(words.probes, "--probes") if words.probes else None,
         every=every,
         is_once=words.once,
         seed=words.seed,
         keep=words.keep,
         is_json=words.json,
     )
-
-
-def _listen(text: str) -> ControlSettings:
-    """Return the address of the status endpoints. They can only be read, so they need no token."""
-    checked = read_control(text, "no token is asked for")
-    return ControlSettings(host=checked.host, port=checked.port, path=checked.path)

@@ -1,7 +1,8 @@
 """The control endpoint: HTTP/1.1 for those who run members, on loopback, a unix socket, or with a
 token.
 
-Connections, headers, bodies, and the time each may take are bounded. A web page must not use a
+Connections, headers, bodies, and the time each may take are bounded; an idle connection ends when a
+new one needs its place. A web page must not use a
 browser to control a member: requests that a page made (Origin, Sec-Fetch-Site), or for another
 name than is bound (DNS rebinding), are refused. The endpoints are a table that the caller hands
 in; `Control` only speaks HTTP.
@@ -20,21 +21,31 @@ from typing import Any, Final, NamedTuple
 
 import h11
 
+from stormcast.node.admission import address_key
+from stormcast.node.control.connections import (
+    Connections,
+    Kept,
+    Limits,
+    control_limits,
+    probe_limits,
+)
 from stormcast.node.control.settings import ControlSettings
-from stormcast.node.control.sockets import inode_of, listen_tcp, listen_unix, remove_socket
+from stormcast.node.control.sockets import (
+    BACKLOG,
+    inode_of,
+    listen_tcp,
+    listen_unix,
+    remove_socket,
+)
 from stormcast.node.core.errors import NodeError
 
 MAX_HEADER: Final = 8 << 10
 MAX_BODY: Final = 64 << 10
 MAX_DEPTH: Final = 32
 """How deep a body may be nested: deeper than any command needs."""
-MAX_CONNECTIONS: Final = 32
-IDLE_SECONDS: Final = 75.0
-"""How long a connection may wait for its next request: longer than a scraper's interval of a
-minute."""
-REQUEST_SECONDS: Final = 10.0
-"""How long a request may take from its first byte to its last, and the client to take an answer."""
 LINGER_SECONDS: Final = 0.5
+ACCEPTS: Final = 8
+"""Connections accepted in one turn of the loop. Each has a descriptor before it is counted."""
 _READ: Final = 16 << 10
 _VERSIONS: Final = (b"1.0", b"1.1")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -146,6 +157,7 @@ class Control:
         *,
         max_body: int = MAX_BODY,
         passes: Mapping[str, Pass] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.settings = settings
         self._max_body = max_body
@@ -159,8 +171,20 @@ class Control:
         self.hosts: frozenset[str] = frozenset()
         """Values of the header Host that are served; empty: all."""
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self.connections = Connections(limits or control_limits())
         self._inode = 0
+
+    @classmethod
+    def for_probes(
+        cls,
+        settings: ControlSettings,
+        table: Table,
+        on_failure: Callable[[Exception], None] | None = None,
+    ) -> Control:
+        """Return an endpoint that serves nothing but the paths which need no token. Its places are
+        its own, so that a probe is answered whatever is done to the control endpoint."""
+        probes = {path: methods for path, methods in table.items() if path in OPEN}
+        return cls(settings, probes, on_failure, limits=probe_limits())
 
     # -- Life ----------------------------------------------------------------------------------
 
@@ -168,18 +192,22 @@ class Control:
         """Listen, and return the address."""
         settings = self.settings
         if settings.path:
-            listening = listen_unix(settings.path)
+            listening = listen_unix(settings.path, settings.setting)
             self._inode = inode_of(settings.path)
             where = f"unix:{settings.path}"
         else:
-            listening = listen_tcp(settings.host, settings.port)
+            listening = listen_tcp(settings.host, settings.port, settings.setting)
             port = listening.getsockname()[1]
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             where = f"http://{host}:{port}"
             if settings.is_loopback:
                 self.hosts = frozenset((f"{host}:{port}", f"localhost:{port}"))
         # Given a socket, and no host: asyncio would look a host up on a thread.
-        self._server = await asyncio.start_server(self.serve, sock=listening, limit=_READ)
+        self._server = await asyncio.start_server(
+            self.serve, sock=listening, limit=_READ, backlog=ACCEPTS
+        )
+        # asyncio accepts as many in a turn as the kernel is to queue; more may queue.
+        listening.listen(BACKLOG)
         return where
 
     async def close(self) -> None:
@@ -187,9 +215,10 @@ class Control:
         if self._server is None:
             return
         self._server.close()
-        for task in self._connections:
+        tasks = self.connections.tasks()
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         remove_socket(self.settings.path, self._inode)
 
     # -- One connection ------------------------------------------------------------------------
@@ -198,33 +227,34 @@ class Control:
         """Answer the requests of one connection, one after the other."""
         task = asyncio.current_task()
         assert task is not None
-        connection = _Connection(reader, writer, self._max_body)
+        connection = _Connection(reader, writer, self.connections.limits, self._max_body)
+        kept = Kept(address_key(writer.get_extra_info("peername")), task, writer.transport)
         try:
-            if len(self._connections) >= MAX_CONNECTIONS:
+            if not self.connections.admit(kept):
                 self.refused += 1
                 connection.turn_away()
                 return
-            self._connections.add(task)
-            while await self._serve_one(connection):
-                pass
+            while await self._serve_one(connection, kept):
+                self.connections.rest(kept)
         except (OSError, TimeoutError):
             # The client went away, or takes too long to take its answer.
             connection.abort()
         except asyncio.CancelledError:
-            # `close` cancelled this task, and needs no result of it.
+            # `close` or an eviction cancelled this task, and needs no result of it.
             pass
         finally:
-            self._connections.discard(task)
+            self.connections.discard(kept)
             connection.close()
 
-    async def _serve_one(self, connection: _Connection) -> bool:
+    async def _serve_one(self, connection: _Connection, kept: Kept) -> bool:
         """Answer one request; return whether another may follow."""
         try:
             request, body = await connection.request()
             if request is None:
                 return False
             self.requests += 1
-            answer = await self._answer(request, body)
+            kept.is_working = True
+            answer = await self._answer(request, body, kept)
         except RefusedError as error:
             self.refused += 1
             await connection.answer(_error(error.status, str(error), *error.headers))
@@ -237,10 +267,11 @@ class Control:
             await connection.answer(answer)
         return connection.next_cycle()
 
-    async def _answer(self, request: h11.Request, body: bytes) -> Answer:
+    async def _answer(self, request: h11.Request, body: bytes, kept: Kept) -> Answer:
         target = request.target.decode("ascii", "replace")
         path = target.partition("?")[0]
         self._check(request, path)
+        kept.is_known |= path not in OPEN
         handler = self._handler(request.method.decode("ascii", "replace"), path, target)
         try:
             answer = handler(body)
@@ -308,10 +339,17 @@ class _Connection:
     """One connection: bytes to requests, answers to bytes."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, max_body: int = MAX_BODY
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        limits: Limits,
+        max_body: int,
     ) -> None:
         self._reader = reader
         self._writer = writer
+        self._limits = limits
+        self._patience = limits.first_byte
+        """Seconds until the first byte of the next request must have come."""
         self._max_body = max_body
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER)
         self._is_head = False
@@ -323,12 +361,13 @@ class _Connection:
         # Until the first byte of a request has come, the connection is merely idle.
         if not self._http.trailing_data[0]:
             try:
-                async with asyncio.timeout(IDLE_SECONDS):
+                async with asyncio.timeout(self._patience):
                     self._http.receive_data(await self._reader.read(_READ))
             except TimeoutError:
                 return None, b""
+        self._patience = self._limits.idle
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
+            async with asyncio.timeout(self._limits.request):
                 event = await self._event()
                 if not isinstance(event, h11.Request):
                     return None, b""
@@ -377,7 +416,7 @@ class _Connection:
             await self._linger()
 
     async def _drain(self) -> None:
-        async with asyncio.timeout(REQUEST_SECONDS):
+        async with asyncio.timeout(self._limits.request):
             await self._writer.drain()
 
     def _put(self, answer: Answer, *, is_last: bool) -> None:

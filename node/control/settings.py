@@ -1,10 +1,11 @@
-"""Where a control endpoint listens, and with which token: of members, keepers and agents."""
+"""Where a control endpoint listens, and with which token: of members, keepers and agents; and where
+probes are answered."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,8 @@ class ControlSettings:
     path: str = ""
     """The path of a unix socket; then there is neither host nor port."""
     token: str = field(default="", repr=False)
+    setting: str = "control.address"
+    """The setting that says so, for errors."""
 
     @property
     def is_loopback(self) -> bool:
@@ -35,10 +38,10 @@ class ControlSettings:
         return bool(self.path) or ip_address(self.host).is_loopback
 
 
-def read_control(text: str, token: str = "") -> ControlSettings:
+def read_control(text: str, token: str = "", setting: str = "control.address") -> ControlSettings:
     """Read `127.0.0.1:9000`, `[::1]:9000` or `unix:/path`. An address that other machines reach
     needs a token."""
-    what = f"control.address is {text!r}"
+    what = f"{setting} is {text!r}"
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
         require(bool(path), f"{what}: write unix:/path/of/socket")
@@ -47,7 +50,7 @@ def read_control(text: str, token: str = "") -> ControlSettings:
             f"{what}: its path has more than {MAX_SOCKET_PATH} bytes; use a shorter one, or a "
             "relative one",
         )
-        return ControlSettings(path=path, token=token)
+        return ControlSettings(path=path, token=token, setting=setting)
     host, mark, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     remedy = "write HOST:PORT, such as 127.0.0.1:9000, or unix:/path/of/socket"
@@ -58,13 +61,19 @@ def read_control(text: str, token: str = "") -> ControlSettings:
     except ValueError:
         # A name would have to be looked up, and could mean several addresses.
         raise ConfigError(f"{what}: {host!r} is no address; {remedy}") from None
-    settings = ControlSettings(host=str(address), port=int(port), token=token)
+    settings = ControlSettings(host=str(address), port=int(port), token=token, setting=setting)
     require(
         settings.is_loopback or bool(token),
         f"{what}: others reach it, so it needs a token; set {TOKEN_VARIABLE} or "
         "control.token_file, or use 127.0.0.1",
     )
     return settings
+
+
+def read_open(text: str, setting: str) -> ControlSettings:
+    """Read the same for endpoints that tell no secret: no token is asked for, whoever reaches
+    them."""
+    return replace(read_control(text, "no token is asked for", setting), token="")
 
 
 def read_token(path: str, environ: Mapping[str, str], what: str = "control.token_file") -> str:

@@ -12,31 +12,33 @@ from typing import Final
 
 from stormcast.node.core.errors import ConfigError, require
 
-_BACKLOG: Final = 32
+BACKLOG: Final = 128
+"""Connections that the kernel queues. More than the endpoint has places: while strangers come in
+crowds, a client that finds the queue full tries again only after a second."""
 _IPV6: Final = 6
 
 
-def listen_tcp(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at an address."""
+def listen_tcp(host: str, port: int, setting: str) -> socket.socket:
+    """Return a socket that listens at an address; an error names the setting."""
     family = socket.AF_INET6 if ip_address(host).version == _IPV6 else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen(_BACKLOG)
+        listening.listen(BACKLOG)
         listening.setblocking(False)
     except OSError as error:
         listening.close()
         raise ConfigError(
-            f"control.address {host}:{port}: {_reason(error)}; choose another address or port"
+            f"{setting} {host}:{port}: {_reason(error)}; choose another address or port"
         ) from None
     return listening
 
 
-def listen_unix(path: str) -> socket.socket:
+def listen_unix(path: str, setting: str = "control.address") -> socket.socket:
     """Return a socket that listens at a path, which only its owner may use. A socket that a dead
     process left there is replaced."""
-    _make_room(path)
+    _make_room(path, setting)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # Under another name until it listens: until then another process would take it for a socket
     # of a dead process, and remove it.
@@ -44,30 +46,26 @@ def listen_unix(path: str) -> socket.socket:
     before = os.umask(0o177)
     try:
         listening.bind(str(made))
-        listening.listen(_BACKLOG)
+        listening.listen(BACKLOG)
         listening.setblocking(False)
         made.rename(path)
     except OSError as error:
         listening.close()
         made.unlink(missing_ok=True)
-        raise ConfigError(
-            f"control.address unix:{path}: {_reason(error)}; choose another path"
-        ) from None
+        raise ConfigError(f"{setting} unix:{path}: {_reason(error)}; choose another path") from None
     finally:
         os.umask(before)
     return listening
 
 
-def _make_room(path: str) -> None:
+def _make_room(path: str, setting: str) -> None:
     try:
         mode = Path(path).lstat().st_mode
     except FileNotFoundError:
         return
     except OSError as error:
-        raise ConfigError(
-            f"control.address unix:{path}: {_reason(error)}; choose another path"
-        ) from None
-    what = f"control.address unix:{path}"
+        raise ConfigError(f"{setting} unix:{path}: {_reason(error)}; choose another path") from None
+    what = f"{setting} unix:{path}"
     require(stat.S_ISSOCK(mode), f"{what}: there is a file that is no socket; choose another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         caller.setblocking(False)

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from stormcast.exits import Exit
 from stormcast.node.control.server import Control
-from stormcast.node.control.settings import TOKEN_VARIABLE, read_control, read_token
+from stormcast.node.control.settings import TOKEN_VARIABLE, read_control, read_open, read_token
 from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.core.names import one_line, printable
 from stormcast.node.keeper.endpoints import endpoints, passes
@@ -44,6 +44,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDR",
         required=True,
         help="where requests are answered: HOST:PORT or unix:PATH",
+    )
+    parser.add_argument(
+        "--probes",
+        metavar="ADDR",
+        default="",
+        help="another listener for /livez and /readyz alone: HOST:PORT or unix:PATH",
     )
     parser.add_argument(
         "--token-file", metavar="FILE", default="", help="file with the token of requests"
@@ -93,7 +99,8 @@ def _settings(argv: Sequence[str]) -> KeeperSettings:
         f"--config {config}: there is no such file; name the default member's settings",
     )
     return KeeperSettings(
-        control=read_control(words.listen, token),
+        control=read_control(words.listen, token, "--listen"),
+        probes=read_open(words.probes, "--probes") if words.probes else None,
         folder=folder,
         config=config,
         starts=words.start,
@@ -103,18 +110,23 @@ def _settings(argv: Sequence[str]) -> KeeperSettings:
 
 async def _run(settings: KeeperSettings) -> int:
     keeper = Keeper(settings, os.environ, _say)
-    control = Control(
-        settings.control,
-        endpoints(keeper),
-        lambda error: _say(f"failed: {error!r}"),
-        max_body=MAX_BODY,
-        passes=passes(keeper),
-    )
-    _say(f"listens on {await control.open()}")
+    table = endpoints(keeper)
+    controls = [
+        Control(settings.control, table, _say_failure, max_body=MAX_BODY, passes=passes(keeper))
+    ]
+    if settings.probes is not None:
+        controls.append(Control.for_probes(settings.probes, table, _say_failure))
     try:
+        for control in controls:
+            _say(f"listens on {await control.open()}")
         return await keeper.run()
     finally:
-        await control.close()
+        for control in controls:
+            await control.close()
+
+
+def _say_failure(error: Exception) -> None:
+    _say(f"failed: {error!r}")
 
 
 def _say(line: str) -> None:

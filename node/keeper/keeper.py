@@ -48,6 +48,8 @@ class KeeperSettings:
     """Settings of a keeper."""
 
     control: ControlSettings
+    probes: ControlSettings | None = None
+    """Where /livez and /readyz are served besides, in places of their own."""
     folder: Path
     """For its members' journals, logs and control endpoint; nobody else may use it."""
     config: Path | None = None

@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stormcast.exits import Exit
 from stormcast.node.channel import Channel, ChannelConfig, LeaveTimeoutError
@@ -23,6 +23,9 @@ from stormcast.node.core.names import printable
 from stormcast.node.member.loads import Load
 from stormcast.node.member.settings import MemberSettings
 from stormcast.node.member.workload import Driver, Receiver
+
+if TYPE_CHECKING:
+    from stormcast.node.control.server import Control
 
 LEFT: Final = 0
 SIGNALLED: Final = 128
@@ -122,15 +125,12 @@ class Member:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         self._check_loads(self.settings.workload)
-        control = None
-        if self.settings.control is not None:
+        controls: list[Control] = []
+        if self.settings.control is not None or self.settings.probes is not None:
             # Imported only now: a member without an endpoint pays no memory for it.
-            from stormcast.node.control.server import Control  # noqa: PLC0415 not every member has it
-            from stormcast.node.member.endpoints import endpoints  # noqa: PLC0415 not every member has it
+            from stormcast.node.member.listeners import open_listeners  # noqa: PLC0415 not every member has one
 
-            control = Control(self.settings.control, endpoints(self), self._tell_failure)
-            where = await control.open()
-            self.bound.append(f"control endpoint on {where}")
+            controls = await open_listeners(self, self._tell_failure)
         try:
             tune_collector()
             if not await self._join():
@@ -143,7 +143,7 @@ class Member:
             watching.cancel()
             return self._code(await self._leave())
         finally:
-            if control is not None:
+            for control in controls:
                 await control.close()
 
     async def _join(self) -> bool:

@@ -47,7 +47,11 @@ class Option:
 
     @property
     def flag(self) -> str:
-        short = {"journal.directory": "journal", "control.address": "control"}
+        short = {
+            "journal.directory": "journal",
+            "control.address": "control",
+            "control.probes": "probes",
+        }
         return "--" + short.get(self.key, self.key).replace(".", "-").replace("_", "-")
 
     @property
@@ -117,6 +121,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
            "at the limit: drop-oldest or stop", "POLICY"),
     Option("control.address", WORD, "",
            "control endpoint: HOST:PORT or unix:PATH; closed if empty", "ADDR"),
+    Option("control.probes", WORD, "",
+           "another listener for /livez and /readyz alone: HOST:PORT or unix:PATH; none if empty",
+           "ADDR"),
     Option("control.token_file", WORD, "",
            f"file with the endpoint's token (or {TOKEN_VARIABLE})", "FILE"),
     Option("seed", WHOLE, 1, "the workload's payloads follow from it; the same in all members",

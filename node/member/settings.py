@@ -18,6 +18,7 @@ from stormcast.node.control.settings import (
     TOKEN_VARIABLE,
     ControlSettings,
     read_control,
+    read_open,
     read_token,
 )
 from stormcast.node.core.errors import ConfigError, Place, require, suggestion
@@ -60,6 +61,8 @@ class MemberSettings:
     stack: StackSettings
     journal: JournalConfig | None
     control: ControlSettings | None
+    probes: ControlSettings | None
+    """Where /livez and /readyz are served besides, in places of their own."""
     workload: tuple[Load, ...]
     seed: int
     """The payloads of all members follow from it."""
@@ -295,6 +298,9 @@ def _settings(
     control = None
     if value["control.address"]:
         control = read_control(value["control.address"], token)
+    probes = None
+    if value["control.probes"]:
+        probes = read_open(value["control.probes"], "control.probes")
     workload: tuple[Load, ...] = given.values.get("workload", Setting((), DEFAULT)).value
     return MemberSettings(
         name=value["name"],
@@ -302,6 +308,7 @@ def _settings(
         stack=stack,
         journal=journal,
         control=control,
+        probes=probes,
         workload=workload,
         seed=value["seed"],
         verify=value["verify"],

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from stormcast.node.core.model import Address
+from stormcast.node.descriptors import Shares
 from stormcast.node.settings.transports import NO_BUNDLER, Nio2Config, TcpConfig
 from stormcast.node.transports.bundles import IOV_MAX
 from stormcast.node.transports.connection import Connection, State
@@ -25,11 +26,9 @@ from stormcast.node.transports.interfaces import Interface, SocketAddress
 from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.places import MAX_LEARNED, Places
 from stormcast.node.transports.room import Room
+from stormcast.node.transports.strangers import Strangers
 from stormcast.node.transports.stream_sockets import tune
 
-MAX_STRANGERS: Final = 256
-"""Bound on accepted connections whose other end has not said who it is; and, apart from them, on
-connections with peers that are in no view with this member: joiners, other groups."""
 DRAIN_SECONDS: Final = 2.0
 REAPS_PER_LIFE: Final = 4
 CLEAN: Final = frozenset({"finished", "self", "given-up"})
@@ -46,6 +45,7 @@ class ConnectionTable:
         interface: Interface,
         room: Room,
         counters: Counter[str],
+        shares: Shares,
     ) -> None:
         self.owner = owner
         self.counters = counters
@@ -57,13 +57,19 @@ class ConnectionTable:
         """By the peer's short id."""
         self.places: Places
         self.dialler = Dialler(
-            config, owner, interface, counters, partial(self._make, is_initiated=True)
+            config,
+            owner,
+            interface,
+            counters,
+            partial(self._make, is_initiated=True),
+            shares.members,
         )
-        self.strangers: set[Connection] = set()
-        self.leaving: set[Connection] = set()
-        """Retired, and not yet closed."""
+        self.strangers = Strangers(shares)
+        self.leaving: dict[Connection, None] = {}
+        """Retired, and not yet closed; by age."""
         self.is_closing = False
         """Whether this member is about to end."""
+        self._most_leaving = shares.leaving
         self._config = config
         self._interface = interface
         self._cluster = 0
@@ -98,11 +104,8 @@ class ConnectionTable:
         connection.serial = self._serial
 
     def accept(self, sock: socket.socket, remote: SocketAddress) -> None:
-        """Take a connection that another process has dialled, unless too many are unknown yet."""
-        if len(self.strangers) >= MAX_STRANGERS:
-            self.counters["refused_too_many"] += 1
-            sock.close()
-            return
+        """Take a connection that another process has dialled; if too many are unknown yet, the
+        oldest of them ends."""
         tune(sock, self._config)
         connection = self._make(sock, remote, is_initiated=False)
         self.strangers.add(connection)
@@ -128,7 +131,7 @@ class ConnectionTable:
             self.dialler.own.add(connection.remote)
             connection.drop("self")
             return False
-        if peer.short not in self.open and self._has_too_many():
+        if peer.short not in self.open and not self._make_room(connection, peer):
             self.counters["refused_too_many"] += 1
             connection.drop("too-many")
             return False
@@ -150,9 +153,12 @@ class ConnectionTable:
             self.owner.on_connection_lost(peer.short)
         return True
 
-    def _has_too_many(self) -> bool:
-        """Whether the bound on connections with peers that are in no view is reached."""
-        return len(self.open) >= MAX_STRANGERS + len(self.owner.destinations())
+    def _make_room(self, connection: Connection, peer: Address) -> bool:
+        """Return whether there is room for a connection with another peer. For a member there is;
+        a stranger (a joiner, a member of another group, or anybody) may take another's place."""
+        members = set(self.owner.destinations())
+        others = (one for short, one in self.open.items() if short not in members)
+        return peer.short in members or self.strangers.make_room(connection, others)
 
     def _choose(self, old: Connection, new: Connection, peer: Address) -> None:
         """Keep one of two connections with a peer: both ends keep the same one."""
@@ -162,9 +168,7 @@ class ConnectionTable:
         kept, rest = (new, old) if keeps_new else (old, new)
         self.counters["replaced" if is_replaced else "crossed"] += 1
         self.open[peer.short] = kept
-        # Added before `retire`, which closes a broken connection at once.
-        self.leaving.add(rest)
-        rest.retire()
+        self._let_go(rest)
         if is_replaced:
             self.owner.on_connection_lost(peer.short)
 
@@ -174,7 +178,15 @@ class ConnectionTable:
         peer = connection.peer
         if peer is not None and self.open.get(peer.short) is connection:
             del self.open[peer.short]
-        self.leaving.add(connection)
+        self._let_go(connection)
+
+    def _let_go(self, connection: Connection) -> None:
+        """Retire a connection. If too many are retired and not closed yet, the oldest ends: whoever
+        replaces its connection again and again must not collect them."""
+        while len(self.leaving) >= self._most_leaving and not self.is_closing:
+            next(iter(self.leaving)).drop("evicted")
+        # Added before `retire`, which closes a broken connection at once.
+        self.leaving[connection] = None
         connection.retire()
 
     def on_view(self, members: Sequence[Address]) -> None:
@@ -194,7 +206,7 @@ class ConnectionTable:
     def on_closed(self, connection: Connection, cause: str) -> None:
         self.counters[f"closed_{cause}"] += 1
         self.strangers.discard(connection)
-        self.leaving.discard(connection)
+        self.leaving.pop(connection, None)
         if not self.leaving:
             self._is_drained.set()
         lost: set[int] = set()
@@ -242,7 +254,7 @@ class ConnectionTable:
         for connection in list(self.dialler.dialled.values()):
             if connection.state is State.GREETING:
                 # It stands, and the peer's hello is on its way: then it is retired like the others.
-                self.leaving.add(connection)
+                self.leaving[connection] = None
             else:
                 connection.drop("given-up")
         for connection in list(self.open.values()):
@@ -258,5 +270,5 @@ class ConnectionTable:
         self.is_closing = self.dialler.is_stopped = True
         if self._reaper is not None:
             self._reaper.cancel()
-        for connection in [*self.living(), *self.strangers, *self.leaving]:
+        for connection in [*self.living(), *self.strangers.unknown, *self.leaving]:
             connection.drop("closed")

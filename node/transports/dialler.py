@@ -27,6 +27,7 @@ class Dialler:
         interface: Interface,
         counters: Counter[str],
         make: Callable[[socket.socket, SocketAddress], Connection],
+        most: int,
     ) -> None:
         self.dialled: dict[SocketAddress, Connection] = {}
         """Connections that do not stand yet, by the address they lead to."""
@@ -38,6 +39,8 @@ class Dialler:
         self._interface = interface
         self._counters = counters
         self._make = make
+        self._most = most
+        """Connections that may be in the making at a time."""
         self._pauses: dict[SocketAddress, tuple[float, float]] = {}
         """By address at which dialling failed: when to dial again, and the pause after that."""
 
@@ -48,6 +51,9 @@ class Dialler:
             return known
         not_before, _wait = self._pauses.get(at, (0.0, 0.0))
         if at in self.own or self.is_stopped or self._owner.now() < not_before:
+            return None
+        if len(self.dialled) >= self._most:
+            self._counters["dial_too_many"] += 1
             return None
         sock = self._socket(at)
         if sock is None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
-from typing import Final, cast
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address
@@ -25,38 +25,12 @@ from stormcast.node.transports.handshake import (
     unpack_hello_untrusted,
 )
 from stormcast.node.transports.interfaces import Interface, SocketAddress
+from stormcast.node.transports.listener import BACKLOG
 from stormcast.node.transports.places import parse_where
+from stormcast.node.transports.watchers import Watcher, Watchers
 
-MAX_WATCHERS: Final = 1024
-"""Connections of watchers that are kept open; a group needs one for each member at most."""
-
-
-class Watcher(asyncio.Protocol):
-    """A connection from a member that watches this one: sends the hello of this member, and stands
-    until either end closes."""
-
-    def __init__(self, hello: bytes, watchers: set[asyncio.BaseTransport]) -> None:
-        self._hello = hello
-        self._watchers = watchers
-        self._transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not by isinstance: other loops have transports of their own.
-        self._transport = cast("asyncio.Transport", transport)
-        transport = self._transport
-        # Keepalive finds watchers whose host is gone: they are as silent as the living.
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if len(self._watchers) >= MAX_WATCHERS:
-            transport.abort()
-            return
-        self._watchers.add(transport)
-        transport.write(self._hello)
-
-    def data_received(self, data: bytes) -> None:
-        """Throw away what a watcher sends: it has nothing to say."""
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._watchers.discard(self._transport)
+ACCEPTS: Final = 8
+"""Connections accepted in one turn of the loop. Each has a descriptor before it is counted."""
 
 
 class Monitors:
@@ -69,13 +43,14 @@ class Monitors:
         cluster: int,
         interface: Interface,
         on_link: Callable[[int, bool], None],
+        most_watchers: int,
     ) -> None:
         self._config = config
         self._interface = interface
         self._cluster = cluster
         self._on_link = on_link
         self._server: asyncio.Server | None = None
-        self._watchers: set[asyncio.BaseTransport] = set()
+        self._watchers = Watchers(most_watchers)
         self._watched: dict[int, asyncio.Task[None]] = {}
         self._hello = pack_hello(Hello(cluster, 0, address))
         self.port = 0
@@ -91,7 +66,10 @@ class Monitors:
         for port in range(first, last + 1):
             try:
                 # Given a socket: some loops start threads to look up even a numeric host.
-                self._server = await loop.create_server(self._welcome, sock=_bound(host, port))
+                bound = _bound(host, port)
+                self._server = await loop.create_server(self._welcome, sock=bound, backlog=ACCEPTS)
+                # asyncio accepts as many in a turn as the kernel is to queue; more may queue.
+                bound.listen(BACKLOG)
             except OSError as failed:
                 error = failed
             else:
@@ -110,6 +88,10 @@ class Monitors:
 
     def _welcome(self) -> Watcher:
         return Watcher(self._hello, self._watchers)
+
+    def on_view(self, members: Iterable[Address]) -> None:
+        """Take in the members of a view: their connections are kept before those of strangers."""
+        self._watchers.on_view(members)
 
     # -- This member watches -------------------------------------------------------------------
 
@@ -185,8 +167,7 @@ class Monitors:
         await asyncio.gather(*watched, return_exceptions=True)
         if self._server is not None:
             self._server.close()
-        for watcher in list(self._watchers):
-            watcher.close()
+        self._watchers.close()
         if self._server is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):

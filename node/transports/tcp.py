@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from stormcast.node.core.model import Address
+from stormcast.node.descriptors import Shares
 from stormcast.node.protocols.port import EVERYONE, Frame
 from stormcast.node.settings.transports import Nio2Config, TcpConfig
 from stormcast.node.transports.base import Transport
@@ -25,9 +26,10 @@ and so few that the frames behind it do not wait long."""
 class TcpTransport(Transport):
     """Carries frames over TCP connections."""
 
-    def __init__(self, config: TcpConfig, owner: TransportOwner) -> None:
+    def __init__(self, config: TcpConfig, owner: TransportOwner, shares: Shares) -> None:
         super().__init__(config, owner)
         self._config = config
+        self._shares = shares
         self._most_waiting = config.max_send_buffers if isinstance(config, Nio2Config) else 0
         """Frames that may wait in one connection; 0: no bound but the room."""
         self._interface: Interface
@@ -39,7 +41,9 @@ class TcpTransport(Transport):
     def open(self, interface: Interface) -> None:
         self._interface = interface
         self._listener = Listener(self._config, self.owner, interface, self.counters)
-        self._table = ConnectionTable(self._config, self.owner, interface, self.room, self.counters)
+        self._table = ConnectionTable(
+            self._config, self.owner, interface, self.room, self.counters, self._shares
+        )
         self._announce(interface.address, self._listener.at[1])
 
     def start(self, address: Address, cluster: int) -> None:
@@ -172,5 +176,5 @@ class TcpTransport(Transport):
         return super().stats() | {
             "connections": len(table.open),
             "connections_dialled": len(table.dialler.dialled),
-            "connections_unknown": len(table.strangers),
+            "connections_unknown": len(table.strangers.unknown),
         }

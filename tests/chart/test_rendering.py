@@ -33,6 +33,7 @@ KINDS = {
     "Service": 2,
     "Deployment": 1,
     "StatefulSet": 1,
+    "NetworkPolicy": 1,
     "Pod": 1,
 }
 
@@ -228,16 +229,80 @@ def test_members_find_each_other_before_they_are_ready(chart: Rendered) -> None:
 def test_the_agent_is_there_before_the_member_and_as_long(chart: Rendered) -> None:
     (agent,) = chart.one("StatefulSet")["spec"]["template"]["spec"]["initContainers"]
     assert agent["restartPolicy"] == "Always"
-    assert agent["startupProbe"]["httpGet"] == {"path": "/livez", "port": "agent"}
+    assert agent["startupProbe"]["httpGet"] == {"path": "/livez", "port": "agent-probes"}
 
 
 def test_probes_ask_the_keeper_whom_no_fault_touches(chart: Rendered) -> None:
     """A member's own answer would end with a pause, and its container with it."""
     member = chart.container("member")
-    ports = {one["name"]: one["containerPort"] for one in member["ports"]}
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert ports[member[probe]["httpGet"]["port"]] == 7801
+    assert member["args"][0] == "keep"
     assert member["livenessProbe"]["httpGet"]["path"] == "/livez"
+
+
+def test_probes_go_to_listeners_that_serve_nothing_else(chart: Rendered) -> None:
+    """Connections to the port where requests are answered cannot keep them waiting."""
+    asked = {"member": 7811, "agent": 7812, "controller": 7813}
+    for name, port in asked.items():
+        container = chart.container(name)
+        ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+        probes = [value for key, value in container.items() if key.endswith("Probe")]
+        assert len(probes) >= 2
+        assert {ports[probe["httpGet"]["port"]] for probe in probes} == {port}
+    assert "--probes=0.0.0.0:7811" in chart.container("member")["args"]
+    assert "--probes=0.0.0.0:7813" in chart.container("controller")["args"]
+
+
+# -- Who may connect -----------------------------------------------------------------------------
+
+
+def admitted(chart: Rendered, port: int, protocol: str = "TCP") -> list[Any] | None:
+    """The peers that reach a port of a member's pod; None: anybody."""
+    found: list[Any] = []
+    for rule in chart.one("NetworkPolicy")["spec"]["ingress"]:
+        for one in rule["ports"]:
+            last = one.get("endPort", one["port"])
+            if one["protocol"] == protocol and one["port"] <= port <= last:
+                if "from" not in rule:
+                    return None
+                found += rule["from"]
+    return found
+
+
+def components(peers: list[Any] | None) -> set[str]:
+    """Of pods of this release; other peers as they are written."""
+    found = set()
+    for peer in peers or []:
+        labels = peer.get("podSelector", {}).get("matchLabels", {})
+        assert labels.get("app.kubernetes.io/instance", "demo") == "demo"
+        found.add(labels.get("app.kubernetes.io/component", str(peer)))
+    return found
+
+
+def test_only_members_reach_the_transport_of_a_member(chart: Rendered) -> None:
+    policy = chart.one("NetworkPolicy")["spec"]
+    assert policy["policyTypes"] == ["Ingress"]
+    labels = chart.one("StatefulSet")["spec"]["selector"]["matchLabels"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    for port, protocol in ((7800, "UDP"), (7800, "TCP"), (7600, "UDP"), (7900, "TCP")):
+        assert components(admitted(chart, port, protocol)) == {"member"}
+    assert admitted(chart, 22) == []
+
+
+def test_only_the_controller_and_who_is_named_reach_the_control_ports() -> None:
+    """What the API server passes on has its address, so the chart must be told which that is."""
+    server, scraper = {"ipBlock": {"cidr": "10.0.0.4/32"}}, {"ipBlock": {"cidr": "10.1.0.0/16"}}
+    chart = render({"networkPolicy": {"apiServer": [server], "scrapers": [scraper]}})
+    assert components(admitted(chart, 7802)) == {"controller", "test", str(server)}
+    assert components(admitted(chart, 7801)) == {"controller", "test", str(server), str(scraper)}
+    assert admitted(chart, 7811) is None
+    assert admitted(chart, 7812) is None
+
+
+def test_while_the_api_server_is_not_named_the_token_guards_the_control_ports(
+    chart: Rendered,
+) -> None:
+    assert admitted(chart, 7801) is None
+    assert admitted(chart, 7802) is None
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -269,6 +334,8 @@ def test_agents_take_what_they_are_told(chart: Rendered, tmp_path: Path) -> None
 
     assert (settings.control.host, settings.control.port) == ("0.0.0.0", 7802)  # noqa: S104 in a pod
     assert settings.control.token == "0123456789abcdef"  # noqa: S105 of this test
+    assert settings.probes is not None
+    assert (settings.probes.port, settings.probes.token) == (7812, "")
     assert len(settings.sites) == 1
     assert settings.sites[0].device == "eth0"
 

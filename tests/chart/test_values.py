@@ -17,6 +17,7 @@ DIGEST = "sha256:" + "0" * 64
 RESOURCES = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
 LOAD = {"do": "multicast", "rate": "10/s", "size": "100B"}
 TERM = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+PEER = {"ipBlock": {"cidr": "10.0.0.4/32"}}
 TOKEN = "0123456789abcdef"  # noqa: S105 of these tests
 
 
@@ -84,6 +85,17 @@ def _secrets_used(chart: Rendered) -> set[str]:
     }
 
 
+def _peers(chart: Rendered, port: int) -> list[Any]:
+    """Those that the NetworkPolicy names for a port."""
+    rules = chart.one("NetworkPolicy")["spec"]["ingress"]
+    return [
+        peer
+        for rule in rules
+        if port in (one["port"] for one in rule["ports"])
+        for peer in rule.get("from", [])
+    ]
+
+
 KNOBS = (
     Knob("replicas", 5, lambda chart: _members(chart)["replicas"]),
     Knob("images.node.repository", "r.test/n", _image("member"), "r.test/n:0.1.0"),
@@ -143,6 +155,15 @@ KNOBS = (
     Knob("controller.resources", RESOURCES, _image("controller", "resources")),
     Knob("token.value", TOKEN, _secret),
     Knob("token.existingSecret", "mine", _secrets_used, {"mine"}),
+    Knob("networkPolicy.enabled", False, lambda chart: bool(chart.of("NetworkPolicy"))),
+    Knob("networkPolicy.apiServer", [PEER], lambda chart: PEER in _peers(chart, 7802), True),
+    Knob("networkPolicy.scrapers", [PEER], lambda chart: PEER in _peers(chart, 7801), True),
+    Knob(
+        "networkPolicy.memberPorts",
+        [{"port": 9800, "protocol": "UDP"}],
+        lambda chart: len(_peers(chart, 9800)),
+        1,
+    ),
     Knob("pod.annotations", {"a/b": "c"}, lambda chart: _pod(chart)["metadata"]["annotations"]),
     Knob("pod.labels", {"a/b": "c"}, lambda chart: _pod(chart)["metadata"]["labels"]),
     Knob("pod.nodeSelector", {"a": "b"}, lambda chart: _pod(chart)["spec"]["nodeSelector"]),
@@ -218,7 +239,15 @@ def _places() -> Iterator[str]:
     """Every mapping whose keys are the chart's."""
     yield ""
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    for key in ("images", "member", "agent", "controller", "token", "pod"):
+    for key in (
+        "images",
+        "member",
+        "agent",
+        "controller",
+        "token",
+        "networkPolicy",
+        "pod",
+    ):
         yield key
         yield from (f"{key}.{inner}" for inner in values[key] if _is_ours(values[key][inner]))
 
@@ -261,6 +290,10 @@ def test_an_unknown_key_is_refused(place: str) -> None:
         ("controller.scenarios", {"empty": ""}),
         ("token.value", "short"),
         ("token.value", "with spaces in between"),
+        ("networkPolicy.apiServer", [{"cidr": "10.0.0.4/32"}]),
+        ("networkPolicy.scrapers", [{}]),
+        ("networkPolicy.memberPorts", [{"port": 70000, "protocol": "TCP"}]),
+        ("networkPolicy.memberPorts", [{"port": 9800}]),
         ("pod.spread.whenUnsatisfiable", "Never"),
         ("pod.terminationGracePeriodSeconds", 3),
     ],
@@ -277,6 +310,9 @@ def test_the_schema_leaves_no_mapping_open_but_those_of_kubernetes() -> None:
     # Labels take any name, loads are checked by members, and Helm itself sets `global`.
     assert found == [
         "$defs.labels",
+        "$defs.peers.items.properties.ipBlock",
+        "$defs.peers.items.properties.namespaceSelector",
+        "$defs.peers.items.properties.podSelector",
         "properties.global",
         "properties.member.properties.workload.items",
         "properties.pod.properties.affinity",

@@ -20,6 +20,8 @@ class Members:
     def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
         self.flags = flags
+        self.descriptors = 0
+        """How many files a member may have open; 0: as many as this process."""
         self.processes: dict[str, Process] = {}
 
     def __enter__(self) -> Self:
@@ -57,6 +59,8 @@ class Members:
             *self.flags,
             *flags,
         )
+        if self.descriptors:
+            words = ("sh", "-c", 'ulimit -n "$0" && exec "$@"', str(self.descriptors), *words)
         process = Process(words, folder, name, environment(env or {}))
         self.processes[name] = process
         return process

@@ -16,6 +16,7 @@ from stormcast.node.core.codec import Codec, pack_body
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address
 from stormcast.node.core.wire import GROUP
+from stormcast.node.descriptors import share
 from stormcast.node.protocols.port import Frame
 from stormcast.node.settings.transports import TcpConfig, TransportConfig, UdpConfig
 from stormcast.node.transports.base import Transport
@@ -79,12 +80,16 @@ class Station(Generic[T]):
         self.datagrams: list[int] = []
         """Bytes of each thing that came."""
         self.turns = 0
+        self.shares = share(1 << 20)
         self.is_closed = False
         self._number = 0
 
     def open(self, config: TransportConfig, *, start: bool = True) -> Station[T]:
-        kind = UdpTransport if isinstance(config, UdpConfig) else TcpTransport
-        transport: Any = kind(config, self)  # type: ignore[arg-type]
+        transport: Any
+        if isinstance(config, UdpConfig):
+            transport = UdpTransport(config, self)
+        else:
+            transport = TcpTransport(config, self, self.shares)  # type: ignore[arg-type]
         transport.open(choose(config.bind_addr))
         self.transport = transport
         self.address = Address(self.identity, self.name, transport.where)

@@ -125,6 +125,15 @@ def state_of(pid: int) -> str:
     return text[text.rindex(")") + 2]
 
 
+def test_probes_are_answered_on_a_listener_of_their_own(kept: Kept) -> None:
+    kept.open("--probes", "unix:probes.sock")
+    probes = kept.folder / "probes.sock"
+    until(probes.exists, 5.0, lambda: kept.log, 0.05)
+    assert ask(probes, "GET", "/livez", None, timeout=10.0) == {"live": True}
+    with pytest.raises(ControlError, match="no /state; there is /livez, /readyz"):
+        ask(probes, "GET", "/state", None, timeout=10.0)
+
+
 def test_members_are_started_asked_stopped_and_killed(kept: Kept) -> None:
     kept.open()
     assert kept.ask("GET", "/state")["incarnation"] == 0

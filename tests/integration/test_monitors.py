@@ -53,6 +53,7 @@ class Member:
         config: FdSock2Config = QUICK,
         cluster: int = CLUSTER,
         host: str = "127.0.0.1",
+        most: int = 100,
     ) -> None:
         self.links: list[tuple[int, bool]] = []
         self.config = config
@@ -61,7 +62,7 @@ class Member:
         self.port: int = self.held.getsockname()[1]
         self.address = Address(identity, name, f"{host}[{self.port}]")
         self.monitors = Monitors(
-            config, self.address, cluster, choose(host), lambda *link: self.links.append(link)
+            config, self.address, cluster, choose(host), lambda *link: self.links.append(link), most
         )
 
     async def open(self) -> Member:
@@ -212,27 +213,74 @@ async def test_who_answers_and_is_not_the_member_does_not_stand_for_it(said: byt
     await b.close()
 
 
+async def strangers(b: Member, count: int, addresses: int) -> list[asyncio.StreamWriter]:
+    """So many connections from so many addresses by turns, that say much and mean nothing."""
+    opened = []
+    for number in range(count):
+        source = (f"127.0.0.{10 + number % addresses}", 0)
+        _reader, writer = await asyncio.open_connection(
+            "127.0.0.1", b.monitors.port, local_addr=source
+        )
+        writer.write(bytes(1000))
+        await until(lambda number=number: arrived(b) == number + 1)
+        opened.append(writer)
+    return opened
+
+
+def arrived(b: Member) -> int:
+    watchers = b.monitors._watchers
+    return len(watchers) + watchers.evicted
+
+
+def end(opened: list[asyncio.StreamWriter]) -> None:
+    for writer in opened:
+        writer.transport.abort()
+
+
 @on_a_loop
-async def test_watchers_say_nothing_that_counts_and_are_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("stormcast.node.transports.monitors.MAX_WATCHERS", 3)
-    async with members("b") as (b,):
-        opened = []
-        for _ in range(5):
-            reader, writer = await asyncio.open_connection("127.0.0.1", b.monitors.port)
-            writer.write(bytes(100_000))
-            opened.append((reader, writer))
-        await until(lambda: len(b.monitors._watchers) == 3)
-        served = 0
-        for reader, writer in opened:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                (size,) = LENGTH.unpack(await reader.readexactly(4))
-                await reader.readexactly(size)
-                served += 1
-            writer.transport.abort()
-        assert served == 3
-        await until(lambda: not b.monitors._watchers)
+async def test_watchers_say_nothing_that_counts_and_are_bounded() -> None:
+    b = await Member("b", 2, most=8).open()
+    opened = await strangers(b, 20, addresses=10)
+    assert len(b.monitors._watchers) == 4, "strangers have half of all places"
+    end(opened)
+    await until(lambda: not b.monitors._watchers)
+    await b.close()
+
+
+@on_a_loop
+async def test_a_member_can_watch_however_many_strangers_are_there() -> None:
+    b = await Member("b", 2, most=8).open()
+    opened = await strangers(b, 20, addresses=10)
+    async with members("a") as (a,):
+        a.watch(b.address)
+        await until(lambda: a.links == [(b.address.short, True)])
+    end(opened)
+    await b.close()
+
+
+@on_a_loop
+async def test_a_member_that_watches_is_not_cut_off_for_strangers() -> None:
+    """From its address, too: the oldest connection from where one member is is taken for its own.
+    To cut it off would look as if the member that it watches had died."""
+    b = await Member("b", 2, most=8).open()
+    async with members("a") as (a,):
+        b.monitors.on_view([a.address])
+        a.watch(b.address)
+        await until(lambda: a.links == [(b.address.short, True)])
+        opened = [await asyncio.open_connection("127.0.0.1", b.monitors.port) for _ in range(20)]
+        await until(lambda: arrived(b) == 21)
+        end([writer for _, writer in opened])
+        more = [
+            await asyncio.open_connection(
+                "127.0.0.1", b.monitors.port, local_addr=(f"127.0.0.{10 + number}", 0)
+            )
+            for number in range(20)
+        ]
+        await until(lambda: arrived(b) >= 22)
+        await asyncio.sleep(0.02)
+        assert a.links == [(b.address.short, True)]
+        end([writer for _, writer in more])
+    await b.close()
 
 
 @on_a_loop

@@ -118,8 +118,12 @@ def test_a_violation_outweighs_everything_else(served: Served) -> None:
 def test_it_stays_and_tells_what_came_of_its_runs(served: Served) -> None:
     served.write("good", GOOD)
     served.write("never-bit", BITES_NOT)
-    process = served.run("--listen", "127.0.0.1:0")
+    process = served.run("--listen", "127.0.0.1:0", "--probes", "127.0.0.1:0")
     assert served.get("/livez")[0] == 200
+    probes = re.search(r"listens on \S+ and (\S+)", served.log)
+    assert probes is not None
+    with urllib.request.urlopen(f"{probes[1]}/livez", timeout=10) as answer:  # noqa: S310 http, of this test
+        assert answer.status == 200
     until(lambda: "unknown" in served.log, 30.0, lambda: served.log, 0.05)
     assert served.get("/readyz")[0] == 200
     status, text = served.get("/metrics")
@@ -176,6 +180,8 @@ def test_told_to_end_in_the_middle_of_a_run_it_ends(served: Served) -> None:
         (("--every", "5"), "unit"),
         (("--every", "0s"), "say how often"),
         (("--listen", "nowhere"), "HOST:PORT"),
+        (("--probes", "127.0.0.1:0"), "--probes goes with --listen"),
+        (("--listen", "127.0.0.1:0", "--probes", "nowhere"), "--probes is 'nowhere'"),
         (("--keep", "0"), "keep one"),
     ],
 )

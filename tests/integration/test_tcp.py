@@ -8,14 +8,16 @@ import contextlib
 import errno
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from random import Random
 from typing import Any, ClassVar
 
 import pytest
+from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.node.core import wire
+from stormcast.node.core.codec import Codec
 from stormcast.node.core.model import Address
 from stormcast.node.protocols.port import EVERYONE
 from stormcast.node.settings.transports import Nio2Config, TcpConfig
@@ -457,22 +459,135 @@ async def test_a_claimed_length_takes_no_more_memory_than_the_limit() -> None:
         await until(lambda: a.closes("bad-length") == 1)
 
 
+# -- Strangers -----------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def narrow(name: str = "a", **shares: int) -> AsyncIterator[Station[Any]]:
+    """A station with room for few strangers, which waits long for hellos."""
+    station = Station[Any](name)
+    station.shares = station.shares._replace(**shares)
+    station.open(tcp(peer_addr_read_timeout=20.0))
+    try:
+        yield station
+    finally:
+        station.close()
+        await asyncio.sleep(0)
+
+
+async def crowd(station: Station[Any], count: int, addresses: int, *, greets: bool) -> list[Peer]:
+    """So many strangers, from so many addresses by turns, that connect and do nothing more."""
+    there = []
+    for number in range(count):
+        peer = Peer(identity=1000 + number)
+        peer.sock.bind((f"127.0.0.{10 + number % addresses}", 0))
+        if greets:
+            await peer.join(station)
+        else:
+            await peer.dial(station)
+            await until(lambda number=number: accepted(station) == number + 1)
+        there.append(peer)
+    return there
+
+
+def frame_of(peer: Peer, number: int) -> bytes:
+    """A frame of a peer, as it stands in a connection."""
+    codec = Codec(CLUSTER, peer.address.short, hash64)
+    head = codec.pack_control(wire.ACK, wire.UNICAST3, wire.GROUP, 1, number)
+    return LENGTH.pack(len(head)) + head
+
+
+def accepted(station: Station[Any]) -> int:
+    """How many connections have not said who they are, or went before they did."""
+    return len(station.transport._table.strangers.unknown) + station.closes("evicted")
+
+
 @on_a_loop
-async def test_strangers_beyond_a_bound_are_refused() -> None:
-    """Those that are silent, and those that say they are members of no view of ours."""
-    async with stations(tcp(peer_addr_read_timeout=20.0), "a") as (a,):
-        for _ in range(300):
+async def test_of_those_who_do_not_say_who_they_are_the_oldest_go_and_a_joiner_comes_in() -> None:
+    async with narrow(unknown=4) as a:
+        await crowd(a, 10, addresses=5, greets=False)
+        assert a.transport.stats()["connections_unknown"] == 4
+        assert a.closes("evicted") == 6
+        joiner = await Peer().join(a)
+        assert await joiner.exactly(4)
+        assert connections(a) == 1
+
+
+@on_a_loop
+async def test_of_strangers_who_say_nothing_more_the_oldest_go_and_a_joiner_comes_in() -> None:
+    """The joiner has something to say, so it stays when more strangers come."""
+    async with narrow(strangers=4) as a:
+        await crowd(a, 10, addresses=5, greets=True)
+        assert connections(a) == 4
+        joiner = await Peer(identity=7).join(a)
+        for number in range(6):
+            await joiner.say(frame_of(joiner, number + 1))
+            await until(lambda number=number: len(a.got) == number + 1)
+            late = Peer(identity=5000 + number)
+            late.sock.bind((f"127.0.0.{30 + number}", 0))
+            await late.join(a)
+        assert joiner.address.short in a.transport._table.open
+        assert connections(a) == 4
+        assert not a.counters.get("refused_too_many")
+
+
+@on_a_loop
+async def test_one_address_of_strangers_has_half_of_their_places() -> None:
+    async with narrow(strangers=8, unknown=8) as a:
+        other = Peer(identity=7)
+        other.sock.bind(("127.0.0.99", 0))
+        await other.join(a)
+        await crowd(a, 20, addresses=1, greets=True)
+        assert connections(a) == 5
+        assert other.address.short in a.transport._table.open
+        silent = Peer(identity=8)
+        silent.sock.bind(("127.0.0.99", 0))
+        await silent.dial(a)
+        for _ in range(20):
             await Peer().dial(a)
-        await until(lambda: a.counters.get("refused_too_many") == 44)
-        assert a.transport.stats()["connections_unknown"] == 256
-        while Peer.opened:
-            Peer.opened.pop().close()
-        await until(lambda: a.transport.stats()["connections_unknown"] == 0)
-        for number in range(300):
-            peer = await Peer(identity=1000 + number).dial(a)
+        await until(lambda: a.closes("evicted") == 16 + 16)
+        assert a.transport.stats()["connections_unknown"] == 5
+        await silent.say(silent.hello)
+        await until(lambda: silent.address.short in a.transport._table.open)
+
+
+@on_a_loop
+async def test_a_member_keeps_its_connection_however_many_strangers_come() -> None:
+    async with narrow("a", strangers=3) as a, stations(tcp(), "b") as (b,):
+        meet(a, b)
+        a.send(b.short, b"x")
+        await until(lambda: b.got)
+        await crowd(a, 12, addresses=4, greets=True)
+        assert connections(a) == 1 + 3
+        assert b.short not in a.lost
+        a.send(b.short, b"y")
+        await until(lambda: len(b.got) == 2)
+
+
+@on_a_loop
+async def test_who_replaces_its_connection_again_and_again_does_not_collect_them() -> None:
+    async with narrow(leaving=3) as a:
+        for serial in range(1, 21):
+            peer = await Peer(identity=7, serial=serial).dial(a)
             await peer.say(peer.hello)
-        await until(lambda: a.counters["refused_too_many"] == 88)
-        assert connections(a) == 256
+            await until(lambda serial=serial: a.counters.get("opened", 0) == serial)
+        assert a.counters["replaced"] == 19
+        assert len(a.transport._table.leaving) <= 3
+        assert connections(a) == 1
+
+
+@on_a_loop
+async def test_no_more_connections_are_in_the_making_than_have_descriptors() -> None:
+    """The others listen, and do not say who they are."""
+    async with narrow(members=3) as a:
+        with contextlib.ExitStack() as stack:
+            for number in range(6):
+                server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+                port = server.getsockname()[1]
+                a.transport.locate(Address(100 + number, "x", f"127.0.0.1[{port}]"))
+                a.send(Address(100 + number, "x").short, b"x")
+            assert a.transport.stats()["connections_dialled"] == 3
+            assert a.counters["dial_too_many"] == 3
 
 
 class Exhausted:

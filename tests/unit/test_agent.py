@@ -397,9 +397,18 @@ def test_an_agent_is_told_its_sites_in_a_file() -> None:
     settings = read_agent(CONFIG, "agent.yaml", {})
     assert settings.table == "sc1_2_3"
     assert settings.control.path == "agent.sock"
+    assert settings.probes is None
     first, second = settings.sites
     assert first.addresses == ("198.18.0.2", "fd00:5c::2")
     assert (second.device, second.netns) == ("eth0", None)
+
+
+def test_probes_of_an_agent_may_be_reached_by_anybody_and_take_no_token() -> None:
+    token = {"STORMCAST_CONTROL_TOKEN": "0123456789abcdef"}
+    settings = read_agent(f"probes: 0.0.0.0:7812\n{CONFIG}", "agent.yaml", token)
+    assert settings.probes is not None
+    assert (settings.probes.port, settings.probes.token) == (7812, "")
+    assert settings.control.token
 
 
 def test_the_only_site_may_be_named_by_who_starts_the_agent(tmp_path: Path) -> None:
@@ -445,6 +454,7 @@ def test_an_agent_that_was_not_told_finds_the_addresses_of_its_site() -> None:
     [
         ("table: sc1_2_3", "table: SC-1", "small letters, digits and underscores"),
         ("control: unix:agent.sock", "control: 0.0.0.0:7900", "so it needs a token"),
+        ("table:", "probes: x\ntable:", "probes is 'x': write HOST:PORT"),
         ("name: n1", "name: n0", "two sites have one name"),
         ("/proc/self/ns/net", "/run/netns/nowhere", "there is no network namespace"),
         ("device: eth0", "device: a b", "write the name of a network device"),

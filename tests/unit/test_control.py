@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from stormcast.node.control.connections import Limits
 from stormcast.node.control.server import (
     MAX_BODY,
-    MAX_CONNECTIONS,
     MAX_HEADER,
     Answer,
     Control,
@@ -346,26 +346,50 @@ def test_a_wrong_token_is_refused_whatever_it_is_for(headers: list[str]) -> None
 # -- Bounds ----------------------------------------------------------------------------------------
 
 
-def test_so_many_connections_are_served_and_one_more_is_turned_away() -> None:
-    async def run() -> tuple[list[Reply], int]:
-        control = Control(ControlSettings(path="x.sock"), TABLE)
+def test_so_many_connections_are_kept_and_one_more_takes_the_place_of_the_oldest() -> None:
+    async def run() -> None:
+        control = Control(ControlSettings(path="x.sock"), TABLE, limits=Limits(connections=3))
         waiting = []
-        for _ in range(MAX_CONNECTIONS):
+        wires = []
+        for _ in range(4):
             reader, wire = asyncio.StreamReader(), Wire()
+            wires.append(wire)
             waiting.append(asyncio.ensure_future(control.serve(reader, writer_to(reader, wire))))
+            await asyncio.sleep(0)
         await asyncio.sleep(0)
-        reader, wire = asyncio.StreamReader(), Wire()
-        await control.serve(reader, writer_to(reader, wire))
-        assert wire.is_closed
-        still = sum(not task.done() for task in waiting)
+        assert [wire.is_aborted for wire in wires] == [True, False, False, False]
+        assert [task.done() for task in waiting] == [True, False, False, False]
+        assert control.connections.evicted == 1
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        return replies(wire.data), still
 
-    found, still = asyncio.run(run())
-    assert [reply.status for reply in found] == [503]
-    assert still == MAX_CONNECTIONS, "the others stay"
+    asyncio.run(run())
+
+
+def test_who_is_being_answered_keeps_its_place_and_one_more_is_turned_away() -> None:
+    async def run() -> list[Reply]:
+        go_on = asyncio.Event()
+
+        async def slow(_body: object) -> Answer:
+            await go_on.wait()
+            return as_json(1)
+
+        table: Table = {"/slow": {"GET": slow}}
+        control = Control(ControlSettings(path="x.sock"), table, limits=Limits(connections=2))
+        asking = [asyncio.ensure_future(exchange(control, request("GET /slow"))) for _ in range(2)]
+        while control.requests < 2:  # noqa: ASYNC110 nothing tells when they have been read
+            await asyncio.sleep(0)
+        refused = await exchange(control, request("GET /slow"))
+        assert control.refused == 1
+        go_on.set()
+        return [
+            reply
+            for wire in (refused, *await asyncio.gather(*asking))
+            for reply in replies(wire.data)
+        ]
+
+    assert [reply.status for reply in asyncio.run(run())] == [503, 200, 200]
 
 
 def test_a_mapping_is_asked_for_with_an_example() -> None:

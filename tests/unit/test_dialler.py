@@ -38,7 +38,7 @@ class Caller:
         config = TcpConfig(reconnect_interval=1.0, reconnect_max_interval=4.0)
         station: Any = self
         make: Any = self._make
-        self.dialler = Dialler(config, station, LO, Counter(), make)
+        self.dialler = Dialler(config, station, LO, Counter(), make, most=3)
 
     def _make(self, sock: socket.socket, remote: SocketAddress) -> Dialled:
         self.made.append(Dialled(sock, remote))

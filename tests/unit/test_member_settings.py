@@ -324,6 +324,16 @@ def test_where_others_reach_it_it_needs_a_token(text: str) -> None:
     assert not read_control(text, TOKEN).is_loopback
 
 
+def test_probes_may_be_where_others_reach_them_and_take_no_token() -> None:
+    effective = told({"--probes": "0.0.0.0:9001", "--control": "unix:x"}, CONTROL_TOKEN=TOKEN)
+    probes = effective.settings.probes
+    assert probes is not None
+    assert (probes.host, probes.port, probes.token) == ("0.0.0.0", 9001, "")  # noqa: S104 a test
+    assert told({}, PROBES="unix:p").settings.probes is not None
+    assert told({"--control": "unix:x"}).settings.probes is None
+    assert "control.probes is '9001': write HOST:PORT" in refused({"--probes": "9001"})
+
+
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [

@@ -117,6 +117,15 @@ capabilities: {drop: [ALL], add: [NET_ADMIN, NET_RAW]}
 {{- toYaml $all -}}
 {{- end -}}
 
+{{- /* Peers of a NetworkPolicy: all pods of some components. Call with a dict: root, components. */ -}}
+{{- define "stormcast.pods" -}}
+{{- $root := .root -}}
+{{- range .components }}
+- podSelector:
+    matchLabels: {{- include "stormcast.selector" (dict "root" $root "component" .) | nindent 6 }}
+{{- end }}
+{{- end -}}
+
 {{- /* File name: text, of what members and agents are told. */ -}}
 {{- define "stormcast.configs" -}}
 member.yaml: |
@@ -125,6 +134,7 @@ member.yaml: |
 agent.yaml: |
   table: stormcast
   control: "0.0.0.0:7802"
+  probes: "0.0.0.0:7812"
   token_file: /etc/stormcast/token/token
   # Of the only site there is, this pod's own network; --name says whose it is.
   sites: [{name: member}]
