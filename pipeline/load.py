@@ -163,6 +163,7 @@ def _in_events(tables: Tables) -> DataFrame:
         ),
         _nonsense(tables.rig.fault_events, "do", "phase"),
         _nonsense(tables.rig.probes, "do", "bit"),
+        _nonsense(tables.rig.exits.withColumnRenamed("name", "id"), "ordered"),
     )
     found = parts[0]
     for part in parts[1:]:

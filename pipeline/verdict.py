@@ -30,6 +30,7 @@ from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.tables.kept import keep
 from stormcast.pipeline.violations import Check, union
 from stormcast.pipeline.witness import describe
+from stormcast.pipeline.words import EPSILON
 
 CHECKS: Final[dict[str, Check]] = {
     "G1": g1_no_loss.no_loss,
@@ -48,6 +49,8 @@ BUDGET: Final = "budget"
 """The internal name of violations of a scenario's budget, which are reported under C1."""
 NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
 """Guarantees that can only be violated by a run that came to its end."""
+ASKS_WHO_STAYS: Final = frozenset({"G1", "G8", "A1", "V4", "C1", "L1"})
+"""Guarantees whose violations a death that nobody ordered may explain, if it came before."""
 MOST_DEFECTS: Final = 5
 """The most defects that a finding names one by one."""
 
@@ -64,6 +67,14 @@ class Probe(NamedTuple):
     bites: int
 
 
+class Death(NamedTuple):
+    """A death that nothing in the scenario did."""
+
+    at: float
+    """Seconds from the begin of the run."""
+    told: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """A run in a few numbers."""
@@ -76,6 +87,7 @@ class Figures:
     seconds: float = 0.0
     bites: Mapping[str, Probe]
     """By fault id: how often the fault had an effect."""
+    deaths: tuple[Death, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +305,13 @@ class Verifier:
         bites: dict[str, dict[str, Probe]] = {}
         for row in tables.rig.probes.where(F.col("id").isNotNull()).collect():
             bites.setdefault(row.run, {})[row.id] = Probe(row.do, row.bit or 0)
-        return {row.run: _figures_of(row, bites.get(row.run, {})) for row in counted.collect()}
+        deaths: dict[str, list[Row]] = {}
+        for row in tables.rig.deaths.orderBy("time", "number").collect():
+            deaths.setdefault(row.run, []).append(row)
+        return {
+            row.run: _figures_of(row, bites.get(row.run, {}), deaths.get(row.run, ()))
+            for row in counted.collect()
+        }
 
     # -- One run -----------------------------------------------------------------------------
 
@@ -313,6 +331,10 @@ class Verifier:
         else:
             findings = [self._finding(question, name, firsts, known.begin) for name in judged]
             findings += _doubts(question, known)
+        findings = [
+            *(Finding(RUN, Verdict.UNKNOWN, one.told, at=one.at) for one in known.deaths),
+            *(_explained(finding, known.deaths) for finding in findings),
+        ]
         if not question.is_complete:
             findings = [_without_haste(finding) for finding in findings]
         findings += _own_findings(question, findings)
@@ -367,8 +389,10 @@ def _listed(defects: Sequence[str]) -> str:
     return f"{shown}; and {more} more" if more > 0 else shown
 
 
-def _figures_of(row: Row, bites: Mapping[str, Probe]) -> Figures:
+def _figures_of(row: Row, bites: Mapping[str, Probe], deaths: Sequence[Row]) -> Figures:
+    begin = row.begin or 0.0
     return Figures(
+        deaths=tuple(_death(each, each.time - begin) for each in deaths),
         messages=row.messages,
         delivered=row.delivered,
         events=row.events,
@@ -376,6 +400,21 @@ def _figures_of(row: Row, bites: Mapping[str, Probe]) -> Figures:
         seconds=(row.end or 0.0) - (row.begin or 0.0),
         bites=bites,
     )
+
+
+def _death(row: Row, at: float) -> Death:
+    when = f"at {at:.1f} s" if at >= 0 else "before the scenario began"
+    return Death(at, f"{row.who} died {when} of {row.how}; nothing in the scenario did that")
+
+
+def _explained(finding: Finding, deaths: Sequence[Death]) -> Finding:
+    """Weaken a violation to unknown that a death before it may have caused."""
+    if finding.verdict is Verdict.VIOLATED and finding.guarantee in ASKS_WHO_STAYS:
+        for death in deaths:
+            if finding.at is None or finding.at >= death.at - EPSILON:
+                detail = f"{death.told}: {finding.detail}"
+                return replace(finding, verdict=Verdict.UNKNOWN, detail=detail)
+    return finding
 
 
 def _doubts(question: Question, figures: Figures) -> list[Finding]:

@@ -43,7 +43,9 @@ JOINING: Final = 1
 CONFIRMED: Final = 2
 REGULAR: Final = 0
 
-KILLS: Final = ("crash", "restart")
+DIED: Final = "died"
+"""Stands in place of a fault for the death of a member that nobody ordered."""
+KILLS: Final = ("crash", "restart", DIED)
 """Faults that end an incarnation."""
 UNDONE_BY: Final = {"pause": "resume", "stall": "consume"}
 """Faults that hold a member, and the step that ends all faults of that kind."""

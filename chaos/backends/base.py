@@ -10,13 +10,14 @@ The verbs are plain calls. Time passes only in `wait`, and in what a verb itself
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from stormcast.chaos.faults import Names
 from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.records.exits import MemberExit
 from stormcast.node.core.errors import NodeError
 
 LEASE_SECONDS: Final = 3.0
@@ -63,6 +64,15 @@ class ClusterPlan:
     @property
     def names(self) -> Names:
         return tuple(member.name for member in self.members)
+
+
+@runtime_checkable
+class NotesExits(Protocol):
+    """A backend whose members are processes, which may end without an order."""
+
+    def exits(self) -> Sequence[MemberExit]:
+        """Return the ends of all incarnations so far, in the order in which they were noticed."""
+        ...
 
 
 Bites = Mapping[str, Mapping[tuple[str, str], int]]

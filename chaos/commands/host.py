@@ -38,9 +38,9 @@ def clean_up(argv: list[str]) -> int:
     """Run `stormcast clean`: remove what killed runs left behind."""
     parser = _parser(
         "clean",
-        "Remove what runs left behind that were killed: their namespaces, with all processes, "
-        "rules and queues in them, and their mounts. Runs that live keep theirs. Exit 0 done, "
-        "2 usage, 3 if it cannot be done.",
+        "Remove what runs left behind that were killed: the processes that they started, their "
+        "namespaces, with all processes, rules and queues in them, their mounts and temporary "
+        "folders. Runs that live keep theirs. Exit 0 done, 2 usage, 3 if it cannot be done.",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     _add_json(parser)
@@ -50,11 +50,7 @@ def clean_up(argv: list[str]) -> int:
         # Without the programs nothing can be looked for, so do not report that nothing is left.
         return _give_up(why, as_json=args.json)
     try:
-        if args.dry_run:
-            spaces, folders = leftovers()
-            found = [*spaces, *map(str, folders)]
-        else:
-            found = clean()
+        found = leftovers().names() if args.dry_run else clean()
     except CommandError as error:
         return _give_up(one_line(error), as_json=args.json)
     if args.json:

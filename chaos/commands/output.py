@@ -108,12 +108,9 @@ def say_leftovers() -> None:
     from stormcast.chaos.backends.netns.leftovers import leftovers  # noqa: PLC0415 as above
 
     if what_is_missing() is None:
-        spaces, folders = leftovers()
-        if spaces or folders:
-            say(
-                f"{len(spaces) + len(folders)} leftovers of killed runs are there: "
-                "stormcast clean removes them"
-            )
+        found = leftovers()
+        if found:
+            say(f"{len(found)} leftovers of killed runs are there: stormcast clean removes them")
 
 
 def progress(text: str) -> None:

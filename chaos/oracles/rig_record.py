@@ -9,9 +9,11 @@ from typing import Any, Final, NamedTuple
 
 from stormcast.chaos.oracles.history import Member
 from stormcast.chaos.oracles.reading import noting_nonsense
-from stormcast.node.trace import FAULT, PHASE, PROBE
+from stormcast.node.trace import EXIT, FAULT, PHASE, PROBE
 
-_KILLS: Final = frozenset({"crash", "restart"})
+DIED: Final = "died"
+"""Stands in place of a fault for the death of a member that nobody ordered."""
+_KILLS: Final = frozenset({"crash", "restart", DIED})
 _COPIES: Final = frozenset({"duplicate", "rule"})
 
 
@@ -47,6 +49,23 @@ class Probe(NamedTuple):
     bites: int
 
 
+class Death(NamedTuple):
+    """The death of a member that nothing in the scenario did."""
+
+    time: float
+    who: str
+    how: str
+    """By which signal, or with which exit code."""
+    member: int | None
+    """Its short id; None where it was never known."""
+
+    def tell(self, begin: float) -> str:
+        """Say when and how it died, in a run that began at `begin`."""
+        since = self.time - begin
+        when = f"at {since:.1f} s" if since >= 0 else "before the scenario began"
+        return f"{self.who} died {when} of {self.how}; nothing in the scenario did that"
+
+
 class RigRecord:
     """The trace of the rig, read. Events that cannot be read are listed in `defects`."""
 
@@ -54,6 +73,7 @@ class RigRecord:
         self.steps: list[FaultStep] = []
         """In the order in which they were done."""
         self.probes: list[Probe] = []
+        self.deaths: list[Death] = []
         self.begin: float | None = None
         """The time at which the run began, on the clock of the traces; None: no event says so."""
         self.quiet = inf
@@ -69,6 +89,26 @@ class RigRecord:
                     self.steps.append(_fault_step(event.time, json.loads(text)))
                 elif event.kind == PROBE:
                     self.probes.append(_probe(json.loads(text)))
+                elif event.kind == EXIT:
+                    self._note_exit(event.time, json.loads(text))
+
+    def _note_exit(self, time: float, text: dict[str, Any]) -> None:
+        if text["ordered"]:
+            return
+        death = _death(time, text)
+        self.deaths.append(death)
+        self.steps.append(
+            FaultStep(
+                time=time,
+                id=f"{DIED}-{len(self.deaths)}",
+                do=DIED,
+                phase="on",
+                member=death.member,
+                copies=0,
+                attribute="",
+                value=None,
+            )
+        )
 
     def _note_phase(self, phase: str, time: float) -> None:
         if phase == "begin" and self.begin is None:
@@ -112,6 +152,17 @@ def _fault_step(time: float, text: dict[str, Any]) -> FaultStep:
         copies=int(text.get("copies", 1)),
         attribute=str(text.get("attribute", "")),
         value=text.get("value"),
+    )
+
+
+def _death(time: float, text: dict[str, Any]) -> Death:
+    member, number = text.get("member"), int(text.get("incarnation", 1))
+    how = f"signal {text['signal']}" if "signal" in text else f"exit code {text['code']}"
+    return Death(
+        time=time,
+        who=f"{text['name']}-{number}" if number > 1 else str(text["name"]),
+        how=f"{how} ({text['why']})" if text.get("why") else how,
+        member=None if member is None else int(member),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial, total_ordering
 from typing import Final
@@ -24,7 +24,7 @@ from stormcast.chaos.oracles import (
 from stormcast.chaos.oracles.c1_control_traffic import Budget
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.g4_intact import Payloads
-from stormcast.chaos.oracles.history import Violation
+from stormcast.chaos.oracles.history import EPSILON, Violation
 from stormcast.chaos.oracles.owed import Owed, owed_by
 from stormcast.chaos.oracles.witness import describe
 
@@ -48,6 +48,9 @@ CHECKS: Final[dict[str, Check]] = {
     "C1": c1_control_traffic.violations,
     "L1": l1_liveness.violations,
 }
+ASKS_WHO_STAYS: Final = frozenset({"G1", "G8", "A1", "V4", "C1", "L1"})
+"""Guarantees that speak of members that stay, and of what is due in time or at the end of a run. A
+member that dies unforeseen may leave the others no time for it."""
 RUN: Final = "run"
 """Stands in place of a guarantee in a finding that the run as a whole proves nothing."""
 
@@ -122,6 +125,7 @@ def judge(
         checks = _checks(set(guarantees), budget, payloads)
         findings = [_judge_one(evidence, guarantee, checks.get(guarantee)) for guarantee in asked]
         findings += _doubts(evidence, 1 if min_bites is None else min_bites)
+    findings = [*death_findings(evidence), *(explained(evidence, one) for one in findings)]
     owed = None
     if not evidence.defects:
         # With an alarm G1 may hold although messages are missing: then they are counted.
@@ -130,6 +134,29 @@ def judge(
         )
         owed = owed_by(evidence, is_all_there=is_all_there)
     return Judgement(worst(finding.verdict for finding in findings), tuple(findings), owed)
+
+
+def death_findings(evidence: Evidence) -> list[Finding]:
+    """Return a doubt for each member that died without an order: what was played is not what the
+    scenario says."""
+    return [
+        Finding(RUN, Verdict.UNKNOWN, death.tell(evidence.begin), at=death.time - evidence.begin)
+        for death in evidence.rig.deaths
+    ]
+
+
+def explained(evidence: Evidence, finding: Finding, by: float | None = None) -> Finding:
+    """Return a finding as `unknown` if it is a violation that a death may have caused: one of who
+    stays and of what is due in time, not from before the death. `by`: when something was due,
+    where the finding itself has no time."""
+    if finding.verdict is not Verdict.VIOLATED or finding.guarantee not in ASKS_WHO_STAYS:
+        return finding
+    at = finding.at if by is None else by
+    for death in evidence.rig.deaths:
+        if at is None or at >= death.time - evidence.begin - EPSILON:
+            detail = f"{death.tell(evidence.begin)}: {finding.detail}"
+            return replace(finding, verdict=Verdict.UNKNOWN, detail=detail)
+    return finding
 
 
 def _checks(asked: set[str], budget: Budget | None, payloads: Payloads | None) -> dict[str, Check]:

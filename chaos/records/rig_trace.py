@@ -15,6 +15,7 @@ from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos import faults
 from stormcast.chaos.language.schedule import TimedStep
+from stormcast.chaos.records.exits import MemberExit
 from stormcast.node import trace
 from stormcast.node.trace.tracer import Tracer
 
@@ -72,6 +73,17 @@ class RigTrace:
         text = {"id": f"still-{number}", "do": "pause", "phase": "on", "member": member}
         self._add(start, trace.FAULT, text)
         self._add(end, trace.FAULT, text | {"phase": "off"})
+
+    def exit(self, ended: MemberExit, member: int | None) -> None:
+        """Note that the process of a member ended; `member` is its short id, if it is known."""
+        how = {"signal": -ended.code} if ended.code < 0 else {"code": ended.code}
+        text: dict[str, Any] = {"name": ended.name, "incarnation": ended.incarnation, **how}
+        text["ordered"] = ended.is_ordered
+        if member is not None:
+            text["member"] = member
+        if ended.why:
+            text["why"] = ended.why
+        self._add(ended.at, trace.EXIT, text)
 
     def phase(self, at: float, what: str) -> None:
         """Note that a phase begins: `begin`, `quiet` or `end`."""

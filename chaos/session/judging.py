@@ -8,7 +8,16 @@ from typing import Final
 from stormcast.chaos.language.scenario import Expect, ExpectView, Scenario
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.owed import unowed_multicasts
-from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, judge, worst
+from stormcast.chaos.oracles.verdict import (
+    RUN,
+    Finding,
+    Judgement,
+    Verdict,
+    death_findings,
+    explained,
+    judge,
+    worst,
+)
 from stormcast.chaos.session.record import RunRecord, ViewSeen
 
 NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
@@ -42,10 +51,12 @@ def judge_run(scenario: Scenario, run: RunRecord, min_bites: int | None = None) 
 
 def _own_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
     """Return the findings on what applications received and on what the scenario expects."""
-    findings = content_findings(run) + expectation_findings(scenario, run)
+    expected = zip(scenario.expect, expectation_findings(scenario, run), strict=True)
+    findings = content_findings(run)
+    findings += [explained(run.evidence, finding, expect.by) for expect, finding in expected]
     findings += unowed_findings(scenario, run.evidence)
     if run.views and "G8" in scenario.guarantees:
-        findings.append(one_group_finding(run))
+        findings.append(explained(run.evidence, one_group_finding(run), run.seconds))
     return findings
 
 
@@ -53,7 +64,8 @@ def _judge_broken_off(scenario: Scenario, run: RunRecord) -> Judgement:
     """Judge a run that broke off: it proves nothing, but a violation until then is one."""
     asked = [name for name in scenario.guarantees if name not in NEEDS_THE_END | {"G8"}]
     seen = judge(run.evidence, asked).findings
-    findings = [finding for finding in seen if finding.verdict is Verdict.VIOLATED]
+    findings = death_findings(run.evidence)
+    findings += [finding for finding in seen if finding.verdict is Verdict.VIOLATED]
     findings.append(Finding(RUN, Verdict.UNKNOWN, f"it broke off: {run.broke_off}"))
     return Judgement(worst(finding.verdict for finding in findings), tuple(findings))
 

@@ -22,6 +22,7 @@ from stormcast.chaos.language.schedule import schedule
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.records.rig_trace import RigTrace, wall_at_zero
 from stormcast.chaos.session.agenda import EPSILON, Agenda
+from stormcast.chaos.session.exits import Exits
 from stormcast.chaos.session.nemesis import Nemesis
 from stormcast.chaos.session.plans import cluster_plan
 from stormcast.chaos.session.record import RunRecord
@@ -107,6 +108,7 @@ class Session:
             in_members=self.plan.rules_in_members,
         )
         self.steps = schedule(scenario, seed)
+        self.exits = Exits(backend, self.roster)
         self._settling = Settling(self.roster, is_patient=backend.is_virtual)
         self._tell = tell or (lambda _text: None)
         self._zero = 0.0
@@ -208,6 +210,7 @@ class Session:
     def _look_after(self) -> None:
         """Tell members that are ready by now their rules and what they are to send."""
         now = self.now()
+        self.exits.look()
         self.traffic.expect(self._agenda.still_to_come(now))
         for name in self.roster.welcome() if self.roster.joining else ():
             self.nemesis.member_rules.insert(name)
@@ -245,25 +248,33 @@ class Session:
         mismatches = self._last_words()
         self.nemesis.member_rules.count()
         ending = self._ending
+        self.exits.look()
         ending.start, ending.at = self._zero, self.backend.now()
         self.rig.phase(ending.at, "end")
         self.backend.freeze()
+        self.exits.look(is_over=True)
         self._note_standstills()
         bites = self.nemesis.bites()
         for fault in self.rig.kinds:
             self.rig.probe(ending.at, fault, bites[fault])
         traces = dict(self.backend.collect())
+        self.exits.write(self.rig, traces)
         traces["rig"] = self.rig.blocks(self._wall_ns)
         return record_of(self.backend, self.nemesis, bites, ending, traces, mismatches)
 
     def broken_off(self, error: NodeError) -> RunRecord:
         """Make the record of a run that cannot go on: why, and the traces up to then."""
         traces: dict[str, bytes] = {}
+        with suppress(NodeError, OSError):
+            self.exits.look()
         self.rig.phase(self.backend.now(), "end")
         with suppress(NodeError, OSError):
             self.backend.freeze()
         with suppress(NodeError, OSError):
+            self.exits.look(is_over=True)
+        with suppress(NodeError, OSError):
             traces |= self.backend.collect()
+        self.exits.write(self.rig, traces)
         traces["rig"] = self.rig.blocks(self._wall_ns)
         return broken_record(self.backend, self.rig, traces, error)
 

@@ -8,7 +8,6 @@ lease, and ends its member when it ends. One thread; as process 1 it reaps every
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
 import shutil
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from stormcast.node.bound import bound_to_me
 from stormcast.node.control.settings import TOKEN_VARIABLE, ControlSettings
 from stormcast.node.core.errors import ConfigError, NodeError
 
@@ -35,7 +35,6 @@ LOG_BYTES: Final = 4 << 20
 LOG_LINES: Final = 40
 """Lines of the log that `state` shows."""
 VARIABLES: Final = "STORMCAST_"
-_PR_SET_PDEATHSIG: Final = 1
 _READ: Final = 64 << 10
 
 
@@ -313,17 +312,16 @@ class Keeper:
         os.set_blocking(reading, False)
         try:
             popen = subprocess.Popen(  # noqa: S603 our own words, and no shell
-                words,
+                bound_to_me(words),
                 cwd=self.settings.folder,
                 env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,
-                preexec_fn=_DieWithParent(),  # noqa: PLW1509 there is one thread
             )
         except OSError as error:
             os.close(reading)
-            raise ConfigError(f"{words[0]}: {error.strerror}") from None
+            raise ConfigError(f"{error.filename}: {error.strerror}") from None
         finally:
             os.close(writing)
         member = Incarnation(number, popen, folder, is_default)
@@ -370,18 +368,3 @@ class Keeper:
             # The default member failed. The keeper ends with its code, so that both are restarted.
             self.code = code if code > 0 else 128 - code
             self.is_over.set()
-
-
-class _DieWithParent:
-    """Has the kernel kill a process when its parent ends, for whatever reason, and even while the
-    process is stopped."""
-
-    def __init__(self) -> None:
-        self._prctl = ctypes.CDLL(None).prctl
-        self._parent = os.getpid()
-
-    def __call__(self) -> None:
-        self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != self._parent:
-            # The parent has ended already.
-            os.kill(os.getpid(), signal.SIGKILL)

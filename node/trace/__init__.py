@@ -52,6 +52,7 @@ HANDED: Final = 25
 ABANDONED: Final = 26
 CREDIT: Final = 27
 CUT: Final = 28
+EXIT: Final = 29
 
 EVENT_NAMES: Final[dict[int, str]] = {
     START: "start",
@@ -82,6 +83,7 @@ EVENT_NAMES: Final[dict[int, str]] = {
     ABANDONED: "abandoned",
     CREDIT: "credit",
     CUT: "cut",
+    EXIT: "exit",
 }
 
 # `stream` of a VIEW event.

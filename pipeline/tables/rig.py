@@ -16,6 +16,10 @@ from stormcast.pipeline.tables.records import is_kind
 _FAULT: Final = """
     id STRING, do STRING, phase STRING, member BIGINT, copies BIGINT, attribute STRING, value STRING
 """
+_EXIT: Final = """
+    name STRING, incarnation BIGINT, signal BIGINT, code BIGINT, ordered BOOLEAN, member BIGINT,
+    why STRING
+"""
 _PROBE: Final = "id STRING, do STRING, bit BIGINT"
 
 
@@ -27,12 +31,48 @@ class RigTables:
 
     @cached_property
     def fault_events(self) -> DataFrame:
-        """The rig's events about faults: run, number, time, text, and the fields of the text."""
+        """The rig's events about faults: run, number, time, text, and the fields of the text. A
+        death that nobody ordered stands among them, as it acts on a run like a kill."""
         told = F.from_json("text", _FAULT)
-        return keep(
+        faults = (
             self._of_rig("fault")
             .withColumn("told", told)
             .select("run", "number", "time", "text", "told.*")
+        )
+        died = self.exits.where(~F.col("ordered")).select(
+            "run",
+            "number",
+            "time",
+            "text",
+            F.concat(F.lit(f"{words.DIED}-"), F.col("number").cast("string")).alias("id"),
+            F.lit(words.DIED).alias("do"),
+            F.lit("on").alias("phase"),
+            "member",
+        )
+        return keep(faults.unionByName(died, allowMissingColumns=True))
+
+    @cached_property
+    def exits(self) -> DataFrame:
+        """The ends of members' processes: run, number, time, text, and the fields of the text."""
+        return (
+            self._of_rig("exit")
+            .withColumn("told", F.from_json("text", _EXIT))
+            .select("run", "number", "time", "text", "told.*")
+        )
+
+    @cached_property
+    def deaths(self) -> DataFrame:
+        """The deaths that nobody ordered: run, time, who, how."""
+        number = F.coalesce("incarnation", F.lit(1))
+        name = F.when(number > 1, F.concat_ws("-", "name", number.cast("string"))).otherwise(
+            F.col("name")
+        )
+        how = F.when(F.col("signal").isNotNull(), F.format_string("signal %d", "signal")).otherwise(
+            F.format_string("exit code %d", "code")
+        )
+        why = F.when(F.length("why") > 0, F.format_string(" (%s)", "why")).otherwise("")
+        return self.exits.where(~F.col("ordered")).select(
+            "run", "number", "time", name.alias("who"), F.concat(how, why).alias("how")
         )
 
     @cached_property

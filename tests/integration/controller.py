@@ -49,7 +49,7 @@ def main(folder: Path, run: str, seed: int, lease: float, bound: str) -> None:
     network.make()
     if bound == "free":
         agent.bound_to_me = tuple
-    process = agent.AgentProcess(network.run.table, network.sites(), folder, lease)
+    process = agent.AgentProcess(network.run, network.sites(), folder, lease)
     process.apply(states(draw, network))
     print(process.pid, flush=True)
     while True:

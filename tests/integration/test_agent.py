@@ -49,7 +49,7 @@ def network(pair: Pair) -> Network:
 
 @pytest.fixture
 def agent(network: Network, tmp_path: Path) -> Iterator[AgentProcess]:
-    with closing(AgentProcess(network.run.table, network.sites(), tmp_path)) as agent:
+    with closing(AgentProcess(network.run, network.sites(), tmp_path)) as agent:
         yield agent
 
 
@@ -122,8 +122,8 @@ def test_all_drivers_act_on_one_state_in_their_order(agent: AgentProcess, pair: 
 def test_whoever_keeps_a_lease_in_time_has_it_and_whoever_comes_late_is_told_so(
     pair: Pair, tmp_path: Path
 ) -> None:
-    table, sites = pair.network.run.table, pair.network.sites()
-    with closing(AgentProcess(table, sites, tmp_path, lease=1.0)) as agent:
+    run, sites = pair.network.run, pair.network.sites()
+    with closing(AgentProcess(run, sites, tmp_path, lease=1.0)) as agent:
         agent.apply(state(f1=CUT))
         for _look in range(25):
             time.sleep(0.1)

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from stormcast.chaos.backends.netns.commands import bound_to_me
 from stormcast.chaos.backends.netns.names import BRIDGE
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import environment
 from stormcast.chaos.plugin.live_cluster import Clusters, LiveCluster
+from stormcast.node.bound import bound_to_me
 from tests.helpers.live import (
     AS_SHIPPED,
     ENDLESS,

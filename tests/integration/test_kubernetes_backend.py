@@ -4,6 +4,7 @@ pods that are none. What real pods add is shown in tests/kubernetes."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -247,6 +248,71 @@ timeline:
     judgement = judge_run(scenario, record)
     assert judgement.verdict is Verdict.HOLDS, judgement.findings
     assert record.delivered == 600
+
+
+IN_PODS = """\
+name: in-pods
+guarantees: [G1, G2, G3, G4]
+cluster: {members: 3}
+workload:
+  - {do: unicast, count: 100, rate: 50/s}
+"""
+
+
+def test_a_member_that_was_killed_in_its_pod_is_told_with_its_signal(
+    cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    def kill(said: str) -> None:
+        pids = re.findall(r"incarnation \d+ is pid (\d+)", cluster.keepers[1].tail(1000))
+        if "waiting for the workload" in said and not killed:
+            killed.append(int(pids[-1]))
+            os.kill(killed[0], signal.SIGKILL)
+
+    killed: list[int] = []
+    scenario = parse_scenario(IN_PODS)
+    record = play(scenario, 1, backend, tmp_path / "run", tell=kill)
+    judgement = judge_run(scenario, record)
+
+    assert judgement.verdict is Verdict.UNKNOWN, judgement.findings
+    assert re.fullmatch(
+        r"n1 died at [\d.]+ s of signal 9; nothing in the scenario did that",
+        judgement.findings[0].detail,
+    )
+    (death,) = record.evidence.rig.deaths
+    assert death.member in record.evidence.members
+
+
+def test_a_container_that_was_started_again_is_told_with_the_reason_of_the_cluster(
+    cluster: FakeCluster, backend: KubernetesBackend, tmp_path: Path
+) -> None:
+    """The keeper is gone with its member, so the run breaks off; the API server knows why."""
+
+    def kill(said: str) -> None:
+        if "waiting for the workload" in said and 1 not in cluster.troubles:
+            ended = {"exitCode": 137, "reason": "OOMKilled"}
+            cluster.troubles[1] = {
+                "phase": "Running",
+                "podIP": address_of(1),
+                "containerStatuses": [
+                    {
+                        "name": "member",
+                        "restartCount": 1,
+                        "state": {"running": {}},
+                        "lastState": {"terminated": ended},
+                    }
+                ],
+            }
+            os.kill(cluster.keepers[1].pid, signal.SIGKILL)
+
+    scenario = parse_scenario(IN_PODS)
+    record = play(scenario, 1, backend, tmp_path / "run", tell=kill)
+    judgement = judge_run(scenario, record)
+
+    assert judgement.verdict is Verdict.UNKNOWN
+    death, broke_off = (one.detail for one in judgement.findings)
+    assert death.startswith("n1 died at ")
+    assert "of signal 9 (OOMKilled); nothing in the scenario did that" in death
+    assert broke_off.startswith("it broke off: ")
 
 
 # -- What cannot work ----------------------------------------------------------------------------

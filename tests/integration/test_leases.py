@@ -155,9 +155,9 @@ def check_cleaned(victim: Victim) -> None:
     def is_its(run: RunId) -> bool:
         return run == victim.run
 
-    assert len(leftovers(is_left=is_its)[0]) == 3
+    assert len(leftovers(is_left=is_its).spaces) == 3
     clean(is_left=is_its)
-    assert leftovers(is_left=is_its) == ([], [])
+    assert not leftovers(is_left=is_its).names()
 
 
 def test_an_agent_that_is_told_to_end_leaves_nothing_at_once(tmp_path: Path) -> None:

@@ -311,18 +311,19 @@ def test_members_die_with_a_process_that_is_killed_even_paused_and_the_rest_is_c
     process.communicate()
     until(lambda: all(map(is_gone, pids)), 5.0, lambda: f"{pids} are gone")
 
-    spaces, folders = leftovers(is_left=all_of(run))
-    assert len(spaces) == 4
-    assert len(folders) == 1
-    assert set(spaces) <= set(leftovers()[0])
-    assert sorted(clean(is_left=all_of(run))) == sorted([*spaces, *map(str, folders)])
-    assert leftovers(is_left=all_of(run)) == ([], [])
+    found = leftovers(is_left=all_of(run))
+    assert len(found.spaces) == 4
+    assert len(found.mounts) == 1
+    assert not found.processes
+    assert set(found.spaces) <= set(leftovers().spaces)
+    assert clean(is_left=all_of(run)) == found.names()
+    assert not leftovers(is_left=all_of(run)).names()
 
 
 def test_what_lives_is_no_leftover(ground: Ground) -> None:
-    spaces, _folders = leftovers()
     run = ground.netns.opened.network.run
-    assert not [space for space in spaces if RunId.parse(space) == run]
+    assert not [name for name in leftovers().names() if str(run) in name]
+    assert leftovers(is_left=all_of(run)).processes, "they would be found if it were dead"
     assert ground.open_paths(EVERYONE) == EVERYONE
 
 
@@ -338,7 +339,7 @@ def test_a_process_that_ends_in_any_other_way_leaves_nothing(tmp_path: Path, res
     process, run, pids = doomed(tmp_path, rest)
     process.communicate(timeout=20)
     assert all(map(is_gone, pids))
-    assert leftovers(is_left=all_of(run)) == ([], [])
+    assert not leftovers(is_left=all_of(run)).names()
 
 
 def test_a_process_in_a_leftover_namespace_is_ended_with_it(tmp_path: Path) -> None:
@@ -359,7 +360,7 @@ def test_a_process_in_a_leftover_namespace_is_ended_with_it(tmp_path: Path) -> N
     clean(is_left=all_of(run))
     # It was never ours to wait for; init, or whoever stands in for it, does.
     until(lambda: _is_dead(free), 5.0, lambda: f"{free} ends")
-    assert leftovers(is_left=all_of(run)) == ([], [])
+    assert not leftovers(is_left=all_of(run)).names()
 
 
 def _is_dead(pid: int) -> bool:

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from stormcast.chaos.backends.netns.commands import bound_to_me
 from stormcast.chaos.drivers.base import DECIDE, DriverError, Site, inside
 from stormcast.chaos.drivers.netlink import MAX_WAITING
 from stormcast.chaos.drivers.netlink import inside as within
@@ -38,6 +37,7 @@ from stormcast.chaos.faults.fate import fate_key, jhash_fate, threshold
 from stormcast.chaos.faults.outcome import GOLDEN, damaged
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.plugin.live_cluster import Chaos, Clusters
+from stormcast.node.bound import bound_to_me
 from stormcast.node.core.match import Match
 from stormcast.node.core.wire import identity
 from tests.helpers.live import AS_SHIPPED, netns, stats, talk

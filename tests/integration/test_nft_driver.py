@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import pytest
 
 from stormcast.chaos import faults
-from stormcast.chaos.backends.netns.commands import bound_to_me
 from stormcast.chaos.drivers.base import CHANCES, DECIDE, NFT, driver_of, inside
 from stormcast.chaos.drivers.netlink import inside as within
 from stormcast.chaos.drivers.nft import NftDriver
@@ -25,6 +24,7 @@ from stormcast.chaos.drivers.running import run_command
 from stormcast.chaos.faults import Link, NetworkFault, Rule
 from stormcast.chaos.faults.fate import fate_key, jhash_fate, threshold
 from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.bound import bound_to_me
 from stormcast.node.core import wire
 from stormcast.node.core.match import Match, Matcher
 from tests.integration.wire_pair import GROUP, Pair, frames

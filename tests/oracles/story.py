@@ -581,6 +581,15 @@ class Story:
         self.rig.record(trace.FAULT, self.now, text=json.dumps(text))
         return self
 
+    def exits(self, who: str = "n1", *, ordered: bool = False, **more: object) -> Self:
+        """The end of a member's process; by signal 9, unless it is said how."""
+        self._of(who)
+        name, _, number = who.partition("-")
+        text: dict[str, Any] = {"name": name, "incarnation": int(number or 1), "ordered": ordered}
+        text |= {"member": IDS[who], **(more or {"signal": 9})}
+        self.rig.record(trace.EXIT, self.now, text=json.dumps(text))
+        return self
+
     def bites(self, bit: int, name: str = "f1", do: str = "loss") -> Self:
         text = json.dumps({"id": name, "do": do, "bit": bit})
         self.rig.record(trace.PROBE, self.now, text=text)

@@ -44,6 +44,22 @@ def a_block_is_missing() -> Blocks:
     return blocks | {"n1": blocks["n1"][:first] + blocks["n1"][second:]}
 
 
+def loss_by_death() -> Blocks:
+    """What n0 sends to n1 never arrives, for n1 is dead."""
+    return Story().a_clean_exchange().at(2.0).sends(6).at(2.5).exits("n1").told()
+
+
+def loss_after_death() -> Blocks:
+    """What n0 sends to n1 never arrives, and who died before was somebody else."""
+    return Story().a_clean_exchange().at(1.8).exits("n2").at(2.0).sends(6).told()
+
+
+def nonsense_of_an_exit() -> Blocks:
+    story = Story().a_clean_exchange()
+    story.rig.record(trace.EXIT, 2.0, text='{"name": "n1"}')
+    return story.told()
+
+
 def nonsense_of_the_rig() -> Blocks:
     story = Story().a_clean_exchange()
     story.rig.record(trace.FAULT, 2.0, text="{half a fau")
@@ -78,6 +94,12 @@ UNKNOWN: Final[dict[str, tuple[Blocks, str]]] = {
     "sender-without-trace": (without("n0"), "a0 was heard and left no trace"),
     "no-end": (without("rig"), "the rig recorded no end of the run"),
     "nonsense": (nonsense_of_the_rig(), "rig: '{half a fau' does not say what it should"),
+    "death": (
+        loss_by_death(),
+        "n1 died at 1.5 s of signal 9; nothing in the scenario did that",
+    ),
+    "loss-after-death": (loss_after_death(), "nothing in the scenario did that: "),
+    "nonsense-of-an-exit": (nonsense_of_an_exit(), "does not say what it should"),
     "nothing-sent": (Story().at(1.0).opens().listens().told(), "nothing was sent"),
     "no-bite": (
         Story().a_clean_exchange().at(5.0).fault("loss").bites(0).told(),
@@ -87,6 +109,8 @@ UNKNOWN: Final[dict[str, tuple[Blocks, str]]] = {
 OTHERS: Final[dict[str, Blocks]] = {
     "clean": clean(),
     "torn-where-it-was-killed": torn_where_it_was_killed(),
+    "loss-before-death": Story().a_clean_exchange().at(2.0).sends(6).at(3.0).exits("n2").told(),
+    "ordered": Story().a_clean_exchange().at(3.0).exits("n1", ordered=True, code=0).told(),
     "a-loss-and-no-bite": Story()
     .a_clean_exchange()
     .at(2.0)

@@ -44,6 +44,18 @@ def test_the_last_block_of_a_killed_member_may_be_torn(judgements: dict[str, Jud
     assert str(judgements["torn-where-it-was-killed"].verdict) == "holds"
 
 
+def test_a_death_that_nobody_ordered_is_said_first_and_excuses_what_came_after_it(
+    judgements: dict[str, Judgement],
+) -> None:
+    first, *rest = judgements["death"].findings
+    assert (first.guarantee, first.at) == ("run", pytest.approx(1.5))
+    assert all(finding.holds for finding in rest)
+    excused = judgements["loss-after-death"]
+    assert excused.verdicts()["G1"] == "unknown"
+    assert str(judgements["loss-before-death"].verdict) == "violated"
+    assert str(judgements["ordered"].verdict) == "holds"
+
+
 def test_a_violation_counts_even_where_a_fault_did_not_bite(
     judgements: dict[str, Judgement],
 ) -> None:

@@ -20,7 +20,6 @@ from stormcast.chaos.backends.netns import (
     why_not,
 )
 from stormcast.chaos.backends.netns.commands import (
-    bound_to_me,
     inside,
     make_network,
     remove_namespaces,
@@ -29,6 +28,7 @@ from stormcast.chaos.backends.netns.commands import (
 )
 from stormcast.chaos.backends.netns.leftovers import leftovers
 from stormcast.chaos.backends.netns.process import until
+from stormcast.node.bound import bound_to_me
 
 RUN = RunId(41, 7, 1)
 
@@ -118,7 +118,7 @@ def test_an_agent_is_told_where_each_member_lives() -> None:
 def test_a_member_runs_in_its_namespace_and_not_longer_than_its_owner() -> None:
     words = bound_to_me(inside("sc41-7-1-n0", ("python", "x.py")))
     assert words[:3] == ("setpriv", "--pdeathsig", "KILL")
-    assert words[3:] == ("ip", "netns", "exec", "sc41-7-1-n0", "python", "x.py")
+    assert words[-7:] == (str(os.getpid()), *inside("sc41-7-1-n0", ("python", "x.py")))
 
 
 def test_a_member_is_told_where_it_lives_and_reads_the_rest_from_its_folder() -> None:
@@ -173,7 +173,7 @@ def test_leftovers_are_those_whose_owner_is_gone() -> None:
     machine, mine = Machine(), RunId.next()
     gone = RunId(mine.pid, mine.started - 1, 1)
     machine.spaces = ["docker", mine.namespace("n0"), gone.namespace("n0"), gone.namespace("n1")]
-    assert leftovers(machine) == ([gone.namespace("n0"), gone.namespace("n1")], [])
+    assert leftovers(machine).spaces == (gone.namespace("n0"), gone.namespace("n1"))
 
 
 @pytest.mark.parametrize("names", [("bridge",), ("n0", "n0"), ("N0",), ("a b",), ("",), ()])

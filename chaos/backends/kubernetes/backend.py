@@ -41,6 +41,7 @@ from stormcast.chaos.backends.kubernetes.run_pods import RunPods
 from stormcast.chaos.backends.kubernetes.settings import member_config
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.records.exits import MemberExit
 from stormcast.node.core.errors import NodeError
 from stormcast.node.reading.quantities import SETTING_SIZE
 
@@ -156,6 +157,7 @@ class KubernetesBackend:
         until = time.monotonic() + seconds
         while True:
             self._check()
+            self._pods.look()
             if is_done is not None and is_done():
                 return True
             left = until - time.monotonic()
@@ -176,13 +178,15 @@ class KubernetesBackend:
         if self.is_alive(name):
             raise BackendError(f"{name} runs already; restart it, or stop it before")
         assert self._plan is not None
+        self.exits()
         plan = next(one for one in self._plan.members if one.name == name)
         hosts = [one.pod.addresses[0] for one in self._pods]
         pod.start(member_config(plan, pod.pod.addresses[0], hosts))
 
     def stop(self, name: str) -> None:
         """Have a member leave, even a paused one."""
-        self._living(name).keep("POST", "/stop", {})
+        self._check()
+        self._pods.living(name).stop()
 
     def kill(self, name: str) -> None:
         """End a member at once."""
@@ -195,11 +199,13 @@ class KubernetesBackend:
 
     def pause(self, name: str) -> None:
         """Have a member's keeper stop it, for as long as the pause is renewed."""
-        self._living(name).pause(LEASE_SECONDS)
+        self._check()
+        self._pods.living(name).pause(LEASE_SECONDS)
 
     def resume(self, name: str) -> None:
         """Resume a paused member."""
-        self._living(name).resume()
+        self._check()
+        self._pods.living(name).resume()
 
     def is_alive(self, name: str) -> bool:
         """Whether a member was started and has not ended."""
@@ -210,18 +216,17 @@ class KubernetesBackend:
         self._check()
         return self._pods.known(name).ask(method, target, body)
 
+    def exits(self) -> list[MemberExit]:
+        """Return the ends of all incarnations so far."""
+        return self._pods.exits(
+            lambda: member_pods(self._api, find_release(self._api, self._release))
+        )
+
     def _pod(self, name: str) -> MemberPod:
         """Return a member's pod for a verb that changes it: whether it lives is then asked anew."""
         self._check()
         self._pods.forget(name)
         return self._pods.known(name)
-
-    def _living(self, name: str) -> MemberPod:
-        pod = self._pod(name)
-        if not self.is_alive(name):
-            raise BackendError(f"{name} does not run")
-        self._pods.forget(name)
-        return pod
 
     # -- The network ---------------------------------------------------------------------------
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +20,7 @@ from stormcast.chaos.backends.kubernetes.api import (
 )
 from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
 from stormcast.chaos.backends.kubernetes.release import Pod
+from stormcast.chaos.records.exits import MemberExit
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import one_line
 from stormcast.node.trace.files import read_traces
@@ -32,6 +36,8 @@ JOURNALS_BYTES: Final = 1 << 30
 journal may hold."""
 JOURNALS_VARIABLE: Final = "STORMCAST_MAX_JOURNALS"
 _BUSY: Final = 409
+_BY_SIGNAL: Final = 128
+"""A container that ended by a signal has this exit code and the signal's number on top."""
 
 
 class LostError(BackendError):
@@ -49,6 +55,14 @@ class MemberPod:
         self.incarnations: list[int] = []
         """The keeper's numbers of the incarnations that this run started."""
         self.is_paused = False
+        self.is_lost = False
+        """Whether the keeper does not answer, or knows nothing of the last incarnation."""
+        self.seen_alive = time.monotonic()
+        """The time of the last look that found the last incarnation running."""
+        self.end: MemberExit | None = None
+        """How the last incarnation ended."""
+        self._told: tuple[int, ...] = ()
+        """The codes with which the last incarnation ends if it does what it was told."""
         self.agent = AgentClient(self._ask_agent)
         self._api = api
         self._token = token
@@ -87,6 +101,7 @@ class MemberPod:
         """Start a new incarnation of the member."""
         self.incarnations.append(self.keep("POST", "/start", {"config": config})["incarnation"])
         self.is_paused = False
+        self.seen_alive, self.end, self._told = time.monotonic(), None, ()
 
     def kill(self) -> None:
         """End the member at once, if it runs."""
@@ -94,6 +109,15 @@ class MemberPod:
         if not reply.is_ok and reply.status != _BUSY:
             raise BackendError(f"{self.pod.name}: POST /kill: {_said(reply)}")
         self.is_paused = False
+        if reply.is_ok:
+            # The keeper refuses where no member runs, and else answers when it has ended.
+            self._told = (-signal.SIGKILL,)
+            self._note(reply.value())
+
+    def stop(self) -> None:
+        """Have the member leave."""
+        self.keep("POST", "/stop", {})
+        self._told = (0, -signal.SIGTERM)
 
     def pause(self, lease: float) -> None:
         """Pause the member for `lease` seconds."""
@@ -107,9 +131,43 @@ class MemberPod:
 
     def is_alive(self) -> bool:
         """Whether the incarnation that this run started last still runs."""
-        state = self.keep("GET", "/state")
-        return bool(
-            state["alive"] and self.incarnations and state["incarnation"] == self.incarnations[-1]
+        now = time.monotonic()
+        try:
+            state = self.keep("GET", "/state")
+        except BackendError:
+            self.is_lost = True
+            raise
+        is_last = bool(self.incarnations) and state["incarnation"] == self.incarnations[-1]
+        self.is_lost = bool(self.incarnations) and not is_last
+        if is_last and state["alive"]:
+            self.seen_alive = now
+        elif is_last:
+            self._note(state)
+        return is_last and bool(state["alive"])
+
+    def _note(self, state: Mapping[str, Any]) -> None:
+        """Note the end of the last incarnation, as its keeper tells it."""
+        is_last = bool(self.incarnations) and state["incarnation"] == self.incarnations[-1]
+        if is_last and state["code"] is not None and self.end is None:
+            self.end = self._ended(int(state["code"]), is_ordered=state["code"] in self._told)
+
+    def note_restart(self, now: Pod) -> None:
+        """Note that the pod's container was started again, and the last incarnation ended with
+        it, by the API server's description of the pod now."""
+        if now.restarts > self.pod.restarts and self.incarnations and self.end is None:
+            code = now.last_code
+            why = now.last_reason if now.last_reason not in ("Error", "Completed") else ""
+            by_signal = code > _BY_SIGNAL
+            self.end = self._ended(_BY_SIGNAL - code if by_signal else code, why=why)
+
+    def _ended(self, code: int, *, is_ordered: bool = False, why: str = "") -> MemberExit:
+        return MemberExit(
+            name=self.name,
+            incarnation=len(self.incarnations),
+            at=self.seen_alive,
+            code=code,
+            is_ordered=is_ordered,
+            why=why,
         )
 
     def ask(self, method: str, target: str, body: object) -> Any:  # noqa: ANN401 whatever the member says

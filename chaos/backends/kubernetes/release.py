@@ -38,6 +38,11 @@ class Pod:
     """The name of the Secret with the token of its keeper and agent."""
     trouble: str
     """Why its containers do not run; empty if they do."""
+    restarts: int = 0
+    """How often the container of its keeper was started again."""
+    last_code: int = 0
+    last_reason: str = ""
+    """The exit code of that container when it ended last, and the kubelet's word for it."""
 
 
 def find_release(api: Api, release: str = "") -> str:
@@ -127,7 +132,23 @@ def _pod(found: Mapping[str, Any]) -> Pod:
         has_agent=any(container["name"] == AGENT for container in containers),
         secret=secrets[0] if secrets else f"{name.rpartition('-')[0]}-token",
         trouble=_trouble(meta, status),
+        **_last_end(spec, status),
     )
+
+
+def _last_end(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how often the container of the keeper, a pod's first one, ended, and how at last."""
+    name = next((one["name"] for one in spec.get("containers", ())), "")
+    for one in status.get("containerStatuses", ()):
+        if one.get("name") == name:
+            ended = one.get("state", {}).get("terminated") or {}
+            last = ended or one.get("lastState", {}).get("terminated") or {}
+            return {
+                "restarts": int(one.get("restartCount", 0)) + bool(ended),
+                "last_code": int(last.get("exitCode", 0)),
+                "last_reason": str(last.get("reason", "")),
+            }
+    return {}
 
 
 def _trouble(meta: Mapping[str, Any], status: Mapping[str, Any]) -> str:

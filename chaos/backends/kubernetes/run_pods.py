@@ -5,13 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from stormcast.chaos.agent.agent import merged
 from stormcast.chaos.backends.base import BackendError, Bites
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
+from stormcast.chaos.backends.kubernetes.release import Pod
+from stormcast.chaos.records.exits import MemberExit
 from stormcast.node.core.errors import NodeError
 
+LOOK_SECONDS: Final = 0.5
+"""The least time between two looks who lives."""
 FRESH_SECONDS: Final = 0.05
 """How long a member that was alive is assumed to be so without asking again."""
 
@@ -26,6 +31,8 @@ class RunPods:
         self._threads = threads
         self._alive: dict[str, tuple[float, bool]] = {}
         """By member: the time of the last question whether it lives, and the answer."""
+        self._looked = 0.0
+        self._exits: list[MemberExit] = []
 
     def __iter__(self) -> Iterator[MemberPod]:
         return iter(self._pods.values())
@@ -48,6 +55,37 @@ class RunPods:
         if not was or now - at > FRESH_SECONDS:
             self._alive[name] = now, (was := pod.is_alive())
         return was
+
+    def living(self, name: str) -> MemberPod:
+        """Return the pod of a member that something is to be done to; BackendError if the member
+        does not run."""
+        self.forget(name)
+        if not self.is_alive(name):
+            raise BackendError(f"{name} does not run")
+        self.forget(name)
+        return self.known(name)
+
+    def look(self) -> None:
+        """Ask from time to time who lives, so that it is known when a member ended that nobody told
+        to. A keeper that does not answer for a moment is no trouble."""
+        if time.monotonic() - self._looked >= LOOK_SECONDS:
+            self._looked = time.monotonic()
+            with suppress(NodeError):
+                self.each(MemberPod.is_alive)
+
+    def exits(self, ask: Callable[[], list[Pod]]) -> list[MemberExit]:
+        """Return the ends of all incarnations so far. Where a keeper tells nothing of its member,
+        `ask` returns the pods as the API server sees them now."""
+        lost = [pod for pod in self if pod.is_lost and pod.end is None]
+        with suppress(NodeError):
+            found = {pod.name: pod for pod in ask()} if lost else {}
+            for pod in lost:
+                if pod.pod.name in found:
+                    pod.note_restart(found[pod.pod.name])
+        for pod in self:
+            if pod.end is not None and pod.end not in self._exits:
+                self._exits.append(pod.end)
+        return list(self._exits)
 
     def forget(self, name: str) -> None:
         """Forget whether a member lives, because something is done to it."""

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from stormcast.chaos.agent.client import AgentClient, AgentError, over_unix
 from stormcast.chaos.backends.base import LEASE_SECONDS, BackendError
-from stormcast.chaos.backends.netns.commands import bound_to_me
+from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.process import Process, environment, until
 from stormcast.chaos.drivers.base import Bites, Site
 from stormcast.chaos.language.network_state import NetworkState
+from stormcast.node.bound import bound_to_me
 
 SOCKET: Final = "agent.sock"
 """Relative to the agent's folder."""
@@ -29,10 +30,10 @@ class AgentProcess:
     is a BackendError with the last lines of the agent's log."""
 
     def __init__(
-        self, table: str, sites: Sequence[Site], folder: Path, lease: float = LEASE_SECONDS
+        self, run: RunId, sites: Sequence[Site], folder: Path, lease: float = LEASE_SECONDS
     ) -> None:
         self._lease = lease
-        self._table = table
+        self._run = run
         self._sites = tuple(sites)
         self._folder = folder
         self._socket = over_unix(folder / SOCKET)
@@ -112,7 +113,7 @@ class AgentProcess:
         config.write_text(self._config())
         (self._folder / SOCKET).unlink(missing_ok=True)
         argv = (sys.executable, "-m", "stormcast", "agent", "--config", str(config))
-        process = Process(bound_to_me(argv), self._folder, "agent", environment({}))
+        process = Process(bound_to_me(argv), self._folder, "agent", environment({}, self._run))
         self._process = process
 
         def is_there() -> bool:
@@ -132,5 +133,5 @@ class AgentProcess:
             }
             for site in self._sites
         ]
-        whole = {"table": self._table, "control": f"unix:{SOCKET}", "sites": sites}
+        whole = {"table": self._run.table, "control": f"unix:{SOCKET}", "sites": sites}
         return json.dumps(whole, indent=1) + "\n"

@@ -27,6 +27,7 @@ from stormcast.chaos.backends.netns.watch import Watch
 from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.network_state import NetworkState
+from stormcast.chaos.records.exits import MemberExit
 
 POLL_SECONDS: Final = 0.02
 KEEP_SECONDS: Final = 0.1
@@ -49,10 +50,10 @@ def features_here() -> dict[str, str | None]:
                 # Trying takes seconds, and SIGTERM (as `timeout` sends it) would end this process
                 # without undoing: the folder and the namespaces would stay.
                 undo.enter_context(sigterm_interrupts())
-            folder = undo.enter_context(TemporaryDirectory(prefix="stormcast-"))
+            folder = undo.enter_context(TemporaryDirectory(prefix=f"{network.run}-"))
             undo.callback(network.remove)
             network.make()
-            agent = AgentProcess(network.run.table, network.sites(), Path(folder))
+            agent = AgentProcess(network.run, network.sites(), Path(folder))
             undo.callback(agent.close)
             found = agent.features()
     except (CommandError, BackendError) as error:
@@ -111,12 +112,12 @@ class NetnsBackend:
             network.make()
         except CommandError as error:
             raise BackendError(f"this machine refuses: {error}") from None
-        agent = AgentProcess(network.run.table, network.sites(), folder)
+        agent = AgentProcess(network.run, network.sites(), folder)
         self._undo.callback(agent.close)
         members = Members(network, plan.members, folder, self._argv)
         self._undo.callback(members.kill_all)
         members.prepare()
-        watch = Watch(folder)
+        watch = Watch(network.run, folder)
         self._undo.callback(watch.close)
         return Opened(network=network, agent=agent, members=members, watch=watch)
 
@@ -148,6 +149,8 @@ class NetnsBackend:
             if now >= until:
                 return False
             self.opened.agent.keep()
+            # Often, so that it is known when a member ended that nobody told to.
+            self.opened.members.exits()
             step = POLL_SECONDS if is_done is not None else KEEP_SECONDS
             time.sleep(min(step, max(0.0, until - time.monotonic())))
 
@@ -187,6 +190,10 @@ class NetnsBackend:
         # A caller that asks many members does not call `wait` meanwhile, which would renew.
         self.opened.agent.keep()
         return self.opened.members.ask(name, method, target, body)
+
+    def exits(self) -> list[MemberExit]:
+        """Return the ends of all incarnations so far."""
+        return list(self.opened.members.exits())
 
     # -- The network ---------------------------------------------------------------------------
 

@@ -113,11 +113,6 @@ def inside(space: str, argv: Sequence[str]) -> tuple[str, ...]:
     return ("ip", "netns", "exec", space, *argv)
 
 
-def bound_to_me(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a program that the kernel kills when its parent ends, even stopped."""
-    return ("setpriv", "--pdeathsig", "KILL", *argv)
-
-
 # -- Members -----------------------------------------------------------------------------------
 
 

@@ -16,13 +16,14 @@ from stormcast.chaos.backends.netns.commands import (
     CONTROL,
     JOURNAL,
     MemberSpec,
-    bound_to_me,
     member_argv,
     where,
 )
 from stormcast.chaos.backends.netns.control import ControlError
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import Process, environment
+from stormcast.chaos.records.exits import MemberExit
+from stormcast.node.bound import bound_to_me
 from stormcast.node.settings import list_layers
 from stormcast.node.trace.files import read_traces
 
@@ -49,6 +50,9 @@ class Members:
         self._folder = folder
         self._argv = argv
         self._started: Counter[str] = Counter()
+        self._running: list[tuple[str, int, Process]] = []
+        """Name and number of each incarnation that had not ended at the last look."""
+        self._exits: list[MemberExit] = []
 
     def prepare(self) -> None:
         """Make a folder for each member, with its configuration."""
@@ -66,7 +70,10 @@ class Members:
         self._started[name] += 1
         words = self._network.inside(name, self._argv(sys.executable, spec))
         label = f"{name}-{self._started[name]}"
-        self.processes[name] = Process(bound_to_me(words), spec.folder, label, environment({}))
+        mine = environment({}, self._network.run)
+        process = Process(bound_to_me(words), spec.folder, label, mine)
+        self.processes[name] = process
+        self._running.append((name, self._started[name], process))
 
     def kill(self, name: str) -> None:
         """End a member at once, if it runs."""
@@ -107,6 +114,25 @@ class Members:
         """Kill all members."""
         for process in self.processes.values():
             process.kill()
+
+    def exits(self) -> list[MemberExit]:
+        """Look which incarnations have ended; returns all ends so far."""
+        for one in tuple(self._running):
+            name, number, process = one
+            if process.is_alive:
+                continue
+            self._running.remove(one)
+            assert process.code is not None
+            self._exits.append(
+                MemberExit(
+                    name=name,
+                    incarnation=number,
+                    at=process.seen_alive,
+                    code=process.code,
+                    is_ordered=process.is_ended_by_order,
+                )
+            )
+        return self._exits
 
     def journals(self) -> dict[str, bytes]:
         """Return the traces of every incarnation so far, by its label."""

@@ -1,4 +1,5 @@
-"""The names of a run's namespaces, tables and mounts, by which leftovers of killed runs are found.
+"""The names of what a run makes, by which leftovers of killed runs are found: its namespaces,
+tables, mounts and temporary folders, and a variable in the environment of its processes.
 
 A run is named after the process that owns it: its pid, and the time at which that process was
 started, because pids are used again.
@@ -20,6 +21,8 @@ MAX_MEMBERS: Final = 256
 """The same limit as in a scenario."""
 _FIRST4: Final = IPv4Address("198.18.0.2")
 _FIRST6: Final = IPv6Address("fd00:5c::2")
+OF_RUN: Final = "SC_RUN"
+"""The variable that names the run in the environment of each process that a run starts."""
 PREFIX4: Final = 15
 PREFIX6: Final = 64
 

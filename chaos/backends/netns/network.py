@@ -135,15 +135,26 @@ def remove_spaces(spaces: Iterable[str], do: Run = run_command) -> None:
 
 
 def kill_all_in(space: str, do: Run = run_command) -> list[int]:
-    """Kill every process in a namespace of ours, by its pid; returns the pids."""
+    """Kill every process in a namespace of ours; returns the pids."""
     try:
         pids = [int(word) for word in do(("ip", "netns", "pids", space), "").split()]
     except CommandError:
         return []
     for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        with suppress(OSError):
+            _kill_in(space, pid)
     return pids
+
+
+def _kill_in(space: str, pid: int) -> None:
+    """Kill a process if it is in this namespace: since it was listed, its pid may have become that
+    of another one."""
+    process = os.pidfd_open(pid)
+    try:
+        if Path(f"/proc/{pid}/ns/net").samefile(NAMESPACES / space):
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+    finally:
+        os.close(process)
 
 
 def namespaces(do: Run = run_command) -> list[str]:

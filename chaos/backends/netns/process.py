@@ -7,6 +7,7 @@ process is stopped: so no paused process outlives its owner.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import time
@@ -15,10 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.netns.names import OF_RUN, RunId, start_of
 
 POLL_SECONDS: Final = 0.005
 STOP_SECONDS: Final = 15.0
 """How long a process that was asked to end may take, unless said otherwise."""
+GONE_SECONDS: Final = 5.0
+"""How long a killed process may take to end: the kernel frees its memory first."""
 LOG_LINES: Final = 15
 SETTINGS: Final = "STORMCAST_"
 """The prefix of the environment variables that are settings of a member."""
@@ -34,6 +38,10 @@ class Process:
         self.log = folder / f"{label}.log"
         """The file with its stdout and stderr."""
         self.is_paused = False
+        self.told: signal.Signals | None = None
+        """The signal by which its owner told it to end, while it still ran."""
+        self.seen_alive = time.monotonic()
+        """The time of the last look that found it running."""
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(  # noqa: S603 our own words, and no shell
                 self.argv,
@@ -52,7 +60,17 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        return self._popen.poll() is None
+        now = time.monotonic()
+        if self._popen.poll() is not None:
+            return False
+        self.seen_alive = now
+        return True
+
+    @property
+    def is_ended_by_order(self) -> bool:
+        """Whether it ended as its owner told it to; a failure while it leaves is no order."""
+        as_told = (0, -signal.SIGTERM) if self.told == signal.SIGTERM else (-signal.SIGKILL,)
+        return self.told is not None and self.code in as_told
 
     @property
     def code(self) -> int | None:
@@ -62,12 +80,12 @@ class Process:
     def stop(self, timeout: float = STOP_SECONDS) -> int:
         """Resume it, ask it to end, and wait; returns its exit code."""
         self.resume()
-        self._signal(signal.SIGTERM)
+        self.ask_to_end()
         return self.wait(timeout)
 
     def ask_to_end(self) -> None:
         """Send SIGTERM, without waiting; a paused process takes it when it is resumed."""
-        self._signal(signal.SIGTERM)
+        self._tell(signal.SIGTERM)
 
     def wait(self, timeout: float = STOP_SECONDS) -> int:
         """Wait for its end; returns its exit code. BackendError if it does not end in time."""
@@ -80,7 +98,7 @@ class Process:
 
     def kill(self) -> None:
         """End it at once, paused or not."""
-        self._signal(signal.SIGKILL)
+        self._tell(signal.SIGKILL)
         self._popen.wait()
         self.is_paused = False
 
@@ -112,9 +130,32 @@ class Process:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
+    def _tell(self, number: signal.Signals) -> None:
+        if self.is_alive:
+            self.told = number
+            self._signal(number)
+
     def _signal(self, number: signal.Signals) -> None:
         # Popen knows whether the process was waited for: it never signals a pid used again.
         self._popen.send_signal(number)
+
+
+def kill_for_sure(pid: int, started: int) -> None:
+    """Kill a process that is no child of this one, if it is still the one that began at `started`,
+    and wait until it has ended, for some seconds at most."""
+    try:
+        # A descriptor stays that of one process, whoever has its pid later.
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if start_of(pid) == started:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            select.select([process], [], [], GONE_SECONDS)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(process)
 
 
 def _state(pid: int) -> str | None:
@@ -140,9 +181,10 @@ def until(
         time.sleep(poll)
 
 
-def environment(extra: Mapping[str, str]) -> dict[str, str]:
+def environment(extra: Mapping[str, str], run: RunId | None = None) -> dict[str, str]:
     """Return this process's environment for a child. Python finds this very tree, whichever is
-    installed. Variables that are settings of a member go: only its configuration is to set it."""
+    installed. Variables that are settings of a member go: only its configuration is to set it. The
+    child of a run carries the name of the run."""
     tree = str(Path(__file__).parents[4])
     paths = [tree, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     ours = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
@@ -151,5 +193,6 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",
+        **({} if run is None else {OF_RUN: str(run)}),
         **extra,
     }

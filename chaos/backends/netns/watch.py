@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from stormcast.chaos.backends.netns.commands import bound_to_me
+from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.process import Process, environment
+from stormcast.node.bound import bound_to_me
 
 LATE_SECONDS: Final = 0.2
 """A look that comes this late was held up by more than one busy process."""
@@ -31,9 +32,9 @@ while True:
 class Watch:
     """A process that looks at the clock fifty times a second."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, run: RunId, folder: Path) -> None:
         argv = bound_to_me((sys.executable, "-I", "-c", _PROGRAM))
-        self._process = Process(argv, folder, "watch", environment({}))
+        self._process = Process(argv, folder, "watch", environment({}, run))
 
     @property
     def pid(self) -> int:

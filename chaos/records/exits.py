@@ -1,0 +1,22 @@
+"""The ends of members' processes, as a backend notices them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberExit:
+    """The end of the process of one incarnation."""
+
+    name: str
+    incarnation: int
+    """Counted from 1 for each name."""
+    at: float
+    """The time, by the backend's clock, at which it was last seen alive: not later than its end."""
+    code: int
+    """Its exit code, or minus the signal that ended it."""
+    is_ordered: bool
+    """Whether the rig ended it, or told it to end and it did so."""
+    why: str = ""
+    """Whatever else is known of the cause, in a word; empty: nothing."""
