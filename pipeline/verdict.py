@@ -403,7 +403,7 @@ def _figures_of(row: Row, bites: Mapping[str, Probe], deaths: Sequence[Row]) -> 
 
 
 def _death(row: Row, at: float) -> Death:
-    when = f"at {at:.1f} s" if at >= 0 else "before the scenario began"
+    when = f"at {at:.1f} s" if at >= 0 else "as the scenario began, or before,"
     return Death(at, f"{row.who} died {when} of {row.how}; nothing in the scenario did that")
 
 

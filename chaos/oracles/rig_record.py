@@ -62,7 +62,7 @@ class Death(NamedTuple):
     def tell(self, begin: float) -> str:
         """Say when and how it died, in a run that began at `begin`."""
         since = self.time - begin
-        when = f"at {since:.1f} s" if since >= 0 else "before the scenario began"
+        when = f"at {since:.1f} s" if since >= 0 else "as the scenario began, or before,"
         return f"{self.who} died {when} of {self.how}; nothing in the scenario did that"
 
 

@@ -60,8 +60,8 @@ import os, sys
 from stormcast.cli import COMMANDS, main
 full = os.open("/dev/full", os.O_WRONLY)
 for name in COMMANDS:
-    os.dup2(full, 1)
     sys.stdout = sys.__stdout__
+    os.dup2(full, 1)
     try:
         code = main([name, "--help"])
     except SystemExit as end:

@@ -43,10 +43,19 @@ class Server:
     def at(self) -> str:
         return f"127.0.0.1[{self.port}]"
 
-    def start(self, *more: str) -> None:
+    async def start(self, *more: str) -> None:
+        """Until it answers. If somebody else took its port in the meantime, it gets another."""
+        for _ in range(5):
+            self._run(more)
+            if await self._answers_or_ends():
+                return
+            self.port = _free_port()
+        pytest.fail(f"dnsmasq does not answer: {self._log.read_text()}")
+
+    def _run(self, more: tuple[str, ...]) -> None:
         assert DNSMASQ
         self.stop()
-        with self._log.open("wb") as log:
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     DNSMASQ,
@@ -68,6 +77,20 @@ class Server:
                 stderr=log,
             )
 
+    async def _answers_or_ends(self) -> bool:
+        lookup = DnsLookup(
+            DnsPingConfig(dns_query="version.bind.test", dns_address=self.at, timeout=0.2),
+            socket.AF_INET,
+            1,
+        )
+        for _ in range(20):
+            _found, failure = await lookup.look_up()
+            if self._process is None or self._process.poll() is not None:
+                return False
+            if "no answer" not in failure and "refused" not in failure.lower():
+                return True
+        return False
+
     def set(self, *addresses: str) -> None:
         """From now on the name has these."""
         self._hosts.write_text("".join(f"{address} {NAME}\n" for address in addresses))
@@ -80,30 +103,19 @@ class Server:
             self._process.wait(5)
             self._process = None
 
-    async def wait(self) -> None:
-        """Until it answers at all."""
-        lookup = DnsLookup(
-            DnsPingConfig(dns_query="version.bind.test", dns_address=self.at, timeout=0.2),
-            socket.AF_INET,
-            1,
-        )
-
-        async def answers() -> bool:
-            _found, failure = await lookup.look_up()
-            return "no answer" not in failure and "refused" not in failure.lower()
-
-        for _ in range(500):
-            if await answers():
-                return
-            await asyncio.sleep(0.01)
-        pytest.fail(f"dnsmasq does not answer: {self._log.read_text()}")
-
 
 def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One that is free for streams and for datagrams: a name server takes both."""
+    while True:
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as streams,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+        ):
+            streams.bind(("127.0.0.1", 0))
+            port: int = streams.getsockname()[1]
+            with contextlib.suppress(OSError):
+                datagrams.bind(("127.0.0.1", port))
+                return port
 
 
 @pytest.fixture(name="server")
@@ -154,8 +166,7 @@ async def test_members_find_each_other_by_a_records(stack: str, server: Server) 
     """Each has an address of its own, as pods have, and all have the same port."""
     hosts = [f"127.0.9.{number}" for number in (1, 2, 3)]
     server.set(*hosts)
-    server.start()
-    await server.wait()
+    await server.start()
     port = _free_port()
     settings = [made(stack, host, port, {"dns_address": server.at}) for host in hosts]
     async with members(*settings) as (channels, said):
@@ -174,8 +185,7 @@ async def test_members_find_each_other_by_aaaa_records(server: Server) -> None:
     """The port is of its own setting; this host has one IPv6 loopback address, so the second member
     is found, and finds, at the port that the setting says."""
     server.set("::1")
-    server.start()
-    await server.wait()
+    await server.start()
     first, second = _free_port(), _free_port()
     dns = {"dns_address": server.at, "port": first}
     settings = [made("tcp", "::1", port, dns) for port in (first, second)]
@@ -189,8 +199,7 @@ async def test_members_find_each_other_by_srv_records(server: Server) -> None:
     """Which name ports, too: so members may share an address."""
     ports = [_free_port() for _ in range(3)]
     server.set("127.0.0.1")
-    server.start(*(f"--srv-host={SERVICE},{NAME},{port}" for port in ports))
-    await server.wait()
+    await server.start(*(f"--srv-host={SERVICE},{NAME},{port}" for port in ports))
     dns: dict[str, object] = {"dns_address": server.at, "record_type": "SRV", "dns_query": SERVICE}
     settings = [made("udp", "127.0.0.1", port, dns) for port in ports]
     async with members(*settings) as (channels, _said):
@@ -204,8 +213,7 @@ async def test_a_name_that_does_not_exist_yet_is_waited_for_and_records_may_chan
 ) -> None:
     """Both members start alone. When the name appears, they merge; a third one is found when the
     records change."""
-    server.start()
-    await server.wait()
+    await server.start()
     port = _free_port()
     hosts = [f"127.0.9.{number}" for number in (1, 2, 3)]
     settings = [made("tcp", host, port, {"dns_address": server.at}) for host in hosts]
@@ -225,8 +233,7 @@ async def test_a_server_that_goes_away_costs_nothing_that_was_known(server: Serv
     """Each says so once, however often it asks; the last answer holds."""
     hosts = ["127.0.9.1", "127.0.9.2"]
     server.set(*hosts)
-    server.start()
-    await server.wait()
+    await server.start()
     port = _free_port()
     settings = [made("tcp", host, port, {"dns_address": server.at}) for host in hosts]
     async with members(*settings) as (channels, said):

@@ -105,7 +105,9 @@ def test_how_a_member_died_is_told(who: str, how: dict[str, object], said: str) 
 def test_a_death_while_members_gathered_is_not_given_a_time_of_the_run() -> None:
     story = Story().a_clean_exchange(at=1.0).at(1.5).exits("n2")
     story.rig.record(trace.PHASE, 2.0, text="begin")
-    assert "n2 died before the scenario began of signal 9" in judged(story).findings[0].detail
+    assert (
+        "n2 died as the scenario began, or before, of signal 9" in judged(story).findings[0].detail
+    )
 
 
 def test_a_death_whose_member_nobody_knows_is_told_and_excuses_what_came_after() -> None:
