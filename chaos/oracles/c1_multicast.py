@@ -46,8 +46,8 @@ def _needless_alarms(receiver: Member, stream: Stream, alarms: list[Event]) -> I
     """Alarms about multicasts that no network lost: they were sent before the window opened, in a
     view without the receiver. A window that begins below them asks for them by itself.
 
-    A multicast of a later view than that in which the window was opened is not meant, even if the
-    window opened later by time: the receiver was excluded by then, and did not know it yet.
+    A sender that has excluded the receiver since, in a later view than that in which the window was
+    opened, keeps nothing for it: the receiver left, or does not know it yet.
     """
     windows = stream.windows.get(receiver.short, {})
     for alarm in alarms:
@@ -57,15 +57,29 @@ def _needless_alarms(receiver: Member, stream: Stream, alarms: list[Event]) -> I
             continue
         view = stream.sender.views[stream.sent_in[at]]
         is_older = stream.sent[at].time <= window.opened_at + EPSILON
-        opened_in = window.opened.event.view if window.opened else 0
-        is_later = 0 < opened_in < view.number
-        if is_older and not is_later and receiver.short not in view.members:
+        if (
+            is_older
+            and receiver.short not in view.members
+            and not _is_excluded(stream.sender, receiver, window, alarm.time)
+        ):
             detail = (
                 f"an alarm about multicast {alarm.lo}, which was sent in view {view.number}, "
                 f"without {receiver.name}: its window was never completed"
             )
             witness = ((stream.sender, stream.sent[at]), (receiver, alarm))
             yield Violation(alarm.time, detail, witness)
+
+
+def _is_excluded(sender: Member, receiver: Member, window: Window, time: float) -> bool:
+    """Whether by this time the sender had a view without the receiver that is later than the one in
+    which the window was opened."""
+    opened_in = window.opened.event.view if window.opened else 0
+    return any(
+        0 < opened_in < view.number
+        and view.time <= time + EPSILON
+        and receiver.short not in view.members
+        for view in sender.views
+    )
 
 
 def _is_silent(member: Member, time: float) -> bool:

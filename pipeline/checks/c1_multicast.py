@@ -189,8 +189,24 @@ def _needless_alarms(tables: Tables) -> DataFrame:
         .withColumn("place", F.col("sent_in.place"))
         .join(views, [*stream, "place"], how="inner")
         .where(~F.array_contains("members", F.col("receiver")))
-        .where((F.col("opened_in") == 0) | (F.col("opened_in") >= F.col("view")))
     )
+    # Whoever excluded the receiver since keeps nothing for it.
+    later = tables.groups.views.select(
+        "run",
+        F.col("short_id").alias("sender"),
+        F.col("time").alias("later_time"),
+        F.col("view").alias("later_view"),
+        F.col("members").alias("later_members"),
+    )
+    is_excluded = (
+        (found["run"] == later["run"])
+        & (found["sender"] == later["sender"])
+        & (F.col("opened_in") > 0)
+        & (F.col("later_view") > F.col("opened_in"))
+        & (F.col("later_time") <= found["time"] + words.EPSILON)
+        & ~F.array_contains("later_members", found["receiver"])
+    )
+    found = found.join(later, is_excluded, how="left_anti")
     return violations(
         with_name(found, tables, "receiver", "name"),
         GUARANTEE,

@@ -1246,13 +1246,13 @@ def a_new_window_is_completed_at_once(s: Story) -> None:
     s.at(2.2).takes(6)
 
 
-def _a_late_joiner(s: Story) -> Story:
+def _a_late_joiner(s: Story, view: int = 0) -> Story:
     """n2 joins in view 2, with a digest that is older than 6, which n0 sent to n1 alone."""
     s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).at(1.9).casts(6)
     s.at(1.95).takes(6).at(2.0).installs(2, "n0", "n1", "n2", who="n0")
     s.installs(2, "n0", "n1", "n2", who="n1").watches("n0", "n2", epoch=9)
-    s.watches("n1", "n2", epoch=9).at(2.1).watches("n2", "n0", after=5, why="digest")
-    return s.watches("n2", "n1", epoch=2, why="digest").installs(
+    s.watches("n1", "n2", epoch=9).at(2.1).watches("n2", "n0", after=5, why="digest", view=view)
+    return s.watches("n2", "n1", epoch=2, why="digest", view=view).installs(
         2, "n0", "n1", "n2", who="n2", by="n0"
     )
 
@@ -1302,6 +1302,28 @@ def _a_view_comes_late(s: Story, view: int) -> Story:
 @sound(protocols=SILENT)
 def a_member_that_hears_late_that_it_is_excluded_may_raise_an_alarm(s: Story) -> None:
     _a_view_comes_late(s, 2)
+
+
+@sound(protocols=SILENT)
+def a_member_that_leaves_before_its_window_is_complete_may_raise_an_alarm(s: Story) -> None:
+    """n0 purged 6, as nobody in its view missed it, and n2 still waits to hear that it is out."""
+    _a_late_joiner(s, view=2).fault("loss").bites(1).at(2.5).installs(3, "n0", "n1", who="n0")
+    s.unwatches("n0", "n2", epoch=9).installs(3, "n0", "n1", who="n1")
+    s.at(2.6).alarms(6, who="n2", epoch=1).misses(6, who="n2").at(2.7).stops("n2")
+
+
+@broken(
+    "C1",
+    protocols=SILENT,
+    witness=(
+        "n0#5 t=1.900 sent to the group multicasts 6..6",
+        "n2#4 t=2.400 alarm about n0 window 1 multicasts 6..6 (a gap stands)",
+    ),
+)
+def an_alarm_comes_before_the_view_that_would_explain_it(s: Story) -> None:
+    _a_late_joiner(s, view=2).fault("loss").bites(1).at(2.4).alarms(6, who="n2", epoch=1)
+    s.misses(6, who="n2").at(2.5).installs(3, "n0", "n1", who="n0")
+    s.unwatches("n0", "n2", epoch=9).installs(3, "n0", "n1", who="n1").at(2.7).stops("n2")
 
 
 @broken(

@@ -40,6 +40,9 @@ GUARANTEES: Final = tuple(name for name in ALL_GUARANTEES if name != "T1")
 SETTLE_SECONDS: Final = 20.0
 """Suspicion (2.3 s), a look of MERGE3 (1.6 s), a merge that fails first (4 s), twice; stability.
 Where suspicion takes longer, a run settles for longer by itself."""
+LONGEST: Final = 1200.0
+"""Pieces of large messages through a window of eight, which STABLE empties every five seconds, take
+ten minutes."""
 MIN_MESSAGES: Final = 150
 MIN_BITES: Final = 2
 
@@ -63,7 +66,7 @@ def generate(seed: int, attempt: int, stack: str, leading: str) -> Scenario:
         network=Link(delay=draw.seconds(0.0002, 0.01), jitter=random.choice((0.0, 0.0, 0.002))),
         workload=tuple(draw.loads),
         timeline=timeline,
-        limits=Limits(run=120.0, settle=SETTLE_SECONDS),
+        limits=Limits(run=LONGEST, settle=SETTLE_SECONDS),
     )
 
 
