@@ -58,6 +58,10 @@ class ChannelConfig:
     on_notice: Callable[[str], None] | None = None
     """Called with a line for the person who runs the member, once per change."""
 
+    key_file: str = ""
+    """File with the keys of the cluster, as `stormcast key new` makes it: frames are sealed, and
+    members without the key are not heard. Empty: nothing is sealed."""
+
     def __post_init__(self) -> None:
         check_name("cluster", self.cluster)
         if self.name:
@@ -141,6 +145,7 @@ class Channel:
             name=self.name,
             journal=config.journal,
             say=on_notice.tell,
+            key_file=config.key_file,
         )
         self._is_joined = asyncio.Event()
         self._is_out = asyncio.Event()

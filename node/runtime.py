@@ -9,13 +9,15 @@ from dataclasses import replace
 from math import inf
 from random import SystemRandom
 from secrets import randbits
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from xxhash import xxh3_64_intdigest
 
-from stormcast.node.core.errors import ClosedError
+from stormcast.node.core import wire
+from stormcast.node.core.errors import UNKEYED, ClosedError
 from stormcast.node.core.model import Address
 from stormcast.node.descriptors import Shares, own_shares
+from stormcast.node.keys.key_file import KeyFile
 from stormcast.node.settings import StackSettings
 from stormcast.node.settings.transports import UdpConfig
 from stormcast.node.stack import Stack
@@ -30,11 +32,16 @@ from stormcast.node.transports.tcp import TcpTransport
 from stormcast.node.transports.udp import UdpTransport
 from stormcast.node.turns import Turns, ignore
 
+if TYPE_CHECKING:
+    from stormcast.node.keys.seals import Seals
+
 LATENESS: Final = 0.2
 """Seconds by which a turn may be late because other processes have the processor. The bounds that a
 member promises allow for it; the rig notes a longer delay as a pause of the member."""
 ASK_INTERVAL: Final = 2.0
 """Least seconds between two questions for the address of a peer."""
+TELL_INTERVAL: Final = 1.0
+"""Least seconds between two answers to frames that were not sealed by a known key."""
 HEADERS: Final = 64
 """Bytes left for what upper protocols and lengths add to a batch."""
 
@@ -51,6 +58,7 @@ class Runtime:
         journal: JournalConfig | None = None,
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], None] | None = None,
+        key_file: str = "",
     ) -> None:
         self.settings = settings
         self.cluster = cluster
@@ -72,6 +80,8 @@ class Runtime:
         self._hosts: HostBook
         self._monitors: Monitors | None = None
         self._asked_at = -inf
+        self._told_keys_at = -inf
+        self._key_file = KeyFile(key_file, self.say, self.stats) if key_file else None
 
     # -- Life ----------------------------------------------------------------------------------
 
@@ -80,6 +90,8 @@ class Runtime:
         refused here."""
         self.loop = asyncio.get_running_loop()
         shares = own_shares()
+        if self._key_file is not None:
+            self._key_file.read()
         config = self.settings.transport_config
         transport: UdpTransport | TcpTransport
         if isinstance(config, UdpConfig):
@@ -98,33 +110,44 @@ class Runtime:
 
     async def _start(self, interface: Interface, shares: Shares) -> None:
         transport = self.transport
-        settings = self.settings = _fitted(self.settings, transport.frame_limit())
         self.address = Address(randbits(128) | 1, self.name, transport.where)
-        self._make_stack()
+        cluster = xxh3_64_intdigest(self.cluster.encode()) & 0xFFFFFFFF
+        seals = None
+        if self._key_file is not None:
+            seals = self._key_file.start(cluster, self.address.short, self.loop)
+        overhead = seals.overhead if seals is not None else 0
+        settings = self.settings = _fitted(self.settings, transport.frame_limit() - overhead)
+        self._make_stack(seals)
         discovery = self.stack.group.discovery if self.stack.group is not None else None
         # Other members use the port that was asked for; this one may have found it taken.
         port = settings.transport_config.bind_port or transport.port
         self._hosts = HostBook(discovery, interface.family, port, self.say)
         await self._hosts.open()
-        cluster = xxh3_64_intdigest(self.cluster.encode()) & 0xFFFFFFFF
         watching = settings.of("FD_SOCK2")
         if watching is not None:
             self._monitors = Monitors(
-                watching, self.address, cluster, interface, self._on_link, shares.watchers
+                watching,
+                self.address,
+                cluster,
+                interface,
+                self._on_link,
+                shares.watchers,
+                seals,
             )
             await self._monitors.open(transport.port)
-        transport.start(self.address, cluster)
+        transport.start(self.address, cluster, seals)
         self.turns.start(self.stack, transport, self._monitors)
 
-    def _make_stack(self) -> None:
+    def _make_stack(self, seals: Seals | None) -> None:
         settings = self.settings
         tracer = self._open_journal(self.address.short)
         self.stack = Stack(
             self.address, self.cluster, settings, xxh3_64_intdigest, tracer, self.now(),
             # Nobody may guess what is drawn: by questions and cookies members prove who they are.
-            dice=SystemRandom(), lateness=LATENESS,
+            dice=SystemRandom(), lateness=LATENESS, seals=seals,
         )  # fmt: skip  # what is passed by place stays in one line
-        largest = settings.transport_config.largest_frame
+        overhead = seals.overhead if seals is not None else 0
+        largest = settings.transport_config.largest_frame - overhead
         self.stack.acceptor.limit_messages(largest - HEADERS - LENGTH_COST)
         self.receive = self.stack.receive
         self.destinations = self.stack.destinations
@@ -172,6 +195,8 @@ class Runtime:
 
     async def _close_parts(self) -> None:
         self.transport.close()
+        if self._key_file is not None:
+            self._key_file.close()
         if self._monitors is not None:
             await self._monitors.close()
         if self.journal is not None:
@@ -193,6 +218,21 @@ class Runtime:
         if self.is_running:
             self.stack.on_connection_lost(peer, self.now())
             self.wake()
+
+    def on_refused(self, at: SocketAddress, kind: int, size: int) -> None:
+        """Tell one who sends without the key of this member that there is one: with no more bytes
+        than it sent, as its address is not proved, and not as an answer to the same news."""
+        transport = self.transport
+        if self._key_file is None or not isinstance(transport, UdpTransport):
+            return
+        if kind == wire.KEYS or self.stack.refusal not in UNKEYED:
+            return
+        now = self.now()
+        if now >= self._told_keys_at + TELL_INTERVAL:
+            answer = self.stack.tell_keys()
+            if len(answer) <= size:
+                self._told_keys_at = now
+                transport.answer(at, answer)
 
     def _on_link(self, peer: int, is_up: bool) -> None:  # noqa: FBT001 the two ends of a link
         if self.is_running:
@@ -221,6 +261,8 @@ class Runtime:
             lines.append(f"FD_SOCK2 listens on port {self._monitors.port}")
         if self.journal is not None:
             lines.append(f"journal {self.journal.directory}")
+        if self._key_file is not None:
+            lines.append(self._key_file.describe())
         return lines
 
     def stats(self) -> dict[str, int | float]:

@@ -52,6 +52,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "clean": ("remove what killed runs left behind", "stormcast.chaos.commands.host:clean_up"),
     "node": ("run one member of a group", "stormcast.node.member.cli:node"),
+    "key": (
+        "make the key of a cluster, and change it while members run",
+        "stormcast.node.keys.cli:key",
+    ),
     "agent": (
         "apply faults to the networks of members, as HTTP requests say",
         "stormcast.chaos.agent.process:agent",

@@ -188,6 +188,24 @@ class Codec:
 
     def unpack_untrusted(self, buffer: Payload, offset: int = 0) -> tuple[Head, bytes]:
         """Return the head and body of the frame at `offset`, or raise BadFrame with the reason."""
+        head = self.unpack_head_untrusted(buffer, offset)
+        if head.seal:
+            raise BadFrame("sealed")
+        body_at = offset + wire.HEAD_SIZE
+        size = head.size
+        if size > wire.MAX_BODY or head.headers > size:
+            raise BadFrame("size")
+        # Copied, because a transport reuses its buffer.
+        body = bytes(buffer[body_at : body_at + size])
+        if len(body) != size:
+            raise BadFrame("truncated")
+        if size and self.hash64(body) != head.digest:
+            raise BadFrame("digest")
+        return head, body
+
+    def unpack_head_untrusted(self, buffer: Payload, offset: int) -> Head:
+        """Return the head of the frame at `offset`, undamaged and of this cluster, or raise
+        BadFrame with the reason."""
         if len(buffer) - offset < wire.HEAD_SIZE:
             raise BadFrame("short")
         head = _new_tuple(Head, _unpack_head(buffer, offset))
@@ -200,14 +218,4 @@ class Codec:
         check_at = offset + wire.CHECK_OFFSET
         if self.hash64(buffer[offset:check_at]) & _LOW_HALF != head.check:
             raise BadFrame("head-check")
-        body_at = offset + wire.HEAD_SIZE
-        size = head.size
-        if size > wire.MAX_BODY or head.headers > size:
-            raise BadFrame("size")
-        # Copied, because a transport reuses its buffer.
-        body = bytes(buffer[body_at : body_at + size])
-        if len(body) != size:
-            raise BadFrame("truncated")
-        if size and self.hash64(body) != head.digest:
-            raise BadFrame("digest")
-        return head, body
+        return head

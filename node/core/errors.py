@@ -78,3 +78,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def shortened(text: str) -> str:
     """Return a text as a message shows it: of a long text, the beginning."""
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+UNKEYED: Final = frozenset({"sealed", "not-sealed", "key-unknown"})
+"""Reasons of a BadFrame whose sender has not the keys of this member."""

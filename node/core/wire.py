@@ -53,7 +53,9 @@ class Head(NamedTuple):
     size: Annotated[int, Field("I", "bytes of the body")]
     headers: Annotated[int, Field("H", "bytes of the body taken by headers of upper protocols")]
     width: Annotated[int, Field("B", "bytes per length: 0 one u32 for all, 2 or 4 a vector")]
-    spare: Annotated[int, Field("B", "zero")]
+    seal: Annotated[
+        int, Field("B", "1: the body is sealed, and `digest` is the number of the seal; else 0")
+    ]
     check: Annotated[int, Field("I", "low half of XXH3-64 over the 60 bytes before")]
 
 
@@ -159,6 +161,7 @@ CANCEL_MERGE: Final = 34
 GET_DIGEST_REQ: Final = 35
 GET_DIGEST_RSP: Final = 36
 JOIN_COOKIE: Final = 37
+KEYS: Final = 38
 
 KINDS: Final[dict[int, tuple[str, str]]] = {
     DATA: ("DATA", "a batch of messages"),
@@ -212,6 +215,7 @@ KINDS: Final[dict[int, tuple[str, str]]] = {
     GET_DIGEST_REQ: ("GET_DIGEST_REQ", "asks a member how far its own multicasts are"),
     GET_DIGEST_RSP: ("GET_DIGEST_RSP", "how far they are, and the view it holds"),
     JOIN_COOKIE: ("JOIN_COOKIE", "ask again with this cookie, so that you are where you say"),
+    KEYS: ("KEYS", "the sender's cluster has a key that the receiver did not seal by"),
 }
 
 # Protocols.
@@ -253,5 +257,12 @@ PROTOCOLS: Final[dict[int, str]] = {
 KIND_BY_NAME: Final = {name: kind for kind, (name, _about) in KINDS.items()}
 PROTOCOL_BY_NAME: Final = {name: protocol for protocol, name in PROTOCOLS.items()}
 
+SEALED: Final = 1
+"""`seal` of a frame whose body is sealed."""
+SEAL_STRUCT: Final = struct.Struct(">I16sI")
+"""Front of a sealed body: id of the cluster key, what the sealer drew when it started, short id of
+the sealer."""
+SEAL_TAG: Final = 16
+"""Bytes of the tag at the end of a sealed body."""
 RANGE_STRUCT: Final = struct.Struct(">QI")
 """One range of an XMIT_REQ: first missing seqno, how many."""

@@ -35,6 +35,8 @@ CLOSE_SECONDS: Final = 1.0
 WATCH_SECONDS: Final = 2.0
 _STRANGERS: Final = ("stack.refused.cluster", "transport.refused_hello-cluster")
 """Counters of frames and connections of members with another cluster's name."""
+_SEALED: Final = ("stack.refused.sealed", "transport.refused_sealed")
+"""The same of members that have a key, counted by one that has none."""
 _SHOWN: Final = 16
 """Members that one line names at most."""
 
@@ -51,6 +53,7 @@ class Member:
                 settings=settings.stack,
                 journal=settings.journal,
                 on_notice=self.say,
+                key_file=settings.key_file,
             )
         )
         self.name = self.channel.name
@@ -183,7 +186,7 @@ class Member:
     async def _watch(self) -> None:
         """While the member is alone, say once whom it should have found, and whether it hears
         members of another cluster. Either may be a mistake in how it was started."""
-        hints = [self._hint_of_strangers, self._hint_of_seeds]
+        hints = [self._hint_of_keys, self._hint_of_strangers, self._hint_of_seeds]
         while hints and self._is_alone():
             await asyncio.sleep(WATCH_SECONDS)
             for hint in list(hints):
@@ -195,6 +198,15 @@ class Member:
     def _is_alone(self) -> bool:
         view = self.view
         return view is not None and len(view.members) == 1
+
+    def _hint_of_keys(self) -> str:
+        stats = self.channel.stats()
+        if not any(stats.get(figure) for figure in _SEALED):
+            return ""
+        return (
+            "is alone, and hears members that seal what they send; if it belongs to them, start "
+            "it with their --key-file"
+        )
 
     def _hint_of_strangers(self) -> str:
         stats = self.channel.stats()

@@ -64,6 +64,8 @@ class MemberSettings:
     probes: ControlSettings | None
     """Where /livez and /readyz are served besides, in places of their own."""
     workload: tuple[Load, ...]
+    key_file: str
+    """Where the cluster's keys are; empty: nothing is sealed."""
     seed: int
     """The payloads of all members follow from it."""
     verify: str
@@ -310,6 +312,7 @@ def _settings(
         control=control,
         probes=probes,
         workload=workload,
+        key_file=value["key_file"],
         seed=value["seed"],
         verify=value["verify"],
         loop=value["loop"],

@@ -7,6 +7,7 @@ frame first passes those that stand below its protocol.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stormcast.node.core import wire
@@ -15,6 +16,7 @@ from stormcast.node.core.model import Payload
 from stormcast.node.core.wire import GROUP, Head
 
 if TYPE_CHECKING:
+    from stormcast.node.keys.seals import Seals
     from stormcast.node.protocols.port import Port
     from stormcast.node.protocols.unicast import Unicast
     from stormcast.node.stack.group import Group
@@ -34,10 +36,18 @@ class Receiver:
         unreliable: Unreliable,
         group: Group | None,
         test_protocols: TestProtocols,
+        seals: Seals | None,
     ) -> None:
         self.is_open = True
+        self.refusal = ""
+        """Why the last bad frame was refused."""
         self._port = port
-        self._codec = port.codec
+        self._unpack: Callable[[Payload, int], tuple[Head, bytes]] = port.codec.unpack_untrusted
+        self._around = wire.HEAD_SIZE
+        """Bytes of a frame besides those of its body."""
+        if seals is not None:
+            self._unpack = partial(seals.unpack_untrusted, port.codec)
+            self._around += seals.overhead
         self._group = group
         self._unicast = unicast
         self._test_protocols = test_protocols
@@ -58,11 +68,12 @@ class Receiver:
         at, end, source = 0, len(datagram), 0
         try:
             while at < end:
-                head, body = self._codec.unpack_untrusted(datagram, at)
-                at += wire.HEAD_SIZE + head.size
+                head, body = self._unpack(datagram, at)
+                at += self._around + head.size
                 source = head.source
                 self._accept(head, body, now)
         except BadFrame as bad:
+            self.refusal = bad.reason
             self._port.drop(bad.reason)
         if self._port.events:
             self._drain(now)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stormcast.node import trace
 from stormcast.node.core import wire
@@ -36,6 +36,9 @@ from stormcast.node.stack.sending import Sender
 from stormcast.node.stack.test_protocols import Let, TestProtocols
 from stormcast.node.stack.unreliable import Unreliable
 from stormcast.node.trace.tracer import Tracer
+
+if TYPE_CHECKING:
+    from stormcast.node.keys.seals import Seals
 
 
 class News(NamedTuple):
@@ -69,6 +72,7 @@ class Stack:
         make_multicast: Callable[..., Multicast] | None = None,
         make_codec: Callable[[int, int, Hash64], Codec] = Codec,
         lateness: float = 0.0,
+        seals: Seals | None = None,
     ) -> None:
         self.address = address
         self.settings = settings
@@ -111,7 +115,10 @@ class Stack:
         self._test_protocols = TestProtocols(
             settings, port, dice or Random(address.identity ^ 1), self.role.name_of
         )
-        self._receiver = Receiver(port, self.unicast, unreliable, self.group, self._test_protocols)
+        self._seals = seals
+        self._receiver = Receiver(
+            port, self.unicast, unreliable, self.group, self._test_protocols, seals
+        )
         self.receive = self._receiver.receive
         """The receiver's own method, as each datagram passes it."""
         self.record = Record(settings, port, self.unicast, self.group, self._hand_over, self.outbox)
@@ -248,6 +255,19 @@ class Stack:
         if self.group is not None:
             self.group.discovery.ask_once(now)
 
+    @property
+    def refusal(self) -> str:
+        """Why the last frame that was refused was."""
+        return self._receiver.refusal
+
+    def tell_keys(self) -> bytes:
+        """Return a frame for one who sends without the key of this member."""
+        assert self._seals is not None
+        codec = self._port.codec
+        frame = codec.pack_control(wire.KEYS, wire.NONE, wire.GROUP, 0, 0)
+        ((_dest, head, body),) = self._seals.seal([(wire.GROUP, frame, b"")], codec)
+        return head + body
+
     def destinations(self) -> tuple[int, ...]:
         """Return where a frame for the group goes when the network has no multicast."""
         return self.group.destinations() if self.group is not None else ()
@@ -344,6 +364,9 @@ class Stack:
             self._passed = []
         if len(frames) > self._queue_frames:
             self._overflow(frames)
+        if self._seals is not None:
+            # Below all protocols, and as late as can be: a frame that waits has no number yet.
+            frames = self._seals.seal(frames, self._port.codec)
         return frames
 
     def _overflow(self, frames: list[Frame]) -> None:

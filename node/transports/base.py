@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from stormcast.node.core.model import Address
 from stormcast.node.protocols.port import Frame
@@ -12,6 +13,9 @@ from stormcast.node.settings.transports import TransportConfig
 from stormcast.node.transports.interfaces import Interface
 from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.room import Room
+
+if TYPE_CHECKING:
+    from stormcast.node.keys.seals import Seals
 
 
 class Transport(ABC):
@@ -35,8 +39,8 @@ class Transport(ABC):
         """Bind the sockets; afterwards `where` is known. BindError if that fails."""
 
     @abstractmethod
-    def start(self, address: Address, cluster: int) -> None:
-        """Begin to receive, as this member."""
+    def start(self, address: Address, cluster: int, seals: Seals | None = None) -> None:
+        """Begin to receive, as this member; where it has keys, hellos are sealed, too."""
 
     @abstractmethod
     def close(self) -> None:

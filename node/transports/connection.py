@@ -21,8 +21,6 @@ from stormcast.node.core.model import Address
 from stormcast.node.transports.handshake import (
     LENGTH,
     Hello,
-    pack_hello,
-    unpack_hello_untrusted,
     whole_hello_untrusted,
 )
 from stormcast.node.transports.interfaces import SocketAddress
@@ -63,14 +61,17 @@ class Table(Protocol):
     is_closing: bool
     counters: Counter[str]
 
-    def greeting(self, connection: Connection) -> Hello:
-        """Return the hello of this end."""
+    def greeting(self, connection: Connection) -> bytes:
+        """Return the hello of this end, packed."""
+
+    def read_hello_untrusted(self, body: bytes) -> Hello:
+        """Return the hello of the other end; BadFrame if it is no member of this cluster."""
 
     def on_established(self, connection: Connection, hello: Hello) -> bool:
         """Take in a connection whose other end has sent its hello; return whether it may stay."""
 
-    def on_foreign(self, connection: Connection) -> None:
-        """Note that the other end is of another cluster."""
+    def on_bad_hello(self, connection: Connection, reason: str) -> None:
+        """Note that the other end is no member of this cluster, and why."""
 
     def on_parted(self, connection: Connection) -> None:
         """Note that the other end sends nothing more, on purpose."""
@@ -150,7 +151,11 @@ class Connection:
 
     def greet(self) -> None:
         """Queue the hello of this end, before the frames that wait for the connection to stand."""
-        self.out.put_first(pack_hello(self._table.greeting(self)))
+        self.out.put_first(self._table.greeting(self))
+
+    def flush_hello(self) -> None:
+        """Write the hello of this end at once, before it closes."""
+        self._flush()
 
     # -- Sending -------------------------------------------------------------------------------
 
@@ -225,11 +230,9 @@ class Connection:
             body = whole_hello_untrusted(buffer.view[buffer.start : buffer.end])
             if body is None:
                 return True
-            hello = unpack_hello_untrusted(body, table.greeting(self).cluster)
+            hello = table.read_hello_untrusted(body)
         except BadFrame as bad:
-            table.counters[f"refused_{bad.reason}"] += 1
-            if bad.reason == "hello-cluster":
-                table.on_foreign(self)
+            table.on_bad_hello(self, bad.reason)
             self.drop("bad-hello")
             return False
         buffer.start += LENGTH.size + len(body)

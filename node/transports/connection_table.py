@@ -13,21 +13,25 @@ import socket
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from stormcast.node.core.errors import UNKEYED
 from stormcast.node.core.model import Address
 from stormcast.node.descriptors import Shares
 from stormcast.node.settings.transports import NO_BUNDLER, Nio2Config, TcpConfig
 from stormcast.node.transports.bundles import IOV_MAX
 from stormcast.node.transports.connection import Connection, State
 from stormcast.node.transports.dialler import Dialler
-from stormcast.node.transports.handshake import Hello
+from stormcast.node.transports.handshake import Hello, pack_hello, unpack_hello_untrusted
 from stormcast.node.transports.interfaces import Interface, SocketAddress
 from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.places import MAX_LEARNED, Places
 from stormcast.node.transports.room import Room
 from stormcast.node.transports.strangers import Strangers
 from stormcast.node.transports.stream_sockets import tune
+
+if TYPE_CHECKING:
+    from stormcast.node.keys.seals import Seals
 
 DRAIN_SECONDS: Final = 2.0
 REAPS_PER_LIFE: Final = 4
@@ -73,6 +77,7 @@ class ConnectionTable:
         self._config = config
         self._interface = interface
         self._cluster = 0
+        self._seals: Seals | None = None
         self._room = room
         self._serial = 0
         self.missed: set[int] = set()
@@ -82,10 +87,11 @@ class ConnectionTable:
         self._reaper: asyncio.TimerHandle | None = None
         self._is_drained = asyncio.Event()
 
-    def start(self, own: Address, cluster: int) -> None:
-        """Begin, with this member's address and cluster."""
+    def start(self, own: Address, cluster: int, seals: Seals | None) -> None:
+        """Begin, with this member's address, cluster and keys."""
         self.places = Places(self._interface, own, self.open.keys())
         self._cluster = cluster
+        self._seals = seals
         if self._config.conn_expire_time:
             self._reap()
 
@@ -111,10 +117,24 @@ class ConnectionTable:
         self.strangers.add(connection)
         connection.accept(self._config.peer_addr_read_timeout)
 
-    def greeting(self, connection: Connection) -> Hello:
-        return Hello(self._cluster, connection.serial, self.places.own)
+    def greeting(self, connection: Connection) -> bytes:
+        hello = Hello(self._cluster, connection.serial, self.places.own)
+        return pack_hello(hello, self._seals)
 
-    def on_foreign(self, connection: Connection) -> None:
+    def read_hello_untrusted(self, body: bytes) -> Hello:
+        return unpack_hello_untrusted(body, self._cluster, self._seals)
+
+    def on_bad_hello(self, connection: Connection, reason: str) -> None:
+        self.counters[f"refused_{reason}"] += 1
+        if reason == "hello-cluster":
+            self._tell_foreign(connection)
+        elif reason in UNKEYED and not connection.is_initiated:
+            # The end that dialled learns by this hello that its key is missing or another.
+            self._number(connection)
+            connection.greet()
+            connection.flush_hello()
+
+    def _tell_foreign(self, connection: Connection) -> None:
         host = connection.remote[0]
         if host not in self._foreign and len(self._foreign) < MAX_LEARNED:
             self._foreign.add(host)

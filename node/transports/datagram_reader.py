@@ -9,8 +9,9 @@ from typing import Final
 from stormcast.node.core import wire
 from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.places import HeardPlaces
-from stormcast.node.transports.reach import Reach
+from stormcast.node.transports.reach import LARGEST, Reach
 
+KIND_AT: Final = wire.OFFSETS["kind"]
 BURST: Final = 32
 """Datagrams that are taken from one socket before the member has a turn."""
 LONGEST_POLL: Final = 0.005
@@ -87,11 +88,17 @@ class DatagramReader:
                 break
             got += 1
             total += size
-            if size < wire.HEAD_SIZE and self._is_of_reach(view[:size], by_multicast=by_multicast):
+            if (
+                size <= LARGEST
+                and buffer[0] != wire.MAGIC
+                and self._is_of_reach(view[:size], by_multicast=by_multicast)
+            ):
                 continue
             # The clock is read after each: nothing may seem to arrive before it was sent.
             short = receive(view[:size], clock())
-            if short and known.get(short) != source:
+            if not short:
+                owner.on_refused(source, buffer[KIND_AT], size)
+            elif known.get(short) != source:
                 self._places.learn(short, source)
         self.received += got
         self.received_bytes += total

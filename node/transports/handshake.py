@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address
 from stormcast.node.core.packing import Reader, Writer
 
+if TYPE_CHECKING:
+    from stormcast.node.keys.seals import Seals
+
 COOKIE: Final = b"SCtp"
+SEALED_COOKIE: Final = b"SCts"
+"""In place of COOKIE where a seal follows the address; docs/wire-format.md."""
 VERSION: Final = 1
 LENGTH: Final = struct.Struct(">I")
 MAX_HELLO: Final = 1024
@@ -27,10 +32,13 @@ class Hello(NamedTuple):
     address: Address
 
 
-def pack_hello(hello: Hello) -> bytes:
+def pack_hello(hello: Hello, seals: Seals | None = None) -> bytes:
     """Return a hello as bytes, with its length in front."""
-    body = _FRONT.pack(COOKIE, VERSION, hello.cluster, hello.serial)
+    cookie = COOKIE if seals is None else SEALED_COOKIE
+    body = _FRONT.pack(cookie, VERSION, hello.cluster, hello.serial)
     body += Writer().address(hello.address).bytes()
+    if seals is not None:
+        body = seals.seal_text(body)
     return LENGTH.pack(len(body)) + body
 
 
@@ -45,15 +53,21 @@ def whole_hello_untrusted(said: memoryview) -> bytes | None:
     return bytes(body) if len(body) == size else None
 
 
-def unpack_hello_untrusted(body: bytes, cluster: int) -> Hello:
+def unpack_hello_untrusted(body: bytes, cluster: int, seals: Seals | None = None) -> Hello:
     """Return the hello of a member of this cluster; BadFrame with the reason for any other."""
     if len(body) < _FRONT.size:
         raise BadFrame("hello-short")
     cookie, version, theirs, serial = _FRONT.unpack_from(body)
-    if cookie != COOKIE:
+    if cookie not in (COOKIE, SEALED_COOKIE):
         raise BadFrame("hello-cookie")
     if version != VERSION:
         raise BadFrame("hello-version")
+    if cookie == SEALED_COOKIE:
+        if seals is None:
+            raise BadFrame("sealed")
+        body = seals.open_text_untrusted(body)
+    elif seals is not None:
+        raise BadFrame("not-sealed")
     reader = Reader(body[_FRONT.size :])
     address = reader.address_untrusted()
     reader.end_untrusted()

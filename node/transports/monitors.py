@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address
@@ -29,6 +29,9 @@ from stormcast.node.transports.listener import BACKLOG
 from stormcast.node.transports.places import parse_where
 from stormcast.node.transports.watchers import Watcher, Watchers
 
+if TYPE_CHECKING:
+    from stormcast.node.keys.seals import Seals
+
 ACCEPTS: Final = 8
 """Connections accepted in one turn of the loop. Each has a descriptor before it is counted."""
 
@@ -44,6 +47,7 @@ class Monitors:
         interface: Interface,
         on_link: Callable[[int, bool], None],
         most_watchers: int,
+        seals: Seals | None = None,
     ) -> None:
         self._config = config
         self._interface = interface
@@ -52,7 +56,8 @@ class Monitors:
         self._server: asyncio.Server | None = None
         self._watchers = Watchers(most_watchers)
         self._watched: dict[int, asyncio.Task[None]] = {}
-        self._hello = pack_hello(Hello(cluster, 0, address))
+        self._hello = Hello(cluster, 0, address)
+        self._seals = seals
         self.port = 0
 
     # -- This member is watched ----------------------------------------------------------------
@@ -87,7 +92,7 @@ class Monitors:
         )
 
     def _welcome(self) -> Watcher:
-        return Watcher(self._hello, self._watchers)
+        return Watcher(pack_hello(self._hello, self._seals), self._watchers)
 
     def on_view(self, members: Iterable[Address]) -> None:
         """Take in the members of a view: their connections are kept before those of strangers."""
@@ -153,9 +158,12 @@ class Monitors:
             if length > MAX_HELLO:
                 return False
             body = await reader.readexactly(length)
-            return unpack_hello_untrusted(body, self._cluster).address == peer
+            return self._read_untrusted(body).address == peer
         except (asyncio.IncompleteReadError, BadFrame):
             return False
+
+    def _read_untrusted(self, body: bytes) -> Hello:
+        return unpack_hello_untrusted(body, self._cluster, self._seals)
 
     # -- The end -------------------------------------------------------------------------------
 

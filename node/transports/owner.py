@@ -20,6 +20,10 @@ class TransportOwner(Protocol):
     def receive(self, datagram: memoryview, now: float, /) -> int:
         """Take the frames of a datagram; return the sender's short id, 0 if none was good."""
 
+    def on_refused(self, at: SocketAddress, kind: int, size: int) -> None:
+        """Note that a datagram of that size from there was refused, whose first frame says it is of
+        that kind."""
+
     def turn(self, *, has_more: bool = False) -> None:
         """Let what was received take effect; `has_more`: more may have arrived already."""
 

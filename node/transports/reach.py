@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from stormcast.node.core.errors import BadFrame
+
+if TYPE_CHECKING:
+    from stormcast.node.keys.seals import Seals
 
 MAGIC: Final = b"SCmp"
 QUESTION: Final = 1
 HEARD: Final = 2
 _FORM: Final = struct.Struct(">4sBIIQ")
 """magic, kind, cluster, short id of the sender, the asker's secret."""
+LARGEST: Final = 128
+"""Bytes of a question or an answer at most, with its seal."""
 FIRST_WAIT: Final = 0.05
 LONGEST_WAIT: Final = 5.0
 
@@ -30,6 +37,7 @@ class Reach:
         multicast: Callable[[bytes], None],
         unicast: Callable[[int, bytes], None],
         call_later: Callable[[float, Callable[[], None]], object],
+        seals: Seals | None = None,
     ) -> None:
         self.reached: set[int] = set()
         self._cluster = cluster
@@ -38,6 +46,7 @@ class Reach:
         self._multicast = multicast
         self._unicast = unicast
         self._call_later = call_later
+        self._seals = seals
         self._others: set[int] = set()
         self._wait = FIRST_WAIT
         self._is_waiting = False
@@ -61,7 +70,7 @@ class Reach:
     def _ask(self) -> None:
         if self._is_closed or self._is_waiting or self.is_complete:
             return
-        self._multicast(_FORM.pack(MAGIC, QUESTION, self._cluster, self._me, self._secret))
+        self._multicast(self._packed(QUESTION, self._secret))
         self._is_waiting = True
         self._call_later(self._wait, self._again)
         self._wait = min(2 * self._wait, LONGEST_WAIT)
@@ -70,15 +79,25 @@ class Reach:
         self._is_waiting = False
         self._ask()
 
+    def _packed(self, kind: int, secret: int) -> bytes:
+        text = _FORM.pack(MAGIC, kind, self._cluster, self._me, secret)
+        return text if self._seals is None else self._seals.seal_text(text)
+
     def receive_untrusted(self, datagram: memoryview, *, by_multicast: bool) -> bool:
         """Take a datagram if it is a question or an answer; return whether it was one."""
-        if len(datagram) != _FORM.size or bytes(datagram[:4]) != MAGIC:
+        text = bytes(datagram)
+        if self._seals is not None:
+            try:
+                text = self._seals.open_text_untrusted(text)
+            except BadFrame:
+                return False
+        if len(text) != _FORM.size or text[:4] != MAGIC:
             return False
-        _magic, kind, cluster, short, secret = _FORM.unpack(datagram)
+        _magic, kind, cluster, short, secret = _FORM.unpack(text)
         if cluster != self._cluster or short == self._me:
             return True
         if kind == QUESTION and by_multicast:
-            self._unicast(short, _FORM.pack(MAGIC, HEARD, cluster, self._me, secret))
+            self._unicast(short, self._packed(HEARD, secret))
         elif kind == HEARD and secret == self._secret and short in self._others:
             self.reached.add(short)
         return True

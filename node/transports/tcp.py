@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stormcast.node.core.model import Address
 from stormcast.node.descriptors import Shares
@@ -17,6 +17,9 @@ from stormcast.node.transports.interfaces import Interface
 from stormcast.node.transports.listener import Listener
 from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.places import MAX_LEARNED
+
+if TYPE_CHECKING:
+    from stormcast.node.keys.seals import Seals
 
 BATCH: Final = 128 << 10
 """Most bytes of a frame, unless one message alone is larger: enough to spread the cost of a batch,
@@ -46,9 +49,9 @@ class TcpTransport(Transport):
         )
         self._announce(interface.address, self._listener.at[1])
 
-    def start(self, address: Address, cluster: int) -> None:
+    def start(self, address: Address, cluster: int, seals: Seals | None = None) -> None:
         table = self._table
-        table.start(address, cluster)
+        table.start(address, cluster, seals)
         own = table.places.resolve(self.where)
         table.dialler.own.update({self._listener.at, own or self._listener.at})
         self._listener.start(table.accept)

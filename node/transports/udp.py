@@ -11,7 +11,7 @@ import socket
 from collections.abc import Sequence
 from functools import partial
 from secrets import randbits
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stormcast.node.core import wire
 from stormcast.node.core.model import Address
@@ -34,6 +34,9 @@ from stormcast.node.transports.owner import TransportOwner
 from stormcast.node.transports.places import HeardPlaces
 from stormcast.node.transports.reach import Reach
 from stormcast.node.transports.routes import Routes
+
+if TYPE_CHECKING:
+    from stormcast.node.keys.seals import Seals
 
 FRAGMENTED: Final = 60_000
 """Bytes of a large datagram; with a larger MTU an interface carries it whole."""
@@ -97,7 +100,7 @@ class UdpTransport(Transport):
         self._group = group
         self._writer.group = group.at
 
-    def start(self, address: Address, cluster: int) -> None:
+    def start(self, address: Address, cluster: int, seals: Seals | None = None) -> None:
         owner, group, config = self.owner, self._group, self._config
         self._places = HeardPlaces(self._interface, address)
         if group is not None:
@@ -109,6 +112,7 @@ class UdpTransport(Transport):
                 self._ask,
                 self._answer,
                 owner.loop.call_later,
+                seals,
             )
         needs_proof = config.ip_mcast != "always"
         self._routes = Routes(
@@ -248,6 +252,10 @@ class UdpTransport(Transport):
             else:
                 for parts in join_frames(ordered, self._limit):
                     writer.write(at, parts)
+
+    def answer(self, at: SocketAddress, datagram: bytes) -> None:
+        """Send bytes to an address from which a datagram came."""
+        self._writer.write(at, [datagram])
 
     # -- Questions by multicast -----------------------------------------------------------------
 

@@ -47,7 +47,7 @@ def frames(seed: int, count: int) -> list[bytes]:
             size=0,
             headers=0,
             width=0,
-            spare=0,
+            seal=0,
             check=0,
         )
         made.append(wire.HEAD_STRUCT.pack(*head))

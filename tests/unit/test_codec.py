@@ -139,7 +139,7 @@ def test_every_field_of_a_control_frame_survives() -> None:
         magic=wire.MAGIC, version=wire.VERSION, count=0, kind=wire.STABLE, protocol=wire.UNICAST2,
         transmission=255, flags=0, cluster=CLUSTER, source=A.source, dest=(1 << 32) - 1,
         conn=(1 << 32) - 2, lo=(1 << 64) - 1, digest=0, mark=(1 << 64) - 3, stamp=(1 << 32) - 4,
-        size=0, headers=0, width=0, spare=0, check=head.check,
+        size=0, headers=0, width=0, seal=0, check=head.check,
     )  # fmt: skip  # a header's fields
     assert body == b""
 

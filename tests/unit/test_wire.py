@@ -30,7 +30,7 @@ OFFSETS = {
     "size": (52, 4),
     "headers": (56, 2),
     "width": (58, 1),
-    "spare": (59, 1),
+    "seal": (59, 1),
     "check": (60, 4),
 }
 

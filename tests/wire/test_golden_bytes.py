@@ -90,7 +90,7 @@ def test_golden_bytes_are_read_back(name: str) -> None:
         assert (head.dest, head.conn) == (DEST, CONN)
     assert head.dest in (DEST, wire.GROUP)
     assert head.digest == (hash64(body) if body else 0)
-    assert (head.headers, head.spare) == (24 if name == "data-fragment" else 0, 0)
+    assert (head.headers, head.seal) == (24 if name == "data-fragment" else 0, 0)
 
 
 @pytest.mark.parametrize("name", sorted(GROUP_FRAMES))

@@ -1,0 +1,117 @@
+"""Keys of a cluster: made, read from a file, named by an id that tells nothing of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from secrets import token_bytes
+from typing import Final
+
+from stormcast.node.core.errors import ConfigError, require
+
+KEY_SIZE: Final = 32
+MOST: Final = 2
+"""Keys that are accepted at a time: the one in force and, while keys are changed, another."""
+_LINE: Final = re.compile(rf"[0-9a-f]{{{2 * KEY_SIZE}}}")
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterKey:
+    """A key that all members of a cluster have."""
+
+    secret: bytes = field(repr=False)
+    id: int = field(init=False)
+    """Travels with each sealed frame, and stands in messages."""
+
+    def __post_init__(self) -> None:
+        require(len(self.secret) == KEY_SIZE, f"a cluster key has {KEY_SIZE} bytes")
+        digest = sha256(b"stormcast cluster key id" + self.secret).digest()
+        object.__setattr__(self, "id", int.from_bytes(digest[:4]))
+
+    @property
+    def name(self) -> str:
+        """The id as people read it."""
+        return f"{self.id:08x}"
+
+
+def new_key() -> ClusterKey:
+    """Draw a key."""
+    return ClusterKey(token_bytes(KEY_SIZE))
+
+
+def write_new_key(path: Path) -> ClusterKey:
+    """Draw a key into a new file that only its owner can read."""
+    key = new_key()
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise ConfigError(
+            f"{path} exists: a key is never overwritten; name another file, or remove it"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; name a file that can be written") from None
+    _write(descriptor, (key,))
+    return key
+
+
+def write_keys(path: Path, keys: Sequence[ClusterKey]) -> None:
+    """Replace the keys of a file, all at once: members may read it at any moment."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _write(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), keys)
+        fresh.replace(path)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: {error.strerror}; it must be writable, with its folder"
+        ) from None
+
+
+def _write(descriptor: int, keys: Sequence[ClusterKey]) -> None:
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.writelines(f"{key.secret.hex()}\n" for key in keys)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def read_keys(path: str, what: str = "key_file") -> tuple[ClusterKey, ...]:
+    """Return the keys of a file: the first seals, all open. No error shows any part of them."""
+    source = f"{what} {path}"
+    try:
+        with Path(path).open(encoding="ascii") as file:
+            _check_mode(os.fstat(file.fileno()), source)
+            text = file.read(4096)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not plain text"
+        raise ConfigError(f"{source}: {reason}; make one by stormcast key new FILE") from None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    require(
+        bool(lines) and all(_LINE.fullmatch(line) for line in lines),
+        f"{source}: a key is a line of {2 * KEY_SIZE} hexadecimal digits; make one by "
+        "stormcast key new FILE",
+    )
+    require(
+        len(lines) <= MOST,
+        f"{source}: {len(lines)} keys, and {MOST} are accepted at a time; drop the oldest",
+    )
+    keys = tuple(ClusterKey(bytes.fromhex(line)) for line in lines)
+    require(len({key.id for key in keys}) == len(keys), f"{source}: a key stands twice; keep one")
+    return keys
+
+
+def _check_mode(found: os.stat_result, source: str) -> None:
+    """Refuse a file that others can read or write. A Secret that Kubernetes mounts belongs to root,
+    and who reads it by its group does not own it."""
+    others = found.st_mode & _OTHERS
+    if found.st_uid != os.geteuid() and found.st_uid == 0:
+        others &= ~stat.S_IRGRP
+    require(
+        not others,
+        f"{source}: others can read or change it (mode {stat.S_IMODE(found.st_mode):o}); "
+        f"chmod 600 {source.rpartition(' ')[2]}",
+    )

@@ -1,0 +1,116 @@
+"""The file with a member's keys, which is read again when it changes: members run meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.keys.cluster_keys import ClusterKey, read_keys
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, TimerHandle
+
+    from stormcast.node.keys.seals import Seals
+
+TELL_SECONDS: Final = 60.0
+"""Least seconds between two lines about the same."""
+LOOK_SECONDS: Final = 1.0
+"""Seconds between two looks at the file."""
+
+REFUSED: Final = {
+    "not-sealed": "somebody sends without the key of this cluster, and is not heard; if that is a "
+    "member, start it with --key-file",
+    "key-unknown": "somebody seals with a key that this member has not, and is not heard; if that "
+    "is a member, see whose key file is old, by stormcast key show FILE",
+    "forged": "frames came with a seal that does not fit, and were refused: somebody forges them, "
+    "or the network damages them",
+}
+"""What is said of frames and connections that were refused, by the reason."""
+_COUNTERS: Final = ("stack.refused.", "transport.refused_")
+
+State = tuple[int, int, int, int]
+"""Device, inode, size and time of change: a mounted Secret is replaced, other files are written."""
+
+
+class KeyFile:
+    """Gives one member its seals, and new keys to them."""
+
+    def __init__(
+        self, path: str, say: Callable[[str], None], figures: Callable[[], Mapping[str, float]]
+    ) -> None:
+        self._path = path
+        self._say = say
+        self._figures = figures
+        self._told: dict[str, tuple[float, float]] = {}
+        """By figure: how much was told, and when to tell more."""
+        self._keys: tuple[ClusterKey, ...] = ()
+        self._state: State | None = None
+        self._seals: Seals | None = None
+        self._timer: TimerHandle | None = None
+
+    def read(self) -> None:
+        """Read the keys; ConfigError if there are none."""
+        self._state = self._look()
+        self._keys = read_keys(self._path)
+
+    def start(self, cluster: int, short: int, loop: AbstractEventLoop) -> Seals:
+        """Return the seals of this incarnation, and look after the file from now on."""
+        from stormcast.node.keys.seals import Seals  # noqa: PLC0415 only who has keys pays for it
+
+        self._seals = Seals(self._keys, cluster, short)
+        self._wait(loop)
+        return self._seals
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def describe(self) -> str:
+        """Return a line that names the keys by their ids."""
+        first, *more = (key.name for key in self._keys)
+        also = f", and opens what key {more[0]} sealed" if more else ""
+        return f"seals with key {first}{also}"
+
+    def _wait(self, loop: AbstractEventLoop) -> None:
+        self._timer = loop.call_later(LOOK_SECONDS, self._look_again, loop)
+
+    def _look_again(self, loop: AbstractEventLoop) -> None:
+        state = self._look()
+        if state != self._state:
+            self._state = state
+            self._change()
+        self._tell_refused(loop.time())
+        self._wait(loop)
+
+    def _tell_refused(self, now: float) -> None:
+        """Say that somebody is not heard for the lack of a key."""
+        figures = self._figures()
+        for reason, line in REFUSED.items():
+            number = sum(figures.get(f"{of}{reason}", 0) for of in _COUNTERS)
+            told, again = self._told.get(reason, (0.0, 0.0))
+            if number > told and now >= again:
+                self._told[reason] = number, now + TELL_SECONDS
+                self._say(f"{line} ({number:g} refused so far)")
+
+    def _look(self) -> State | None:
+        try:
+            found = Path(self._path).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _change(self) -> None:
+        try:
+            keys = read_keys(self._path)
+        except ConfigError as error:
+            # Half a file, while it is written, or a mistake: what was read before is still right.
+            self._say(f"{error}; the keys stay as they were")
+            return
+        if keys == self._keys or self._seals is None:
+            return
+        self._keys = keys
+        self._seals.set_keys(keys)
+        self._say(self.describe())

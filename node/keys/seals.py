@@ -1,0 +1,245 @@
+"""Seals frames by a key of the cluster, and opens them; AES-256-GCM throughout.
+
+Each incarnation of a member has a key of its own, by HKDF from the cluster key, its short id and
+what it drew when it started, so that no number of a seal is used twice under one key. The head of a
+frame stays clear, as packet filters and rules read it, and is authenticated with the body.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from stormcast.node.core import wire
+from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.wire import Head
+from stormcast.node.keys.cluster_keys import KEY_SIZE
+from stormcast.node.keys.replays import Replays
+
+if TYPE_CHECKING:
+    from stormcast.node.core.codec import Codec
+    from stormcast.node.core.model import Payload
+    from stormcast.node.keys.cluster_keys import ClusterKey
+
+    Frame = tuple[int, bytes, bytes]
+
+OVERHEAD: Final = wire.SEAL_STRUCT.size + wire.SEAL_TAG
+"""Bytes that a seal adds to a frame."""
+MOST_NUMBERS: Final = 1 << 40
+"""Seals under one key of an incarnation; then it draws anew."""
+MOST_SEALERS: Final = 4096
+"""Incarnations whose numbers are told apart."""
+MOST_GONE: Final = 1 << 16
+"""Incarnations that were among them, of which only the highest number is kept."""
+DRAWN: Final = 16
+"""Bytes that an incarnation draws."""
+
+_MARK_AT: Final = wire.HEAD_SIZE
+_BODY_AT: Final = wire.HEAD_SIZE + wire.SEAL_STRUCT.size
+_ABOUT: Final = b"stormcast seals 1"
+_SECRET: Final = struct.Struct(">II")
+"""cluster, short id of the sealer."""
+_NONCE: Final = bytes(4)
+"""Front of a nonce; the number of the seal follows."""
+_NUMBER: Final = struct.Struct(">Q")
+_SIZE: Final = struct.Struct(">I")
+_CHECK: Final = struct.Struct(">I")
+_LOW_HALF: Final = 0xFFFFFFFF
+_SEALED: Final = bytes([wire.SEALED])
+_TEXT: Final = b"stormcast text\0"
+"""Front of what is authenticated of a text, which is no frame."""
+_TEXT_SEAL: Final = struct.Struct(f">I{DRAWN}sIQ")
+TEXT_OVERHEAD: Final = _TEXT_SEAL.size + wire.SEAL_TAG
+"""Bytes that a seal adds to a text."""
+
+_HEAD_BEFORE: Final = wire.OFFSETS["digest"]
+_MIDDLE: Final = slice(wire.OFFSETS["mark"], wire.OFFSETS["size"])
+_LAST: Final = slice(wire.OFFSETS["headers"], wire.OFFSETS["seal"])
+_DIGEST: Final = Head._fields.index("digest")
+_SIZE_FIELD: Final = Head._fields.index("size")
+_SEAL_FIELD: Final = Head._fields.index("seal")
+_new_tuple: Final = tuple.__new__
+
+Cipher = Callable[..., bytes]
+
+
+class _Sealer:
+    """One incarnation of a member, as others hear it."""
+
+    __slots__ = ("heard", "open", "replays")
+
+    def __init__(self, open_: Cipher, highest: int) -> None:
+        self.open = open_
+        self.replays = Replays(highest)
+        self.heard = 0
+        """When it was heard last, in seals that were opened before."""
+
+
+class Seals:
+    """Seals what one member sends, and opens what others send to it."""
+
+    overhead = OVERHEAD
+
+    def __init__(
+        self,
+        keys: Sequence[ClusterKey],
+        cluster: int,
+        short: int,
+        draw: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._cluster = cluster
+        self._short = short
+        self._draw = draw
+        self._keys: dict[int, ClusterKey] = {}
+        self._number = 0
+        self._mark = b""
+        self._seal: Cipher
+        self._sealers: dict[bytes, _Sealer] = {}
+        """By the front of their seals."""
+        self._gone: dict[bytes, int] = {}
+        self._opened = 0
+        self.set_keys(keys)
+
+    # -- Keys ------------------------------------------------------------------------------------
+
+    def set_keys(self, keys: Sequence[ClusterKey]) -> None:
+        """Seal by the first of these keys from now on, and open what any of them sealed."""
+        self._keys = {key.id: key for key in keys}
+        self._own = keys[0]
+        kept = {key.id.to_bytes(4) for key in keys}
+        self._sealers = {mark: one for mark, one in self._sealers.items() if mark[:4] in kept}
+        self._gone = {mark: one for mark, one in self._gone.items() if mark[:4] in kept}
+        self._begin()
+
+    @property
+    def names(self) -> list[str]:
+        """The ids of the keys, the one that seals first."""
+        return [key.name for key in self._keys.values()]
+
+    def _begin(self) -> None:
+        """Draw, and seal by a key that nobody has used."""
+        self._mark = wire.SEAL_STRUCT.pack(self._own.id, self._draw(DRAWN), self._short)
+        self._number = 0
+        self._seal = _cipher(self._own.secret, self._cluster, self._mark).encrypt
+
+    def _next(self) -> int:
+        if self._number >= MOST_NUMBERS:
+            self._begin()
+        self._number += 1
+        return self._number
+
+    # -- Frames ----------------------------------------------------------------------------------
+
+    def seal(self, frames: list[Frame], codec: Codec) -> list[Frame]:
+        """Return the frames sealed, each once, however many it goes to."""
+        sealed: list[Frame] = []
+        hash64 = codec.hash64
+        for dest, head, body in frames:
+            number = _NUMBER.pack(self._next())
+            content = body or head[wire.HEAD_SIZE :]
+            front = b"".join(
+                (
+                    head[:_HEAD_BEFORE],
+                    number,
+                    head[_MIDDLE],
+                    _SIZE.pack(len(content) + OVERHEAD),
+                    head[_LAST],
+                    _SEALED,
+                )
+            )
+            front += _CHECK.pack(hash64(front) & _LOW_HALF) + self._mark
+            sealed.append((dest, front, self._seal(_NONCE + number, content, front)))
+        return sealed
+
+    def unpack_untrusted(
+        self, codec: Codec, buffer: Payload, offset: int = 0
+    ) -> tuple[Head, bytes]:
+        """Return the head and body of the frame at `offset`, as they were before it was sealed, or
+        raise BadFrame with the reason."""
+        head = codec.unpack_head_untrusted(buffer, offset)
+        if head.seal != wire.SEALED:
+            raise BadFrame("not-sealed")
+        size = head.size
+        if not OVERHEAD <= size <= wire.MAX_BODY + OVERHEAD:
+            raise BadFrame("size")
+        end = offset + wire.HEAD_SIZE + size
+        if end > len(buffer):
+            raise BadFrame("truncated")
+        body_at = offset + _BODY_AT
+        front = bytes(buffer[offset:body_at])
+        body = self._open(front[_MARK_AT:], head.digest, buffer[body_at:end], front)
+        if head.headers > len(body):
+            raise BadFrame("size")
+        fields = list(head)
+        fields[_DIGEST] = codec.hash64(body) if body else 0
+        fields[_SIZE_FIELD] = len(body)
+        fields[_SEAL_FIELD] = 0
+        return _new_tuple(Head, fields), body
+
+    # -- Texts -----------------------------------------------------------------------------------
+
+    def seal_text(self, text: bytes) -> bytes:
+        """Return a text that is no frame, such as a hello, with a seal after it. It stays clear."""
+        number = self._next()
+        seal = self._mark + _NUMBER.pack(number)
+        proved = _TEXT + text + seal
+        return text + seal + self._seal(_NONCE + seal[-_NUMBER.size :], b"", proved)
+
+    def open_text_untrusted(self, sealed: bytes) -> bytes:
+        """Return the text without its seal; BadFrame if it has none that opens."""
+        at = len(sealed) - TEXT_OVERHEAD
+        if at < 0:
+            raise BadFrame("not-sealed")
+        text, seal = sealed[:at], sealed[at : at + _TEXT_SEAL.size]
+        number = _NUMBER.unpack(seal[-_NUMBER.size :])[0]
+        mark = seal[: -_NUMBER.size]
+        self._open(mark, number, sealed[at + _TEXT_SEAL.size :], _TEXT + text + seal)
+        return text
+
+    # -- Both ------------------------------------------------------------------------------------
+
+    def _open(self, mark: bytes, number: int, content: Payload, proved: bytes) -> bytes:
+        """Open what a sealer sealed; nothing is kept of it before its tag is verified."""
+        sealer = self._sealers.get(mark)
+        is_new = sealer is None
+        if sealer is None:
+            key = self._keys.get(int.from_bytes(mark[:4]))
+            if key is None:
+                raise BadFrame("key-unknown")
+            opener = _cipher(key.secret, self._cluster, mark).decrypt
+            sealer = _Sealer(opener, self._gone.get(mark, 0))
+        try:
+            body = sealer.open(_NONCE + _NUMBER.pack(number), content, proved)
+        except InvalidTag:
+            raise BadFrame("forged") from None
+        if not sealer.replays.take(number):
+            raise BadFrame("replayed")
+        self._opened += 1
+        sealer.heard = self._opened
+        if is_new:
+            self._keep(mark, sealer)
+        return body
+
+    def _keep(self, mark: bytes, sealer: _Sealer) -> None:
+        if len(self._sealers) >= MOST_SEALERS:
+            oldest = min(self._sealers, key=lambda known: self._sealers[known].heard)
+            if len(self._gone) >= MOST_GONE:
+                del self._gone[next(iter(self._gone))]
+            self._gone[oldest] = self._sealers.pop(oldest).replays.highest
+        self._gone.pop(mark, None)
+        self._sealers[mark] = sealer
+
+
+def _cipher(secret: bytes, cluster: int, mark: bytes) -> AESGCM:
+    """Return the cipher of one incarnation, as the front of its seals names it."""
+    _key, drawn, short = wire.SEAL_STRUCT.unpack(mark)
+    about = _ABOUT + _SECRET.pack(cluster, short)
+    derived = HKDF(SHA256(), KEY_SIZE, salt=drawn, info=about).derive(secret)
+    return AESGCM(derived)
