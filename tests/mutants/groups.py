@@ -78,10 +78,15 @@ class GroupMutant:
     breaks: tuple[str, ...]
     """Guarantees of which at least one must be found broken."""
     bug: Callable[[Patches], None]
+    story: str = ""
+    """A scenario of tests/sim/regressions that is played instead, with seed after seed: of a moment
+    that drawn scenarios meet once in thousands."""
 
     @property
     def where(self) -> str:
         """What the table shows of it."""
+        if self.story:
+            return f"the scenario `{self.story}`"
         return "all stacks" if self.stacks == STACKS else ", ".join(self.stacks)
 
     def applies(self, seed: int) -> bool:
@@ -116,6 +121,7 @@ def mutant(
     stacks: tuple[str, ...] = STACKS,
     kinds: tuple[str, ...] = (),
     plots: tuple[str, ...] = (),
+    story: str = "",
 ) -> Callable[[Bug], Bug]:
     """Register a bug under the name of its function, described by its docstring."""
 
@@ -130,6 +136,7 @@ def mutant(
             plots=plots,
             breaks=breaks,
             bug=bug,
+            story=story,
         )
         return bug
 
@@ -648,7 +655,7 @@ def all_senders_share_one_bound(patches: Patches) -> None:
         old(self, sender, newest, settled)
 
 
-@mutant("fragments, OOB", ("G1",), plots=("pieces left over",))
+@mutant("fragments, OOB", ("G1",), story="a-remainder-in-the-place-of-a-message-3852538927")
 def remainders_take_places(patches: Patches) -> None:
     """What is left of a message that cannot be whole any more counts as one that can."""
 

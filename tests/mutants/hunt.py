@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice
+from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.campaigns.search import outcome_of
+from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.session.outcome import RunOutcome
+from stormcast.chaos.session.runner import run_scenario
 from tests.mutants.groups import GROUP_BLIND, GROUP_MUTANTS, GroupMutant
 from tests.mutants.mutants import BLIND, MUTANTS, Mutant
 
+STORIES: Final = Path(__file__).parents[1] / "sim" / "regressions"
 SEEDS = 500
 """How many of its seeds a mutant may take."""
 BLIND_SEEDS = 40
@@ -38,7 +43,18 @@ class Catch:
 
 def applicable(mutant: AnyMutant) -> Iterator[int]:
     """The seeds in which to look for a mutant, from 0."""
+    if isinstance(mutant, GroupMutant) and mutant.story:
+        return count()
     return (seed for seed in count() if mutant.applies(seed))
+
+
+def play(mutant: AnyMutant, seed: int) -> RunOutcome:
+    """Run what a seed stands for, of a mutant: a drawn scenario, or the mutant's own."""
+    story = mutant.story if isinstance(mutant, GroupMutant) else ""
+    if story:
+        return run_scenario(load_scenario(STORIES / f"{story}.yaml"), seed, min_bites=0)
+    outcome, _enough = outcome_of(seed)
+    return outcome
 
 
 def hunt(mutant: AnyMutant, seeds: int = SEEDS) -> Catch | None:
@@ -48,7 +64,7 @@ def hunt(mutant: AnyMutant, seeds: int = SEEDS) -> Catch | None:
     for needed, seed in enumerate(islice(applicable(mutant), seeds), 1):
         try:
             with mutant.alive():
-                outcome, _enough = outcome_of(seed)
+                outcome = play(mutant, seed)
         except (AttributeError, NameError, TypeError):
             # The product has changed, and the mutant does not fit it any more: it shows nothing.
             raise

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stormcast.chaos.campaigns.search import outcome_of, run_seed
+from stormcast.chaos.campaigns.search import outcome_of
 from stormcast.chaos.oracles.verdict import CHECKS, Verdict
 from tests.mutants.groups import GroupMutant
-from tests.mutants.hunt import ALL_BLIND, ALL_MUTANTS, CRASH, AnyMutant, hunt
+from tests.mutants.hunt import ALL_BLIND, ALL_MUTANTS, CRASH, AnyMutant, hunt, play
 from tests.mutants.patches import Patches
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ def test_a_mutant_is_caught(mutant: AnyMutant) -> None:
 
     assert caught is not None, f"{mutant.about} Nothing noticed it."
     assert {*mutant.breaks, CRASH} & {*caught.broken}, caught.details
-    assert run_seed(caught.seed).verdict is Verdict.HOLDS
+    assert play(mutant, caught.seed).verdict is Verdict.HOLDS
 
 
 @pytest.mark.parametrize("guarantee", CHECKS)
