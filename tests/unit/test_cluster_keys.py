@@ -1,0 +1,162 @@
+"""Key files: made once, for their owner alone, read with errors that show nothing of a key."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from stormcast.exits import Exit
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.keys.cli import key
+from stormcast.node.keys.cluster_keys import ClusterKey, new_key, read_keys, write_keys
+from stormcast.node.keys.key_file import KeyFile
+
+
+@pytest.fixture
+def file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    path = tmp_path / "cluster.key"
+    assert key(["new", str(path)]) == Exit.HOLDS
+    assert read_keys(str(path))[0].name in capsys.readouterr().out
+    return path
+
+
+def step(path: Path, what: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    code = key([what, str(path)])
+    told = capsys.readouterr()
+    return code, told.out + told.err
+
+
+def names(path: Path) -> list[str]:
+    return [one.name for one in read_keys(str(path))]
+
+
+def test_only_its_owner_reads_it(file: Path) -> None:
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_it_is_never_overwritten(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = file.read_text()
+    code, told = step(file, "new", capsys)
+    assert code == Exit.USAGE
+    assert "never overwritten" in told
+    assert file.read_text() == before
+
+
+def test_no_step_shows_a_key(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for what in ("show", "add", "show", "turn", "drop"):
+        secrets = [one.secret.hex() for one in read_keys(str(file))]
+        code, told = step(file, what, capsys)
+        assert code == Exit.HOLDS
+        assert not any(secret[:8] in told for secret in secrets)
+    assert "secret" not in repr(new_key())
+
+
+def test_keys_are_changed_in_three_steps(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (old,) = names(file)
+    step(file, "add", capsys)
+    first, new = names(file)
+    assert first == old
+    step(file, "turn", capsys)
+    assert names(file) == [new, old]
+    step(file, "drop", capsys)
+    assert names(file) == [new]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_step_out_of_order_says_which_one_is_due(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "add one first" in step(file, "turn", capsys)[1]
+    assert "never dropped" in step(file, "drop", capsys)[1]
+    step(file, "add", capsys)
+    code, told = step(file, "add", capsys)
+    assert code == Exit.USAGE
+    assert "drop the old one first" in told
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602])
+def test_a_file_of_others_is_refused(file: Path, mode: int) -> None:
+    file.chmod(mode)
+    with pytest.raises(ConfigError, match=f"chmod 600 {file}"):
+        read_keys(str(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "a key is a line of 64"),
+        ("short", "a key is a line of 64"),
+        ("0" * 63, "a key is a line of 64"),
+        ("G" * 64, "a key is a line of 64"),
+        ("é" * 64, "not plain text"),
+        ("\n".join(f"{number:064x}" for number in range(3)), "drop the oldest"),
+        ("\n".join(["0" * 64] * 2), "stands twice"),
+    ],
+)
+def test_what_is_no_key_is_refused_and_not_shown(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "key"
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o600)
+    with pytest.raises(ConfigError, match=why) as refused:
+        read_keys(str(path))
+    assert not text or text[:16] not in str(refused.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"No such file.*stormcast key new"):
+        read_keys(str(tmp_path / "none"))
+
+
+def test_the_id_of_a_key_stays_the_same() -> None:
+    """It travels, so two versions must agree on it."""
+    assert ClusterKey(bytes(range(32))).name == "f2e046c0"
+
+
+def spoil(file: Path) -> None:
+    file.write_text("half a k")
+
+
+def test_members_follow_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file that cannot be read they say so once, and go on with what they have."""
+    monkeypatch.setattr("stormcast.node.keys.key_file.LOOK_SECONDS", 0.01)
+    said: list[str] = []
+    watched = KeyFile(str(file), said.append, dict)
+    watched.read()
+
+    async def story() -> list[list[str]]:
+        seals = watched.start(7, 1, asyncio.get_running_loop())
+        seen = [seals.names]
+        write_keys(file, (new_key(), *read_keys(str(file))))
+        await asyncio.sleep(0.1)
+        seen.append(seals.names)
+        spoil(file)
+        await asyncio.sleep(0.1)
+        seen.append(seals.names)
+        watched.close()
+        return seen
+
+    before, after, at_last = asyncio.run(story())
+    assert after[1:] == before
+    assert at_last == after
+    assert len(said) == 2
+    assert said[0] == f"seals with key {after[0]}, and opens what key {after[1]} sealed"
+    assert "the keys stay as they were" in said[1]
+
+
+def test_who_is_not_heard_is_told_once_a_minute(file: Path) -> None:
+    said: list[str] = []
+    figures = {"stack.refused.not-sealed": 0}
+    watched = KeyFile(str(file), said.append, lambda: figures)
+    watched._tell_refused(1.0)
+    figures["stack.refused.not-sealed"] = 3
+    watched._tell_refused(2.0)
+    figures["stack.refused.not-sealed"] = 4
+    watched._tell_refused(61.0)
+    assert len(said) == 1
+    assert said[0].endswith("(3 refused so far)")
+    watched._tell_refused(62.0)
+    watched._tell_refused(200.0)
+    assert len(said) == 2
