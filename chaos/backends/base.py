@@ -56,6 +56,8 @@ class ClusterPlan:
     """Features (`stormcast.chaos.language.features.FEATURES`) that the run uses."""
     rules_in_members: bool = False
     """Whether rules act inside the receiving members, where the backend cannot act on the way."""
+    sealed: bool = False
+    """Whether members have a key, and seal what they send; the backend makes it."""
     first_conn: int = 1
     """The first connection id of each member, on backends that can choose it."""
     trace_bytes: int = 1 << 62
@@ -150,6 +152,10 @@ class Backend(Protocol):
 
     def restart(self, name: str) -> None:
         """Kill a member, if it runs, and start it anew."""
+        ...
+
+    def change_keys(self, step: str) -> None:
+        """Do one of KEY_STEPS to the keys of all members, which follow within a second."""
         ...
 
     def pause(self, name: str) -> None:

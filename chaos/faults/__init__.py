@@ -327,6 +327,18 @@ NetworkAction = (
     | Bandwidth
     | Rule
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeKeys:
+    """The file with the cluster's keys changes; all members read it again within a second."""
+
+    step: str
+    """One of KEY_STEPS."""
+
+
+KEY_STEPS: Final = ("add", "turn", "drop")
+"""As `stormcast key` has them: a new key opens; it seals; the old one is dropped."""
 MemberAction = (
     Crash
     | Pause
@@ -338,6 +350,7 @@ MemberAction = (
     | Close
     | InstallView
     | SetAttribute
+    | ChangeKeys
     | Stall
 )
 Cure = Heal | Release | Resume | Consume

@@ -14,6 +14,7 @@ from stormcast.chaos.language.shapes import (
     Plain,
     Shape,
     one_of,
+    truth,
     whole,
     word,
 )
@@ -63,6 +64,8 @@ class Cluster:
     """Settings of protocols, by their names; the stack checks both."""
     late: Names = ()
     """Members that start when a step has them join."""
+    sealed: bool = False
+    """Whether members have a key, and seal what they send."""
     joins: str = "together"
     """Whether the others start at once, or each when the one before it is in."""
 
@@ -138,6 +141,7 @@ CLUSTER: Final = Shape(
         "multicast_settings": Key("multicast_settings", SETTINGS, ()),
         "protocols": Key("protocols", Notation(_read_protocols, _write_protocols), ()),
         "late": Key("late", Notation(_read_late, _write_late), ()),
+        "sealed": Key("sealed", truth(), False),
         "joins": Key("joins", one_of(JOINS, "way to join"), "together"),
     },
     _check_late,

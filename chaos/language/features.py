@@ -27,6 +27,8 @@ FEATURES: Final[dict[str, str]] = {
     "rule-on-streams": "drop, delay or double chosen frames of a TCP connection, inside the member",
     "group": "members that find each other and form a group",
     "no-group": "members that are told of each other, without a group",
+    "keys": "have members seal what they send",
+    "change-keys": "change the members' keys while they run",
     "commands": "have members forget or close connections, take views and settings, stall",
 }
 """Each feature, and what it is."""
@@ -46,6 +48,7 @@ _BY_FAULT: Final[dict[type, str]] = {
     faults.Bandwidth: "bandwidth",
     faults.Pause: "pause",
     faults.Resume: "pause",
+    faults.ChangeKeys: "change-keys",
 }
 _COMMANDS: Final = (
     faults.Forget,
@@ -72,6 +75,8 @@ def features_of(scenario: Scenario, *, in_members: bool, is_group: bool) -> froz
     found |= {what for key, what in _BY_LINK.items() if getattr(base, key) != getattr(plain, key)}
     if base.delay > plain.delay:
         found.add("delay")
+    if scenario.cluster.sealed:
+        found.add("keys")
     if scenario.cluster.unicast_first_conn:
         found.add("first-conn")
     for step in scenario.timeline:

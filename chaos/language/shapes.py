@@ -153,6 +153,11 @@ def word(pattern: re.Pattern[str], remedy: str) -> Notation:
     return Notation(lambda item: item.word(pattern, remedy), lambda value: value)
 
 
+def truth() -> Notation:
+    """Read true or false."""
+    return Notation(Item.flag, bool)
+
+
 def one_of(known: Collection[str], kind: str) -> Notation:
     """One of the known words."""
     return Notation(lambda item: item.one_of(known, kind), lambda value: value)

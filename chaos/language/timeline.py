@@ -223,6 +223,10 @@ def actions(members: Names) -> dict[str, Shape]:
             },
             _check_attribute,
         ),
+        "change-keys": Shape(
+            faults.ChangeKeys,
+            {"step": Key("step", one_of(faults.KEY_STEPS, "step of a change of keys"))},
+        ),
         "stall": Shape(faults.Stall, member),
         "consume": Shape(faults.Consume, member),
     }

@@ -77,6 +77,10 @@ class Nemesis:
         elif isinstance(action, faults.InstallView):
             self.rig.begin(self._now(), step)
             self._views.install(step.fault, action)
+        elif isinstance(action, faults.ChangeKeys):
+            self.rig.begin(self._now(), step)
+            self._backend.change_keys(action.step)
+            self.effects.bite(step.fault)
         else:
             assert not isinstance(action, faults.Churn)
             name = self._roles.name_of(step.fault, action)

@@ -93,6 +93,7 @@ def cluster_plan(
         seed=seed,
         needs=needs,
         rules_in_members=is_inside,
+        sealed=scenario.cluster.sealed,
         first_conn=scenario.cluster.unicast_first_conn or 1,
         trace_bytes=scenario.limits.trace,
     )

@@ -9,16 +9,9 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from stormcast.exits import Exit
-from stormcast.node.core.errors import ConfigError, require
+from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.names import one_line
-from stormcast.node.keys.cluster_keys import (
-    MOST,
-    ClusterKey,
-    new_key,
-    read_keys,
-    write_keys,
-    write_new_key,
-)
+from stormcast.node.keys.cluster_keys import change_keys, read_keys, write_new_key
 
 _PROG: Final = "stormcast key"
 
@@ -34,32 +27,18 @@ def _new(path: Path) -> str:
 
 
 def _add(path: Path) -> str:
-    keys = read_keys(str(path), "key file")
-    require(
-        len(keys) < MOST,
-        f"{path} has {len(keys)} keys, and {MOST} are accepted at a time; drop the old one first",
-    )
-    key = new_key()
-    write_keys(path, (*keys, key))
-    return f"key {key.name} opens, {keys[0].name} seals; when all members have this file: turn"
+    old, new = change_keys(path, "add")
+    return f"key {new.name} opens, {old.name} seals; when all members have this file: turn"
 
 
 def _turn(path: Path) -> str:
-    first, second = _both(path, "add one first")
-    write_keys(path, (second, first))
-    return f"key {second.name} seals, {first.name} still opens; when all members have it: drop"
+    new, old = change_keys(path, "turn")
+    return f"key {new.name} seals, {old.name} still opens; when all members have it: drop"
 
 
 def _drop(path: Path) -> str:
-    first, second = _both(path, "the last one is never dropped")
-    write_keys(path, (first,))
-    return f"key {second.name} is gone, {first.name} is left"
-
-
-def _both(path: Path, otherwise: str) -> tuple[ClusterKey, ClusterKey]:
-    keys = read_keys(str(path), "key file")
-    require(len(keys) == MOST, f"{path} has one key; {otherwise}")
-    return keys[0], keys[1]
+    (left,) = change_keys(path, "drop")
+    return f"key {left.name} is left, and is the only one that opens"
 
 
 def _show(path: Path) -> str:

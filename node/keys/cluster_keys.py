@@ -60,6 +60,25 @@ def write_new_key(path: Path) -> ClusterKey:
     return key
 
 
+def change_keys(path: Path, step: str) -> tuple[ClusterKey, ...]:
+    """Do a step of a change of keys to a file: `add` a new one that opens, `turn` to seal by it,
+    `drop` the old one; return the keys that are in it now."""
+    keys = read_keys(str(path), "key file")
+    if step == "add":
+        require(
+            len(keys) < MOST,
+            f"{path} has {len(keys)} keys, and {MOST} are accepted at a time; drop the old one "
+            "first",
+        )
+        changed = (*keys, new_key())
+    else:
+        otherwise = "add one first" if step == "turn" else "the last one is never dropped"
+        require(len(keys) == MOST, f"{path} has one key; {otherwise}")
+        changed = keys[::-1] if step == "turn" else keys[:1]
+    write_keys(path, changed)
+    return changed
+
+
 def write_keys(path: Path, keys: Sequence[ClusterKey]) -> None:
     """Replace the keys of a file, all at once: members may read it at any moment."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")

@@ -197,6 +197,10 @@ class KubernetesBackend:
         self.kill(name)
         self.start(name)
 
+    def change_keys(self, step: str) -> None:
+        """Refuse: the keys of a release are in a Secret."""
+        raise BackendError(f"change-keys {step}: the keys of a release change by helm upgrade")
+
     def pause(self, name: str) -> None:
         """Have a member's keeper stop it, for as long as the pause is renewed."""
         self._check()
@@ -292,6 +296,9 @@ def _features_of_agents(
     asked = [MemberPod(api, pod, pod.name, token) for pod in there]
     missing = "no driver of this version does it"
     found: dict[str, str | None] = dict.fromkeys(FEATURES)
+    found["keys"] = found["change-keys"] = (
+        "members of a release have its key, and no run one of its own; drop `sealed`"
+    )
     for answer in threads.map(_features_of_agent, asked):
         for feature in set(FEATURES) - BY_ITSELF:
             found[feature] = found[feature] or answer.get(feature, answer.get("", missing))

@@ -28,12 +28,18 @@ from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.records.exits import MemberExit
+from stormcast.node.keys.cluster_keys import write_new_key
 
 POLL_SECONDS: Final = 0.02
+KEYS: Final = "cluster.key"
+"""The file with the keys of a run whose members seal what they send; it ends with the run."""
 KEEP_SECONDS: Final = 0.1
 """The longest pause between two looks whether it is time to renew."""
 BY_ITSELF: Final = frozenset(
-    {"members", "pause", "group", "no-group", "commands", "rule-on-streams"}
+    {
+        *("members", "pause", "group", "no-group", "commands", "rule-on-streams"),
+        *("keys", "change-keys"),
+    }
 )
 """Features that need namespaces and processes, but no agent."""
 
@@ -114,7 +120,11 @@ class NetnsBackend:
             raise BackendError(f"this machine refuses: {error}") from None
         agent = AgentProcess(network.run, network.sites(), folder)
         self._undo.callback(agent.close)
-        members = Members(network, plan.members, folder, self._argv)
+        keys = folder / KEYS if plan.sealed else None
+        if keys is not None:
+            self._undo.callback(keys.unlink, missing_ok=True)
+            write_new_key(keys)
+        members = Members(network, plan.members, folder, self._argv, keys)
         self._undo.callback(members.kill_all)
         members.prepare()
         watch = Watch(network.run, folder)
@@ -172,6 +182,10 @@ class NetnsBackend:
         """Kill a member, if it runs, and start it anew."""
         self.kill(name)
         self.start(name)
+
+    def change_keys(self, step: str) -> None:
+        """Change the file with the keys, which all members read."""
+        self.opened.members.change_keys(step)
 
     def pause(self, name: str) -> None:
         """Stop a member's process; it is killed when this process ends."""

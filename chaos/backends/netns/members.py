@@ -24,6 +24,7 @@ from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import Process, environment
 from stormcast.chaos.records.exits import MemberExit
 from stormcast.node.bound import bound_to_me
+from stormcast.node.keys.cluster_keys import change_keys
 from stormcast.node.settings import list_layers
 from stormcast.node.trace.files import read_traces
 
@@ -42,11 +43,14 @@ class Members:
         plans: Iterable[MemberPlan],
         folder: Path,
         argv: Argv = member_argv,
+        keys: Path | None = None,
     ) -> None:
         self.processes: dict[str, Process] = {}
         """The newest process of each member that was started, running or not."""
         self._network = network
-        self._configs = {plan.name: plan.config for plan in plans}
+        mine = {} if keys is None else {"key_file": str(keys)}
+        self._configs = {plan.name: {**plan.config, **mine} for plan in plans}
+        self._keys = keys
         self._folder = folder
         self._argv = argv
         self._started: Counter[str] = Counter()
@@ -60,6 +64,11 @@ class Members:
             folder = self._folder / name
             folder.mkdir(parents=True, exist_ok=True)
             (folder / CONFIG).write_text(json.dumps(config))
+
+    def change_keys(self, step: str) -> None:
+        """Change the file that all members read."""
+        assert self._keys is not None, "a run without keys has no feature to change them"
+        change_keys(self._keys, step)
 
     def start(self, name: str) -> None:
         """Start a new incarnation of a member; does not wait until it is ready."""

@@ -136,6 +136,10 @@ class SimBackend:
         host = self._living(name).host
         return self._world.engine.resume(host) if host.is_paused else 0
 
+    def change_keys(self, step: str) -> None:
+        """Change the keys; each member notices when it looks next."""
+        self._world.change_keys(step)
+
     def is_alive(self, name: str) -> bool:
         """Whether a member was started and has not ended."""
         member = self._world.members.get(name)

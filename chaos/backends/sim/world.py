@@ -76,6 +76,11 @@ class World:
         self._blocks: dict[str, list[bytes]] = {}
         self._trace_bytes = 0
         self.sender = StreamSender(self.members) if self._is_stream else FrameSender(self.members)
+        self._keys: SimKeys | None = None
+        if plan.sealed:
+            from stormcast.chaos.backends.sim.keys import SimKeys  # noqa: PLC0415 as members do
+
+            self._keys = SimKeys(plan.seed)
         self.engine = Engine(self.sender.send, self._deliver, self._after_turn)
         self.network = self._make_network(FATES[fate])
         self.sender.connect(self.engine, self.network)
@@ -131,6 +136,7 @@ class World:
         address = Address(identity, name)
         tracer = self._tracer(address.short, label)
         now = self.engine.now
+        seals = self._keys.seals(label, address.short) if self._keys is not None else None
         stack = Stack(
             address,
             "sim",
@@ -143,6 +149,7 @@ class World:
             make_unicast=self._make_unicast,
             make_multicast=self._make_multicast,
             make_codec=partial(SharingCodec, last=self._last_frame),
+            seals=seals,
         )
         host = Host(name, stack, tracer)
         host.label = label
@@ -157,6 +164,12 @@ class World:
         self._forget_routes()
         if host.is_grouped:
             self.engine.call(now, partial(self._begin, host))
+
+    def change_keys(self, step: str) -> None:
+        """Change the keys of all members, each at another moment of the next second."""
+        assert self._keys is not None, "a run without keys has no feature to change them"
+        for delay, change in self._keys.change(step):
+            self.engine.call(self.engine.now + delay, change)
 
     def _begin(self, host: Host) -> None:
         """Have a member join its group."""

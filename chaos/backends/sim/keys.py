@@ -1,0 +1,49 @@
+"""The keys of a simulated cluster: all that real members draw follows from the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from xxhash import xxh3_64_intdigest
+
+from stormcast.node.keys.cluster_keys import KEY_SIZE, ClusterKey
+from stormcast.node.keys.key_file import LOOK_SECONDS
+from stormcast.node.keys.seals import Seals
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class SimKeys:
+    """What stands in the key file of all members, and when each of them looks at it."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(f"{seed}/keys")
+        self._keys: Sequence[ClusterKey] = (self._draw(),)
+        self._given: list[Seals] = []
+        self._cluster = xxh3_64_intdigest(b"sim") & 0xFFFFFFFF
+
+    def _draw(self) -> ClusterKey:
+        return ClusterKey(self._random.randbytes(KEY_SIZE))
+
+    def seals(self, label: str, short: int) -> Seals:
+        """Return the seals of a new incarnation."""
+        given = Seals(self._keys, self._cluster, short, Random(f"{label}/seals/{short}").randbytes)
+        self._given.append(given)
+        return given
+
+    def change(self, step: str) -> Iterator[tuple[float, Callable[[], None]]]:
+        """Do a step; yield for each incarnation after how many seconds it follows, and how."""
+        old = tuple(self._keys)
+        if step == "add":
+            self._keys = (*old[:1], self._draw())
+        elif step == "turn":
+            self._keys = old[::-1]
+        else:
+            self._keys = old[:1]
+        keys = tuple(self._keys)
+        for seals in self._given:
+            yield self._random.uniform(0.0, LOOK_SECONDS), partial(seals.set_keys, keys)
