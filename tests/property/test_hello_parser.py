@@ -21,7 +21,8 @@ REASONS = {
     "address",
 }
 
-TEXTS = st.text(max_size=60).filter(lambda text: len(text.encode(errors="replace")) < 256)
+PRINTABLE = st.characters(exclude_categories=("C", "Z"), include_characters=" ")
+TEXTS = st.text(PRINTABLE, max_size=60).filter(lambda text: len(text.encode()) < 256)
 ADDRESSES = st.builds(Address, st.integers(1, (1 << 128) - 1), TEXTS, TEXTS)
 HELLOS = st.builds(Hello, st.just(CLUSTER), st.integers(0, (1 << 64) - 1), ADDRESSES)
 
@@ -42,6 +43,14 @@ def test_what_was_said_is_what_is_heard(hello: Hello) -> None:
     assert heard is not None
     assert heard.address.name == hello.address.name
     assert heard.address.where == hello.address.where
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",)), max_size=40))
+def test_a_name_that_is_heard_is_printable(name: str) -> None:
+    heard = read(pack_hello(Hello(CLUSTER, 1, Address(1, name, name)))[LENGTH.size :])
+    assert heard is not None
+    assert heard.address.name.isprintable()
+    assert heard.address.where.isprintable()
 
 
 @given(st.binary(max_size=300), st.booleans())
