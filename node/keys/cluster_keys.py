@@ -31,7 +31,7 @@ class ClusterKey:
 
     def __post_init__(self) -> None:
         require(len(self.secret) == KEY_SIZE, f"a cluster key has {KEY_SIZE} bytes")
-        digest = sha256(b"stormcast cluster key id" + self.secret).digest()
+        digest = sha256(b"stormcast-key-id" + self.secret).digest()
         object.__setattr__(self, "id", int.from_bytes(digest[:4]))
 
     @property

@@ -43,7 +43,7 @@ DRAWN: Final = 16
 
 _MARK_AT: Final = wire.HEAD_SIZE
 _BODY_AT: Final = wire.HEAD_SIZE + wire.SEAL_STRUCT.size
-_ABOUT: Final = b"stormcast seals 1"
+_ABOUT: Final = b"stormcast-seal-1"
 _SECRET: Final = struct.Struct(">II")
 """cluster, short id of the sealer."""
 _NONCE: Final = bytes(4)
@@ -53,7 +53,7 @@ _SIZE: Final = struct.Struct(">I")
 _CHECK: Final = struct.Struct(">I")
 _LOW_HALF: Final = 0xFFFFFFFF
 _SEALED: Final = bytes([wire.SEALED])
-_TEXT: Final = b"stormcast text\0"
+_TEXT: Final = b"stormcast-text\0"
 """Front of what is authenticated of a text, which is no frame."""
 _TEXT_SEAL: Final = struct.Struct(f">I{DRAWN}sIQ")
 TEXT_OVERHEAD: Final = _TEXT_SEAL.size + wire.SEAL_TAG

@@ -72,6 +72,7 @@ KINDS = {
     "GET_DIGEST_REQ": 35,
     "GET_DIGEST_RSP": 36,
     "JOIN_COOKIE": 37,
+    "KEYS": 38,
 }
 
 PROTOCOLS = {

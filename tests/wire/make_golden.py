@@ -27,9 +27,12 @@ from stormcast.node.core.model import (
     ViewId,
 )
 from stormcast.node.core.packing import Writer
+from stormcast.node.keys.cluster_keys import ClusterKey
+from stormcast.node.keys.seals import Seals
 from stormcast.node.protocols.frag import HEADER
 from stormcast.node.protocols.gms import messages
 from stormcast.node.trace.tracer import Tracer
+from stormcast.node.transports.handshake import LENGTH, Hello, pack_hello
 
 FOLDER: Final = Path(__file__).parent / "golden"
 CLUSTER: Final = 0x0C0FFEE0
@@ -45,6 +48,7 @@ THIRD: Final = Address((3 << 64) + 0xC0C0C0C3, "n2")
 VIEW: Final = View(ViewId(5, FROM), (FROM, TO, THIRD))
 DIGEST: Final = Digest({FROM.short: (9, 12), TO.short: (0, 0), THIRD.short: (7, 7)})
 OWN_DIGEST: Final = Digest({FROM.short: (9, 12)})
+KEY: Final = ClusterKey(bytes(range(32)))
 MERGE: Final = messages.MergeId(FROM, 3)
 
 
@@ -186,6 +190,19 @@ def detection_frames() -> dict[str, bytes]:
         "suspect": group(wire.SUSPECT, wire.FD_SOCK2, named, dest=everyone, lo=8),
         "unsuspect": group(wire.UNSUSPECT, wire.FD_SOCK2, named, dest=everyone, lo=9),
         "goodbye": group(wire.CLOSE, wire.FD_SOCK2),
+        "keys": group(wire.KEYS, wire.NONE, dest=wire.GROUP, conn=0),
+    }
+
+
+def sealed_frames() -> dict[str, bytes]:
+    """A batch, a frame without a body and a hello, by a member that drew and numbered just so."""
+    seals = Seals([KEY], CLUSTER, SOURCE, lambda size: bytes(range(100, 100 + size)))
+    frames = [(DEST, data(b"hello"), b""), (DEST, group(wire.VIEW_REQ, wire.MERGE3, lo=2), b"")]
+    first, second = (head + body for _dest, head, body in seals.seal(frames, CODEC))
+    return {
+        "sealed-data": first,
+        "sealed-view-request": second,
+        "sealed-hello": pack_hello(Hello(CLUSTER, 3, FROM), seals)[LENGTH.size :],
     }
 
 
@@ -222,6 +239,7 @@ def golden() -> dict[str, bytes]:
         "data-unicast4": data(b"x", protocol=wire.UNICAST4),
         "data-unreliable": data(b"x", protocol=wire.NONE, lo=0),
         "data-fragment": fragment(),
+        **sealed_frames(),
         "ack": control(wire.ACK, 1009, stamp=41),
         "ack-repeated": control(wire.ACK, 1009, transmission=3, stamp=42),
         "send-first-seqno": control(wire.SFS, 1004, stamp=43),
