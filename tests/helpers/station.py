@@ -131,6 +131,9 @@ class Station(Generic[T]):
     def destinations(self) -> tuple[int, ...]:
         return self.members
 
+    def on_refused(self, at: SocketAddress, kind: int, size: int) -> None:
+        pass
+
     def want_address(self, peer: int) -> None:
         self.asked.append(peer)
 

@@ -18,11 +18,7 @@ from tests.wire.make_golden import CLUSTER, DEST, FROM, KEY, SOURCE, data, group
 from tests.wire.test_golden_bytes import pinned
 
 DRAWN = bytes(range(100, 116))
-MARK = (
-    sha256(b"stormcast-key-id" + KEY.secret).digest()[:4]
-    + DRAWN
-    + struct.pack(">I", SOURCE)
-)
+MARK = sha256(b"stormcast-key-id" + KEY.secret).digest()[:4] + DRAWN + struct.pack(">I", SOURCE)
 
 
 def cipher() -> AESGCM:
