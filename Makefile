@@ -92,7 +92,8 @@ image: ## Build the images of members and of the chaos rig: make image TAG=1 ARG
 # Without a token: nobody shall run with one that everybody knows.
 manifests: setup ## Render the chart into manifests/stormcast.yaml
 	$(BIN)/helm template demo helm/stormcast --namespace stormcast --no-hooks \
-		--set token.existingSecret=demo-stormcast-token > manifests/stormcast.yaml
+		--set token.existingSecret=demo-stormcast-token \
+		--set keys.existingSecret=demo-stormcast-keys > manifests/stormcast.yaml
 
 bench: setup ## Measure members against their peers, in one run: the table of docs/performance.md
 	$(BIN)/stormcast bench table $(ARGS)

@@ -18,6 +18,7 @@ from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.core.names import one_line, printable
 from stormcast.node.keeper.endpoints import endpoints, passes
 from stormcast.node.keeper.keeper import Keeper, KeeperSettings
+from stormcast.node.keys.cluster_keys import read_keys
 from stormcast.node.reading.quantities import SETTING_DURATION
 
 MAX_BODY: Final = 1 << 20
@@ -65,6 +66,12 @@ def _parser() -> argparse.ArgumentParser:
         "--start", action="store_true", help="start the default member, and end if it fails"
     )
     parser.add_argument(
+        "--key-file",
+        metavar="FILE",
+        default="",
+        help="file with the cluster's keys, by which all members seal, whatever their settings say",
+    )
+    parser.add_argument(
         "--grace",
         metavar="TIME",
         default="12s",
@@ -104,8 +111,18 @@ def _settings(argv: Sequence[str]) -> KeeperSettings:
         folder=folder,
         config=config,
         starts=words.start,
+        key_file=_keys(words.key_file),
         grace=SETTING_DURATION.read(words.grace, "--grace"),
     )
+
+
+def _keys(path: str) -> Path | None:
+    """Return where the keys are, if a file is named; ConfigError if it has none: no member could
+    start."""
+    if not path:
+        return None
+    read_keys(path, "--key-file")
+    return Path(path).absolute()
 
 
 async def _run(settings: KeeperSettings) -> int:

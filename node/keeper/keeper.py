@@ -55,6 +55,9 @@ class KeeperSettings:
     """Settings of the default member, which runs when `start` names no other settings."""
     starts: bool = False
     """Whether the default member starts with the keeper."""
+    key_file: Path | None = None
+    """Where the keys are by which all its members seal; None: their settings say so, or nothing is
+    sealed."""
     grace: float = 12.0
     """Seconds that a member has to leave when the keeper is told to end."""
 
@@ -154,6 +157,8 @@ class Keeper:
         folder = self.settings.folder / INCARNATIONS / f"{number:06}"
         folder.mkdir(parents=True)
         words = [sys.executable, "-m", "stormcast", "node", "--control", f"unix:{CONTROL}"]
+        if self.settings.key_file is not None:
+            words += ["--key-file", str(self.settings.key_file)]
         if config is None:
             if self.settings.config is not None:
                 words += ["--config", str(self.settings.config.resolve())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from stormcast.chaos.agent.settings import read_agent
 from stormcast.chaos.backends.kubernetes.api import Api, Reply
 from stormcast.chaos.language.scenario import load_scenario
+from stormcast.node.keys.cluster_keys import read_keys
 from stormcast.node.member.settings import load_member
 from tests.helpers.chart import (
     CHART,
@@ -26,7 +28,7 @@ from tests.helpers.chart import (
 STACKS = ("udp", "mcast", "tcp", "tcp-nio2", "tcp-no-retransmit")
 KINDS = {
     "ServiceAccount": 2,
-    "Secret": 1,
+    "Secret": 2,
     "ConfigMap": 2,
     "Role": 1,
     "RoleBinding": 1,
@@ -49,20 +51,40 @@ def test_helm_finds_nothing_to_complain_of() -> None:
 
 def test_the_copy_in_manifests_is_the_chart() -> None:
     """`make manifests` writes it; no namespace is in it but that of the RoleBinding."""
-    text = template({"token": {"existingSecret": "demo-stormcast-token"}}, "--no-hooks")
+    secrets = {name: {"existingSecret": f"demo-stormcast-{name}"} for name in ("token", "keys")}
+    text = template(secrets, "--no-hooks")
 
     assert (ROOT / "manifests" / "stormcast.yaml").read_text() == text
 
 
-def test_rendering_twice_is_the_same_but_for_the_token(chart: Rendered) -> None:
+def test_rendering_twice_is_the_same_but_for_token_and_key(chart: Rendered) -> None:
     again = render()
     for one in (chart, again):
-        assert len(one.of("Secret")[0]["data"]["token"]) > 16
+        data = [secret["data"] for secret in one.of("Secret")]
+        assert sorted(name for each in data for name in each) == ["cluster.key", "token"]
+        assert all(len(text) > 16 for each in data for text in each.values())
 
-    assert chart.of("Secret") != again.of("Secret")
+    for before, after in zip(chart.of("Secret"), again.of("Secret"), strict=True):
+        assert before["data"] != after["data"]
     assert [one for one in chart.objects if one["kind"] != "Secret"] == [
         one for one in again.objects if one["kind"] != "Secret"
     ]
+
+
+def test_the_key_is_one_that_members_read(chart: Rendered, tmp_path: Path) -> None:
+    (text,) = (
+        one["data"]["cluster.key"] for one in chart.of("Secret") if "cluster.key" in one["data"]
+    )
+    path = tmp_path / "cluster.key"
+    path.write_bytes(base64.b64decode(text))
+    path.chmod(0o600)
+    assert len(read_keys(str(path))) == 1
+
+
+@pytest.mark.parametrize("step", ["turn", "drop"])
+def test_a_change_of_keys_begins_with_its_first_step(step: str) -> None:
+    with pytest.raises(HelmError, match=f"keys.change is {step}: the step before it is"):
+        render({"keys": {"change": step}})
 
 
 def test_there_is_nothing_else_than_this(chart: Rendered) -> None:

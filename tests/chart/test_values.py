@@ -66,7 +66,13 @@ def _scenarios(chart: Rendered) -> list[str]:
 
 
 def _secret(chart: Rendered) -> str:
-    return base64.b64decode(chart.one("Secret")["data"]["token"]).decode()
+    (data,) = (one["data"] for one in chart.of("Secret") if "token" in one["data"])
+    return base64.b64decode(data["token"]).decode()
+
+
+def _keys(chart: Rendered) -> list[str]:
+    (data,) = (one["data"] for one in chart.of("Secret") if "cluster.key" in one["data"])
+    return base64.b64decode(data["cluster.key"]).decode().split()
 
 
 def _secrets_used(chart: Rendered) -> set[str]:
@@ -154,7 +160,12 @@ KNOBS = (
     ),
     Knob("controller.resources", RESOURCES, _image("controller", "resources")),
     Knob("token.value", TOKEN, _secret),
-    Knob("token.existingSecret", "mine", _secrets_used, {"mine"}),
+    Knob("token.existingSecret", "mine", lambda chart: "mine" in _secrets_used(chart), True),
+    Knob(
+        "keys.enabled", False, lambda chart: "--key-file" in str(chart.container("member")["args"])
+    ),
+    Knob("keys.change", "add", lambda chart: len(_keys(chart)), 2),
+    Knob("keys.existingSecret", "mine", lambda chart: "mine" in _secrets_used(chart), True),
     Knob("networkPolicy.enabled", False, lambda chart: bool(chart.of("NetworkPolicy"))),
     Knob("networkPolicy.apiServer", [PEER], lambda chart: PEER in _peers(chart, 7802), True),
     Knob("networkPolicy.scrapers", [PEER], lambda chart: PEER in _peers(chart, 7801), True),

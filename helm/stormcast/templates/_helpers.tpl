@@ -14,6 +14,10 @@
 {{- .Values.token.existingSecret | default (printf "%s-token" (include "stormcast.fullname" .)) -}}
 {{- end -}}
 
+{{- define "stormcast.keys" -}}
+{{- .Values.keys.existingSecret | default (printf "%s-keys" (include "stormcast.fullname" .)) -}}
+{{- end -}}
+
 {{- /* What a selector may hold: nothing that an upgrade changes. Call with a dict: root, component. */ -}}
 {{- define "stormcast.selector" -}}
 app.kubernetes.io/name: stormcast
