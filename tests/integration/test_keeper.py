@@ -192,7 +192,8 @@ def test_a_pause_ends_with_its_lease_or_when_told(kept: Kept) -> None:
     kept.start()
     pid = kept.pid()
     kept.ask("POST", "/pause", {"lease": 1.0})
-    assert state_of(pid) == "T"
+    # A process that waits for a processor stops when it gets one.
+    until(lambda: state_of(pid) == "T", 5.0, lambda: kept.log, 0.02)
     assert kept.ask("GET", "/state")["paused"] is True
     with pytest.raises(ControlError, match="503"):
         kept.ask("GET", "/readyz")
@@ -209,7 +210,7 @@ def test_a_pause_ends_with_its_lease_or_when_told(kept: Kept) -> None:
     kept.wait_until_ready()
 
     kept.ask("POST", "/pause", {"lease": 60})
-    assert state_of(pid) == "T"
+    until(lambda: state_of(pid) == "T", 5.0, lambda: kept.log, 0.02)
     kept.ask("POST", "/resume", {})
     kept.wait_until_ready()
     kept.ask("POST", "/pause", {"lease": 60})
