@@ -82,6 +82,7 @@ def state(member: AskedMember) -> dict[str, Any]:
         "stats": member.stats(),
         "workload": _workload(member),
         "probes": runtime.stack.test_protocols() if runtime.is_running else [],
+        "keys": runtime.stack.keys if runtime.is_running else [],
         "bound": member.bound,
         "journal": str(journal.directory) if journal is not None else None,
         "journal_trouble": journal.trouble if journal is not None else "",

@@ -260,6 +260,11 @@ class Stack:
         """Why the last frame that was refused was."""
         return self._receiver.refusal
 
+    @property
+    def keys(self) -> list[str]:
+        """The ids of the keys that open what others send; by the first one this member seals."""
+        return self._seals.names if self._seals is not None else []
+
     def tell_keys(self) -> bytes:
         """Return a frame for one who sends without the key of this member."""
         assert self._seals is not None

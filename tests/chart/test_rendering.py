@@ -82,7 +82,7 @@ def test_the_key_is_one_that_members_read(chart: Rendered, tmp_path: Path) -> No
 
 
 def test_a_change_of_keys_begins_with_its_first_step() -> None:
-    with pytest.raises(HelmError, match="keys.change is turn: the step before it is add"):
+    with pytest.raises(HelmError, match=r"keys\.change is turn: the step before it is add"):
         render({"keys": {"change": "turn"}})
 
 

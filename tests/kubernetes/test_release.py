@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -97,6 +98,60 @@ def test_a_paused_member_goes_on_when_nobody_renews(cluster: Cluster) -> None:
     )
     assert cluster.state(pod)["state"] == "connected"
     assert cluster.restarts(pod, "member") == 0
+
+
+def test_the_key_changes_by_three_upgrades_while_members_talk(cluster: Cluster) -> None:
+    """No member restarts, none leaves a view, and nobody is refused for its key."""
+    patient = {"FD_ALL3": {"timeout": "60s"}}
+    values = {"member": {"protocols": patient, "workload": [TRAFFIC]}}
+    cluster.install(values)
+    until(lambda: _hears(cluster, MEMBERS[1], MEMBERS[0], 0), 60, "they talk")
+    before, views = {pod.metadata.uid for pod in cluster.pods()}, cluster.views()
+    (first,) = {tuple(cluster.state(pod)["keys"]) for pod in MEMBERS}
+    assert len(first) == 1
+
+    seen = [first]
+    for step in ("add", "turn", "drop"):
+        cluster.install(values | {"keys": {"change": step}})
+        _have_secrets_looked_at(cluster, step)
+        until(partial(_have_others, cluster, seen[-1]), 150, f"{step} at all members")
+        seen += _keys(cluster)
+        # What is done once is not done again.
+        cluster.install(values | {"keys": {"change": step}})
+
+    (second,) = set(seen[-1])
+    assert seen[1:] == [(*first, second), (second, *first), (second,)]
+    assert {pod.metadata.uid for pod in cluster.pods()} == before
+    assert cluster.views() == views
+    for pod in MEMBERS:
+        heard = [cluster.received(pod, peer) for peer in MEMBERS]
+        until(
+            lambda pod=pod, heard=heard: all(
+                _hears(cluster, pod, peer, before)
+                for peer, before in zip(MEMBERS, heard, strict=True)
+            ),
+            30,
+            f"{pod} hears all",
+        )
+        stats = cluster.state(pod)["stats"]
+        assert not [name for name in stats if name.endswith((".key-unknown", ".not-sealed"))]
+
+
+def _have_others(cluster: Cluster, keys: tuple[str, ...]) -> bool:
+    """Whether all members have the same keys, and not these."""
+    found = _keys(cluster)
+    return len(found) == 1 and keys not in found
+
+
+def _have_secrets_looked_at(cluster: Cluster, step: str) -> None:
+    """A kubelet looks once a minute, and when a pod of its node changes."""
+    for pod in MEMBERS:
+        body = {"metadata": {"annotations": {"stormcast.test/step": step}}}
+        cluster.core.patch_namespaced_pod(pod, cluster.namespace, body)
+
+
+def _keys(cluster: Cluster) -> set[tuple[str, ...]]:
+    return {tuple(cluster.state(pod)["keys"]) for pod in MEMBERS}
 
 
 def _cut_off_the_first(cluster: Cluster) -> None:
