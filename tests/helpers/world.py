@@ -19,6 +19,7 @@ from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast.chaos import faults
 from stormcast.chaos.backends.sim.engine import Engine, Host
+from stormcast.chaos.backends.sim.keys import SimKeys
 from stormcast.chaos.backends.sim.network import Arrive, Network
 from stormcast.chaos.faults import Cut, Link, NetworkFault
 from stormcast.chaos.faults.fate import FATES
@@ -162,8 +163,16 @@ class Member:
         self.deliveries: list[Delivery] = []
         address = Address(identity, name)
         tracer = Tracer(address.short, 0, hash64, self.blocks.append)
+        self.seals = world.keys.seals(name, address.short) if world.keys is not None else None
         self.stack = Stack(
-            address, CLUSTER, settings, hash64, tracer, world.now, first_conn=world.first_conn
+            address,
+            CLUSTER,
+            settings,
+            hash64,
+            tracer,
+            world.now,
+            first_conn=world.first_conn,
+            seals=self.seals,
         )
         self.host = Host(name, self.stack, tracer)
         self.address = address
@@ -353,8 +362,11 @@ class World:
         outbox_bytes: int | None = None,
         stack: str = "unicast-only",
         protocols: Mapping[str, Mapping[str, object]] | None = None,
+        sealed: bool = False,
         **overrides: object,
     ) -> None:
+        self.keys = SimKeys(1) if sealed else None
+        """Those of the members, where they seal what they send."""
         self.delay = delay
         self.first_conn = first_conn
         self.views = 0
