@@ -98,6 +98,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--stack", default="", help="of ours, when not the one named like the transport")
     add("--timing", default="fast", help="of ours")
     add("--set", action="append", default=[], metavar="PROTOCOL.KEY=VALUE", help="of ours")
+    add("--encrypt", action="store_true", help="ours have a key, and seal what they send")
     add("--burst", type=int, default=0, metavar="N", help="messages between two looks at the net")
     add("--journal", type=Path, metavar="DIR", help="where ours keeps its journals meanwhile")
     add("--profile", type=Path, metavar="DIR", help="write a cProfile of each member of ours")
@@ -120,6 +121,7 @@ def options_of(args: argparse.Namespace) -> Options:
         settings=settings,
         journal=args.journal,
         profile=args.profile.resolve() if args.profile else None,
+        encrypt=args.encrypt,
         burst=args.burst,
     )
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from bench.driven import Answer
 from bench.teams import ANSWER_SECONDS, Team
 from bench.work import OURS, Work
+from stormcast.node.keys.cluster_keys import write_new_key
 
 STACKS: Final = {"udp": "udp", "tcp": "tcp", "tcp-nio2": "tcp-nio2"}
 MULTICAST_STACKS: Final = STACKS | {"udp": "mcast"}
@@ -19,6 +20,8 @@ MULTICAST_STACKS: Final = STACKS | {"udp": "mcast"}
 PROTOCOLS: Final = {"udp": "UDP", "tcp": "TCP", "tcp-nio2": "TCP_NIO2"}
 BUSY_POLL: Final = "200us"
 """For round trips: two members with a core each look for the answer instead of sleeping."""
+KEYS: Final = "cluster.key"
+"""The file with the key of members that seal, beside their journals."""
 FIRST_PORT: Final = 17800
 HOST: Final = "127.0.0.1"
 
@@ -36,6 +39,8 @@ class Options:
     """Where journals go; None: beside the logs of the run."""
     profile: Path | None = None
     """Where each member writes a profile of its rounds; None: it is not profiled."""
+    encrypt: bool = False
+    """Whether members have a key, and seal what they send."""
     burst: int = 0
     """Messages between two looks at the network; 0: the member chooses."""
 
@@ -44,6 +49,8 @@ class OurTeam(Team):
     """Members of ours, which keep journals."""
 
     def __init__(self, work: Work, options: Options, journals: Path) -> None:
+        if options.encrypt:
+            write_new_key(journals / KEYS)
         super().__init__(OURS, work, commands(work, options, journals))
 
     def sent(self) -> int:
@@ -82,6 +89,7 @@ def member_words(work: Work, options: Options, journals: Path, place: int) -> di
         "journal": str(journals),
         "profile": str(options.profile / f"{name}.pstats") if options.profile else "",
         "burst": options.burst,
+        "key_file": str(journals / KEYS) if options.encrypt else "",
     }
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
@@ -29,6 +29,7 @@ Measure = Callable[[Path, Sequence[str]], Mapping[str, Any]]
 """Has the tree in a folder run a command; returns the JSON that it printed."""
 Say = Callable[[str], None]
 QUARTERS: Final = 4
+MICROSECONDS: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class Part:
     words: tuple[str, ...]
     read: Callable[[Mapping[str, Any]], Figures]
     """Returns the rows in the JSON that the command printed."""
+    here: tuple[str, ...] = ()
+    """More words for this tree alone."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,6 +137,33 @@ PARTS: Final = (
 )
 
 
+def _round_trips(transport: str) -> Part:
+    name = f"roundtrip {transport}"
+    return Part(
+        name=name,
+        words=(
+            "bench", "roundtrip", "--transport", transport, "--size", "100",
+            "--rounds", "3", "--seconds", "1", "--json",
+        ),
+        read=lambda said: {name: MICROSECONDS / float(said["ours"])},
+    )  # fmt: skip  # a command is read as one
+
+
+SEALED: Final = tuple(
+    replace(part, here=("--encrypt",))
+    for part in (
+        *(
+            _members(mode, transport, size)
+            for mode in ("unicast", "multicast")
+            for transport in ("udp", "tcp")
+            for size in (1000, 60_000)
+        ),
+        *(_round_trips(transport) for transport in ("udp", "tcp")),
+    )
+)
+"""What a key costs: members of this tree seal, those of the other do not."""
+
+
 def measure_pairs(
     parts: Sequence[Part], other: Path, pairs: int, measure: Measure, say: Say
 ) -> Iterator[Row]:
@@ -143,7 +173,8 @@ def measure_pairs(
         for number in range(pairs):
             say(f"{part.name}: pair {number + 1} of {pairs}")
             order = (ROOT, other) if number % 2 == 0 else (other, ROOT)
-            found = {tree: part.read(measure(tree, part.words)) for tree in order}
+            words = {ROOT: (*part.words, *part.here), other: part.words}
+            found = {tree: part.read(measure(tree, words[tree])) for tree in order}
             for name in found[ROOT].keys() & found[other].keys():
                 row = rows.setdefault(name, Row(name=name))
                 row.here.append(found[ROOT][name])

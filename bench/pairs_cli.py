@@ -10,16 +10,17 @@ from bench import machine
 from bench.cluster import say
 from bench.errors import BenchError
 from bench.members_cli import interruptible
-from bench.pairs import PARTS, Row, checked_out, measure_in, measure_pairs
+from bench.pairs import PARTS, SEALED, Row, checked_out, measure_in, measure_pairs
 from stormcast.exits import Exit
 
 
 def bench(argv: list[str]) -> int:
     """Measure this tree beside another commit."""
     args = _parser().parse_args(argv)
-    chosen = [part for part in PARTS if not args.part or any(w in part.name for w in args.part)]
+    parts = SEALED if args.encrypt else PARTS
+    chosen = [part for part in parts if not args.part or any(w in part.name for w in args.part)]
     if not chosen:
-        _parser().error(f"--part: none of {', '.join(part.name for part in PARTS)}")
+        _parser().error(f"--part: none of {', '.join(part.name for part in parts)}")
     if args.pairs < 1:
         _parser().error("--pairs: write a whole number from 1")
     rows: list[Row] = []
@@ -54,5 +55,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--pairs", type=int, default=7, metavar="N", help="of each part (default 7)")
     names = ", ".join(part.name for part in PARTS)
     add("--part", action="append", default=[], metavar="TEXT", help=f"only parts with it: {names}")
+    add("--encrypt", action="store_true", help="what a key costs: members of this tree seal")
     add("--json", action="store_true", help="one JSON object on stdout")
     return parser

@@ -37,6 +37,7 @@ def _options_json(options: Options) -> dict[str, Any]:
         "stack": options.stack,
         "timing": options.timing,
         "set": {name: dict(values) for name, values in options.settings.items()},
+        "encrypt": options.encrypt,
         "burst": options.burst,
     }
 
