@@ -46,9 +46,9 @@ def mutual(group: Group, name: str) -> str:
     )
 
 
-def give(group: Group, source: str, dest: str, kind: int, body: bytes) -> None:
+def give(group: Group, source: str, dest: str, kind: int, body: bytes, mark: int = 0) -> None:
     member = group[source]
-    member.port.control(group[dest].address.short, kind, wire.GMS, body=body)
+    member.port.control(group[dest].address.short, kind, wire.GMS, body=body, mark=mark)
     group.drain(member)
     group.advance(0.1)
 
@@ -394,11 +394,51 @@ def test_two_leaders_at_once_end_in_one_group() -> None:
     group.assert_thawed()
 
 
+def test_who_is_not_where_it_says_is_not_told_of_the_view() -> None:
+    """The answer would be larger than the question; with the cookie, X is told."""
+    group = split("A:10 AB", "C:10 C")
+    stranger = group.add("X").address
+    body = pack_merge_id(MergeId(stranger, 1))
+    for kind in (wire.MERGE_REQ, wire.GET_DIGEST_REQ):
+        give(group, "X", "A", kind, body)
+        assert group.sent[-1].head.kind == wire.COOKIE
+    cookie = group.sent[-1].head.mark
+    give(group, "X", "A", wire.MERGE_REQ, body, mark=cookie + 1)
+    assert group.sent[-1].head.kind == wire.COOKIE
+    assert not group["A"].gms._merging.is_active
+    give(group, "X", "A", wire.MERGE_REQ, body, mark=cookie)
+    assert group.sent[-1].head.kind == wire.MERGE_RSP
+
+
+@timings
+def test_groups_that_never_met_merge_with_one_round_trip_more(timing: Timing) -> None:
+    """Each member asks the leader for its cookie, once; members of a past view do not ask."""
+    group = Group("ABCD", timing=timing)
+    group.inject("A:10 AB", "C:10 CD")
+    group.disagree("AC", at="A")
+    group.converge("ABCD", 0.05)
+    assert {(sent.source, sent.dest) for sent in group.sent if sent.head.kind == wire.COOKIE} == {
+        ("C", "A"),
+        ("D", "A"),
+    }
+    group.inject("A:20 AB", "C:20 CD")
+    began = len(group.sent)
+    group.disagree("AC", at="A")
+    group.converge("ABCD", 0.05)
+    assert wire.COOKIE not in {sent.head.kind for sent in group.sent[began:]}
+
+
+def stranger_merges(group: Group, at: str) -> None:
+    """X, who has proved where it is, asks a member to merge, and never says what comes of it."""
+    stranger = group.add("X").address
+    group[at].port.prove(stranger)
+    give(group, "X", at, wire.MERGE_REQ, pack_merge_id(MergeId(stranger, 1)))
+
+
 def test_a_busy_group_is_left_out_and_nobody_waits_for_it() -> None:
     """C has accepted a merge of X's: it says so, and A merges with B at once (D-3)."""
     group = split("A:10 A", "B:10 B", "C:10 CD")
-    group.add("X")
-    give(group, "X", "C", wire.MERGE_REQ, pack_merge_id(MergeId(group["X"].address, 1)))
+    stranger_merges(group, "C")
     group.disagree("ABC", at="A")
     group.converge("AB", 0.1)
     assert [group[name].names for name in "CD"] == ["CD", "CD"]
@@ -408,8 +448,7 @@ def test_a_busy_group_is_left_out_and_nobody_waits_for_it() -> None:
 def test_who_answered_in_vain_is_told_so() -> None:
     """C takes part in A's merge, but D, of the same group, is busy: C need not wait for A."""
     group = split("A:10 A", "B:10 B", "C:10 CD")
-    group.add("X")
-    give(group, "X", "D", wire.MERGE_REQ, pack_merge_id(MergeId(group["X"].address, 1)))
+    stranger_merges(group, "D")
     group.disagree("ABC", at="A")
     group.advance(0.1)
     assert [group[name].names for name in "ABCD"] == ["AB", "AB", "CD", "CD"]
@@ -419,8 +458,7 @@ def test_who_answered_in_vain_is_told_so() -> None:
 def test_a_leader_whose_own_group_is_busy_tears_it_not_apart() -> None:
     """B is taken by a merge of X's. A could merge with C and D, but not without B."""
     group = split("A:10 AB", "C:10 C", "D:10 D")
-    group.add("X")
-    give(group, "X", "B", wire.MERGE_REQ, pack_merge_id(MergeId(group["X"].address, 1)))
+    stranger_merges(group, "B")
     group.disagree("ACD", at="A")
     group.advance(1.0)
     assert [group[name].names for name in "ABCD"] == ["AB", "AB", "C", "D"]

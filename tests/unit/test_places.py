@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stormcast.node.core.contacts import MAX_PROVED
 from stormcast.node.core.model import Address
 from stormcast.node.transports.interfaces import Interface, SocketAddress
 from stormcast.node.transports.places import MAX_LEARNED, MAX_NAMED, HeardPlaces, Places
@@ -123,3 +124,41 @@ def test_sources_are_remembered_within_a_bound() -> None:
     for number in range(2 * MAX_LEARNED):
         heard.learn(number + 10, at(number))
     assert len(heard.places.at) <= MAX_LEARNED
+
+
+def test_who_proved_where_it_is_stays_there() -> None:
+    """Neither a frame nor a word of somebody else moves it, nor does a view forget it."""
+    heard = HeardPlaces(LO, OWN)
+    short = member(2).short
+    heard.learn(short, at(50))
+    heard.places.trust(member(2))
+    assert heard.places.at[short] == at(2)
+    heard.learn(short, at(66))
+    heard.locate(Address(2, "n2", "127.0.0.1[66]"))
+    assert heard.places.at[short] == at(2)
+    heard.places.forget_all_but(())
+    heard.on_view([OWN, member(3)])
+    heard.learn(short, at(66))
+    assert heard.places.at[short] == at(2)
+    for number in range(10, 10 + 2 * MAX_LEARNED):
+        heard.learn(number, at(number))
+    assert heard.places.at[short] == at(2)
+
+
+def test_who_proved_no_place_is_not_sent_to_where_its_frames_came_from() -> None:
+    """The frame with the cookie may be forged like any other."""
+    heard = HeardPlaces(LO, OWN)
+    nowhere = Address(2, "n2", "")
+    heard.learn(nowhere.short, at(66))
+    heard.places.trust(nowhere)
+    heard.learn(nowhere.short, at(66))
+    assert heard.places.at == {}
+
+
+def test_those_that_proved_it_are_remembered_within_a_bound_and_are_not_asked() -> None:
+    known = places()
+    for number in range(2, MAX_PROVED + 12):
+        known.trust(member(number))
+    assert not known.is_fixed(member(11).short)
+    assert known.is_fixed(member(12).short)
+    assert list(known.of_everyone([])) == []

@@ -11,9 +11,10 @@ from xxhash import xxh3_64_intdigest as hash64
 from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec, pack_body
-from stormcast.node.core.model import FIRST, FRAGMENT
+from stormcast.node.core.model import FIRST, FRAGMENT, OOB
 from stormcast.node.core.strangers import MAX_BEGUN, MAX_BYTES, MAX_ENTRIES, Strangers
 from stormcast.node.protocols.frag import HEADER
+from stormcast.node.protocols.unicast.incoming import MAX_AHEAD
 from tests.helpers.group import GroupWorld
 from tests.helpers.world import CLUSTER, NEWEST, Member, numbered
 
@@ -262,3 +263,24 @@ def test_a_large_message_that_is_never_let_in_is_told_to_its_sender() -> None:
     assert not world["B"].take()
     (told,) = world["A"].events(trace.ABANDONED)
     assert (told.peer, told.count) == (world.short("B"), 1)
+
+
+def test_what_a_stranger_sent_out_of_order_is_not_remembered_without_end() -> None:
+    """Every second message, each to be delivered at once: a few are, the others wait for their
+    turn. What is remembered of the window when it is gone is small, and all arrives once."""
+    world = GroupWorld("AB")
+    member, source = world["B"], 0x7000_0000
+    protocol = member.stack.unicast.protocol
+
+    def send(lo: int, flags: int = OOB) -> None:
+        member.receive(frame(source, member.short, protocol, lo, b"%d" % lo, flags=flags))
+
+    send(1, FIRST)
+    for lo in range(3, 403, 2):
+        send(lo)
+    assert 1 < len(member.delivered) <= 1 + MAX_AHEAD
+    entry = member.stack.unicast.receive_connections()[source]
+    assert len(entry.window.places()) <= MAX_AHEAD
+    for lo in range(2, 403, 2):
+        send(lo, 0)
+    assert sorted(map(int, member.delivered)) == list(range(1, 403))

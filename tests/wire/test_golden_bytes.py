@@ -39,6 +39,7 @@ UNWANTED = {
     "join-request": "not-coordinator",
     "join-request-with-cookie": "not-coordinator",
     "join-cookie": "join-unasked",
+    "view-cookie": "unasked",
     "leave-answer": "leave-unasked",
     "members-answer": "unasked",
     "merge-answer": "merge-unknown",

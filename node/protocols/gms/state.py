@@ -11,9 +11,11 @@ from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.protocols.events import BecameServer, Install, ResumeStability, SuspendStability
 from stormcast.node.protocols.gms.messages import MAX_NUMBER, pack_view_id
 from stormcast.node.protocols.gms.repeats import Repeats
+from stormcast.node.protocols.proof import Proof
 
 if TYPE_CHECKING:
     from stormcast.node.core.digest import Digest
+    from stormcast.node.core.wire import Head
     from stormcast.node.protocols.gms.config import GmsConfig
     from stormcast.node.protocols.layer import MemberContext
 
@@ -55,6 +57,7 @@ class Membership:
         """The latest views in order, back to the one that came with a digest. A member that holds
         one of them has missed regular views only, and needs no digest to catch up."""
         self._holds: set[str] = set()
+        self._proof = Proof(context.dice)
 
     # -- The view -----------------------------------------------------------------------------
 
@@ -153,6 +156,17 @@ class Membership:
         """Send a frame once. `again` is the transmission number of the question it answers, so that
         the answer to a repeated question has a fate of its own."""
         self.port.control(dest, kind, wire.GMS, lo, body=body, mark=mark, transmission=again)
+
+    def believes(self, stranger: Address, head: Head, now: float) -> bool:
+        """Whether a stranger's frame came with its cookie, so that it is where it says. If not,
+        the cookie is sent there, which need not be where its frame came from."""
+        if self._proof.is_good(stranger, head.mark, now):
+            self.port.prove(stranger)
+            return True
+        self.port.locate((stranger,))
+        cookie = self._proof.cookie(stranger, now)
+        self.send(head.source, wire.COOKIE, b"", lo=head.lo, mark=cookie, again=head.transmission)
+        return False
 
     def say_view_id(self, dest: int, kind: int, again: int) -> None:
         """Tell `dest` which view this member has: a VIEW_ACK or a GET_VIEW."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from stormcast.node.core import wire
 from stormcast.node.core.gaps import Ranges
 from stormcast.node.protocols.unicast.entries import ReceiverEntry
 from stormcast.node.protocols.unicast.state import Connections
 from stormcast.node.protocols.windowed import request_missing
+
+_LEAST_BYTES: Final = wire.HEAD_SIZE + wire.RANGE_STRUCT.size
 
 
 class Asking:
@@ -30,6 +35,9 @@ class Asking:
 
     def _request(self, entry: ReceiverEntry, ranges: Ranges, now: float) -> None:
         state = self._state
+        if entry.is_stranger and not state.port.contacts.may_send(entry.peer, _LEAST_BYTES):
+            # The request would not leave, and must not fill the journal either.
+            return
         request_missing(
             state.port,
             state.generation.protocol,
