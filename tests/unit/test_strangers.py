@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
@@ -21,6 +22,8 @@ from tests.helpers.world import CLUSTER, NEWEST, Member, numbered
 MEMORY = 8 << 20
 """Bytes that strangers may cost a member."""
 NAMES = 60
+JOURNAL = 120_000
+"""Bytes that strangers may cost the journal of a member in a second."""
 UNICAST, MULTICAST = "unicast", "multicast"
 
 
@@ -284,3 +287,65 @@ def test_what_a_stranger_sent_out_of_order_is_not_remembered_without_end() -> No
     for lo in range(2, 403, 2):
         send(lo, 0)
     assert sorted(map(int, member.delivered)) == list(range(1, 403))
+
+
+def journal_bytes(member: Member) -> int:
+    """What the member's journal has grown by since the last call."""
+    member.host.tracer.seal()
+    size = sum(map(len, member.blocks))
+    member.blocks.clear()
+    return size
+
+
+def refused(_member: Member, number: int) -> bytes:
+    return b"x" + b"%d" % number
+
+
+def repeated(member: Member, _number: int) -> bytes:
+    protocol = member.stack.unicast.protocol
+    return frame(0x7000_0000, member.short, protocol, 1, b"x", flags=FIRST)
+
+
+def gaps(member: Member, number: int) -> bytes:
+    source, lo = 0x7000_0000 + number % 50, 1 + number // 50 * 2
+    flags = FIRST if lo == 1 else 0
+    return frame(source, member.short, member.stack.unicast.protocol, lo, b"x", flags=flags)
+
+
+def without_window(member: Member, number: int) -> bytes:
+    source = 0x7000_0000 + number % 2000
+    return frame(source, member.short, member.stack.unicast.protocol, 2 + number, b"x")
+
+
+def opening(member: Member, number: int) -> bytes:
+    source = 0x7000_0000 + number
+    return frame(source, member.short, member.stack.unicast.protocol, 1, b"x", flags=FIRST)
+
+
+def asking_for_credits(member: Member, number: int) -> bytes:
+    codec = Codec(hash64(CLUSTER.encode()) & 0xFFFFFFFF, 0x7000_0000, hash64)
+    return codec.pack_control(wire.CREDIT_REQ, wire.UFC, member.short, 0, number)
+
+
+def early_multicast(member: Member, number: int) -> bytes:
+    multicast = member.stack.multicast
+    assert multicast is not None
+    return frame(0x7000_0000 + number, wire.GROUP, multicast.protocol, 1 + number, b"x")
+
+
+@pytest.mark.parametrize("timing", ["compatible", "fast"])
+@pytest.mark.parametrize(
+    "kind",
+    [refused, repeated, gaps, without_window, opening, asking_for_credits, early_multicast],
+)
+def test_a_flood_of_strangers_does_not_fill_the_journal(kind: Any, timing: str) -> None:
+    """Five thousand frames in a second, each in a turn of its own."""
+    world = GroupWorld("AB", timing=timing)
+    member = world["B"]
+    journal_bytes(member)
+    for number in range(5000):
+        member.receive(kind(member, number))
+        world.advance(0.0002)
+    size = journal_bytes(member)
+    print(kind.__name__, timing, size)
+    assert size < JOURNAL

@@ -35,11 +35,15 @@ class Asking:
 
     def _request(self, entry: ReceiverEntry, ranges: Ranges, now: float) -> None:
         state = self._state
-        if entry.is_stranger and not state.port.contacts.may_send(entry.peer, _LEAST_BYTES):
-            # The request would not leave, and must not fill the journal either.
+        port = state.port
+        if entry.is_stranger and not (
+            port.contacts.may_send(entry.peer, _LEAST_BYTES) and port.strangers.said.admits(now)
+        ):
+            # The request would not leave, or strangers were told too much lately: it must not fill
+            # the journal either.
             return
         request_missing(
-            state.port,
+            port,
             state.generation.protocol,
             state.config,
             entry.gaps,

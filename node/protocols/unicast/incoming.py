@@ -122,7 +122,7 @@ class Incoming:
     def visit(self, entry: ReceiverEntry, now: float) -> None:
         """Ack, ask and report, each if it is time, and set the moment of the next visit."""
         if entry.ack_due <= now:
-            self._acks.send(entry, now)
+            self._acks.send_paced(entry, now)
         if entry.look_due <= now:
             self._asking.look(entry, now)
         report_due = self._reports.look(entry, now)
