@@ -20,6 +20,7 @@ from typing import Any, Final
 from stormcast.chaos.language.scenario import Scenario, load_scenario
 from stormcast.exits import Exit
 from stormcast.node.core.errors import NodeError
+from stormcast.node.core.names import printable
 from stormcast.node.trace.export import ExportError, export
 from stormcast.node.trace.files import Source, find_sources, member_names
 from stormcast.pipeline import cli, session
@@ -59,9 +60,10 @@ def verify_quietly(paths: Sequence[Path]) -> Exit:
             _lock((run.path for run in runs), held)
             tasks = [cli.Task(question=_question(run), directory=run.path) for run in runs]
         except (VerifyError, NodeError, OSError) as error:
-            cli.say(str(error))
+            _refuse(error)
             return Exit.UNKNOWN
-        return Exit(cli.verify(cli.Order(tasks=tasks, is_brief=True, on_measured=_report)))
+        order = cli.Order(tasks=tasks, shown=printable, is_brief=True, on_measured=_report)
+        return Exit(cli.verify(order))
 
 
 def verify(argv: list[str]) -> int:
@@ -73,14 +75,23 @@ def verify(argv: list[str]) -> int:
             session.check_java()
             tasks = _tasks(args, held)
         except (CannotError, ExportError) as error:
-            cli.say(str(error))
+            _refuse(error)
             return Exit.UNKNOWN
         except (VerifyError, NodeError, OSError) as error:
-            cli.say(str(error))
+            _refuse(error)
             return Exit.USAGE
-        return cli.verify(
-            cli.Order(tasks=tasks, master=args.master, as_json=args.json, on_measured=_report)
+        order = cli.Order(
+            tasks=tasks,
+            shown=printable,
+            master=args.master,
+            as_json=args.json,
+            on_measured=_report,
         )
+        return cli.verify(order)
+
+
+def _refuse(error: Exception) -> None:
+    cli.say("\n".join(map(printable, str(error).splitlines())))
 
 
 def _tasks(args: argparse.Namespace, held: ExitStack) -> list[cli.Task]:
@@ -167,7 +178,7 @@ def _exported(run: _Run, digest: str) -> Path:
         raise VerifyError(f"{run.path} holds no traces: name what stormcast run has left")
     if _is_fresh(run, directory, sources, digest):
         return directory
-    cli.say(f"exporting {run.path}")
+    cli.say(printable(f"exporting {run.path}"))
     part = run.path / f".{PARQUET}"
     shutil.rmtree(part, ignore_errors=True)
     for _file in export(sources, part, run.name, member_names(sources), []):
@@ -197,7 +208,7 @@ def _question(run: _Run) -> Question:
     """What to ask of a run: what its scenario promises, or all that can be judged."""
     own, digest = _own_verdict(run.path), digest_of(run.path)
     if belief_in(own.get(KEY), digest) is Belief.OTHERS:
-        cli.say(f"{run.path}/verdict.json {OF_OTHERS}: it is not believed")
+        cli.say(printable(f"{run.path}/verdict.json {OF_OTHERS}: it is not believed"))
         own = {"findings": [_OTHERS]}
     found = tuple(read_finding(one, THE_RUN) for one in own.get("findings", ()))
     scenario = _scenario(run.path)
