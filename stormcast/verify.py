@@ -7,9 +7,7 @@ with them.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -19,6 +17,7 @@ from typing import Any, Final
 
 from stormcast.chaos.language.scenario import Scenario, load_scenario
 from stormcast.exits import Exit
+from stormcast.locks import lock
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import printable
 from stormcast.node.trace.export import ExportError, export
@@ -113,17 +112,11 @@ def _tasks(args: argparse.Namespace, held: ExitStack) -> list[cli.Task]:
 def _lock(directories: Iterable[Path], held: ExitStack) -> None:
     """Lock directories until `held` is closed; VerifyError if another process has one of them."""
     for directory in directories:
-        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        held.callback(os.close, handle)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        holder = lock(directory, held)
+        if holder is not None:
             raise VerifyError(
-                f"another stormcast verify writes to {directory}: wait for it, or end it"
-            ) from None
-        except OSError:
-            # This storage has no locks.
-            continue
+                f"another stormcast verify writes to {directory} ({holder}): wait for it, or end it"
+            )
 
 
 def _report(task: cli.Task) -> None:
