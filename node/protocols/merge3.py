@@ -241,7 +241,7 @@ class Merge3(Layer):
         is_led = not creators.isdisjoint(heard)
         if is_led and not role.is_coordinator and role.address not in creators:
             return
-        asked = self._choose(heard, role.view)
+        asked = _chosen(heard, role.view, self.config.max_participants)
         if not asked:
             return
         self._check_number += 1
@@ -250,24 +250,6 @@ class Merge3(Layer):
         self._asked = {member.short: member for member in asked if member != role.address}
         self.wake_at("answers", now + self.config.check_every / 10)
         self._ask(now)
-
-    def _choose(self, heard: dict[Address, ViewId], view: View) -> list[Address]:
-        """Return the members to ask: the creator of each view, the first member that holds it, and
-        the own coordinator; nobody if all views are the same."""
-        by_id: dict[ViewId, list[Address]] = {}
-        for member, view_id in heard.items():
-            by_id.setdefault(view_id, []).append(member)
-        if len(by_id) == 1:
-            return []
-        asked = {view_id.creator for view_id in by_id}
-        asked |= {min(holders, key=_identity) for holders in by_id.values()}
-        # The coordinator of the own view may not be the view's creator. Its report is needed, else
-        # members that have it choose another leader.
-        asked.add(view.coordinator)
-        ordered = sorted(asked, key=_identity)
-        limit = self.config.max_participants
-        # The same rule at all members, so that they choose the same ones.
-        return ordered[: max(limit, len(view.members) // 3)] if limit else ordered
 
     def _ask(self, now: float) -> None:
         for short in self._asked:
@@ -302,8 +284,11 @@ class Merge3(Layer):
         view = self.role.view
         if view is None or self.role.is_leaving:
             return
-        if head.source not in self._port.contacts.trusted and not self._believes(asker, head, now):
-            return
+        if head.source not in self._port.contacts.trusted:
+            # A view is much larger than the question for it.
+            self._proof = self._proof or Proof(self.dice)
+            if not self._proof.believes(self._port, self.protocol, asker, head, now):
+                return
         self._port.control(
             head.source,
             wire.VIEW_RSP,
@@ -312,24 +297,6 @@ class Merge3(Layer):
             body=Writer().view(view).bytes(),
             transmission=head.transmission,
         )
-
-    def _believes(self, asker: Address, head: Head, now: float) -> bool:
-        """Whether a stranger's question came with its cookie, so that it is where it says: a view
-        is much larger than the question for it. If not, the cookie is sent there."""
-        self._proof = self._proof or Proof(self.dice)
-        if self._proof.is_good(asker, head.mark, now):
-            self._port.prove(asker)
-            return True
-        self._port.locate((asker,))
-        self._port.control(
-            head.source,
-            wire.COOKIE,
-            self.protocol,
-            head.lo,
-            mark=self._proof.cookie(asker, now),
-            transmission=head.transmission,
-        )
-        return False
 
     def _on_view_rsp(self, head: Head, view: View, now: float) -> None:
         sender = self._asked.get(head.source)
@@ -355,6 +322,24 @@ class Merge3(Layer):
         self._asked = {}
         if len(set(answers.values())) > 1:
             self._port.events.append(Disagreement(answers))
+
+
+def _chosen(heard: dict[Address, ViewId], view: View, limit: int) -> list[Address]:
+    """Return the members to ask: the creator of each view, the first member that holds it, and the
+    own coordinator; nobody if all views are the same."""
+    by_id: dict[ViewId, list[Address]] = {}
+    for member, view_id in heard.items():
+        by_id.setdefault(view_id, []).append(member)
+    if len(by_id) == 1:
+        return []
+    asked = {view_id.creator for view_id in by_id}
+    asked |= {min(holders, key=_identity) for holders in by_id.values()}
+    # The coordinator of the own view may not be the view's creator. Its report is needed, else
+    # members that have it choose another leader.
+    asked.add(view.coordinator)
+    ordered = sorted(asked, key=_identity)
+    # The same rule at all members, so that they choose the same ones.
+    return ordered[: max(limit, len(view.members) // 3)] if limit else ordered
 
 
 def _identity(member: Address) -> int:

@@ -11,10 +11,14 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
+from stormcast.node.core import wire
+
 if TYPE_CHECKING:
     from random import Random
 
     from stormcast.node.core.model import Address
+    from stormcast.node.core.wire import Head
+    from stormcast.node.protocols.port import Port
 
 LIFE_SECONDS: Final = 30.0
 """How long a cookie is good at least; at most twice as long."""
@@ -28,6 +32,25 @@ class Proof:
 
     def __init__(self, dice: Random) -> None:
         self._secret = dice.randbytes(_SECRET_BYTES)
+
+    def believes(
+        self, port: Port, protocol: int, stranger: Address, head: Head, now: float
+    ) -> bool:
+        """Whether a stranger's question came with its cookie, so that it is where it says. If not,
+        the cookie is sent there, which need not be where the question came from."""
+        if self.is_good(stranger, head.mark, now):
+            port.prove(stranger)
+            return True
+        port.locate((stranger,))
+        port.control(
+            head.source,
+            wire.COOKIE,
+            protocol,
+            head.lo,
+            mark=self.cookie(stranger, now),
+            transmission=head.transmission,
+        )
+        return False
 
     def cookie(self, stranger: Address, now: float) -> int:
         """Return the cookie of a stranger; never 0, which stands for none."""

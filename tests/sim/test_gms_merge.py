@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stormcast.node.core import wire
 from stormcast.node.core.digest import Digest
-from stormcast.node.core.model import View, ViewId
+from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.events import ResumeStability, SuspendStability
 from stormcast.node.protocols.gms.messages import (
@@ -19,6 +19,7 @@ from stormcast.node.protocols.gms.messages import (
     pack_merge_id,
     pack_merge_view,
     unpack_merge_answer_untrusted,
+    unpack_merge_id_untrusted,
 )
 from tests.helpers.membership import COMPATIBLE, FAST, Group
 
@@ -408,6 +409,25 @@ def test_who_is_not_where_it_says_is_not_told_of_the_view() -> None:
     assert not group["A"].gms._merging.is_active
     give(group, "X", "A", wire.MERGE_REQ, body, mark=cookie)
     assert group.sent[-1].head.kind == wire.MERGE_RSP
+
+
+def test_answers_that_name_too_many_are_not_kept() -> None:
+    """What the answers of one merge name altogether is bounded, however many members answer."""
+    group = split("A:10 A", "B:10 B", "C:10 C", "D:10 D", "E:10 E", "F:10 F")
+    group.drop(wire.MERGE_RSP, times=99)
+    group.disagree("ABCDEF", at="A")
+    group.advance(0.01)
+    body = next(sent.body for sent in group.sent if sent.head.kind == wire.MERGE_REQ)
+    merge = unpack_merge_id_untrusted(body)
+    for name in "BCDEF":
+        member = group[name].address
+        crowd = tuple(Address((ord(name) << 64) + other + 100_000, "") for other in range(4000))
+        held = View(ViewId(10, member), (member, *crowd))
+        answer = MergeAnswer(merge, False, held, Digest({member.short: (0, 0)}))
+        head = group[name].port.codec.pack_control(wire.MERGE_RSP, wire.GMS, 1, 0, merge.number)
+        fields = wire.Head._make(wire.HEAD_STRUCT.unpack(head))
+        group["A"].gms.receive(fields, pack_merge_answer(answer), group.now)
+    assert group["A"].port.drops["merge-too-large"] == 1
 
 
 @timings

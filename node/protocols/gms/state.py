@@ -158,15 +158,8 @@ class Membership:
         self.port.control(dest, kind, wire.GMS, lo, body=body, mark=mark, transmission=again)
 
     def believes(self, stranger: Address, head: Head, now: float) -> bool:
-        """Whether a stranger's frame came with its cookie, so that it is where it says. If not,
-        the cookie is sent there, which need not be where its frame came from."""
-        if self._proof.is_good(stranger, head.mark, now):
-            self.port.prove(stranger)
-            return True
-        self.port.locate((stranger,))
-        cookie = self._proof.cookie(stranger, now)
-        self.send(head.source, wire.COOKIE, b"", lo=head.lo, mark=cookie, again=head.transmission)
-        return False
+        """Whether a stranger has proved to be where it says; if not, it is sent its cookie."""
+        return self._proof.believes(self.port, wire.GMS, stranger, head, now)
 
     def say_view_id(self, dest: int, kind: int, again: int) -> None:
         """Tell `dest` which view this member has: a VIEW_ACK or a GET_VIEW."""
