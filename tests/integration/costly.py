@@ -102,7 +102,6 @@ def unfinished(order: dict[str, Any]) -> dict[str, Any]:
     """Greet on many connections, begin a frame of a MiB on each, and do not end it."""
     begun = time.monotonic()
     mouths = [Mouth(order, number) for number in range(order["count"])]
-    # The hello of the other end first: what comes before it may be taken for one.
     waiting = selectors.DefaultSelector()
     for mouth in mouths:
         mouth.socket.setblocking(False)

@@ -55,8 +55,8 @@ UNTOLD = frozenset(
     {"tracer", "_tracer", "codec", "_codec", "refused", "drops", "heard", "_now", "gauge_at"}
     # A claim that is far off has the sender asked whether it made it.
     | {"nonce", "asked_at", "sync_tries", "_questions"}
-    # How much came in whose name, and that there is something to count.
-    | {"_accounts", "is_on"}
+    # How much came in whose name, that there is something to count, and how much was recorded.
+    | {"_accounts", "is_on", "_pace", "_unrecorded"}
 )
 """What may change: the record, its clock, the counts by reason, that somebody was heard, and that
 somebody was asked."""
