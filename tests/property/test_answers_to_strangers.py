@@ -31,7 +31,7 @@ from stormcast.node.protocols.gms.messages import (
     pack_view_id,
 )
 from tests.helpers.group import GroupWorld
-from tests.helpers.world import CLUSTER, Member
+from tests.helpers.world import CLUSTER, TIMINGS, Member
 
 FEW = settings(max_examples=max(1, settings.default.max_examples * 2 // 5))
 NAMES = "ABCDEFGH"
@@ -125,8 +125,15 @@ FITTING = {
         wire.BASELINE,
         wire.BASELINE_REQ,
     ),
+    wire.MCAST: (
+        wire.ACK,
+        wire.XMIT_REQ,
+        wire.HIGHEST_SEQNO,
+        wire.BASELINE,
+        wire.BASELINE_REQ,
+    ),
 }
-"""Protocols of the stack `udp`, and the kinds of each."""
+"""Protocols of the stacks, and the kinds of each."""
 SPOKEN = sorted((protocol, kind) for protocol, kinds in FITTING.items() for kind in kinds)
 
 
@@ -151,7 +158,10 @@ class Lie:
         codec = Codec(hash64(CLUSTER.encode()) & 0xFFFFFFFF, source.short, hash64)
         dest = wire.GROUP if self.is_for_all else target.short
         if self.is_data:
-            protocol = wire.NAKACK2 if self.is_for_all else wire.UNICAST3
+            multicast = target.stack.multicast
+            assert multicast is not None
+            unicast = target.stack.unicast
+            protocol = multicast.protocol if self.is_for_all else unicast.protocol
             conn = 0 if self.is_for_all else self.conn
             body = pack_body([b"x"], hash64)
             flags = self.flags & (FIRST if self.lo == 1 else 0) | self.flags & OOB
@@ -160,7 +170,8 @@ class Lie:
         view = target.stack.view
         assert view is not None
         ranges = ((self.lo, self.lo + 2),) if kind == wire.XMIT_REQ else ()
-        conn = target.short if protocol == wire.NAKACK2 and ranges else self.conn
+        is_multicast = protocol in (wire.NAKACK2, wire.MCAST)
+        conn = target.short if is_multicast and ranges else self.conn
         return codec.pack_control(
             kind,
             protocol,
@@ -259,13 +270,16 @@ def made(stack: str, timing: str) -> GroupWorld:
     return world
 
 
-@pytest.mark.parametrize("timing", ["compatible", "fast"])
+@pytest.mark.slow
+@pytest.mark.parametrize("stack", ["udp", "mcast", "tcp-no-retransmit"])
 @pytest.mark.parametrize("at", ["A", "B"])
 @FEW
-@given(told=st.lists(lies(), min_size=1, max_size=12))
-def test_nobody_is_sent_more_than_came_in_its_name(at: str, timing: str, told: list[Lie]) -> None:
+@given(told=st.lists(lies(), min_size=1, max_size=12), timing=st.sampled_from(TIMINGS))
+def test_nobody_is_sent_more_than_came_in_its_name(
+    at: str, stack: str, timing: str, told: list[Lie]
+) -> None:
     """Neither at once nor later, when questions and acks are repeated."""
-    world = made("udp", timing)
+    world = made(stack, timing)
     ledger = Ledger(world, world[at])
     for lie in told:
         ledger.receive(stranger(lie.source).short, lie.frame(world, world[at]))
@@ -330,6 +344,7 @@ def entries(member: Member) -> dict[str, int]:
     return {at: size for at, size in found if "racer" not in at}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["A", "B"])
 def test_however_many_strangers_speak_tables_are_bounded(at: str) -> None:
     """Some thousand names send a question of each kind, before a check and after it."""

@@ -333,6 +333,7 @@ def early_multicast(member: Member, number: int) -> bytes:
     return frame(0x7000_0000 + number, wire.GROUP, multicast.protocol, 1 + number, b"x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timing", ["compatible", "fast"])
 @pytest.mark.parametrize(
     "kind",
