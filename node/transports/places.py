@@ -16,6 +16,8 @@ MAX_NAMED: Final = MAX_KNOWN
 apart find each other."""
 MAX_LEARNED: Final = 4096
 """Members and strangers whose place is remembered."""
+MAX_HEARD: Final = MAX_LEARNED // 2
+"""Of them, those whose place is the source of their frames; the oldest is forgotten first."""
 
 
 class Places:
@@ -106,6 +108,8 @@ class HeardPlaces:
         self._told: set[int] = set()
         """Short ids whose place their address has named since the last view: no frame changes it.
         """
+        self._heard: dict[int, None] = {}
+        """Short ids whose place is the source of their frames, the latest last."""
         self.places = Places(interface, own, self._told)
 
     def locate(self, address: Address) -> bool:
@@ -120,8 +124,20 @@ class HeardPlaces:
     def learn(self, short: int, source: SocketAddress) -> None:
         """Remember that frames of this member came from a source that is not its place. Whatever
         moved it there, the next frame of its own moves it back."""
-        if short not in self._told and not self.places.is_fixed(short):
-            self.places.put(short, source)
+        if self._is_told(short):
+            return
+        # Not by `put`: a stranger for each frame must not have the table gone over for each.
+        self.places.at[short] = source
+        self._heard.pop(short, None)
+        self._heard[short] = None
+        if len(self._heard) > MAX_HEARD:
+            oldest = next(iter(self._heard))
+            del self._heard[oldest]
+            if not self._is_told(oldest):
+                self.places.at.pop(oldest, None)
+
+    def _is_told(self, short: int) -> bool:
+        return short in self._told or self.places.is_fixed(short)
 
     def on_view(self, members: Sequence[Address]) -> None:
         """Take in a view: frames may change the places of those again that were in no view, and if

@@ -5,7 +5,13 @@ from __future__ import annotations
 from stormcast.node.core.contacts import MAX_PROVED
 from stormcast.node.core.model import Address
 from stormcast.node.transports.interfaces import Interface, SocketAddress
-from stormcast.node.transports.places import MAX_LEARNED, MAX_NAMED, HeardPlaces, Places
+from stormcast.node.transports.places import (
+    MAX_HEARD,
+    MAX_LEARNED,
+    MAX_NAMED,
+    HeardPlaces,
+    Places,
+)
 
 LO = Interface("lo", 1, "127.0.0.1", "loopback")
 OWN = Address(1, "own", "127.0.0.1[1]")
@@ -162,3 +168,26 @@ def test_those_that_proved_it_are_remembered_within_a_bound_and_are_not_asked() 
     assert not known.is_fixed(member(11).short)
     assert known.is_fixed(member(12).short)
     assert list(known.of_everyone([])) == []
+
+
+def test_who_is_heard_is_remembered_though_strangers_named_all_places_that_there_are() -> None:
+    """Two that join at once are both answered; before, each made the member forget the other."""
+    heard = HeardPlaces(LO, OWN)
+    for number in range(2, MAX_LEARNED + 2):
+        heard.locate(member(number))
+    for number in range(50_000, 50_002):
+        heard.learn(number, at(number))
+    assert [heard.places.at[number] for number in (50_000, 50_001)] == [at(50_000), at(50_001)]
+    for number in range(100_000, 100_000 + 2 * MAX_HEARD):
+        heard.learn(number, at(7))
+    assert len(heard.places.at) == MAX_LEARNED + MAX_HEARD
+    assert 50_001 not in heard.places.at
+
+
+def test_who_is_told_of_after_it_was_heard_stays_when_it_is_forgotten_as_heard() -> None:
+    heard = HeardPlaces(LO, OWN)
+    heard.learn(member(2).short, at(66))
+    heard.locate(member(2))
+    for number in range(100_000, 100_000 + MAX_HEARD):
+        heard.learn(number, at(7))
+    assert heard.places.at[member(2).short] == at(2)
