@@ -71,7 +71,7 @@ def windows(order: dict[str, Any]) -> dict[str, Any]:
     mouth = Mouth(order)
     begun = time.monotonic()
     for name in range(order["names"]):
-        source = FIRST_NAME + name
+        source = FIRST_NAME + order["first"] + name
         for number in range(order["bytes"] // PAYLOAD):
             flags = FIRST if not number else 0
             lo = 1 if not number else 2 + number
