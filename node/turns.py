@@ -201,6 +201,8 @@ class Turns:
             if len(self._members) < MAX_LEARNED:
                 self._members.setdefault(address.short, address)
             self._transport.locate(address)
+        for address in news.proved:
+            self._transport.trust(address)
 
 
 def ignore(*_what: object) -> None:

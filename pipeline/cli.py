@@ -51,6 +51,8 @@ class Order:
     """Runs to verify, and the options for that."""
 
     tasks: Sequence[Task]
+    shown: Callable[[str], str]
+    """Returns a line as it may be shown: names and texts of traces may hold anything."""
     master: str = "local[*]"
     as_json: bool = False
     is_brief: bool = False
@@ -73,11 +75,15 @@ def verify(order: Order) -> int:
     try:
         return _verify(order)
     except CannotError as error:
-        say(str(error))
+        say(_shown(order, str(error)))
         return Exit.UNKNOWN
     except VerifyError as error:
-        say(str(error))
+        say(_shown(order, str(error)))
         return Exit.USAGE
+
+
+def _shown(order: Order, text: str) -> str:
+    return "\n".join(map(order.shown, text.splitlines()))
 
 
 def _verify(order: Order) -> int:
@@ -94,7 +100,7 @@ def _verify(order: Order) -> int:
     with session.spark_session(order.master, rows=rows) as spark:
         judgements = _judge(spark, order, files)
     say(f"done in {monotonic() - started:.0f}s")
-    _tell(order, judgements)
+    tell(order, judgements)
     return exit_code(judgements)
 
 
@@ -138,16 +144,17 @@ def exit_code(judgements: Sequence[Judgement]) -> Exit:
     return by_name[str(worst)] if worst is not None else Exit.UNKNOWN
 
 
-def _tell(order: Order, judgements: Sequence[Judgement]) -> None:
+def tell(order: Order, judgements: Sequence[Judgement]) -> None:
     """Print the results: a JSON object per run and line, or text."""
     for task, judgement in zip(order.tasks, judgements, strict=True):
         if order.as_json:
             print(json.dumps(judgement.as_json()))
         elif not order.is_brief or str(judgement.verdict) != "holds":
-            print(_in_words(judgement, task.out))
+            # Line by line: a line break in a name must not make another line.
+            print("\n".join(map(order.shown, _in_words(judgement, task.out))))
 
 
-def _in_words(judgement: Judgement, out: Path) -> str:
+def _in_words(judgement: Judgement, out: Path) -> list[str]:
     lines = [f"{judgement.question.run}: {judgement.verdict}"]
     for finding in judgement.findings:
         by = "" if finding.by == "spark" else "  (when it ran)"
@@ -156,4 +163,4 @@ def _in_words(judgement: Judgement, out: Path) -> str:
     if judgement.not_judged:
         lines.append(f"not judged here: {' '.join(judgement.not_judged)}")
     lines.append(f"written to {out}")
-    return "\n".join(lines)
+    return lines

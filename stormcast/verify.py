@@ -7,9 +7,7 @@ with them.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -19,7 +17,9 @@ from typing import Any, Final
 
 from stormcast.chaos.language.scenario import Scenario, load_scenario
 from stormcast.exits import Exit
+from stormcast.locks import lock
 from stormcast.node.core.errors import NodeError
+from stormcast.node.core.names import printable
 from stormcast.node.trace.export import ExportError, export
 from stormcast.node.trace.files import Source, find_sources, member_names
 from stormcast.pipeline import cli, session
@@ -59,9 +59,10 @@ def verify_quietly(paths: Sequence[Path]) -> Exit:
             _lock((run.path for run in runs), held)
             tasks = [cli.Task(question=_question(run), directory=run.path) for run in runs]
         except (VerifyError, NodeError, OSError) as error:
-            cli.say(str(error))
+            _refuse(error)
             return Exit.UNKNOWN
-        return Exit(cli.verify(cli.Order(tasks=tasks, is_brief=True, on_measured=_report)))
+        order = cli.Order(tasks=tasks, shown=printable, is_brief=True, on_measured=_report)
+        return Exit(cli.verify(order))
 
 
 def verify(argv: list[str]) -> int:
@@ -73,14 +74,23 @@ def verify(argv: list[str]) -> int:
             session.check_java()
             tasks = _tasks(args, held)
         except (CannotError, ExportError) as error:
-            cli.say(str(error))
+            _refuse(error)
             return Exit.UNKNOWN
         except (VerifyError, NodeError, OSError) as error:
-            cli.say(str(error))
+            _refuse(error)
             return Exit.USAGE
-        return cli.verify(
-            cli.Order(tasks=tasks, master=args.master, as_json=args.json, on_measured=_report)
+        order = cli.Order(
+            tasks=tasks,
+            shown=printable,
+            master=args.master,
+            as_json=args.json,
+            on_measured=_report,
         )
+        return cli.verify(order)
+
+
+def _refuse(error: Exception) -> None:
+    cli.say("\n".join(map(printable, str(error).splitlines())))
 
 
 def _tasks(args: argparse.Namespace, held: ExitStack) -> list[cli.Task]:
@@ -102,17 +112,11 @@ def _tasks(args: argparse.Namespace, held: ExitStack) -> list[cli.Task]:
 def _lock(directories: Iterable[Path], held: ExitStack) -> None:
     """Lock directories until `held` is closed; VerifyError if another process has one of them."""
     for directory in directories:
-        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        held.callback(os.close, handle)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        holder = lock(directory, held)
+        if holder is not None:
             raise VerifyError(
-                f"another stormcast verify writes to {directory}: wait for it, or end it"
-            ) from None
-        except OSError:
-            # This storage has no locks.
-            continue
+                f"another stormcast verify writes to {directory} ({holder}): wait for it, or end it"
+            )
 
 
 def _report(task: cli.Task) -> None:
@@ -167,7 +171,7 @@ def _exported(run: _Run, digest: str) -> Path:
         raise VerifyError(f"{run.path} holds no traces: name what stormcast run has left")
     if _is_fresh(run, directory, sources, digest):
         return directory
-    cli.say(f"exporting {run.path}")
+    cli.say(printable(f"exporting {run.path}"))
     part = run.path / f".{PARQUET}"
     shutil.rmtree(part, ignore_errors=True)
     for _file in export(sources, part, run.name, member_names(sources), []):
@@ -197,7 +201,7 @@ def _question(run: _Run) -> Question:
     """What to ask of a run: what its scenario promises, or all that can be judged."""
     own, digest = _own_verdict(run.path), digest_of(run.path)
     if belief_in(own.get(KEY), digest) is Belief.OTHERS:
-        cli.say(f"{run.path}/verdict.json {OF_OTHERS}: it is not believed")
+        cli.say(printable(f"{run.path}/verdict.json {OF_OTHERS}: it is not believed"))
         own = {"findings": [_OTHERS]}
     found = tuple(read_finding(one, THE_RUN) for one in own.get("findings", ()))
     scenario = _scenario(run.path)

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -29,6 +30,7 @@ from stormcast.chaos.session.outcome import RunOutcome
 from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.runner import run_on, run_scenario
 from stormcast.exits import Exit
+from stormcast.locks import lock
 from stormcast.node.control.settings import ControlSettings, read_open
 from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.core.names import one_line
@@ -84,9 +86,26 @@ class Controller:
 
     def run(self) -> int:
         """Serve; returns the exit code."""
-        settings = self.settings
         # First of all, so that a controller without scenarios ends before it listens.
         self._files()
+        with ExitStack() as held:
+            self._lock(held)
+            return self._serve()
+
+    def _lock(self, held: ExitStack) -> None:
+        """Lock the directory of runs; ConfigError if another controller has it: each would remove
+        the other's run directories."""
+        runs = self.settings.runs
+        runs.mkdir(parents=True, exist_ok=True)
+        holder = lock(runs, held)
+        require(
+            holder is None,
+            f"--runs {runs}: another stormcast serve keeps its runs there ({holder}); end it, or "
+            "name another directory",
+        )
+
+    def _serve(self) -> int:
+        settings = self.settings
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
         try:

@@ -168,6 +168,11 @@ class Reader:
             seqnos[member] = (delivered, received)
         return Digest(seqnos)
 
+    def end_of_padded_untrusted(self) -> None:
+        """Raise BadFrame if any bytes but zeros follow."""
+        if any(self._data[self._at :]):
+            raise BadFrame("body-long")
+
     def end_untrusted(self) -> None:
         """Raise BadFrame if any bytes follow."""
         if self._at != len(self._data):

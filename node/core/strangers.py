@@ -22,24 +22,31 @@ hundred bytes, however small the frame is."""
 MAX_BEGUN: Final = 64
 """Windows that strangers may open in `BEGUN_SECONDS`, and strangers that may be asked for their
 first frame: each leaves records in the journal."""
+MAX_SAID: Final = 256
+"""Acks, requests and credits for strangers in `BEGUN_SECONDS`, all together: each is a record in
+the journal. What is not said now is said when its stranger repeats itself, or later."""
+MAX_GAUGED: Final = 16
+"""Strangers of which the journal says from time to time how much is kept of each."""
 BEGUN_SECONDS: Final = 1.0
 
 
 class Pace:
     """Admits a number of things per time."""
 
-    __slots__ = ("_count", "_since")
+    __slots__ = ("_count", "_most", "since")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_BEGUN) -> None:
+        self._most = most
         self._count = 0
-        self._since = 0.0
+        self.since = 0.0
+        """When the time began in which things are counted now."""
 
     def admits(self, now: float) -> bool:
         """Whether one more is admitted now; counts it if so."""
-        if now >= self._since + BEGUN_SECONDS:
-            self._since = now
+        if now >= self.since + BEGUN_SECONDS:
+            self.since = now
             self._count = 0
-        if self._count >= MAX_BEGUN:
+        if self._count >= self._most:
             return False
         self._count += 1
         return True
@@ -48,7 +55,7 @@ class Pace:
 class Strangers:
     """What is kept of strangers, by sender and by protocol."""
 
-    __slots__ = ("_kept", "bytes", "entries", "is_over", "questions", "windows")
+    __slots__ = ("_kept", "bytes", "entries", "is_over", "questions", "said", "windows")
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -62,6 +69,8 @@ class Strangers:
         """Of windows that strangers open."""
         self.questions = Pace()
         """Of strangers that are asked for their first frame."""
+        self.said = Pace(MAX_SAID)
+        """Of what strangers are told, and is recorded."""
 
     def keep(self, sender: int, keeper: str, entries: int, size: int) -> None:
         """Note how much one keeper has of a sender now: `size` bytes in so many entries."""

@@ -160,7 +160,7 @@ MERGE_RSP: Final = 33
 CANCEL_MERGE: Final = 34
 GET_DIGEST_REQ: Final = 35
 GET_DIGEST_RSP: Final = 36
-JOIN_COOKIE: Final = 37
+COOKIE: Final = 37
 KEYS: Final = 38
 
 KINDS: Final[dict[int, tuple[str, str]]] = {
@@ -214,7 +214,7 @@ KINDS: Final[dict[int, tuple[str, str]]] = {
     CANCEL_MERGE: ("CANCEL_MERGE", "the merge is off"),
     GET_DIGEST_REQ: ("GET_DIGEST_REQ", "asks a member how far its own multicasts are"),
     GET_DIGEST_RSP: ("GET_DIGEST_RSP", "how far they are, and the view it holds"),
-    JOIN_COOKIE: ("JOIN_COOKIE", "ask again with this cookie, so that you are where you say"),
+    COOKIE: ("COOKIE", "ask again with this cookie, so that you are where you say"),
     KEYS: ("KEYS", "the sender's cluster has a key that the receiver did not seal by"),
 }
 

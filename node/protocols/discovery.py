@@ -24,8 +24,11 @@ from stormcast.node.protocols.events import Discovered, Found
 from stormcast.node.protocols.layer import Layer, MemberContext
 from stormcast.node.protocols.port import EVERYONE
 
-MAX_FOUND: Final = 4096
-"""Answers that one search keeps."""
+MAX_FOUND: Final = 1024
+"""Answers that one search keeps; the oldest is forgotten for another."""
+QUESTION_BYTES: Final = 288
+"""Bytes of a question's body, at least: as many as the longest answer of a member has. An answer
+larger than its question could be sent to somebody who never asked."""
 _HOST: Final = re.compile(r"([^\s,\[\]]+)\[(\d{1,5})\]")
 _SERVER: Final = 1
 _COORDINATED: Final = 2
@@ -201,7 +204,7 @@ class Discovery(Layer):
             wire.GET_MBRS_REQ,
             self.protocol,
             self._search,
-            body=self._describe(),
+            body=self._describe().ljust(QUESTION_BYTES, b"\0"),
             transmission=self._asked,
         )
 
@@ -243,10 +246,11 @@ class Discovery(Layer):
             return
         short = found.address.short
         known = self._found.get(short)
-        if known is None and len(self._found) >= MAX_FOUND:
-            self._port.drop("found-full")
-        elif known is None or known[0] <= search:
+        if known is None or known[0] <= search:
             self._found[short] = (search, found)
+            if len(self._found) > MAX_FOUND:
+                del self._found[next(iter(self._found))]
+                self._port.drop("found-full")
             is_coordinator = found.is_server and found.coordinator == found.address
             if is_coordinator and self.config.break_on_coord_rsp:
                 self._finish()
@@ -289,7 +293,10 @@ def _unpack_untrusted(head: Head, body: bytes) -> Found:
     address = reader.address_untrusted()
     flags = reader.u8_untrusted()
     coordinator = reader.address_untrusted() if flags & _COORDINATED else None
-    reader.end_untrusted()
+    if head.kind == wire.GET_MBRS_REQ:
+        reader.end_of_padded_untrusted()
+    else:
+        reader.end_untrusted()
     if flags & ~(_SERVER | _COORDINATED):
         raise BadFrame("flags")
     if address.short != head.source:

@@ -20,14 +20,18 @@ from typing import ClassVar, Final
 from stormcast.node.core import wire
 from stormcast.node.core.errors import BadFrame, require
 from stormcast.node.core.model import Address, View, ViewId
-from stormcast.node.core.packing import Reader, Writer
+from stormcast.node.core.packing import MAX_MEMBERS, Reader, Writer
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.events import Disagreement, Lagging
 from stormcast.node.protocols.layer import Layer, MemberContext
 from stormcast.node.protocols.port import EVERYONE
+from stormcast.node.protocols.proof import Proof
 
-MAX_HEARD: Final = 4096
-"""Members, at most, whose INFO is kept until the next check."""
+MAX_STRANGERS: Final = 1024
+"""Strangers whose INFO is kept until the next check; the one that was heard first is forgotten for
+another. Members of past views do not count: strangers must not push them out."""
+MAX_NAMED: Final = 4 * MAX_MEMBERS
+"""Members that the views of one check may name all together; later answers are refused."""
 REPEAT: Final = 0.5
 """Seconds between two requests for one view: a request may be lost."""
 
@@ -96,7 +100,13 @@ class Merge3(Layer):
         """By member, the newest view id that it sent since the last check."""
         self._asked: dict[int, Address] = {}
         """Members that were asked for their view, and have not answered."""
+        self._strangers: dict[Address, None] = {}
+        """Those of the members heard that this one was in no view with; the latest last."""
         self._answers: dict[Address, View] = {}
+        self._cookies: dict[int, int] = {}
+        """Of members that were asked, and want to be given back what they sent."""
+        self._proof: Proof | None = None
+        """Made when a stranger asks: most members are never asked by one."""
         self._check_number = 0
         self._info_number = 0
         self._tries = 0
@@ -107,9 +117,11 @@ class Merge3(Layer):
         if head.kind == wire.INFO:
             self._on_info(*_unpack_info_untrusted(head, body))
         elif head.kind == wire.VIEW_REQ:
+            self._on_view_req(head, _unpack_asker_untrusted(head, body), now)
+        elif head.kind == wire.COOKIE:
             if body:
                 raise BadFrame("body-long")
-            self._on_view_req(head)
+            self._on_cookie(head)
         elif head.kind == wire.VIEW_RSP:
             self._on_view_rsp(head, _unpack_view_untrusted(body), now)
         else:
@@ -164,8 +176,10 @@ class Merge3(Layer):
 
     def _forget(self) -> None:
         self._heard = {}
+        self._strangers = {}
         self._asked = {}
         self._answers = {}
+        self._cookies = {}
 
     def _info_delay(self) -> float:
         config = self.config
@@ -191,9 +205,8 @@ class Merge3(Layer):
         if view is None or not self.is_waiting("check"):
             return
         known = self._heard.get(sender)
-        if known is None and len(self._heard) >= MAX_HEARD:
-            self._port.drop("heard-full")
-            return
+        if known is None and sender.short not in self._port.contacts.trusted:
+            self._make_room_for(sender)
         # An older view id was delayed on its way.
         if known is None or known < view_id:
             self._heard[sender] = view_id
@@ -204,6 +217,13 @@ class Merge3(Layer):
             and view_id.creator in view.members
         ):
             self._port.events.append(Lagging(sender))
+
+    def _make_room_for(self, stranger: Address) -> None:
+        self._strangers[stranger] = None
+        if len(self._strangers) > MAX_STRANGERS:
+            first = next(iter(self._strangers))
+            del self._strangers[first], self._heard[first]
+            self._port.drop("heard-full")
 
     # -- Checking -----------------------------------------------------------------------------
 
@@ -221,7 +241,7 @@ class Merge3(Layer):
         is_led = not creators.isdisjoint(heard)
         if is_led and not role.is_coordinator and role.address not in creators:
             return
-        asked = self._choose(heard, role.view)
+        asked = _chosen(heard, role.view, self.config.max_participants)
         if not asked:
             return
         self._check_number += 1
@@ -231,38 +251,44 @@ class Merge3(Layer):
         self.wake_at("answers", now + self.config.check_every / 10)
         self._ask(now)
 
-    def _choose(self, heard: dict[Address, ViewId], view: View) -> list[Address]:
-        """Return the members to ask: the creator of each view, the first member that holds it, and
-        the own coordinator; nobody if all views are the same."""
-        by_id: dict[ViewId, list[Address]] = {}
-        for member, view_id in heard.items():
-            by_id.setdefault(view_id, []).append(member)
-        if len(by_id) == 1:
-            return []
-        asked = {view_id.creator for view_id in by_id}
-        asked |= {min(holders, key=_identity) for holders in by_id.values()}
-        # The coordinator of the own view may not be the view's creator. Its report is needed, else
-        # members that have it choose another leader.
-        asked.add(view.coordinator)
-        ordered = sorted(asked, key=_identity)
-        limit = self.config.max_participants
-        # The same rule at all members, so that they choose the same ones.
-        return ordered[: max(limit, len(view.members) // 3)] if limit else ordered
-
     def _ask(self, now: float) -> None:
         for short in self._asked:
-            self._port.control(
-                short, wire.VIEW_REQ, self.protocol, self._check_number, transmission=self._tries
-            )
+            self._ask_one(short, self._tries)
         wait = self.timing.repeat_wait(REPEAT, self._tries)
         self._tries += 1
         if self._asked:
             self.wake_at("ask", now + wait)
 
-    def _on_view_req(self, head: Head) -> None:
+    def _ask_one(self, short: int, transmission: int) -> None:
+        """Ask for a view. The question says who asks: to a member that does not know this one that
+        is a stranger, and has to prove where it is."""
+        self._port.control(
+            short,
+            wire.VIEW_REQ,
+            self.protocol,
+            self._check_number,
+            body=Writer().address(self.role.address).bytes(),
+            mark=self._cookies.get(short, 0),
+            transmission=transmission,
+        )
+
+    def _on_cookie(self, head: Head) -> None:
+        """Ask a member again that does not know this one: with the cookie that it sent."""
+        if head.source in self._asked and head.lo == self._check_number and head.mark:
+            self._cookies[head.source] = head.mark
+            self._ask_one(head.source, head.transmission)
+        else:
+            self._port.drop("unasked")
+
+    def _on_view_req(self, head: Head, asker: Address, now: float) -> None:
         view = self.role.view
         if view is None or self.role.is_leaving:
             return
+        if head.source not in self._port.contacts.trusted:
+            # A view is much larger than the question for it.
+            self._proof = self._proof or Proof(self.dice)
+            if not self._proof.believes(self._port, self.protocol, asker, head, now):
+                return
         self._port.control(
             head.source,
             wire.VIEW_RSP,
@@ -279,6 +305,10 @@ class Merge3(Layer):
             return
         if sender not in view.members:
             raise BadFrame("not-in-its-view")
+        named = sum(len(answer.members) for answer in self._answers.values())
+        if named + len(view.members) > MAX_NAMED:
+            self._port.drop("answers-full")
+            return
         del self._asked[head.source]
         self._answers[sender] = view
         if not self._asked:
@@ -294,6 +324,24 @@ class Merge3(Layer):
             self._port.events.append(Disagreement(answers))
 
 
+def _chosen(heard: dict[Address, ViewId], view: View, limit: int) -> list[Address]:
+    """Return the members to ask: the creator of each view, the first member that holds it, and the
+    own coordinator; nobody if all views are the same."""
+    by_id: dict[ViewId, list[Address]] = {}
+    for member, view_id in heard.items():
+        by_id.setdefault(view_id, []).append(member)
+    if len(by_id) == 1:
+        return []
+    asked = {view_id.creator for view_id in by_id}
+    asked |= {min(holders, key=_identity) for holders in by_id.values()}
+    # The coordinator of the own view may not be the view's creator. Its report is needed, else
+    # members that have it choose another leader.
+    asked.add(view.coordinator)
+    ordered = sorted(asked, key=_identity)
+    # The same rule at all members, so that they choose the same ones.
+    return ordered[: max(limit, len(view.members) // 3)] if limit else ordered
+
+
 def _identity(member: Address) -> int:
     return member.identity
 
@@ -306,6 +354,15 @@ def _unpack_info_untrusted(head: Head, body: bytes) -> tuple[Address, ViewId]:
     if sender.short != head.source:
         raise BadFrame("identity")
     return sender, view_id
+
+
+def _unpack_asker_untrusted(head: Head, body: bytes) -> Address:
+    reader = Reader(body)
+    asker = reader.address_untrusted()
+    reader.end_untrusted()
+    if asker.short != head.source:
+        raise BadFrame("identity")
+    return asker
 
 
 def _unpack_view_untrusted(body: bytes) -> View:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stormcast.node.core import wire
+from stormcast.node.core.contacts import Contacts
 from stormcast.node.core.strangers import Strangers
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Port:
         "abandoned",
         "closed",
         "codec",
+        "contacts",
         "deliveries",
         "drops",
         "events",
@@ -49,6 +51,7 @@ class Port:
         "links",
         "located",
         "me",
+        "proved",
         "strangers",
         "tracer",
         "waiting",
@@ -70,6 +73,8 @@ class Port:
         """Messages that were given up; the application is told."""
         self.strangers = Strangers()
         """What is kept of senders that are not in the view."""
+        self.contacts = Contacts()
+        """Who may be sent how much."""
         self.waiting: set[int] = set()
         """Destinations for which messages wait in the outbox, for a window or for credits."""
         self.closed: list[int] = []
@@ -80,6 +85,8 @@ class Port:
         """Events for other protocols of this member."""
         self.located: dict[int, Address] = {}
         """Members that were named, by short id: their addresses tell a transport where they are."""
+        self.proved: list[Address] = []
+        """Strangers that were proved to be where their addresses say."""
         self.links: list[tuple[int, bool]] = []
         """Monitored connections to open (True) or to close, by peer; see FD_SOCK2."""
 
@@ -88,6 +95,23 @@ class Port:
         for address in addresses:
             if address.where:
                 self.located[address.short] = address
+
+    def take_frames(self) -> list[Frame]:
+        """Return the frames of this turn, but no more to a stranger than came in its name."""
+        frames, self.frames = self.frames, []
+        contacts = self.contacts
+        if not contacts.is_on:
+            return frames
+        trusted, takes = contacts.trusted, contacts.takes
+        taken = [frame for frame in frames if frame[0] in trusted or takes(*frame)]
+        if len(taken) < len(frames):
+            self.drop("stranger-answer", len(frames) - len(taken))
+        return taken
+
+    def prove(self, address: Address) -> None:
+        """Note that a stranger has proved to be where its address says."""
+        self.contacts.prove(address)
+        self.proved.append(address)
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Count something refused or thrown away."""

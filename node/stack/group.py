@@ -258,6 +258,7 @@ class Group:
         self._port.locate(event.view.members)
         # The record first: what windows write next belongs to this view.
         self._adopt(event, now)
+        self._port.contacts.on_view(event.view.members)
         for member in event.view.members:
             self._port.strangers.forget(member.short)
         self.multicast.install(event.view, event.digest, event.mutual, now)

@@ -58,6 +58,7 @@ class Receiver:
         """By number of a protocol: the method that takes its frames for the group."""
         self._routes: dict[int, Route] = {unicast.protocol: unicast.receive} | shared
         """The same for frames to this member alone."""
+        self._trusted = port.contacts.trusted
 
     def receive(self, datagram: Payload, now: float) -> int:
         """Take the frames of one datagram. What is not a frame for this member is counted, and
@@ -106,14 +107,22 @@ class Receiver:
         elif route is None:
             self._port.drop("protocol")
         elif self._test_protocols.is_on:
+            self._count(head)
             self.pass_up(self._test_protocols.up(head, body, now), now)
         else:
             # As `_arrive`, but without a call: this is where every frame passes.
             if self._group is not None:
+                if source not in self._trusted:
+                    self._count(head)
                 self._group.heard(head)
             route(head, body, now)
             if self._port.events:
                 self._drain(now)
+
+    def _count(self, head: Head) -> None:
+        """Count a frame of a stranger: it may be answered by as much."""
+        if self._group is not None and head.source not in self._trusted:
+            self._port.contacts.heard(head.source, wire.HEAD_SIZE + head.size)
 
     def pass_up(self, frames: Iterable[tuple[Head, bytes]], now: float) -> None:
         """Give frames that test protocols let pass to their protocols: not only the one that just

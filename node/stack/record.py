@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stormcast.node import trace
+from stormcast.node.core.strangers import Pace
 from stormcast.node.settings.description import describe
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 GAUGE_INTERVAL: Final = 0.25
 """Seconds between two records of how full things are; made in turns that happen anyway."""
+MAX_DROPS: Final = 256
+"""Records of what was refused, in a second: anybody can send frames that are refused, each in a
+turn of its own. What comes beyond is recorded later, with a count."""
+_AT_ONCE: Final = ("probe-", "fragment-")
+"""Reasons that a checker reads, and that no stranger brings about: recorded in their turn."""
 
 Bounds = dict[str, float]
 
@@ -37,6 +43,9 @@ class Record:
     ) -> None:
         self.refused: dict[str, int] = {}
         """How much was dropped or refused so far, by reason."""
+        self._pace = Pace(MAX_DROPS)
+        self._unrecorded: dict[str, int] = {}
+        """How much of that is not in the trace yet."""
         self.gauge_at = 0.0
         """From when on to record again how full things are."""
         self._settings = settings
@@ -74,10 +83,22 @@ class Record:
         for reason, number in drops.items():
             if number:
                 self.refused[reason] = self.refused.get(reason, 0) + number
-                self._port.tracer.record(trace.DROPPED, now, count=number, text=reason)
+                if reason.startswith(_AT_ONCE) or self._pace.admits(now):
+                    count = number + self._unrecorded.pop(reason, 0)
+                    self._port.tracer.record(trace.DROPPED, now, count=count, text=reason)
+                else:
+                    self._unrecorded[reason] = self._unrecorded.get(reason, 0) + number
+
+    def _record_rest(self, now: float) -> None:
+        """Record what was refused when there were too many records of that."""
+        rest, self._unrecorded = self._unrecorded, {}
+        for reason, number in rest.items():
+            self._port.tracer.record(trace.DROPPED, now, count=number, text=reason)
 
     def flush(self, now: float) -> None:
-        """Record what the application offered and was handed, as far as not recorded yet."""
+        """Record what was refused, and what the application offered and was handed, as far as not
+        recorded yet."""
+        self._record_rest(now)
         self._hand_over.flush(now)
         self._outbox.flush(now)
 

@@ -7,7 +7,7 @@ to send. The simulator and a real process run this same object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,6 +52,8 @@ class News(NamedTuple):
     """Members that were named, and say where they are."""
     abandoned: list[Abandoned]
     """Messages that were accepted and have been given up."""
+    proved: Sequence[Address] = ()
+    """Strangers that were proved to be where they say."""
 
 
 class Stack:
@@ -225,6 +227,7 @@ class Stack:
             or self.outbox.has_abandoned
             or port.links
             or port.located
+            or port.proved
             or (self.group is not None and self.group.has_left)
         )
 
@@ -234,7 +237,9 @@ class Stack:
         views, self._views = self._views, []
         links, port.links = port.links, []
         located, port.located = port.located, {}
-        return News(views, links, list(located.values()), self.outbox.take_abandoned())
+        proved, port.proved = port.proved, []
+        abandoned = self.outbox.take_abandoned()
+        return News(views, links, list(located.values()), abandoned, proved)
 
     # -- The network's side --------------------------------------------------------------------
 
@@ -361,7 +366,7 @@ class Stack:
     def _take_frames(self, now: float) -> list[Frame]:
         """Return the frames that leave at the end of a turn: those that pass the test protocols,
         and no more than the transport queues."""
-        frames, self._port.frames = self._port.frames, []
+        frames = self._port.take_frames()
         if self._test_protocols.is_on:
             frames = self._test_protocols.down(frames, now)
         if self._passed:

@@ -1,7 +1,8 @@
 """Traces as Parquet: one row per event, one file per member incarnation; the schema is a contract.
 
-docs/trace-format.md describes it. Numbers that are unsigned in a record are signed here, because
-Spark knows no others: 32 bits become 64, and 64 bits keep their bits.
+docs/trace-format.md describes it. Names and texts are written as they may be shown, so that whoever
+reads the files need not think of that. Numbers that are unsigned in a record are signed here,
+because Spark knows no others: 32 bits become 64, and 64 bits keep their bits.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from stormcast.node.core.errors import NodeError
+from stormcast.node.core.names import printable
 from stormcast.node.core.wire import KINDS, PROTOCOLS
 from stormcast.node.trace import (
     ACKED,
@@ -154,9 +156,9 @@ class _Writer:
         self._arrow = arrow
         self._parquet = parquet
         self._source = source
-        self._run = run
-        self._names = names
-        self._name = source.label
+        self._run = printable(run)
+        self._names = {short: printable(name) for short, name in names.items()}
+        self._label = self._name = printable(source.label)
         self._incarnation: str | None = None
         self._types = {
             "string": arrow.string(),
@@ -209,10 +211,10 @@ class _Writer:
         (kinds, flags, protocols, streams, peers, conns, epochs, views, counts, los, his, sizes,
          digests, trims, texts, times) = zip(*events, strict=True)  # fmt: skip  # columns
         number = len(events)
-        heap = [None, *block.texts]
+        heap = [None, *map(printable, block.texts)]
         added: dict[str, Iterable[object]] = {
             "run": [self._run] * number,
-            "member": [self._source.label] * number,
+            "member": [self._label] * number,
             "name": [self._name] * number,
             "incarnation": [self._incarnation] * number,
             "short_id": [block.member] * number,
@@ -248,7 +250,7 @@ class _Writer:
         """Take the member's name and identity from the text of its START event."""
         words = text.split(" ", 2)
         if len(words) > 1:
-            self._name, self._incarnation = words[:2]
+            self._name, self._incarnation = map(printable, words[:2])
 
 
 def _wall_us(wall_ns: int, time: float) -> int | None:

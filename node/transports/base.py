@@ -79,6 +79,10 @@ class Transport(ABC):
         """Remember where a member is, by its address."""
 
     @abstractmethod
+    def trust(self, address: Address) -> None:
+        """Remember where a stranger is that has proved it: frames do not change that any more."""
+
+    @abstractmethod
     def on_view(self, members: Sequence[Address]) -> None:
         """Take in the members of a new view."""
 

@@ -139,9 +139,20 @@ class Connection:
             self.drop("refused")
             return
         self.state = State.GREETING
-        self.greet()
         loop.add_reader(self._fileno, self._on_readable)
-        self._flush()
+        self.say_hello()
+
+    def say_hello(self) -> None:
+        """Send the hello of the end that dialled, and nothing else: until the other end has said
+        hello, too, it may be anybody who was named as a member."""
+        hello = self._table.greeting(self)
+        try:
+            is_sent = self._socket.send(hello) == len(hello)
+        except OSError:
+            is_sent = False
+        if not is_sent:
+            # A new connection has room for more than a hello.
+            self.drop("write-error")
 
     def accept(self, timeout: float) -> None:
         """Wait for the hello of the other end, for `timeout` seconds."""
@@ -150,20 +161,15 @@ class Connection:
         loop.add_reader(self._fileno, self._on_readable)
 
     def greet(self) -> None:
-        """Queue the hello of this end, before the frames that wait for the connection to stand."""
+        """Queue the hello of the end that accepted, before the frames that wait for it."""
         self.out.put_first(self._table.greeting(self))
-
-    def flush_hello(self) -> None:
-        """Write the hello of this end at once, before it closes."""
-        self._flush()
 
     # -- Sending -------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Write what the kernel takes, unless the socket is full already, or the connection does
         not stand yet."""
-        is_answer = self.state is State.GREETING and not self.is_initiated
-        if not (self._is_writing or is_answer or self.state in (State.CONNECTING, State.CLOSED)):
+        if not self._is_writing and self.state in (State.OPEN, State.RETIRING):
             self._flush()
 
     def _flush(self) -> None:

@@ -131,8 +131,7 @@ class ConnectionTable:
         elif reason in UNKEYED and not connection.is_initiated:
             # The end that dialled learns by this hello that its key is missing or another.
             self._number(connection)
-            connection.greet()
-            connection.flush_hello()
+            connection.say_hello()
 
     def _tell_foreign(self, connection: Connection) -> None:
         host = connection.remote[0]

@@ -6,15 +6,18 @@ import socket
 from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
+from stormcast.node.core.contacts import MAX_KNOWN, MAX_PROVED
 from stormcast.node.core.model import Address
 from stormcast.node.settings.transports import PORTS
 from stormcast.node.transports.interfaces import Interface, SocketAddress
 
-MAX_NAMED: Final = 1024
+MAX_NAMED: Final = MAX_KNOWN
 """Members of past views that are still asked, at the places that views named: so groups that were
 apart find each other."""
 MAX_LEARNED: Final = 4096
 """Members and strangers whose place is remembered."""
+MAX_HEARD: Final = MAX_LEARNED // 2
+"""Of them, those whose place is the source of their frames; the oldest is forgotten first."""
 
 
 class Places:
@@ -29,6 +32,8 @@ class Places:
         """Short ids that a full table does not forget."""
         self._named: dict[int, Address] = {}
         """Members of all views of this member, the latest last."""
+        self._proved: dict[int, Address] = {}
+        """Strangers that proved to be where they say, the latest last."""
 
     def resolve(self, where: str) -> SocketAddress | None:
         """Return the socket address of a place; None if nothing can be sent there from here."""
@@ -37,22 +42,34 @@ class Places:
 
     def locate(self, address: Address) -> bool:
         """Remember the place that an address names; False for one that leads nowhere, or here. Who
-        was in a view stays where that said: anybody can send an address with another place."""
-        at = self.resolve(self._named.get(address.short, address).where)
+        was in a view stays where that said, and who proved to be somewhere stays there: anybody can
+        send an address with another place."""
+        short = address.short
+        at = self.resolve((self._named.get(short) or self._proved.get(short, address)).where)
         if at is None or address == self.own:
             return False
         self.put(address.short, at)
         return True
 
-    def is_named(self, short: int) -> bool:
-        """Whether a view has said where a member is."""
-        return short in self._named
+    def trust(self, stranger: Address) -> None:
+        """Remember where a stranger is that has proved it."""
+        self._proved.pop(stranger.short, None)
+        self._proved[stranger.short] = stranger
+        if len(self._proved) > MAX_PROVED:
+            del self._proved[next(iter(self._proved))]
+        if not self.locate(stranger):
+            # A place that its frames came from is not proved: they may have been forged.
+            self.at.pop(stranger.short, None)
+
+    def is_fixed(self, short: int) -> bool:
+        """Whether a view has said where a member is, or a stranger has proved it."""
+        return short in self._named or short in self._proved
 
     def put(self, short: int, at: SocketAddress) -> None:
         """Remember the place of a short id."""
         if len(self.at) >= MAX_LEARNED and short not in self.at:
             # Between two views, strangers can name any number of members.
-            self.forget_all_but(self._kept)
+            self.forget_all_but({one for one in self.at if one in self._kept or self.is_fixed(one)})
         self.at[short] = at
 
     def forget_all_but(self, kept: Container[int]) -> None:
@@ -65,7 +82,10 @@ class Places:
         for member in members:
             self._named.pop(member.short, None)
             self._named[member.short] = member
+            self._proved.pop(member.short, None)
             self.locate(member)
+        for stranger in self._proved.values():
+            self.locate(stranger)
         while len(self._named) > MAX_NAMED:
             del self._named[next(iter(self._named))]
 
@@ -88,6 +108,8 @@ class HeardPlaces:
         self._told: set[int] = set()
         """Short ids whose place their address has named since the last view: no frame changes it.
         """
+        self._heard: dict[int, None] = {}
+        """Short ids whose place is the source of their frames, the latest last."""
         self.places = Places(interface, own, self._told)
 
     def locate(self, address: Address) -> bool:
@@ -102,8 +124,20 @@ class HeardPlaces:
     def learn(self, short: int, source: SocketAddress) -> None:
         """Remember that frames of this member came from a source that is not its place. Whatever
         moved it there, the next frame of its own moves it back."""
-        if short not in self._told and not self.places.is_named(short):
-            self.places.put(short, source)
+        if self._is_told(short):
+            return
+        # Not by `put`: a stranger for each frame must not have the table gone over for each.
+        self.places.at[short] = source
+        self._heard.pop(short, None)
+        self._heard[short] = None
+        if len(self._heard) > MAX_HEARD:
+            oldest = next(iter(self._heard))
+            del self._heard[oldest]
+            if not self._is_told(oldest):
+                self.places.at.pop(oldest, None)
+
+    def _is_told(self, short: int) -> bool:
+        return short in self._told or self.places.is_fixed(short)
 
     def on_view(self, members: Sequence[Address]) -> None:
         """Take in a view: frames may change the places of those again that were in no view, and if

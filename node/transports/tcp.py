@@ -89,6 +89,9 @@ class TcpTransport(Transport):
     def locate(self, address: Address) -> None:
         self._table.places.locate(address)
 
+    def trust(self, address: Address) -> None:
+        self._table.places.trust(address)
+
     def on_view(self, members: Sequence[Address]) -> None:
         self._table.on_view(members)
 

@@ -188,6 +188,9 @@ class UdpTransport(Transport):
         if not self._places.locate(address):
             self.counters["located_full"] += 1
 
+    def trust(self, address: Address) -> None:
+        self._places.places.trust(address)
+
     def on_view(self, members: Sequence[Address]) -> None:
         self._places.on_view(members)
         if self._reach is not None and self._config.ip_mcast == "auto":

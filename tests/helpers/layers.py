@@ -178,6 +178,7 @@ class Layers:
             if member.is_alive:
                 member.role.view = installed
                 member.role.is_server = True
+                member.port.contacts.on_view(installed.members)
                 for layer in member.layers:
                     layer.on_view(installed, self.now)
                 self._turn(member)

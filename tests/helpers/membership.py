@@ -468,6 +468,7 @@ class Group:
         shorts = {m.short for m in view.members}
         if event.digest is not None:
             assert set(event.digest) == shorts, "a digest knows exactly the members"
+        member.port.contacts.on_view(view.members)
         member.views.append(view)
         member.installs.append(event)
 

@@ -172,6 +172,26 @@ def test_told_to_end_in_the_middle_of_a_run_it_ends(served: Served) -> None:
     assert "Traceback" not in served.log
 
 
+def test_of_two_that_keep_runs_in_one_directory_the_second_is_refused(served: Served) -> None:
+    """Each would remove the other's directories. The first goes on; another directory is free."""
+    served.write("good", GOOD)
+    first = served.run("--listen", "127.0.0.1:0", "--runs", "kept")
+    until(lambda: "holds" in served.log, 30.0, lambda: served.log, 0.1)
+    said = served.log
+    try:
+        assert served.run("--once", "--runs", "kept/../kept").wait(20.0) == 2
+        (line,) = served.log.removeprefix(said).strip().splitlines()
+        assert re.fullmatch(
+            r"stormcast serve: --runs kept/../kept: another stormcast serve keeps its runs there "
+            rf"\((process {first.pid}|another process)\); end it, or name another directory",
+            line,
+        )
+        assert served.run("--once", "--runs", "other").wait(30.0) == 0
+    finally:
+        first.kill()
+    assert served.run("--once", "--runs", "kept").wait(30.0) == 0, "it is free again"
+
+
 @pytest.mark.parametrize(
     ("flags", "remedy"),
     [

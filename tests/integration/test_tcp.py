@@ -694,10 +694,36 @@ async def test_a_crash_is_told_and_a_goodbye_is_not() -> None:
         assert a.lost == [c.short]
 
 
+@both
+@on_a_loop
+async def test_frames_wait_until_the_other_end_has_said_who_it_is(kind: type[TcpConfig]) -> None:
+    """A stranger may have named any service as a member: it is told who dials, and nothing else."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        async with stations(tcp(kind), "a") as (a,):
+            peer = Peer()
+            a.transport.locate(Address(7, "peer", f"127.0.0.1[{server.getsockname()[1]}]"))
+            a.send(7, b"the first")
+            peer.sock.close()
+            peer.sock, _at = await loop.sock_accept(server)
+            peer.opened.append(peer.sock)
+            a.send(7, b"the second")
+            (size,) = LENGTH.unpack(await peer.exactly(LENGTH.size))
+            await peer.exactly(size)
+            await asyncio.sleep(0.05)
+            with pytest.raises(BlockingIOError):
+                peer.sock.recv(1)
+            await peer.say(peer.hello)
+            for payload in (b"the first", b"the second"):
+                (size,) = LENGTH.unpack(await peer.exactly(LENGTH.size))
+                assert (await peer.exactly(size)).endswith(payload)
+
+
 @on_a_loop
 async def test_closing_waits_for_the_answer_of_a_connection_that_has_just_been_made() -> None:
     """It stands, and the other end has not said yet who it is: it ends like all others, with what
-    was sent on it read."""
+    was to be sent on it read."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)

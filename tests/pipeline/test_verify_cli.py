@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess, run
 
 import pytest
 from pyarrow import parquet
+from xxhash import xxh3_64_intdigest as hash64
 
 from stormcast import verify as glue
 from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.exits import Exit
+from stormcast.node import trace
+from stormcast.node.core.names import printable
+from stormcast.node.trace.export import export
+from stormcast.node.trace.files import find_sources
+from stormcast.node.trace.tracer import Tracer
 from stormcast.pipeline import cli, session
+from stormcast.pipeline import findings as spark
 from stormcast.pipeline.evidence import digest_of
-from stormcast.pipeline.questions import CannotError
+from stormcast.pipeline.findings import Finding
+from stormcast.pipeline.questions import CannotError, Question
 from stormcast.pipeline.report.run_files import read_run
 from stormcast.pipeline.report.run_report import run_report
+from stormcast.pipeline.verdict import Figures, Judgement
 from tests.oracles.story import Story
 from tests.pipeline.batch import write_run
 
@@ -78,9 +88,12 @@ def test_of_two_that_verify_into_one_directory_the_second_is_refused(
     assert codes == [-1, Exit.USAGE]
     said = capsys.readouterr().err.splitlines()
     directory = "run" if place == "run" else "out/run"
-    assert said == [
-        f"stormcast verify: another stormcast verify writes to {directory}: wait for it, or end it"
-    ]
+    assert len(said) == 1
+    assert re.fullmatch(
+        rf"stormcast verify: another stormcast verify writes to {directory} "
+        rf"\((process {os.getpid()}|another process)\): wait for it, or end it",
+        said[0],
+    )
     assert glue.verify([second, *out]) == 0, "it is free again"
 
 
@@ -264,3 +277,64 @@ def test_runs_are_verified_in_one_go_and_the_worst_is_the_exit_code(tmp_path: Pa
     (violation,) = parquet.read_table(kept / "violations").to_pylist()
     assert (violation["guarantee"], violation["member"], violation["position"]) == ("G1", "n0", 4)
     assert (lossy / "report.html").exists() or (kept / "report.html").exists()
+
+
+# -- Names and texts from outside ----------------------------------------------------------------
+
+EVIL = "n0\x1b]0;mine\x07\x1b[2J\nG1  holds\r\x9b31m\u202e"
+"""A name that would clear a terminal, and make a line of its own."""
+
+
+def test_a_witness_is_shown_as_plain_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever names and texts of a trace hold: one line stays one line, and rings no bell."""
+    finding = Finding("G2", spark.Verdict.VIOLATED, f"{EVIL} got it twice", (f"{EVIL}#1", EVIL))
+    question = Question(run=EVIL, traces=tmp_path)
+    judgement = Judgement(
+        question=question,
+        findings=(finding,),
+        figures=Figures(bites={}),
+        violations={"G2": 1},
+        not_judged=("G9",),
+    )
+    task = cli.Task(question=question, directory=tmp_path)
+
+    cli.tell(cli.Order(tasks=[task], shown=printable), [judgement])
+    lines = capsys.readouterr().out.split("\n")
+    assert len(lines) == 1 + 1 + 2 + 1 + 1 + 1
+    assert all(line.isprintable() for line in lines)
+    assert "\\x1b" in lines[2]
+
+    cli.tell(cli.Order(tasks=[task], shown=printable, as_json=True), [judgement])
+    (told, rest) = capsys.readouterr().out.split("\n")
+    assert told.isprintable()
+    assert rest == ""
+
+
+def test_what_parquet_holds_of_names_and_texts_is_printable(tmp_path: Path) -> None:
+    """So is what is made of it: verdicts, violations, metrics and reports."""
+    blocks: list[bytes] = []
+    tracer = Tracer(7, 0, hash64, blocks.append)
+    tracer.record(trace.START, 0.0, text=f"{EVIL.replace(' ', '')} {7:032x} {{}}")
+    tracer.record(trace.ALARM, 1.0, peer=8, text=EVIL)
+    tracer.seal()
+    (tmp_path / "n0-1.trace").write_bytes(b"".join(blocks))
+
+    sources = find_sources(tmp_path)
+    (file,) = export(sources, tmp_path / "parquet", EVIL, {7: EVIL, 8: EVIL}, [])
+    rows = parquet.read_table(file.path).to_pylist()
+    texts = [value for row in rows for value in row.values() if isinstance(value, str)]
+    assert any("\\x1b" in text for text in texts)
+    assert all(text.isprintable() for text in texts), texts
+
+
+def test_the_report_shows_no_control_characters(tmp_path: Path) -> None:
+    """Not those of a verdict that a run wrote itself, which nothing has gone over."""
+    write_run(Story().a_clean_exchange().told(), tmp_path / "run")
+    finding = {"guarantee": "G2", "verdict": "violated", "detail": EVIL, "witness": [EVIL, EVIL]}
+    said = {"scenario": EVIL, "verdict": "violated", "findings": [finding]}
+    (tmp_path / "run/verdict.json").write_text(json.dumps(said))
+    page = run_report(read_run(tmp_path / "run"))
+    assert "G2" in page
+    assert not set("\x1b\x07\x9b\u202e") & set(page)

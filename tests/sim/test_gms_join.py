@@ -28,10 +28,10 @@ from stormcast.node.protocols.gms.messages import (
     pack_join_answer,
     unpack_join_answer_untrusted,
 )
-from stormcast.node.protocols.gms.proof import LIFE_SECONDS, Proof
+from stormcast.node.protocols.proof import LIFE_SECONDS, Proof
 from tests.helpers.membership import CLUSTER, COMPATIBLE, FAST, Group, address
 
-JOINING = frozenset({wire.JOIN_REQ, wire.JOIN_COOKIE, wire.JOIN_RSP})
+JOINING = frozenset({wire.JOIN_REQ, wire.COOKIE, wire.JOIN_RSP})
 
 timings = pytest.mark.parametrize("timing", [COMPATIBLE, FAST], ids=lambda timing: timing.name)
 
@@ -335,7 +335,7 @@ def test_a_joiner_whose_short_id_is_taken_is_refused() -> None:
     head, _body = _join_frame(group, "B")
     group.arrive(group["A"], head, pack_address(twin))
     cookie = group.sent[-1].head
-    assert cookie.kind == wire.JOIN_COOKIE, "the cookie of B is not good for T"
+    assert cookie.kind == wire.COOKIE, "the cookie of B is not good for T"
     group.arrive(group["A"], head._replace(mark=cookie.mark), pack_address(twin))
     refusal = unpack_join_answer_untrusted(group.sent[-1].body)
     assert refusal == JoinRefusal(twin, "its short id is taken")
@@ -357,7 +357,7 @@ def test_a_joiner_is_let_in_only_with_the_cookie_that_was_sent_to_its_address() 
     frames = [(s.source, s.head) for s in group.sent if s.head.kind in JOINING]
     assert [(source, head.kind) for source, head in frames] == [
         ("B", wire.JOIN_REQ),
-        ("A", wire.JOIN_COOKIE),
+        ("A", wire.COOKIE),
         ("B", wire.JOIN_REQ),
         ("A", wire.JOIN_RSP),
     ]
@@ -384,7 +384,7 @@ def test_who_does_not_prove_where_it_is_costs_a_group_nothing() -> None:
             group.arrive(group["A"], head._replace(mark=mark), pack_address(joiner))
     group.advance(1.0)
     answers = group.sent[sent:]
-    assert [answer.head.kind for answer in answers] == 600 * [wire.JOIN_COOKIE]
+    assert [answer.head.kind for answer in answers] == 600 * [wire.COOKIE]
     assert not any(answer.body for answer in answers)
     assert group["A"].names == "A"
     assert group["A"].views == [group["A"].view]
@@ -409,7 +409,7 @@ def test_a_cookie_that_nobody_asked_for_is_dropped() -> None:
     group.join("A")
     group.converge("A")
     stranger = group["B"]
-    stranger.port.control(group["A"].address.short, wire.JOIN_COOKIE, wire.GMS, 1, mark=7)
+    stranger.port.control(group["A"].address.short, wire.COOKIE, wire.GMS, 1, mark=7)
     group.drain(stranger)
     group.advance(0.1)
     assert group["A"].drops == {"join-unasked": 1}

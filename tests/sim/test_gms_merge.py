@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stormcast.node.core import wire
 from stormcast.node.core.digest import Digest
-from stormcast.node.core.model import View, ViewId
+from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.core.timing import Timing
 from stormcast.node.protocols.events import ResumeStability, SuspendStability
 from stormcast.node.protocols.gms.messages import (
@@ -19,6 +19,7 @@ from stormcast.node.protocols.gms.messages import (
     pack_merge_id,
     pack_merge_view,
     unpack_merge_answer_untrusted,
+    unpack_merge_id_untrusted,
 )
 from tests.helpers.membership import COMPATIBLE, FAST, Group
 
@@ -46,9 +47,9 @@ def mutual(group: Group, name: str) -> str:
     )
 
 
-def give(group: Group, source: str, dest: str, kind: int, body: bytes) -> None:
+def give(group: Group, source: str, dest: str, kind: int, body: bytes, mark: int = 0) -> None:
     member = group[source]
-    member.port.control(group[dest].address.short, kind, wire.GMS, body=body)
+    member.port.control(group[dest].address.short, kind, wire.GMS, body=body, mark=mark)
     group.drain(member)
     group.advance(0.1)
 
@@ -394,11 +395,70 @@ def test_two_leaders_at_once_end_in_one_group() -> None:
     group.assert_thawed()
 
 
+def test_who_is_not_where_it_says_is_not_told_of_the_view() -> None:
+    """The answer would be larger than the question; with the cookie, X is told."""
+    group = split("A:10 AB", "C:10 C")
+    stranger = group.add("X").address
+    body = pack_merge_id(MergeId(stranger, 1))
+    for kind in (wire.MERGE_REQ, wire.GET_DIGEST_REQ):
+        give(group, "X", "A", kind, body)
+        assert group.sent[-1].head.kind == wire.COOKIE
+    cookie = group.sent[-1].head.mark
+    give(group, "X", "A", wire.MERGE_REQ, body, mark=cookie + 1)
+    assert group.sent[-1].head.kind == wire.COOKIE
+    assert not group["A"].gms._merging.is_active
+    give(group, "X", "A", wire.MERGE_REQ, body, mark=cookie)
+    assert group.sent[-1].head.kind == wire.MERGE_RSP
+
+
+def test_answers_that_name_too_many_are_not_kept() -> None:
+    """What the answers of one merge name altogether is bounded, however many members answer."""
+    group = split("A:10 A", "B:10 B", "C:10 C", "D:10 D", "E:10 E", "F:10 F")
+    group.drop(wire.MERGE_RSP, times=99)
+    group.disagree("ABCDEF", at="A")
+    group.advance(0.01)
+    body = next(sent.body for sent in group.sent if sent.head.kind == wire.MERGE_REQ)
+    merge = unpack_merge_id_untrusted(body)
+    for name in "BCDEF":
+        member = group[name].address
+        crowd = tuple(Address((ord(name) << 64) + other + 100_000, "") for other in range(4000))
+        held = View(ViewId(10, member), (member, *crowd))
+        answer = MergeAnswer(merge, False, held, Digest({member.short: (0, 0)}))
+        head = group[name].port.codec.pack_control(wire.MERGE_RSP, wire.GMS, 1, 0, merge.number)
+        fields = wire.Head._make(wire.HEAD_STRUCT.unpack(head))
+        group["A"].gms.receive(fields, pack_merge_answer(answer), group.now)
+    assert group["A"].port.drops["merge-too-large"] == 1
+
+
+@timings
+def test_groups_that_never_met_merge_with_one_round_trip_more(timing: Timing) -> None:
+    """Each member asks the leader for its cookie, once; members of a past view do not ask."""
+    group = Group("ABCD", timing=timing)
+    group.inject("A:10 AB", "C:10 CD")
+    group.disagree("AC", at="A")
+    group.converge("ABCD", 0.05)
+    assert {(sent.source, sent.dest) for sent in group.sent if sent.head.kind == wire.COOKIE} == {
+        ("C", "A"),
+        ("D", "A"),
+    }
+    group.inject("A:20 AB", "C:20 CD")
+    began = len(group.sent)
+    group.disagree("AC", at="A")
+    group.converge("ABCD", 0.05)
+    assert wire.COOKIE not in {sent.head.kind for sent in group.sent[began:]}
+
+
+def stranger_merges(group: Group, at: str) -> None:
+    """X, who has proved where it is, asks a member to merge, and never says what comes of it."""
+    stranger = group.add("X").address
+    group[at].port.prove(stranger)
+    give(group, "X", at, wire.MERGE_REQ, pack_merge_id(MergeId(stranger, 1)))
+
+
 def test_a_busy_group_is_left_out_and_nobody_waits_for_it() -> None:
     """C has accepted a merge of X's: it says so, and A merges with B at once (D-3)."""
     group = split("A:10 A", "B:10 B", "C:10 CD")
-    group.add("X")
-    give(group, "X", "C", wire.MERGE_REQ, pack_merge_id(MergeId(group["X"].address, 1)))
+    stranger_merges(group, "C")
     group.disagree("ABC", at="A")
     group.converge("AB", 0.1)
     assert [group[name].names for name in "CD"] == ["CD", "CD"]
@@ -408,8 +468,7 @@ def test_a_busy_group_is_left_out_and_nobody_waits_for_it() -> None:
 def test_who_answered_in_vain_is_told_so() -> None:
     """C takes part in A's merge, but D, of the same group, is busy: C need not wait for A."""
     group = split("A:10 A", "B:10 B", "C:10 CD")
-    group.add("X")
-    give(group, "X", "D", wire.MERGE_REQ, pack_merge_id(MergeId(group["X"].address, 1)))
+    stranger_merges(group, "D")
     group.disagree("ABC", at="A")
     group.advance(0.1)
     assert [group[name].names for name in "ABCD"] == ["AB", "AB", "CD", "CD"]
@@ -419,8 +478,7 @@ def test_who_answered_in_vain_is_told_so() -> None:
 def test_a_leader_whose_own_group_is_busy_tears_it_not_apart() -> None:
     """B is taken by a merge of X's. A could merge with C and D, but not without B."""
     group = split("A:10 AB", "C:10 C", "D:10 D")
-    group.add("X")
-    give(group, "X", "B", wire.MERGE_REQ, pack_merge_id(MergeId(group["X"].address, 1)))
+    stranger_merges(group, "B")
     group.disagree("ACD", at="A")
     group.advance(1.0)
     assert [group[name].names for name in "ABCD"] == ["AB", "AB", "C", "D"]

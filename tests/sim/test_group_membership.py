@@ -525,3 +525,25 @@ def test_who_founded_a_group_looks_for_nobody_any_more(stack: str, timing: str) 
     before = world.count(kind=wire.GET_MBRS_REQ)
     world.advance(30.0)
     assert world.count(kind=wire.GET_MBRS_REQ) == before
+
+
+@everywhere
+def test_groups_that_never_met_merge_as_soon_as_those_that_did(stack: str, timing: str) -> None:
+    """Each is a stranger to the other, has to prove where it is, and is one group with it within
+    the time of one check: also where one frame in five is lost."""
+    protocols = {"MERGE3": {"min_interval": 0.5, "max_interval": 1.0, "check_interval": 3.0}}
+    world = GroupWorld("ABCDE", stack, timing, joined=False, protocols=protocols)
+    world.partition("AB", "CDE")
+    for number, name in enumerate("ABCDE"):
+        world.join(name)
+        group = "AB" if number < 2 else "CDE"
+        world.advance_until(lambda: world.views_agree(group[: group.index(name) + 1]), 60.0)  # noqa: B023 called at once
+    world.weather(loss=0.2)
+    world.join_again()
+    world.advance_until(lambda: world.views_agree("ABCDE"), 25.0)
+    assert world.sent(kind=wire.COOKIE)
+    assert world.sizes("A")[-1] == 5
+    world.heal()
+    world.multicast("B", *numbered(1, 5))
+    world.settle()
+    assert world.everyone_got("B", numbered(1, 5), "ACDE")

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from stormcast.node.core.contacts import MAX_PROVED
 from stormcast.node.core.model import Address
 from stormcast.node.transports.interfaces import Interface, SocketAddress
-from stormcast.node.transports.places import MAX_LEARNED, MAX_NAMED, HeardPlaces, Places
+from stormcast.node.transports.places import (
+    MAX_HEARD,
+    MAX_LEARNED,
+    MAX_NAMED,
+    HeardPlaces,
+    Places,
+)
 
 LO = Interface("lo", 1, "127.0.0.1", "loopback")
 OWN = Address(1, "own", "127.0.0.1[1]")
@@ -123,3 +130,64 @@ def test_sources_are_remembered_within_a_bound() -> None:
     for number in range(2 * MAX_LEARNED):
         heard.learn(number + 10, at(number))
     assert len(heard.places.at) <= MAX_LEARNED
+
+
+def test_who_proved_where_it_is_stays_there() -> None:
+    """Neither a frame nor a word of somebody else moves it, nor does a view forget it."""
+    heard = HeardPlaces(LO, OWN)
+    short = member(2).short
+    heard.learn(short, at(50))
+    heard.places.trust(member(2))
+    assert heard.places.at[short] == at(2)
+    heard.learn(short, at(66))
+    heard.locate(Address(2, "n2", "127.0.0.1[66]"))
+    assert heard.places.at[short] == at(2)
+    heard.places.forget_all_but(())
+    heard.on_view([OWN, member(3)])
+    heard.learn(short, at(66))
+    assert heard.places.at[short] == at(2)
+    for number in range(10, 10 + 2 * MAX_LEARNED):
+        heard.learn(number, at(number))
+    assert heard.places.at[short] == at(2)
+
+
+def test_who_proved_no_place_is_not_sent_to_where_its_frames_came_from() -> None:
+    """The frame with the cookie may be forged like any other."""
+    heard = HeardPlaces(LO, OWN)
+    nowhere = Address(2, "n2", "")
+    heard.learn(nowhere.short, at(66))
+    heard.places.trust(nowhere)
+    heard.learn(nowhere.short, at(66))
+    assert heard.places.at == {}
+
+
+def test_those_that_proved_it_are_remembered_within_a_bound_and_are_not_asked() -> None:
+    known = places()
+    for number in range(2, MAX_PROVED + 12):
+        known.trust(member(number))
+    assert not known.is_fixed(member(11).short)
+    assert known.is_fixed(member(12).short)
+    assert list(known.of_everyone([])) == []
+
+
+def test_who_is_heard_is_remembered_though_strangers_named_all_places_that_there_are() -> None:
+    """Two that join at once are both answered; before, each made the member forget the other."""
+    heard = HeardPlaces(LO, OWN)
+    for number in range(2, MAX_LEARNED + 2):
+        heard.locate(member(number))
+    for number in range(50_000, 50_002):
+        heard.learn(number, at(number))
+    assert [heard.places.at[number] for number in (50_000, 50_001)] == [at(50_000), at(50_001)]
+    for number in range(100_000, 100_000 + 2 * MAX_HEARD):
+        heard.learn(number, at(7))
+    assert len(heard.places.at) == MAX_LEARNED + MAX_HEARD
+    assert 50_001 not in heard.places.at
+
+
+def test_who_is_told_of_after_it_was_heard_stays_when_it_is_forgotten_as_heard() -> None:
+    heard = HeardPlaces(LO, OWN)
+    heard.learn(member(2).short, at(66))
+    heard.locate(member(2))
+    for number in range(100_000, 100_000 + MAX_HEARD):
+        heard.learn(number, at(7))
+    assert heard.places.at[member(2).short] == at(2)

@@ -161,3 +161,18 @@ def test_who_has_closed_asks_no_more() -> None:
     asker.reach.close()
     asker.wait()
     assert len(asker.multicasts) == 1
+
+
+def test_one_answer_goes_to_who_is_named_and_it_is_no_longer_than_the_question() -> None:
+    """Anybody may name anybody: nobody gets more than was sent in its name."""
+    asker = Asker(B)
+    asker.reach.on_view({ME})
+    (question,) = asker.multicasts
+    member = Asker()
+    assert member.hear(question, by_multicast=True)
+    ((_to, answer),) = member.unicasts
+    assert len(answer) <= len(question)
+    for by_multicast in (True, False):
+        assert member.hear(answer, by_multicast=by_multicast)
+    assert member.hear(question, by_multicast=False)
+    assert len(member.unicasts) == 1

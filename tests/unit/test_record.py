@@ -6,7 +6,7 @@ from typing import Any
 
 from stormcast.node import trace
 from stormcast.node.core.model import Address
-from stormcast.node.stack.record import GAUGE_INTERVAL, Record
+from stormcast.node.stack.record import GAUGE_INTERVAL, MAX_DROPS, Record
 from tests.helpers.parts import ME, Parts, bare_settings
 
 
@@ -54,6 +54,34 @@ def test_what_was_refused_is_said_once_a_turn_and_counted_for_ever() -> None:
         (2.0, 2),
         (2.0, 1),
     ]
+
+
+def test_refusals_in_turns_without_end_are_counted_and_recorded_now_and_then() -> None:
+    """A frame that is refused in each of ten thousand turns of one second, and in one later."""
+    kept = Kept()
+    for turn in range(10_000):
+        kept.port.drop("kind")
+        kept.record.end_turn(1.0 + turn / 10_000)
+    assert len(kept.recorded(trace.DROPPED)) == MAX_DROPS
+    kept.port.drop("protocol", 5)
+    kept.record.end_turn(1.9999)
+    kept.port.drop("kind")
+    kept.record.end_turn(2.5)
+    kept.record.flush(2.6)
+    dropped = [(one.time, one.count) for one in kept.recorded(trace.DROPPED)]
+    assert dropped[MAX_DROPS:] == [(2.5, 10_001 - MAX_DROPS), (2.6, 5)]
+    assert kept.record.refused == {"kind": 10_001, "protocol": 5}
+    kept.record.flush(2.7)
+    assert len(kept.recorded(trace.DROPPED)) == len(dropped)
+
+
+def test_what_a_test_protocol_did_is_recorded_in_its_turn() -> None:
+    """The verdict asks when a message was taken away, however many were."""
+    kept = Kept()
+    for turn in range(2 * MAX_DROPS):
+        kept.port.drop("probe-discard")
+        kept.record.end_turn(1.0 + turn / 1000)
+    assert len(kept.recorded(trace.DROPPED)) == 2 * MAX_DROPS
 
 
 def test_what_was_offered_and_handed_over_is_said_together_as_soon_as_one_is_due() -> None:

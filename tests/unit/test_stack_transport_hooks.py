@@ -178,6 +178,29 @@ def test_who_answers_a_search_is_located_and_so_is_its_coordinator() -> None:
     assert {one.short for one in stack.take_news().located} >= {B.short, C.short}
 
 
+def test_who_gives_back_its_cookie_is_told_to_the_transport_as_proved() -> None:
+    """The cookie goes to where the question says its sender is; nothing else is sent to it."""
+    stack = make("udp")
+    stack.install_view(View(ViewId(1, A), (A,)), 0.0)
+    stack.take_news()
+    codec = Codec(hash64(b"test") & 0xFFFFFFFF, B.short, hash64)
+    body = Writer().address(B).bytes()
+
+    def ask(cookie: int) -> list[bytes]:
+        question = codec.pack_control(
+            wire.VIEW_REQ, wire.MERGE3, A.short, 0, 1, mark=cookie, body=body
+        )
+        stack.receive(question, 1.0)
+        return [head for to, head, _body in stack.end_turn(1.0) if to == B.short]
+
+    (cookie,) = ask(0)
+    news = stack.take_news()
+    assert (news.located, news.proved) == ([B], [])
+    (answer,) = ask(int.from_bytes(cookie[wire.span("mark")], "big"))
+    assert answer[4] == wire.VIEW_RSP
+    assert stack.take_news().proved == [B]
+
+
 def test_everybody_is_asked_when_somebody_s_place_is_unknown() -> None:
     stack = member(B)
     stack.ask_around(0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
@@ -11,15 +12,18 @@ from xxhash import xxh3_64_intdigest as hash64
 from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec, pack_body
-from stormcast.node.core.model import FIRST, FRAGMENT
+from stormcast.node.core.model import FIRST, FRAGMENT, OOB
 from stormcast.node.core.strangers import MAX_BEGUN, MAX_BYTES, MAX_ENTRIES, Strangers
 from stormcast.node.protocols.frag import HEADER
+from stormcast.node.protocols.unicast.incoming import MAX_AHEAD
 from tests.helpers.group import GroupWorld
 from tests.helpers.world import CLUSTER, NEWEST, Member, numbered
 
 MEMORY = 8 << 20
 """Bytes that strangers may cost a member."""
 NAMES = 60
+JOURNAL = 120_000
+"""Bytes that strangers may cost the journal of a member in a second."""
 UNICAST, MULTICAST = "unicast", "multicast"
 
 
@@ -262,3 +266,87 @@ def test_a_large_message_that_is_never_let_in_is_told_to_its_sender() -> None:
     assert not world["B"].take()
     (told,) = world["A"].events(trace.ABANDONED)
     assert (told.peer, told.count) == (world.short("B"), 1)
+
+
+def test_what_a_stranger_sent_out_of_order_is_not_remembered_without_end() -> None:
+    """Every second message, each to be delivered at once: a few are, the others wait for their
+    turn. What is remembered of the window when it is gone is small, and all arrives once."""
+    world = GroupWorld("AB")
+    member, source = world["B"], 0x7000_0000
+    protocol = member.stack.unicast.protocol
+
+    def send(lo: int, flags: int = OOB) -> None:
+        member.receive(frame(source, member.short, protocol, lo, b"%d" % lo, flags=flags))
+
+    send(1, FIRST)
+    for lo in range(3, 403, 2):
+        send(lo)
+    assert 1 < len(member.delivered) <= 1 + MAX_AHEAD
+    entry = member.stack.unicast.receive_connections()[source]
+    assert len(entry.window.places()) <= MAX_AHEAD
+    for lo in range(2, 403, 2):
+        send(lo, 0)
+    assert sorted(map(int, member.delivered)) == list(range(1, 403))
+
+
+def journal_bytes(member: Member) -> int:
+    """What the member's journal has grown by since the last call."""
+    member.host.tracer.seal()
+    size = sum(map(len, member.blocks))
+    member.blocks.clear()
+    return size
+
+
+def refused(_member: Member, number: int) -> bytes:
+    return b"x" + b"%d" % number
+
+
+def repeated(member: Member, _number: int) -> bytes:
+    protocol = member.stack.unicast.protocol
+    return frame(0x7000_0000, member.short, protocol, 1, b"x", flags=FIRST)
+
+
+def gaps(member: Member, number: int) -> bytes:
+    source, lo = 0x7000_0000 + number % 50, 1 + number // 50 * 2
+    flags = FIRST if lo == 1 else 0
+    return frame(source, member.short, member.stack.unicast.protocol, lo, b"x", flags=flags)
+
+
+def without_window(member: Member, number: int) -> bytes:
+    source = 0x7000_0000 + number % 2000
+    return frame(source, member.short, member.stack.unicast.protocol, 2 + number, b"x")
+
+
+def opening(member: Member, number: int) -> bytes:
+    source = 0x7000_0000 + number
+    return frame(source, member.short, member.stack.unicast.protocol, 1, b"x", flags=FIRST)
+
+
+def asking_for_credits(member: Member, number: int) -> bytes:
+    codec = Codec(hash64(CLUSTER.encode()) & 0xFFFFFFFF, 0x7000_0000, hash64)
+    return codec.pack_control(wire.CREDIT_REQ, wire.UFC, member.short, 0, number)
+
+
+def early_multicast(member: Member, number: int) -> bytes:
+    multicast = member.stack.multicast
+    assert multicast is not None
+    return frame(0x7000_0000 + number, wire.GROUP, multicast.protocol, 1 + number, b"x")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("timing", ["compatible", "fast"])
+@pytest.mark.parametrize(
+    "kind",
+    [refused, repeated, gaps, without_window, opening, asking_for_credits, early_multicast],
+)
+def test_a_flood_of_strangers_does_not_fill_the_journal(kind: Any, timing: str) -> None:
+    """Five thousand frames in a second, each in a turn of its own."""
+    world = GroupWorld("AB", timing=timing)
+    member = world["B"]
+    journal_bytes(member)
+    for number in range(5000):
+        member.receive(kind(member, number))
+        world.advance(0.0002)
+    size = journal_bytes(member)
+    print(kind.__name__, timing, size)
+    assert size < JOURNAL

@@ -75,6 +75,9 @@ class Member:
     def locate(self, address: Address) -> None:
         self.log.append(f"locate {address}")
 
+    def trust(self, address: Address) -> None:
+        self.log.append(f"trust {address}")
+
     def on_view(self, _members: object) -> None:
         self.log.append("transport's view")
 
@@ -86,12 +89,14 @@ class Member:
 async def test_answers_leave_before_the_view_is_told_and_own_messages_come_after_it() -> None:
     member = Member()
     member.arrived, member.own, member.frames = ["theirs"], ["own"], ["frame"]
-    member.news = News([View(ViewId(1, A), (A,))], [], [B], [Abandoned(1, 3, "aged", 3)])
+    lost = [Abandoned(1, 3, "aged", 3)]
+    member.news = News([View(ViewId(1, A), (A,))], [], [B], lost, [B])
     member.turns.turn()
     assert member.log == [
         "deliver ['theirs']",
         "end",
         "locate b",
+        "trust b",
         "send ['frame']",
         "transport's view",
         "view",

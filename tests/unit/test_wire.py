@@ -71,7 +71,7 @@ KINDS = {
     "CANCEL_MERGE": 34,
     "GET_DIGEST_REQ": 35,
     "GET_DIGEST_RSP": 36,
-    "JOIN_COOKIE": 37,
+    "COOKIE": 37,
     "KEYS": 38,
 }
 

@@ -29,6 +29,7 @@ from stormcast.node.core.model import (
 from stormcast.node.core.packing import Writer
 from stormcast.node.keys.cluster_keys import ClusterKey
 from stormcast.node.keys.seals import Seals
+from stormcast.node.protocols.discovery import QUESTION_BYTES
 from stormcast.node.protocols.frag import HEADER
 from stormcast.node.protocols.gms import messages
 from stormcast.node.trace.tracer import Tracer
@@ -150,7 +151,7 @@ def membership_frames() -> dict[str, bytes]:
     gms = wire.GMS
     return {
         "join-request": group(wire.JOIN_REQ, gms, messages.pack_address(FROM), lo=1),
-        "join-cookie": group(wire.JOIN_COOKIE, gms, b"", lo=1, mark=0x0123_4567_89AB_CDEF),
+        "join-cookie": group(wire.COOKIE, gms, b"", lo=1, mark=0x0123_4567_89AB_CDEF),
         "join-request-with-cookie": group(
             wire.JOIN_REQ, gms, messages.pack_address(FROM), lo=1, mark=0x0123_4567_89AB_CDEF
         ),
@@ -174,7 +175,8 @@ def membership_frames() -> dict[str, bytes]:
 def detection_frames() -> dict[str, bytes]:
     """Who is there, who is alive, who holds which view."""
     everyone = wire.GROUP
-    asker = Writer().address(FROM).u8(0).bytes()
+    asker = Writer().address(FROM).u8(0).bytes().ljust(QUESTION_BYTES, b"\0")
+    me = Writer().address(FROM).bytes()
     server = Writer().address(FROM).u8(3).address(THIRD).bytes()
     info = Writer().address(FROM).view_id(VIEW.id).bytes()
     named = Writer().addresses([TO, THIRD]).bytes()
@@ -182,7 +184,8 @@ def detection_frames() -> dict[str, bytes]:
         "members-request": group(wire.GET_MBRS_REQ, wire.DISCOVERY, asker, dest=everyone, lo=1),
         "members-answer": group(wire.GET_MBRS_RSP, wire.DISCOVERY, server, lo=1),
         "info": group(wire.INFO, wire.MERGE3, info, dest=everyone, lo=8),
-        "view-request": group(wire.VIEW_REQ, wire.MERGE3, lo=2),
+        "view-request": group(wire.VIEW_REQ, wire.MERGE3, me, lo=2),
+        "view-cookie": group(wire.COOKIE, wire.MERGE3, lo=2, mark=0x0123_4567_89AB_CDEF),
         "view-answer": group(wire.VIEW_RSP, wire.MERGE3, Writer().view(VIEW).bytes(), lo=2),
         "heartbeat": group(wire.HEARTBEAT, wire.FD_ALL3, dest=everyone, lo=8),
         "are-you-dead": group(wire.ARE_YOU_DEAD, wire.VERIFY_SUSPECT2, lo=2, transmission=1),

@@ -42,6 +42,7 @@ UNWANTED = {
     "join-request-with-cookie": "not-coordinator",
     "join-cookie": "join-unasked",
     "keys": "kind",
+    "view-cookie": "unasked",
     "leave-answer": "leave-unasked",
     "members-answer": "unasked",
     "merge-answer": "merge-unknown",

@@ -18,7 +18,6 @@ from stormcast.node.protocols.gms.messages import (
     pack_join_refusal,
     unpack_address_untrusted,
 )
-from stormcast.node.protocols.gms.proof import Proof
 
 if TYPE_CHECKING:
     from stormcast.node.protocols.gms.casting import Casting
@@ -54,7 +53,6 @@ class Coordinator:
         self._leavers: set[Address] = set()
         """Members that asked to leave, also where another member will make the view."""
         self._departed: dict[Address, None] = {}
-        self._proof = Proof(state.dice)
 
     @property
     def is_idle(self) -> bool:
@@ -77,14 +75,10 @@ class Coordinator:
         view = state.view
         if view is None or not state.role.is_coordinator:
             state.port.drop("not-coordinator")
-        elif not self._proof.is_good(joiner, head.mark, now):
-            # To where the joiner says it is, which need not be where its frame came from.
-            state.port.locate((joiner,))
-            cookie = self._proof.cookie(joiner, now)
-            state.send(
-                head.source, wire.JOIN_COOKIE, b"", lo=head.lo, mark=cookie, again=head.transmission
-            )
-        elif self._stops:
+            return
+        if not state.believes(joiner, head, now):
+            return
+        if self._stops:
             state.port.drop("join-not-now")
         elif joiner in view.members:
             self._welcome_again(joiner, view, now)

@@ -126,8 +126,9 @@ class Gms(Layer):
             self._coordinator.on_join_untrusted(head, body, now)
         elif kind == wire.JOIN_RSP:
             self._client.on_answer_untrusted(head, body, now)
-        elif kind == wire.JOIN_COOKIE:
-            self._client.on_cookie(head, now)
+        elif kind == wire.COOKIE:
+            asker = self._merging if self._merging.is_leading else self._client
+            asker.on_cookie(head, now)
         elif kind == wire.LEAVE_REQ:
             self._coordinator.on_leave_untrusted(head, body, now)
         elif kind == wire.LEAVE_RSP:

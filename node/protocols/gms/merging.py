@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _PAST: Final = 20
 """Finished merges that are remembered, so that a late request does not begin one again."""
+MAX_NAMED: Final = 4 * MAX_MEMBERS
+"""Members that the answers of one merge may name all together; later answers are refused."""
 _CANCELS: Final = 3
 """Repeat intervals during which a leader says that a merge is off; nobody answers that."""
 _ANSWERS: Final = {
@@ -61,6 +63,8 @@ class Merging:
         self._asked: dict[int, Address] = {}
         self._waiting: set[Address] = set()
         self._answers: dict[Address, MergeAnswer] = {}
+        self._named = 0
+        """Members that the answers name, counted as often as they are named."""
 
     @property
     def is_active(self) -> bool:
@@ -133,8 +137,11 @@ class Merging:
             state.port.drop("merge-unknown")
         elif member not in answer.view.members or not state.is_plausible(answer.view.id):
             state.port.drop("merge-answer")
+        elif self._named + len(answer.view.members) > MAX_NAMED:
+            state.port.drop("merge-too-large")
         elif member in self._waiting:
             self._waiting.discard(member)
+            self._named += len(answer.view.members)
             self._answers[member] = answer
             state.repeats.stop(("merge", member.short))
             state.ltime = max(state.ltime, answer.view.id.number)
@@ -142,6 +149,15 @@ class Merging:
                 for other in answer.view.members:
                     self._ask(other, wire.GET_DIGEST_REQ, now)
             self._look(now)
+
+    def on_cookie(self, head: Head, now: float) -> None:
+        """Ask a member again that does not know this one: with the cookie that it sent."""
+        assert self._merge is not None
+        key = ("merge", head.source)
+        if head.lo == self._merge.number and head.mark and key in self._state.repeats:
+            self._state.repeats.prove(key, head.mark, now)
+        else:
+            self._state.port.drop("merge-unknown")
 
     def _look(self, now: float) -> None:
         if not self._waiting:
@@ -195,7 +211,8 @@ class Merging:
     # -- Taking part --------------------------------------------------------------------------
 
     def on_request_untrusted(self, head: Head, body: bytes, now: float) -> None:
-        """Answer a MERGE_REQ or GET_DIGEST_REQ of anybody, as the groups do not know each other."""
+        """Answer a MERGE_REQ or GET_DIGEST_REQ of anybody who is where it says, as the groups do
+        not know each other."""
         merge = unpack_merge_id_untrusted(body)
         if merge.leader.short != head.source:
             raise BadFrame("merge-source")
@@ -206,6 +223,9 @@ class Merging:
             return
         if merge in self._past:
             state.port.drop("merge-over")
+            return
+        is_known = head.source in state.port.contacts.trusted
+        if not is_known and not state.believes(merge.leader, head, now):
             return
         answer = self._own if merge == self._merge else None
         if answer is None and not self._is_busy():
@@ -313,6 +333,7 @@ class Merging:
         state.repeats.stop_all(("merge", short) for short in self._asked)
         self._asked = {}
         self._answers = {}
+        self._named = 0
         self._waiting = set()
         state.wake_at("merge", inf)
         state.wake_at("killer", inf)

@@ -82,6 +82,11 @@ class Repeats:
         """Repeat the frame of a key now: the other side seems to miss it."""
         self._send(self._questions[key], now)
 
+    def prove(self, key: Hashable, cookie: int, now: float) -> None:
+        """Repeat the frame of a key now, from now on with the cookie that the other side sent."""
+        self._questions[key].mark = cookie
+        self.nudge(key, now)
+
     def stop(self, key: Hashable) -> None:
         """Stop the repeats of a key: the frame is answered, or no longer matters."""
         self._questions.pop(key, None)

@@ -11,9 +11,11 @@ from stormcast.node.core.model import Address, View, ViewId
 from stormcast.node.protocols.events import BecameServer, Install, ResumeStability, SuspendStability
 from stormcast.node.protocols.gms.messages import MAX_NUMBER, pack_view_id
 from stormcast.node.protocols.gms.repeats import Repeats
+from stormcast.node.protocols.proof import Proof
 
 if TYPE_CHECKING:
     from stormcast.node.core.digest import Digest
+    from stormcast.node.core.wire import Head
     from stormcast.node.protocols.gms.config import GmsConfig
     from stormcast.node.protocols.layer import MemberContext
 
@@ -55,6 +57,7 @@ class Membership:
         """The latest views in order, back to the one that came with a digest. A member that holds
         one of them has missed regular views only, and needs no digest to catch up."""
         self._holds: set[str] = set()
+        self._proof = Proof(context.dice)
 
     # -- The view -----------------------------------------------------------------------------
 
@@ -153,6 +156,10 @@ class Membership:
         """Send a frame once. `again` is the transmission number of the question it answers, so that
         the answer to a repeated question has a fate of its own."""
         self.port.control(dest, kind, wire.GMS, lo, body=body, mark=mark, transmission=again)
+
+    def believes(self, stranger: Address, head: Head, now: float) -> bool:
+        """Whether a stranger has proved to be where it says; if not, it is sent its cookie."""
+        return self._proof.believes(self.port, wire.GMS, stranger, head, now)
 
     def say_view_id(self, dest: int, kind: int, again: int) -> None:
         """Tell `dest` which view this member has: a VIEW_ACK or a GET_VIEW."""

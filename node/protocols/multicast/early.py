@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from math import inf
 from typing import Final
 
 from stormcast.node import trace
 from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.strangers import MAX_GAUGED
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.multicast.state import STRANGERS, Streams
 from stormcast.node.protocols.windowed import gauge
@@ -170,6 +172,6 @@ class Early:
         if self._queue:
             queued = self._queued_messages
             gauge(self._port, protocol, trace.QUEUED_MESSAGES, 0, queued, queue_bound, now)
-        for peer, (_since, kept) in self._strangers.items():
+        for peer, (_since, kept) in islice(self._strangers.items(), MAX_GAUGED):
             kept_of = len(kept)
             gauge(self._port, protocol, trace.CACHED_FRAMES, peer, kept_of, strangers_bound, now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from stormcast.node.core import wire
+from stormcast.node.core.strangers import BEGUN_SECONDS
 from stormcast.node.protocols.unicast.entries import ReceiverEntry
 from stormcast.node.protocols.unicast.state import Connections
 
@@ -91,4 +92,13 @@ class Acks:
         for entry in entries:
             if entry.acks.is_wanted:
                 entry.acks.is_wanted = False
-                self.send(entry, now)
+                self.send_paced(entry, now)
+
+    def send_paced(self, entry: ReceiverEntry, now: float) -> None:
+        """Send an ack now; to a stranger later, if strangers were told too much lately."""
+        said = self._port.strangers.said
+        if not entry.is_stranger or said.admits(now):
+            self.send(entry, now)
+        else:
+            entry.ack_due = said.since + BEGUN_SECONDS
+            self._looks.set_earlier(entry, entry.ack_due)

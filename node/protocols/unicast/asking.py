@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from stormcast.node.core import wire
 from stormcast.node.core.gaps import Ranges
 from stormcast.node.protocols.unicast.entries import ReceiverEntry
 from stormcast.node.protocols.unicast.state import Connections
 from stormcast.node.protocols.windowed import request_missing
+
+_LEAST_BYTES: Final = wire.HEAD_SIZE + wire.RANGE_STRUCT.size
 
 
 class Asking:
@@ -30,8 +35,15 @@ class Asking:
 
     def _request(self, entry: ReceiverEntry, ranges: Ranges, now: float) -> None:
         state = self._state
+        port = state.port
+        if entry.is_stranger and not (
+            port.contacts.may_send(entry.peer, _LEAST_BYTES) and port.strangers.said.admits(now)
+        ):
+            # The request would not leave, or strangers were told too much lately: it must not fill
+            # the journal either.
+            return
         request_missing(
-            state.port,
+            port,
             state.generation.protocol,
             state.config,
             entry.gaps,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Final
 
 from stormcast.node import trace
 from stormcast.node.core.errors import BadFrame
@@ -18,6 +19,10 @@ from stormcast.node.protocols.unicast.resync import Resync
 from stormcast.node.protocols.unicast.state import Connections
 from stormcast.node.protocols.unicast.tombstones import Tombstones
 from stormcast.node.protocols.windowed import take_new, unpack_arrival_untrusted
+
+MAX_AHEAD: Final = 8
+"""Pieces that a stranger's window holds while OOB messages overtake others: their places are
+remembered for as long as the window is, and after it. Beyond, they wait for their turn."""
 
 
 class Incoming:
@@ -67,8 +72,10 @@ class Incoming:
         is_consuming = self._state.is_consuming
         # While the application takes no deliveries, OOB messages wait like others, in order.
         oob = bool(flags & OOB) and is_consuming
-        if entry.is_stranger and self._has_no_room(entry, flags):
-            return
+        if entry.is_stranger:
+            if self._has_no_room(entry, flags):
+                return
+            oob = oob and window.pieces() < MAX_AHEAD
         entry.last_used = now
         if entry.state is not State.OPEN:
             self._receivers.reopen(entry, "used", now)
@@ -115,7 +122,7 @@ class Incoming:
     def visit(self, entry: ReceiverEntry, now: float) -> None:
         """Ack, ask and report, each if it is time, and set the moment of the next visit."""
         if entry.ack_due <= now:
-            self._acks.send(entry, now)
+            self._acks.send_paced(entry, now)
         if entry.look_due <= now:
             self._asking.look(entry, now)
         report_due = self._reports.look(entry, now)

@@ -12,6 +12,7 @@ from typing import Final
 from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.serial import is_newer
+from stormcast.node.core.strangers import MAX_GAUGED
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.unicast.entries import Arrival, Sync
 from stormcast.node.protocols.unicast.state import Connections
@@ -113,7 +114,12 @@ class Resync:
         """Record how many early frames are kept (G5)."""
         port, protocol = self._state.port, self._state.generation.protocol
         bound = self._state.config.max_cached_frames
+        strangers = 0
         for peer, cached in self.cached_counts():
+            is_stranger = self._state.is_stranger(peer)
+            strangers += is_stranger
+            if is_stranger and strangers > MAX_GAUGED:
+                continue
             gauge(port, protocol, trace.CACHED_FRAMES, peer, cached, bound, now)
 
     def _forget(self, sync: Sync) -> None:
@@ -223,6 +229,9 @@ class Resync:
 
     def _send(self, sync: Sync, now: float) -> None:
         port, protocol = self._port, self._state.generation.protocol
+        if self._state.is_stranger(sync.peer) and not port.strangers.said.admits(now):
+            # It is asked when its next frame comes.
+            return
         sync.sent_at = now
         sync.stamp = self._state.next_stamp()
         sync.repeats = min(sync.repeats + 1, 255)

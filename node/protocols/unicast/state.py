@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from stormcast.node.core.rtt import RoundTrip
 from stormcast.node.core.serial import next_serial
+from stormcast.node.core.strangers import MAX_GAUGED
 from stormcast.node.core.timers import Timers
 from stormcast.node.core.timing import Pacer, Timing
 from stormcast.node.protocols.port import Port
@@ -94,5 +95,9 @@ class Connections:
         protocol = self.generation.protocol
         for sender in self.senders.values():
             gauge_sent(self.port, protocol, sender.peer, sender.window, now)
+        strangers = 0
         for receiver in self.receivers.values():
+            strangers += receiver.is_stranger
+            if receiver.is_stranger and strangers > MAX_GAUGED:
+                continue
             gauge_received(self.port, protocol, receiver.peer, receiver.window, now)
