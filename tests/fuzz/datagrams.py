@@ -7,7 +7,7 @@ import time
 from typing import Final, NamedTuple
 
 from stormcast.node.core import wire
-from tests.fuzz.frames import Frame, FrameMaker
+from tests.fuzz.frames import QUESTION, Frame, FrameMaker
 from tests.fuzz.powers import Power
 from tests.fuzz.reading import foresee
 from tests.fuzz.tallies import Tally
@@ -102,6 +102,10 @@ class DatagramAttack:
 
     def _foresee(self, datagram: Datagram, name: str, short: int, tally: Tally) -> None:
         data = datagram.data
+        if self._facts.multicast[0] and len(data) == QUESTION.size and data[:4] == b"SCmp":
+            # It is no frame: it is answered, or thrown away.
+            tally.sent["questions"] += 1
+            return
         if datagram.is_multicast and is_filtered(data, short):
             tally.foresee(name, {FILTERED: 1})
             return

@@ -7,6 +7,7 @@ checks or its length. Others are recorded ones, once more or harmed; and some ar
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from random import Random
 from typing import Final, NamedTuple
@@ -20,6 +21,8 @@ from tests.fuzz.facts import Facts, sealed, strangers
 from tests.fuzz.nouns import EDGES, Body, Nouns, near
 from tests.fuzz.powers import Power, power_of
 
+QUESTION: Final = struct.Struct(">4sBIIQ")
+"""Who hears multicast: docs/wire-format.md."""
 CHUNK: Final = 8
 """Frames that are made from one draw of chance. Ranges begin and end between chunks."""
 _MUTABLE: Final = (
@@ -99,6 +102,8 @@ class FrameMaker:
         how = dice.random()
         if how < 0.04:
             data, recipe = self._noise(dice), ("noise",)
+        elif how < 0.05:
+            data, recipe = self._question(dice, receiver), ("question",)
         elif how < 0.14 and self.facts.corpus:
             data, recipe = self._recorded(dice)
         else:
@@ -120,6 +125,14 @@ class FrameMaker:
         if how == 1 or size < wire.HEAD_SIZE:
             return front
         return noise[:8] + self.facts.cluster.to_bytes(4, "big") + noise[12:]
+
+    def _question(self, dice: Random, receiver: Address) -> bytes:
+        """A question whether multicasts are heard, or an answer, whose secret is guessed."""
+        who = dice.choice((*self.facts.shorts, receiver.short, dice.choice(self.others).short, 0))
+        cluster = dice.choice((self.facts.cluster, self.facts.cluster, 0))
+        return QUESTION.pack(
+            b"SCmp", dice.choice((0, 1, 2, 255)), cluster, who, near(dice, dice.getrandbits(64))
+        )
 
     def _recorded(self, dice: Random) -> tuple[bytes, tuple[str, ...]]:
         data = dice.choice(self.facts.corpus)

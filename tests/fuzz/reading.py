@@ -15,6 +15,11 @@ from tests.fuzz.facts import Facts
 IN_HEADS: Final = (
     "short", "magic", "version", "cluster", "head-check", "size", "truncated", "digest",
 )  # fmt: skip  # one line
+LENGTH: Final = 4
+LONGEST_HELLO: Final = 1024
+HELLO: Final = 18
+"""Bytes of a hello before its address."""
+IDENTITY: Final = 16
 BY_STACK: Final = ("other-destination", "bad-source", "protocol")
 FORESEEN: Final = (*IN_HEADS, *BY_STACK)
 """The reasons that follow from the bytes alone."""
@@ -41,6 +46,40 @@ def heard(data: bytes, cluster: int, at: int = 0) -> Head | str:  # noqa: PLR091
     if body and hash64(body) != head.digest:
         return "digest"
     return head
+
+
+def greeted(stream: bytes, cluster: int) -> str:  # noqa: PLR0911 one per reason
+    """Return why a member refuses the hello that a stream begins with; empty if it does not, or if
+    the hello is not whole."""
+    size = int.from_bytes(stream[:4], "big")
+    body = stream[4 : 4 + size]
+    if len(stream) < LENGTH or (size <= LONGEST_HELLO and len(body) < size):
+        return ""
+    if size > LONGEST_HELLO:
+        return "hello-length"
+    if size < HELLO:
+        return "hello-short"
+    if body[:4] != b"SCtp":
+        return "hello-cookie"
+    if body[4:6] != b"\0\1":
+        return "hello-version"
+    if why := _addressed(body[HELLO:]):
+        return why
+    return "" if int.from_bytes(body[6:10], "big") == cluster else "hello-cluster"
+
+
+def _addressed(data: bytes) -> str:
+    """Return why bytes are not just one address."""
+    at = IDENTITY
+    if len(data) >= IDENTITY and not any(data[:IDENTITY]):
+        return "address"
+    for _text in ("name", "where"):
+        if at >= len(data):
+            return "body-short"
+        at += 1 + data[at]
+    if at > len(data):
+        return "body-short"
+    return "body-long" if at < len(data) else ""
 
 
 class Foreseen(NamedTuple):

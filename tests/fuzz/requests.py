@@ -201,7 +201,7 @@ def _unfinished(door: Door, dice: Random, number: int) -> Request:
     """Part of a request, after which nothing comes."""
     whole = _head(door, "POST", dice.choice(door.commands), _bearer(door), b'{"hostile": 1}')
     cut = dice.randrange(len(whole))
-    end = dice.choice(("half", "half", "reset", "idle"))
+    end = dice.choice(("half", "half", "reset", "idle", "slow"))
     return Request(number, whole[:cut], end, frozenset(), is_last=True)
 
 
@@ -217,6 +217,9 @@ class RequestAttack:
         self._connection: socket.socket | None = None
         self._unread = b""
         self._idle: deque[socket.socket] = deque()
+        self._slow: deque[socket.socket] = deque()
+        """Connections on which a byte of a header comes now and then, and the request never ends.
+        """
 
     def send(self, first: int, count: int, rate: float) -> Tally:
         """Send the chunks of a range, at most `rate` requests a second."""
@@ -228,6 +231,7 @@ class RequestAttack:
                 if ahead > 0:
                     time.sleep(ahead)
                 self._send(request, tally)
+                self._dribble(tally)
                 sent += 1
         return tally
 
@@ -263,6 +267,19 @@ class RequestAttack:
             return
         tally.sent["closed"] += 1
 
+    def _dribble(self, tally: Tally) -> None:
+        if not self._slow:
+            return
+        connection = self._slow.popleft()
+        try:
+            connection.send(b"x")
+        except OSError:
+            # The member has had enough of it.
+            tally.sent["slow ended"] += 1
+            connection.close()
+        else:
+            self._slow.append(connection)
+
     def _judge(self, request: Request, status: int, tally: Tally) -> None:
         tally.sent[f"status {status}"] += 1
         if status not in request.wanted and status != _BUSY:
@@ -283,11 +300,12 @@ class RequestAttack:
         tally.sent[request.recipe] += 1
         with suppress(OSError):
             connection.sendall(request.data)
-        if request.recipe == "idle":
+        if request.recipe in {"idle", "slow"}:
             self._connection = None
-            self._idle.append(connection)
-            if len(self._idle) > IDLE:
-                self._idle.popleft().close()
+            kept = self._idle if request.recipe == "idle" else self._slow
+            kept.append(connection)
+            if len(kept) > IDLE:
+                kept.popleft().close()
             return
         self._close()
 

@@ -25,7 +25,7 @@ from tests.fuzz.frames import CHUNK
 from tests.fuzz.groups import BY_NAME, NAMES, Attacker, Siege, Target, descriptors
 from tests.fuzz.reading import FORESEEN
 from tests.fuzz.slope import Slope, after_warm_up, slope_of
-from tests.fuzz.streams import UNASKED
+from tests.fuzz.streams import HELLO, UNASKED
 from tests.fuzz.tallies import Tally
 
 PLAIN: Final = "plain"
@@ -121,7 +121,7 @@ def attack(siege: Siege, round_: Round, tell: Tell, facts: Path | None = None) -
     """Send the frames of a round to a group, and look at it meanwhile."""
     result = Result(round=round_)
     with Attacker(siege, _order(siege, round_, facts)) as attacker:
-        assault = _Assault(siege, attacker, result, tell)
+        assault = Assault(siege, attacker, result, tell)
         assault.run()
     assault.count_files()
     return result
@@ -143,7 +143,7 @@ def _order(siege: Siege, round_: Round, earlier: Path | None) -> dict[str, Any]:
     return {**order, **known_by}
 
 
-class _Assault:
+class Assault:
     """Sends the frames of a round in blocks, and looks at the members after each."""
 
     def __init__(self, siege: Siege, attacker: Attacker, result: Result, tell: Tell) -> None:
@@ -193,8 +193,10 @@ class _Assault:
         for name, process in self._siege.processes().items():
             if not process.is_alive:
                 last = " | ".join(process.tail(3).splitlines())
-                self._result.findings.append(f"{name} ended with {process.code}: {last}")
-        return not self._result.findings
+                ended = f"{name} ended with {process.code}: {last}"
+                if ended not in self._result.findings:
+                    self._result.findings.append(ended)
+        return all(process.is_alive for process in self._siege.processes().values())
 
     def _look(self) -> None:
         self._sample()
@@ -250,12 +252,13 @@ class _Assault:
             refused = {
                 key.removeprefix("stack.refused."): number - before.get(key, 0)
                 for key, number in counted.items()
-                if key.startswith(("stack.refused.", "transport.refused_")) or key == UNASKED
+                if key.startswith(("stack.refused.", HELLO, UNASKED))
             }
             total.update(refused)
             certain = self._tally.certain.get(name, Counter())
             possible = self._tally.possible.get(name, Counter())
-            known = (*FORESEEN, *({UNASKED} & (certain.keys() | possible.keys())))
+            sent = certain.keys() | possible.keys()
+            known = (*FORESEEN, *sorted(why for why in sent if why.startswith((HELLO, UNASKED))))
             result.foreseen += sum(certain[why] for why in known)
             for why in known:
                 found, least = refused.get(why, 0), certain[why] - result.lost

@@ -18,7 +18,7 @@ from stormcast.node.core.packing import Writer
 from stormcast.node.transports.handshake import COOKIE, MAX_HELLO, Hello, pack_hello
 from tests.fuzz.datagrams import count, place
 from tests.fuzz.frames import Frame, FrameMaker
-from tests.fuzz.reading import foresee
+from tests.fuzz.reading import foresee, greeted
 from tests.fuzz.tallies import Tally
 
 RESET: Final = struct.pack("ii", 1, 0)
@@ -27,6 +27,8 @@ IDLE: Final = 24
 """Connections that stay open, with whatever was said."""
 PATIENCE: Final = 5.0
 """Seconds until a member has closed a connection that this end has shut."""
+HELLO: Final = "transport.refused_"
+"""Before the reasons for which a hello is refused, among the counters of members."""
 UNASKED: Final = "transport.watchers_unasked_bytes"
 _LENGTH: Final = struct.Struct(">I")
 
@@ -41,8 +43,15 @@ class Talk(NamedTuple):
     pieces: int
     end: str
     """`shut`, `reset` or `idle`."""
-    is_members: bool
-    """Whether its hello is that of a member: it takes the place of that member's connection."""
+    speaker: str
+    """Whose hello it is: `stranger`, `member` (whose connection it takes), or `nobody` of whom a
+    member would take frames."""
+
+    @property
+    def whole(self) -> bytes:
+        """Everything that is written; where the connection stays open, it ends midway."""
+        data = self.hello + b"".join(self.written)
+        return data[: len(data) * self.pieces // 6] if self.end == "idle" else data
 
 
 def talks(maker: FrameMaker, chunk: int, *, has_hello: bool = True) -> list[Talk]:
@@ -62,10 +71,10 @@ def talks(maker: FrameMaker, chunk: int, *, has_hello: bool = True) -> list[Talk
 
 
 def _talk(maker: FrameMaker, dice: Random, frames: list[Frame], *, has_hello: bool) -> Talk:
-    hello, is_members = _hello(maker, dice) if has_hello else (b"", False)
+    hello, speaker = _hello(maker, dice) if has_hello else (b"", "nobody")
     written = tuple(_prefix(dice, frame.data) + frame.data for frame in frames)
     end = dice.choice(("shut",) * 8 + ("reset", "idle"))
-    return Talk(hello, written, tuple(frames), dice.choice((1, 1, 2, 5)), end, is_members)
+    return Talk(hello, written, tuple(frames), dice.choice((1, 1, 2, 5)), end, speaker)
 
 
 def _prefix(dice: Random, data: bytes) -> bytes:
@@ -76,17 +85,17 @@ def _prefix(dice: Random, data: bytes) -> bytes:
     return _LENGTH.pack(dice.choice(lies))
 
 
-def _hello(maker: FrameMaker, dice: Random) -> tuple[bytes, bool]:
+def _hello(maker: FrameMaker, dice: Random) -> tuple[bytes, str]:
     facts = maker.facts
     how = dice.random()
     stranger = dice.choice(maker.others)
     serial = dice.choice((1, 2, 1 << 40, (1 << 64) - 1))
     if how < 0.75:
-        return pack_hello(Hello(facts.cluster, serial, stranger)), False
+        return pack_hello(Hello(facts.cluster, serial, stranger)), "stranger"
     if how < 0.8 and not maker.is_defused:
-        return pack_hello(Hello(facts.cluster, serial, dice.choice(facts.members))), True
+        return pack_hello(Hello(facts.cluster, serial, dice.choice(facts.members))), "member"
     if how < 0.84:
-        return b"", False
+        return b"", "nobody"
     front = struct.Struct(">4sHIQ")
     cookie = dice.choice((COOKIE, COOKIE, COOKIE, b"SCmp", b"GET "))
     version = dice.choice((1, 1, 1, 0, 2, 65535))
@@ -94,7 +103,7 @@ def _hello(maker: FrameMaker, dice: Random) -> tuple[bytes, bool]:
     body = front.pack(cookie, version, cluster, serial) + Writer().address(stranger).bytes()
     body = dice.choice((body, body, body[: dice.randrange(len(body))], body + b"!"))
     size = dice.choice((len(body), len(body), MAX_HELLO, MAX_HELLO + 1, 0, CLOSING))
-    return _LENGTH.pack(size) + body, False
+    return _LENGTH.pack(size) + body, "nobody"
 
 
 class StreamAttack:
@@ -126,7 +135,7 @@ class StreamAttack:
         if self._is_monitor:
             at = at[0], maker.facts.monitors[maker.facts.members.index(member)]
         count(talk.frames, tally)
-        tally.powers["view: hello of a member"] += talk.is_members
+        tally.powers["view: hello of a member"] += talk.speaker == "member"
         tally.sent["connections"] += 1
         first = talk.frames[0].number
         connection = socket.socket()
@@ -145,7 +154,7 @@ class StreamAttack:
             self._foresee(talk, member.name, member.short, tally)
 
     def _write(self, connection: socket.socket, talk: Talk, tally: Tally) -> None:
-        whole = talk.hello + b"".join(talk.written)
+        whole = talk.whole
         step = max(1, -(-len(whole) // talk.pieces))
         try:
             for at in range(0, len(whole), step):
@@ -194,10 +203,14 @@ class StreamAttack:
             if written[: _LENGTH.size] != _LENGTH.pack(len(frame.data)):
                 # What follows is read with another beginning.
                 possible.update(_ANY)
-        if is_plain(talk, self._maker):
+        if is_plain(talk):
             tally.foresee(name, counts, possible)
         else:
             tally.foresee(name, {}, counts + possible)
+        why = greeted(talk.whole, self._maker.facts.cluster)
+        if why:
+            told = {f"{HELLO}{why}": 1}
+            tally.foresee(name, *((told, {}) if talk.end == "shut" else ({}, told)))
 
 
 class GreetingAttack:
@@ -234,17 +247,11 @@ def _foresee_thrown_away(talk: Talk, name: str, tally: Tally) -> None:
 _ANY: Final = dict.fromkeys(("short", "magic", "version", "truncated", "size"), 1)
 
 
-def is_plain(talk: Talk, maker: FrameMaker) -> bool:
+def is_plain(talk: Talk) -> bool:
     """Whether all of a talk must be read: a true hello of a stranger, true lengths, no reset."""
-    facts = maker.facts
-    hello = talk.hello
-    greets = any(
-        hello == pack_hello(Hello(facts.cluster, serial, stranger))
-        for stranger in maker.others
-        for serial in (1, 2, 1 << 40, (1 << 64) - 1)
-    )
+    least = _LENGTH.pack(wire.HEAD_SIZE)
     lengths = all(
-        written[: _LENGTH.size] == _LENGTH.pack(len(frame.data)) >= _LENGTH.pack(wire.HEAD_SIZE)
+        written[: _LENGTH.size] == _LENGTH.pack(len(frame.data)) >= least
         for frame, written in zip(talk.frames, talk.written, strict=True)
     )
-    return greets and lengths and talk.end == "shut"
+    return talk.speaker == "stranger" and lengths and talk.end == "shut"

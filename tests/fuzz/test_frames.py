@@ -71,8 +71,9 @@ def test_every_kind_of_every_protocol_comes_with_every_lie() -> None:
     assert {kind for _protocol, kind in pairs} >= set(wire.KINDS)
     words = {word for frame in frames for word in frame.recipe}
     assert words >= {
-        "noise", "recorded", "harmed", "harmed-body", "member", "stranger", "itself", "nobody",
-        "digest", "check", "size", "cluster", "version", "magic", "cut", "more", "lo", "mark",
+        "noise", "question", "recorded", "harmed", "harmed-body", "member", "stranger", "itself",
+        "nobody", "digest", "check", "size", "cluster", "version", "magic", "cut", "more", "lo",
+        "mark",
     }  # fmt: skip  # they would be a column
     assert {frame.power for frame in frames} == set(Power)
 
@@ -129,7 +130,7 @@ def test_streams_end_with_the_first_frame_that_nobody_would_write() -> None:
         me = maker.receiver(chunk).short
         played = talks(maker, chunk)
         assert [frame for talk in played for frame in talk.frames] == maker.chunk(chunk)
-        assert not any(talk.is_members for talk in played)
+        assert not any(talk.speaker == "member" for talk in played)
         for talk in played:
             assert all(foresee(frame.data, me, known).sender for frame in talk.frames[:-1])
 
