@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from stormcast.chaos.backends.base import BackendError, MemberError
+from stormcast.chaos.backends.base import MemberError
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.plugin.live_cluster import VerdictError
 from tests.fuzz.datagrams import FILTERED
@@ -43,6 +43,8 @@ LEAST_BLOCK: Final = 64
 MOST_DESCRIPTORS: Final = 8
 """More than before a round: connections that members make among themselves."""
 LISTEN_SECONDS: Final = 2.0
+SETTLE_LOOKS: Final = 30
+"""Looks at the counters, a second apart, until they fit what was sent."""
 ANSWER_TRIES: Final = 6
 FILE_LOOKS: Final = 20
 """Looks at the descriptors, half a second apart, until those of the attacker have ended."""
@@ -143,6 +145,10 @@ def _order(siege: Siege, round_: Round, earlier: Path | None) -> dict[str, Any]:
     return {**order, **known_by}
 
 
+class MuteError(Exception):
+    """A member does not answer, though it runs."""
+
+
 class Assault:
     """Sends the frames of a round in blocks, and looks at the members after each."""
 
@@ -159,7 +165,15 @@ class Assault:
         self._files = {name: descriptors(one.pid) for name, one in siege.processes().items()}
 
     def run(self) -> None:
-        """Send everything, unless a process ends."""
+        """Send everything, unless a process ends or is mute."""
+        try:
+            self._send_all()
+            self._conclude()
+        except MuteError as error:
+            if self._all_live():
+                self._result.findings.append(str(error))
+
+    def _send_all(self) -> None:
         round_ = self._result.round
         target = BY_NAME[round_.target]
         chunks, at = round_.count // CHUNK, round_.first // CHUNK
@@ -179,7 +193,6 @@ class Assault:
             rate = max(LEAST_RATE, rate / 2) if is_lossy else min(target.rate, rate * 1.2)
             done = at - round_.first // CHUNK
             self._tell(f"{round_.key}: {done * CHUNK} of {round_.count} frames")
-        self._conclude()
 
     def _send(self, first: int, count: int, rate: float) -> None:
         self._attacker.ask(first, count, rate)
@@ -221,7 +234,7 @@ class Assault:
                 return self._group.state(name)
             except MemberError as error:
                 said = str(error)
-        raise BackendError(f"{name} does not answer: {said}")
+        raise MuteError(f"{name} does not answer: {said}")
 
     def _held(self) -> dict[str, str]:
         return {name: str((self._state(name)["view"] or {}).get("id")) for name in NAMES}
@@ -237,16 +250,22 @@ class Assault:
         result.findings += [f"frame {number}: {what}" for number, what in tally.findings]
         if not self._all_live():
             return
-        # What was sent last has been read by then.
-        self._group.wait(1.0)
-        self._look()
-        self._account(self._counters())
+        for left in reversed(range(SETTLE_LOOKS)):
+            self._group.wait(1.0)
+            self._look()
+            wrong = self._account(self._counters())
+            # What was sent last may not have been read yet, where a machine is busy.
+            if not wrong or not left:
+                result.findings += wrong
+                break
         for name, samples in self._samples.items():
             self._weigh(name, samples)
 
-    def _account(self, after: Mapping[str, Mapping[str, int]]) -> None:
-        """Compare what members counted with what follows from the bytes that were sent."""
-        result, total = self._result, Counter[str]()
+    def _account(self, after: Mapping[str, Mapping[str, int]]) -> list[str]:
+        """Compare what members counted with what follows from the bytes that were sent; returns
+        what does not fit."""
+        result, total, wrong = self._result, Counter[str](), list[str]()
+        result.foreseen = 0
         for name, counted in after.items():
             before = self._before[name]
             refused = {
@@ -264,10 +283,11 @@ class Assault:
                 found, least = refused.get(why, 0), certain[why] - result.lost
                 if not least <= found <= certain[why] + possible[why]:
                     most = certain[why] + possible[why]
-                    result.findings.append(
+                    wrong.append(
                         f"{name} counted {found} refusals for {why}, not {least} to {most}"
                     )
         result.refused = {why: number for why, number in total.most_common() if number}
+        return wrong
 
     def _weigh(self, name: str, samples: list[tuple[float, float]]) -> None:
         counted = after_warm_up(samples)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stormcast.chaos.backends.base import BackendError, MemberError
+from stormcast.chaos.backends.base import MemberError
 from tests.fuzz.datagrams import FILTERED
 from tests.fuzz.frames import CHUNK
 from tests.fuzz.groups import BY_NAME, NAMES
@@ -43,14 +43,19 @@ class Group:
         self.stats: dict[str, Counter[str]] = {name: Counter() for name in NAMES}
         self.view = "5@n0"
         self.is_mute = False
+        self.catches_up = 0
         self.target = BY_NAME["udp"]
         self.group = self
 
     def processes(self) -> dict[str, Process]:
         return self.members
 
-    def wait(self, _seconds: float) -> None:
-        pass
+    def wait(self, seconds: float) -> None:
+        """Let a member read what it has not read yet, in the third second of it."""
+        if seconds >= 1.0 and self.catches_up:
+            self.catches_up -= 1
+            if not self.catches_up:
+                self.stats["n0"]["stack.refused.digest"] += 64
 
     def state(self, name: str) -> dict[str, Any]:
         if self.is_mute:
@@ -188,12 +193,24 @@ def test_another_view_is_counted_at_each_member_that_holds_it() -> None:
     assert assault(changes)[0].views == 3
 
 
-def test_members_that_do_not_answer_cannot_be_judged() -> None:
+def test_a_member_that_runs_and_does_not_answer_is_found() -> None:
     def mutes(group: Group, first: int) -> None:
         group.is_mute = first >= 640
 
-    with pytest.raises(BackendError, match="does not answer"):
-        assault(mutes)
+    assert assault(mutes)[0].findings == ["n0 does not answer: no answer"]
+
+
+def test_what_a_busy_member_counts_late_is_waited_for() -> None:
+    late: list[Group] = []
+
+    def falls_behind(group: Group, first: int) -> None:
+        if first == 0:
+            late.append(group)
+            group.stats["n0"]["stack.refused.digest"] -= 64
+            group.catches_up = 3
+
+    assert assault(falls_behind)[0].findings == []
+    assert late[0].catches_up == 0
 
 
 def test_descriptors_that_stay_open_are_found() -> None:
