@@ -108,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"fuzz-live: {error}", file=sys.stderr)
     results = campaign.results
     lines = [report.table(results), *report.reasons(results), *report.powers(results)]
-    print("\n".join([*lines, *report.findings(results, words.out)]))
+    print("\n".join([*lines, *report.findings(results)]))
     return report.exit_of(results, len(campaign.left)) if code is None else code
 
 

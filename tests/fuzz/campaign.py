@@ -130,10 +130,9 @@ class Campaign:
                     raise
                 continue
             failures = 0
-            if result.findings and trials:
-                smaller = self._shrunk(result, trials)
-                if smaller != one:
-                    result.findings.append(f"still so with {repeat_command(smaller, self.out)}")
+            if result.findings:
+                kept = self.out / one.key / FACTS
+                result.repeat = repeat_command(self._shrunk(result, trials), kept)
             self._keep(result)
 
     def _played(self, one: Round, folder: Path, facts: Path | None) -> Result:
@@ -192,12 +191,12 @@ def fingerprint(findings: Sequence[str]) -> str:
     return re.sub(r"[0-9a-f.]*\d[0-9a-f.]*", "#", findings[0])[:100] if findings else ""
 
 
-def repeat_command(one: Round, out: Path) -> str:
+def repeat_command(one: Round, facts: Path) -> str:
     """Return the words that play a round again, with the frames that were recorded then."""
     words = [
         f"python -m tests.fuzz --target {one.target} --part {one.part} --seed {one.seed}",
         f"--from {one.first} --frames {one.count}",
     ]
     if BY_NAME[one.target].by != "requests":
-        words.append(f"--facts {out / one.key / FACTS}")
+        words.append(f"--facts {facts}")
     return " ".join(words)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.exits import Exit
 from stormcast.node.core import wire
-from tests.fuzz.campaign import repeat_command
 from tests.fuzz.powers import PAUSE_FRAMES, VIEW_FRAMES
 from tests.fuzz.rounds import FORGED, MIB, Result
 
@@ -100,10 +98,10 @@ def pair_name(pair: tuple[int, int]) -> str:
     return f"{wire.KINDS[pair[1]][0]} of {wire.PROTOCOLS[pair[0]]}"
 
 
-def findings(results: Sequence[Result], out: Path) -> list[str]:
+def findings(results: Sequence[Result]) -> list[str]:
     """Return a line per finding, with the words that repeat it."""
     return [
-        f"{result.round.target}: {what}; repeat: {repeat_command(result.round, out)}"
+        f"{result.round.target}: {what}; repeat: {result.repeat}"
         for result in results
         for what in result.findings
     ]

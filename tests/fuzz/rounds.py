@@ -12,11 +12,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from stormcast.chaos.backends.base import MemberError
+from stormcast.chaos.backends.base import BackendError, MemberError
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.plugin.live_cluster import VerdictError
 from tests.fuzz.datagrams import FILTERED
@@ -43,6 +44,8 @@ LEAST_BLOCK: Final = 64
 MOST_DESCRIPTORS: Final = 8
 """More than before a round: connections that members make among themselves."""
 LISTEN_SECONDS: Final = 2.0
+END_LOOKS: Final = 30
+"""Looks, half a second apart, whether a member ends whose departure was seen."""
 SETTLE_LOOKS: Final = 30
 """Looks at the counters, a second apart, until they fit what was sent."""
 ANSWER_TRIES: Final = 6
@@ -94,6 +97,8 @@ class Result:
     verdict: str = ""
     seconds: float = 0.0
     findings: list[str] = field(default_factory=list)
+    repeat: str = ""
+    """The command that sends the smallest range again that was seen to find this."""
 
     def as_words(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""
@@ -145,7 +150,7 @@ def _order(siege: Siege, round_: Round, earlier: Path | None) -> dict[str, Any]:
     return {**order, **known_by}
 
 
-class MuteError(Exception):
+class MuteError(BackendError):
     """A member does not answer, though it runs."""
 
 
@@ -226,7 +231,9 @@ class Assault:
     def _sample(self) -> None:
         sent = float(self._tally.sent["frames"])
         for name, process in self._siege.processes().items():
-            self._samples.setdefault(name, []).append((sent, float(process.rss())))
+            # Who has just ended has no memory; the next look at the processes finds that.
+            with suppress(ProcessLookupError, FileNotFoundError):
+                self._samples.setdefault(name, []).append((sent, float(process.rss())))
 
     def _state(self, name: str) -> Mapping[str, Any]:
         for _ in range(ANSWER_TRIES):
@@ -258,8 +265,18 @@ class Assault:
             if not wrong or not left:
                 result.findings += wrong
                 break
+        if result.views and result.round.part == PLAIN:
+            self._wait_for_ends()
         for name, samples in self._samples.items():
             self._weigh(name, samples)
+
+    def _wait_for_ends(self) -> None:
+        """Wait for the end of members that leave because of a bug: the others have a view without
+        them before."""
+        for _ in range(END_LOOKS):
+            if not self._all_live():
+                break
+            self._group.wait(0.5)
 
     def _account(self, after: Mapping[str, Mapping[str, int]]) -> list[str]:
         """Compare what members counted with what follows from the bytes that were sent; returns
@@ -309,10 +326,15 @@ class Assault:
     def count_files(self) -> None:
         """Compare descriptors with those before, once the attacker's connections have ended."""
         most = {name: number + MOST_DESCRIPTORS for name, number in self._files.items()}
+        over: dict[str, int] = {}
         for _ in range(FILE_LOOKS):
             if not self._all_live():
                 return
-            now = {name: descriptors(one.pid) for name, one in self._siege.processes().items()}
+            try:
+                now = {name: descriptors(one.pid) for name, one in self._siege.processes().items()}
+            except FileNotFoundError:
+                # Somebody has just ended.
+                continue
             over = {name: number for name, number in now.items() if number > most[name]}
             if not over:
                 return
@@ -348,9 +370,10 @@ def judge(siege: Siege, result: Result) -> None:
     ):
         result.verdict = str(Verdict.UNKNOWN)
         return
-    known = {f"{name}:{int(group.state(name)['short'], 16):x}" for name in NAMES}
-    for name in NAMES:
-        heard = set(group.state(name)["workload"]["received_from"])
+    states = {name: group.state(name) for name in NAMES}
+    known = {f"{name}:{int(state['short'], 16):x}" for name, state in states.items()}
+    for name, state in states.items():
+        heard = set(state["workload"]["received_from"])
         if heard != known:
             result.findings.append(f"{name} was given messages of {sorted(heard - known)}")
     group.stop()

@@ -105,10 +105,11 @@ def test_a_finding_is_made_smaller_and_can_be_repeated(tmp_path: Path) -> None:
     campaign.run(trials=40)
     (result,) = campaign.results
     assert min(one.count for one in seen) == CHUNK
-    assert "--from 5000 --frames 8" in result.findings[1]
     assert report.exit_of(campaign.results, 0) is Exit.VIOLATED
-    (line, _smaller) = report.findings(campaign.results, tmp_path)
-    assert "--seed 3 --from 0 --frames 8000 --facts" in line
+    (line,) = report.findings(campaign.results)
+    facts = tmp_path / "udp-plain-0" / "facts.json"
+    assert line == f"udp: n0 ended with -11; repeat: {result.repeat}"
+    assert result.repeat.endswith(f"--seed 3 --from 5000 --frames 8 --facts {facts}")
 
 
 def test_another_finding_is_not_taken_for_the_same() -> None:
@@ -165,4 +166,6 @@ def test_the_report_names_what_can_change_a_view_and_counts_it_apart() -> None:
     assert "views changed 2 times" in text
     assert "LEAVE_REQ of GMS 3: of a member" in text
     assert "MERGE_REQ of GMS 1: of anybody" in text
-    assert repeat_command(one, Path("out")).endswith("--facts out/udp-forged-0/facts.json")
+    assert repeat_command(one, Path("f.json")).endswith(
+        "--part forged --seed 1 --from 0 --frames 8 --facts f.json"
+    )

@@ -24,11 +24,21 @@ class Process:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.is_alive = True
         self.code: int | None = None
+        self.lingers = 0
+        """Looks at it before its end is seen."""
         self.memory = 35 * MIB
 
+    @property
+    def is_alive(self) -> bool:
+        if self.code is None or self.lingers:
+            self.lingers -= self.code is not None
+            return True
+        return False
+
     def rss(self) -> int:
+        if self.code is not None:
+            raise ProcessLookupError
         return self.memory
 
     def tail(self, _lines: int) -> str:
@@ -115,11 +125,22 @@ def test_a_group_that_does_all_of_it_has_no_finding() -> None:
 def test_an_end_is_found_at_once_and_its_words_are_told() -> None:
     def ends(group: Group, first: int) -> None:
         if first >= 640:
-            group.members["n1"].is_alive, group.members["n1"].code = False, -11
+            group.members["n1"].code = -11
 
     result, attacker = assault(ends)
     assert result.findings == ["n1 ended with -11: Traceback | segmentation fault"]
     assert len(attacker.rates) == 11
+
+
+def test_an_end_between_two_looks_is_found() -> None:
+    """The process is there when it is looked for, and gone when its memory is."""
+
+    def ends(group: Group, first: int) -> None:
+        if first == 640:
+            ended = group.members["n2"]
+            ended.code, ended.lingers, group.is_mute = 3, 1, True
+
+    assert "n2 ended with 3" in assault(ends)[0].findings[0]
 
 
 def test_memory_that_grows_with_the_frames_is_found() -> None:
