@@ -45,7 +45,8 @@ MOST_DESCRIPTORS: Final = 8
 """More than before a round: connections that members make among themselves."""
 LISTEN_SECONDS: Final = 2.0
 END_LOOKS: Final = 30
-"""Looks, half a second apart, whether a member ends whose departure was seen."""
+END_PAUSE: Final = 0.5
+"""Looks, and seconds between them, whether a member ends whose departure was seen."""
 SETTLE_LOOKS: Final = 30
 """Looks at the counters, a second apart, until they fit what was sent."""
 ANSWER_TRIES: Final = 6
@@ -174,8 +175,12 @@ class Assault:
         try:
             self._send_all()
             self._conclude()
-        except MuteError as error:
+        except BackendError as error:
+            # Whoever ends because of a bug leaves first, and is not to be asked any more.
+            self._wait_for_ends()
             if self._all_live():
+                if not isinstance(error, MuteError):
+                    raise
                 self._result.findings.append(str(error))
 
     def _send_all(self) -> None:
@@ -208,13 +213,10 @@ class Assault:
     # -- Looking ---------------------------------------------------------------------------------
 
     def _all_live(self) -> bool:
-        for name, process in self._siege.processes().items():
-            if not process.is_alive:
-                last = " | ".join(process.tail(3).splitlines())
-                ended = f"{name} ended with {process.code}: {last}"
-                if ended not in self._result.findings:
-                    self._result.findings.append(ended)
-        return all(process.is_alive for process in self._siege.processes().values())
+        ended = ends(self._siege)
+        known = self._result.findings
+        known += [one for one in ended if one not in known]
+        return not ended
 
     def _look(self) -> None:
         self._sample()
@@ -276,7 +278,7 @@ class Assault:
         for _ in range(END_LOOKS):
             if not self._all_live():
                 break
-            self._group.wait(0.5)
+            time.sleep(END_PAUSE)
 
     def _account(self, after: Mapping[str, Mapping[str, int]]) -> list[str]:
         """Compare what members counted with what follows from the bytes that were sent; returns
@@ -344,6 +346,15 @@ class Assault:
             self._result.findings.append(f"{name} has {number} descriptors, and had {before}")
 
 
+def ends(siege: Siege) -> list[str]:
+    """Return who has ended, and with which last words."""
+    return [
+        f"{name} ended with {process.code}: {' | '.join(process.tail(3).splitlines())}"
+        for name, process in siege.processes().items()
+        if not process.is_alive
+    ]
+
+
 def leaks(slope: Slope, frames: float) -> bool:
     """Whether memory grew with the frames: by more than LEAK for each, and NOISE in all."""
     return frames > 0 and slope.is_above(max(LEAK, NOISE / frames))
@@ -358,6 +369,17 @@ def _sum(counters: Mapping[str, Mapping[str, int]], key: str) -> int:
 
 def judge(siege: Siege, result: Result) -> None:
     """End the group, and judge it, unless members are believed to have sent what was forged."""
+    try:
+        _judge(siege, result)
+    except BackendError:
+        found = ends(siege)
+        if not found:
+            raise
+        result.findings += found
+        result.verdict = str(Verdict.UNKNOWN)
+
+
+def _judge(siege: Siege, result: Result) -> None:
     before = len(result.findings)
     group = siege.group
     if result.round.part != PLAIN and not result.round.is_keyed:

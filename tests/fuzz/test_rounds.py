@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from stormcast.chaos.backends.base import MemberError
+from stormcast.chaos.backends.base import BackendError, MemberError
+from tests.fuzz import rounds
 from tests.fuzz.datagrams import FILTERED
 from tests.fuzz.frames import CHUNK
 from tests.fuzz.groups import BY_NAME, NAMES
@@ -17,6 +18,11 @@ from tests.fuzz.rounds import BLOCKS, LEAST_RATE, MIB, PLAIN, Assault, Result, R
 from tests.fuzz.tallies import Tally
 
 COUNT = BLOCKS * 64 * CHUNK
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "END_PAUSE", 0.0)
 
 
 class Process:
@@ -141,6 +147,25 @@ def test_an_end_between_two_looks_is_found() -> None:
             ended.code, ended.lingers, group.is_mute = 3, 1, True
 
     assert "n2 ended with 3" in assault(ends)[0].findings[0]
+
+
+def test_what_breaks_while_a_member_ends_is_its_end() -> None:
+    """The rig asks a member that leaves because of a bug, and whose endpoint is gone."""
+
+    def ends(group: Group, first: int) -> None:
+        if first == 640:
+            group.members["n0"].code, group.members["n0"].lingers = 3, 5
+            raise BackendError("n0: no such socket")
+
+    assert "n0 ended with 3" in assault(ends)[0].findings[0]
+
+
+def test_what_breaks_while_everybody_lives_is_no_finding() -> None:
+    def breaks(_group: Group, _first: int) -> None:
+        raise BackendError("the agent is gone")
+
+    with pytest.raises(BackendError, match="the agent is gone"):
+        assault(breaks)
 
 
 def test_memory_that_grows_with_the_frames_is_found() -> None:
