@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=1, help="which frames (default 1)")
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first frame")
-    parser.add_argument("--round", type=int, default=500_000, help="frames against one group")
+    parser.add_argument("--round", type=int, default=1_000_000, help="frames against one group")
     parser.add_argument("--out", type=Path, default=Path("runs/fuzz-live"), help="what is kept")
     parser.add_argument("--facts", type=Path, help="send what was recorded there once more")
     parser.add_argument(

@@ -38,7 +38,7 @@ class Plan:
     seed: int
     targets: tuple[str, ...]
     parts: tuple[str, ...] = (PLAIN, FORGED)
-    round_frames: int = 500_000
+    round_frames: int = 1_000_000
     first: int = 0
     is_keyed: bool = False
     settings: tuple[str, ...] = ()

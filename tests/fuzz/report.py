@@ -11,6 +11,7 @@ from stormcast.exits import Exit
 from stormcast.node.core import wire
 from tests.fuzz.powers import PAUSE_FRAMES, VIEW_FRAMES
 from tests.fuzz.rounds import FORGED, MIB, Result
+from tests.fuzz.streams import UNASKED
 
 HEADINGS: Final = (
     "target", "frames", "refused", "foreseen", "lost", "MiB before", "after", "bytes/frame",
@@ -33,7 +34,9 @@ def table(results: Sequence[Result]) -> str:
 
 def _row(name: str, part: str, found: Sequence[Result]) -> tuple[str, ...]:
     frames = sum(result.sent.get("frames", 0) for result in found)
-    refused = sum(sum(result.refused.values()) for result in found)
+    refused = sum(
+        number for result in found for why, number in result.refused.items() if why != UNASKED
+    )
     memory = [values for result in found for values in result.memory.values()]
     worst = max(memory, key=lambda values: values[1] - values[0], default=(0, 0, 0.0, 0.0))
     steepest = max((values[2] for values in memory), default=0.0)

@@ -33,10 +33,13 @@ PLAIN: Final = "plain"
 FORGED: Final = "forged"
 MIB: Final = 1 << 20
 LEAK: Final = 8.0
-"""Bytes per frame. The least that could be kept of a frame, an entry of a table, is larger."""
-NOISE: Final = 8 * MIB
-"""Growth in a round that says nothing: a member has its collector look only after 50,000 objects,
-and what ended connections leave waits until then; besides, an allocator takes a lot at once."""
+"""Bytes per frame that a process got. The least that could be kept of one, an entry of a table, is
+larger."""
+NOISE: Final = 4 * MIB
+"""Growth in a round that says nothing: an allocator takes a lot at once."""
+CYCLES: Final = 4 * MIB
+"""More of it, where connections end: what is left of one waits for the collector, which in a member
+looks only after 50,000 objects."""
 BLOCKS: Final = 48
 """Samples of memory in a round."""
 LEAST_BLOCK: Final = 64
@@ -92,7 +95,8 @@ class Result:
     lost: int = 0
     """Datagrams that the kernel dropped for a full buffer."""
     memory: dict[str, tuple[int, int, float, float]] = field(default_factory=dict)
-    """By process: bytes before and after, bytes per frame, and the lower bound of these."""
+    """By process: bytes before and after, bytes per frame that it got, and the lower bound of
+    these."""
     views: int = 0
     """How often a member was seen with another view than before."""
     verdict: str = ""
@@ -166,6 +170,10 @@ class Assault:
         self._tell = tell
         self._tally = Tally()
         self._samples: dict[str, list[tuple[float, float]]] = {}
+        target = BY_NAME[result.round.target]
+        self._hearers = 1 if target.by == "requests" else len(NAMES)
+        """How many take turns to be sent to."""
+        self._noise = NOISE if target.by == "datagrams" else NOISE + CYCLES
         self._views = self._held()
         self._before = self._counters()
         self._files = {name: descriptors(one.pid) for name, one in siege.processes().items()}
@@ -231,7 +239,7 @@ class Assault:
         self._result.lost = max(0, dropped - filtered)
 
     def _sample(self) -> None:
-        sent = float(self._tally.sent["frames"])
+        sent = self._tally.sent["frames"] / self._hearers
         for name, process in self._siege.processes().items():
             # Who has just ended has no memory; the next look at the processes finds that.
             with suppress(ProcessLookupError, FileNotFoundError):
@@ -297,7 +305,7 @@ class Assault:
             possible = self._tally.possible.get(name, Counter())
             sent = certain.keys() | possible.keys()
             known = (*FORESEEN, *sorted(why for why in sent if why.startswith((HELLO, UNASKED))))
-            result.foreseen += sum(certain[why] for why in known)
+            result.foreseen += sum(certain[why] for why in known if why != UNASKED)
             for why in known:
                 found, least = refused.get(why, 0), certain[why] - result.lost
                 if not least <= found <= certain[why] + possible[why]:
@@ -318,7 +326,7 @@ class Assault:
             round(max(slope.lower, -1e9), 3),
         )
         frames = counted[-1][0] - counted[0][0]
-        if leaks(slope, frames):
+        if leaks(slope, frames, self._noise):
             self._result.findings.append(
                 f"memory of {name} grows by {slope.value:.1f} bytes per frame (at least "
                 f"{slope.lower:.1f}), from {samples[0][1] / MIB:.1f} to "
@@ -355,9 +363,9 @@ def ends(siege: Siege) -> list[str]:
     ]
 
 
-def leaks(slope: Slope, frames: float) -> bool:
-    """Whether memory grew with the frames: by more than LEAK for each, and NOISE in all."""
-    return frames > 0 and slope.is_above(max(LEAK, NOISE / frames))
+def leaks(slope: Slope, frames: float, noise: float) -> bool:
+    """Whether memory grew with the frames: by more than LEAK for each, and `noise` in all."""
+    return frames > 0 and slope.is_above(max(LEAK, noise / frames))
 
 
 def _sum(counters: Mapping[str, Mapping[str, int]], key: str) -> int:

@@ -170,7 +170,7 @@ def test_what_breaks_while_everybody_lives_is_no_finding() -> None:
 
 def test_memory_that_grows_with_the_frames_is_found() -> None:
     def grows(group: Group, _first: int) -> None:
-        group.members["n2"].memory += 64 * CHUNK * 1000
+        group.members["n2"].memory += 64 * CHUNK * 1000 // len(NAMES)
 
     (finding,) = assault(grows)[0].findings
     assert "memory of n2 grows by 1000.0 bytes per frame" in finding

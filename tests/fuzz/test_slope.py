@@ -28,7 +28,7 @@ def samples(
 
 def is_found(found: list[tuple[float, float]]) -> bool:
     counted = after_warm_up(found)
-    return leaks(slope_of(counted), counted[-1][0] - counted[0][0])
+    return leaks(slope_of(counted), counted[-1][0] - counted[0][0], NOISE)
 
 
 @pytest.mark.parametrize("seed", range(20))
