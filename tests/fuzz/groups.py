@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -81,6 +82,12 @@ TARGETS: Final = (
     Target(name="keeper", stack="udp", by="requests", share=0.06, rate=1e3, has_powers=False),
 )
 BY_NAME: Final = {target.name: target for target in TARGETS}
+
+
+@cache
+def _features() -> Mapping[str, str | None]:
+    """Found out once: it takes a second."""
+    return features_here()
 
 
 class DoorBackend(NetnsBackend):
@@ -174,8 +181,7 @@ class Siege:
         self.folder = folder
         self._settings = settings
         self._undo = ExitStack()
-        features = features_here()
-        self._backend = DoorBackend(features, target.name)
+        self._backend = DoorBackend(_features(), target.name)
         self.clusters = Clusters(
             backend="netns",
             seed=seed,
