@@ -62,6 +62,7 @@ def test_a_frame_is_the_same_each_time_and_in_any_range(is_defused: bool) -> Non
     assert list(other.frames(0, 400)) != whole
 
 
+@pytest.mark.slow
 def test_every_kind_of_every_protocol_comes_with_every_lie() -> None:
     known = facts()
     maker = FrameMaker(known, 1, is_defused=False)
@@ -78,6 +79,7 @@ def test_every_kind_of_every_protocol_comes_with_every_lie() -> None:
     assert {frame.power for frame in frames} == set(Power)
 
 
+@pytest.mark.slow
 def test_plain_frames_have_no_power_and_are_still_in_members_names() -> None:
     known = facts()
     frames = list(FrameMaker(known, 2, is_defused=True).frames(0, 8000))
