@@ -20,6 +20,9 @@ from tests.fuzz.rounds import FORGED, PLAIN, Result, Round, Tell, play
 
 FORGED_SHARE: Final = 0.25
 """Of the frames for a target where some have power without keys."""
+FORGED_ROUND: Final = 100_000
+"""Frames of such a round at most: after some thousand the group is in pieces, and a fresh one has
+more to lose."""
 PLAN: Final = "fuzz.json"
 ROWS: Final = "rounds.jsonl"
 FACTS: Final = "facts.json"
@@ -63,7 +66,8 @@ class Plan:
             if len(parts) > 1:
                 share = FORGED_SHARE if part == FORGED else 1 - FORGED_SHARE
             chunks = max(1, round(frames * share / CHUNK))
-            step = max(1, self.round_frames // CHUNK)
+            most = min(self.round_frames, FORGED_ROUND) if part == FORGED else self.round_frames
+            step = max(1, most // CHUNK)
             for at in range(0, chunks, step):
                 yield Round(
                     target=target.name,
