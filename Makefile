@@ -1,6 +1,8 @@
 PYTHON ?= python3
 SEEDS ?= 1000
 LONG ?= 25000
+FRAMES ?= 10000000
+OUT ?= runs/fuzz-live
 ARGS ?=
 BASE ?= python:3.11-slim-bookworm
 TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -8,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim search-long museum chaos-test chaos-library image manifests bench fuzz clean
+.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim search-long museum chaos-test chaos-library image manifests bench fuzz fuzz-live clean
 
 help: ## List the targets (ARGS="..." is passed on to the tool)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +102,10 @@ bench: setup ## Measure members against their peers, in one run: the table of do
 
 fuzz: setup ## Run the property tests at length, with fresh randomness
 	$(BIN)/pytest -n auto --dist worksteal tests/property --hypothesis-profile=fuzz $(ARGS)
+
+# As root. The same command goes on with what a broken-off one has left in OUT.
+fuzz-live: setup ## Send FRAMES hostile frames to groups under load, in namespaces (root): an hour or more
+	$(BIN)/python -m tests.fuzz --frames $(FRAMES) --out $(OUT) $(ARGS)
 
 # .hypothesis stays: it remembers the failures that fuzzing has found.
 clean: ## Remove the environment, caches and build output

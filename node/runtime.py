@@ -271,6 +271,9 @@ class Runtime:
         if not self.is_running:
             return figures
         figures |= {f"transport.{name}": value for name, value in self.transport.stats().items()}
+        if self._monitors is not None:
+            watchers = self._monitors.stats().items()
+            figures |= {f"transport.{name}": number for name, number in watchers if number}
         figures |= {
             f"stack.refused.{why}": number for why, number in self.stack.record.refused.items()
         }

@@ -21,7 +21,9 @@ _IPV6: Final = 6
 def listen_tcp(host: str, port: int, setting: str) -> socket.socket:
     """Return a socket that listens at an address; an error names the setting."""
     family = socket.AF_INET6 if ip_address(host).version == _IPV6 else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol named: asyncio switches Nagle's delay off for such sockets only, and without
+    # that an answer in two writes takes 40 ms longer.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))

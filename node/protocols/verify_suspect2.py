@@ -101,8 +101,9 @@ class VerifySuspect2(Layer):
             )
         elif head.kind == wire.I_AM_NOT_DEAD:
             doubt = self._doubts.pop(head.source, None)
-            # None: this answers a second question, and the first was answered already.
-            if doubt is not None:
+            if doubt is None:
+                self._refuse(head.source)
+            else:
                 self._record(trace.CLEARED, doubt.member, now)
                 self._port.events.append(Cleared(doubt.member))
                 self._set_timer()
@@ -178,6 +179,12 @@ class VerifySuspect2(Layer):
             doubt.ask_at += self.config.timeout / self.config.num_msgs
         else:
             doubt.ask_at = inf
+
+    def _refuse(self, source: int) -> None:
+        """Count an answer that nobody waits for. That of a member is none to count: it answers a
+        second question, and the first was answered already."""
+        if all(member.short != source for member in self.role.members):
+            self._port.drop("stranger")
 
     def _set_timer(self) -> None:
         self.wake_at(

@@ -98,6 +98,14 @@ class Monitors:
         """Take in the members of a view: their connections are kept before those of strangers."""
         self._watchers.on_view(members)
 
+    def stats(self) -> dict[str, int]:
+        """Return counters of watchers, by name."""
+        watchers = self._watchers
+        return {
+            "watchers_evicted": watchers.evicted,
+            "watchers_unasked_bytes": watchers.unasked_bytes,
+        }
+
     # -- This member watches -------------------------------------------------------------------
 
     def change(self, peer: Address | int, *, is_wanted: bool) -> None:

@@ -26,6 +26,8 @@ class Watchers:
 
     def __init__(self, most: int) -> None:
         self.evicted = 0
+        self.unasked_bytes = 0
+        """Bytes that watchers have sent: all of them are thrown away."""
         self._most = most
         strangers = max(1, most // STRANGERS_PART)
         self._strangers = Bounds(strangers, max(1, strangers // 4))
@@ -102,7 +104,8 @@ class Watcher(asyncio.Protocol):
         transport.write(self._hello)
 
     def data_received(self, data: bytes) -> None:
-        """Throw away what a watcher sends: it has nothing to say."""
+        """Throw away what a watcher sends, and count it: it has nothing to say."""
+        self._watchers.unasked_bytes += len(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._watchers.discard(self._transport)

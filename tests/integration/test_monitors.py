@@ -284,6 +284,19 @@ async def test_a_member_that_watches_is_not_cut_off_for_strangers() -> None:
 
 
 @on_a_loop
+async def test_what_a_watcher_says_is_thrown_away_and_counted() -> None:
+    async with members("a", "b") as (a, b):
+        a.watch(b.address)
+        await until(lambda: a.links)
+        _, writer = await asyncio.open_connection("127.0.0.1", b.monitors.port)
+        writer.write(b"x" * 3000)
+        await until(lambda: b.monitors.stats()["watchers_unasked_bytes"] == 3000)
+        assert b.monitors.stats()["watchers_evicted"] == 0
+        assert a.links == [(b.address.short, True)]
+        end([writer])
+
+
+@on_a_loop
 async def test_ipv6() -> None:
     b = await Member("b", 2, host="::1").open()
     a = await Member("a", 1, host="::1").open()

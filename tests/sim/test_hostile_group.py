@@ -425,6 +425,8 @@ DETECTION: dict[str, tuple[str, str, Lie]] = {
         wire.CLOSE, wire.FD_SOCK2)),
     "a question with a body": ("B", "body-long", lambda w: Liar(w, "C").says(
         wire.ARE_YOU_DEAD, wire.VERIFY_SUSPECT2, 1, body=b"!")),
+    "a stranger's sign of life": ("B", "stranger", lambda w: Liar(w).says(
+        wire.I_AM_NOT_DEAD, wire.VERIFY_SUSPECT2, 1)),
     "an INFO in another's name": ("B", "identity", lambda w: Liar(w).says(
         wire.INFO, wire.MERGE3, 1, to="", body=Writer().address(
             w.addresses("A")[0]).view_id(w.view_id).bytes())),

@@ -1,0 +1,257 @@
+"""Frames as streams: a hello, frames behind their lengths, written in pieces; each may lie."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections import Counter, deque
+from contextlib import suppress
+from random import Random
+from typing import Final, NamedTuple
+
+from xxhash import xxh3_128_intdigest
+
+from stormcast.node.core import wire
+from stormcast.node.core.model import Address
+from stormcast.node.core.packing import Writer
+from stormcast.node.transports.handshake import COOKIE, MAX_HELLO, Hello, pack_hello
+from tests.fuzz.datagrams import count, place
+from tests.fuzz.frames import Frame, FrameMaker
+from tests.fuzz.reading import foresee, greeted
+from tests.fuzz.tallies import Tally
+
+RESET: Final = struct.pack("ii", 1, 0)
+CLOSING: Final = 0xFFFFFFFF
+IDLE: Final = 24
+"""Connections that stay open, with whatever was said."""
+PATIENCE: Final = 5.0
+"""Seconds until a member has closed a connection that this end has shut."""
+HELLO: Final = "transport.refused_"
+"""Before the reasons for which a hello is refused, among the counters of members."""
+UNASKED: Final = "transport.watchers_unasked_bytes"
+_LENGTH: Final = struct.Struct(">I")
+
+
+class Talk(NamedTuple):
+    """One connection: what is written on it, in which pieces, and how it ends."""
+
+    hello: bytes
+    written: tuple[bytes, ...]
+    """Frames with what stands before each."""
+    frames: tuple[Frame, ...]
+    pieces: int
+    end: str
+    """`shut`, `reset` or `idle`."""
+    speaker: str
+    """Whose hello it is: `stranger`, `member` (whose connection it takes), or `nobody` of whom a
+    member would take frames."""
+
+    @property
+    def whole(self) -> bytes:
+        """Everything that is written; where the connection stays open, it ends midway."""
+        data = self.hello + b"".join(self.written)
+        return data[: len(data) * self.pieces // 6] if self.end == "idle" else data
+
+
+def talks(maker: FrameMaker, chunk: int, *, has_hello: bool = True) -> list[Talk]:
+    """Return the connections of a chunk. One ends with the first frame that no member would write,
+    because nothing after it is read."""
+    dice = maker.dice(chunk, "streams")
+    me = maker.receiver(chunk).short
+    made, begun = [], list[Frame]()
+    for frame in maker.chunk(chunk):
+        begun.append(frame)
+        if has_hello and not foresee(frame.data, me, maker.facts).sender:
+            made.append(_talk(maker, dice, begun, has_hello=has_hello))
+            begun = []
+    if begun:
+        made.append(_talk(maker, dice, begun, has_hello=has_hello))
+    return made
+
+
+def _talk(maker: FrameMaker, dice: Random, frames: list[Frame], *, has_hello: bool) -> Talk:
+    hello, speaker = _hello(maker, dice) if has_hello else (b"", "nobody")
+    written = tuple(_prefix(dice, frame.data) + frame.data for frame in frames)
+    end = dice.choice(("shut",) * 8 + ("reset", "idle"))
+    return Talk(hello, written, tuple(frames), dice.choice((1, 1, 2, 5)), end, speaker)
+
+
+def _prefix(dice: Random, data: bytes) -> bytes:
+    size = len(data)
+    if dice.random() < 0.9:
+        return _LENGTH.pack(size)
+    lies = (size + 1, max(0, size - 1), 0, 63, 1 << 24, (1 << 31) - 1, CLOSING - 1, CLOSING)
+    return _LENGTH.pack(dice.choice(lies))
+
+
+def _hello(maker: FrameMaker, dice: Random) -> tuple[bytes, str]:
+    facts = maker.facts
+    how = dice.random()
+    stranger = dice.choice(maker.others)
+    serial = dice.choice((1, 2, 1 << 40, (1 << 64) - 1))
+    if how < 0.75:
+        return pack_hello(Hello(facts.cluster, serial, stranger)), "stranger"
+    if how < 0.8 and not maker.is_defused:
+        return pack_hello(Hello(facts.cluster, serial, dice.choice(facts.members))), "member"
+    if how < 0.84:
+        return b"", "nobody"
+    front = struct.Struct(">4sHIQ")
+    cookie = dice.choice((COOKIE, COOKIE, COOKIE, b"SCmp", b"GET "))
+    version = dice.choice((1, 1, 1, 0, 2, 65535))
+    cluster = dice.choice((facts.cluster, facts.cluster, 0, dice.getrandbits(32)))
+    body = front.pack(cookie, version, cluster, serial) + Writer().address(stranger).bytes()
+    body = dice.choice((body, body, body[: dice.randrange(len(body))], body + b"!"))
+    size = dice.choice((len(body), len(body), MAX_HELLO, MAX_HELLO + 1, 0, CLOSING))
+    return _LENGTH.pack(size) + body, "nobody"
+
+
+class StreamAttack:
+    """Makes connections, one after the other, and writes on each."""
+
+    def __init__(self, maker: FrameMaker, *, is_monitor: bool) -> None:
+        self._maker = maker
+        self._is_monitor = is_monitor
+        """Whether the ports of FD_SOCK2 are meant, at which nobody has anything to say."""
+        self._idle: deque[socket.socket] = deque()
+
+    def send(self, first: int, count_: int, rate: float) -> Tally:
+        """Play the chunks of a range, at most `rate` frames a second."""
+        tally = Tally()
+        begun, sent = time.monotonic(), 0
+        for chunk in range(first, first + count_):
+            for talk in talks(self._maker, chunk, has_hello=not self._is_monitor):
+                ahead = sent / rate - (time.monotonic() - begun)
+                if ahead > 0:
+                    time.sleep(ahead)
+                self._play(talk, chunk, tally)
+                sent += len(talk.frames)
+        return tally
+
+    def _play(self, talk: Talk, chunk: int, tally: Tally) -> None:
+        maker = self._maker
+        member = maker.receiver(chunk)
+        at = place(member.where)
+        if self._is_monitor:
+            at = at[0], maker.facts.monitors[maker.facts.members.index(member)]
+        count(talk.frames, tally)
+        tally.powers["view: hello of a member"] += talk.speaker == "member"
+        tally.sent["connections"] += 1
+        first = talk.frames[0].number
+        connection = socket.socket()
+        connection.settimeout(PATIENCE)
+        try:
+            connection.connect(at)
+        except OSError as error:
+            connection.close()
+            tally.find(first, f"no connection to {member.name}: {error}")
+            return
+        self._write(connection, talk, tally)
+        self._end(connection, talk, tally, first)
+        if self._is_monitor:
+            _foresee_thrown_away(talk, member.name, tally)
+        else:
+            self._foresee(talk, member.name, member.short, tally)
+
+    def _write(self, connection: socket.socket, talk: Talk, tally: Tally) -> None:
+        whole = talk.whole
+        step = max(1, -(-len(whole) // talk.pieces))
+        try:
+            for at in range(0, len(whole), step):
+                connection.sendall(whole[at : at + step])
+        except OSError:
+            # The member has closed it: that is how it refuses.
+            tally.sent["cut off"] += 1
+
+    def _end(self, connection: socket.socket, talk: Talk, tally: Tally, number: int) -> None:
+        tally.sent[talk.end] += 1
+        if talk.end == "idle":
+            self._idle.append(connection)
+            while len(self._idle) > IDLE:
+                self._drop(self._idle.popleft())
+            return
+        if talk.end == "shut":
+            try:
+                self._read_on(connection)
+            except TimeoutError:
+                tally.find(number, "the connection was shut, and the member keeps it")
+            except OSError:
+                pass
+        self._drop(connection)
+
+    def _read_on(self, connection: socket.socket) -> None:
+        connection.shutdown(socket.SHUT_WR)
+        until = time.monotonic() + PATIENCE
+        while connection.recv(65536):
+            if time.monotonic() > until:
+                raise TimeoutError
+
+    def _drop(self, connection: socket.socket) -> None:
+        # A reset: otherwise the port would be taken for a minute, and soon there would be none.
+        with suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        connection.close()
+
+    def _foresee(self, talk: Talk, name: str, me: int, tally: Tally) -> None:
+        counts: Counter[str] = Counter()
+        possible: Counter[str] = Counter()
+        for frame, written in zip(talk.frames, talk.written, strict=True):
+            told = foresee(frame.data, me, self._maker.facts)
+            # Of a stream that ends early, or whose lengths lie, nothing is certain.
+            counts += told.certain
+            possible += told.possible
+            if written[: _LENGTH.size] != _LENGTH.pack(len(frame.data)):
+                # What follows is read with another beginning.
+                possible.update(_ANY)
+        if is_plain(talk):
+            tally.foresee(name, counts, possible)
+        else:
+            tally.foresee(name, {}, counts + possible)
+        why = greeted(talk.whole, self._maker.facts.cluster)
+        if why:
+            told = {f"{HELLO}{why}": 1}
+            tally.foresee(name, *((told, {}) if talk.end == "shut" else ({}, told)))
+
+
+class GreetingAttack:
+    """Connects as members that nobody knows, each said to be somewhere else, and leaves."""
+
+    def __init__(self, maker: FrameMaker) -> None:
+        self._maker = maker
+
+    def send(self, first: int, count_: int, _rate: float) -> Tally:
+        """Greet the first member once for each number of a range."""
+        tally = Tally()
+        facts = self._maker.facts
+        at = place(facts.members[0].where)
+        for number in range(first, first + count_):
+            host, port = divmod(number, 250)
+            identity = xxh3_128_intdigest(b"%d" % number) | 1
+            me = Address(identity, "stranger", f"198.19.{host}.{port + 1}[7800]")
+            with socket.create_connection(at, PATIENCE) as connection:
+                connection.sendall(pack_hello(Hello(facts.cluster, 1, me)))
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    pass
+            tally.sent["connections"] += 1
+        return tally
+
+
+def _foresee_thrown_away(talk: Talk, name: str, tally: Tally) -> None:
+    """FD_SOCK2 reads what comes, counts it and takes none of it; what is reset may be lost."""
+    size = sum(map(len, talk.written))
+    counts = {UNASKED: size}
+    tally.foresee(name, counts if talk.end == "shut" else {}, {} if talk.end == "shut" else counts)
+
+
+_ANY: Final = dict.fromkeys(("short", "magic", "version", "truncated", "size"), 1)
+
+
+def is_plain(talk: Talk) -> bool:
+    """Whether all of a talk must be read: a true hello of a stranger, true lengths, no reset."""
+    least = _LENGTH.pack(wire.HEAD_SIZE)
+    lengths = all(
+        written[: _LENGTH.size] == _LENGTH.pack(len(frame.data)) >= least
+        for frame, written in zip(talk.frames, talk.written, strict=True)
+    )
+    return talk.speaker == "stranger" and lengths and talk.end == "shut"

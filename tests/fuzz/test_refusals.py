@@ -1,0 +1,59 @@
+"""Each refusal is counted: a frame without power is refused, answered or noted, and few are not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from stormcast.node.core import wire
+from tests.fuzz.frames import FrameMaker
+from tests.fuzz.reading import heard
+from tests.fuzz.test_powers import HASTY, NAMES, facts_of
+from tests.helpers.group import formed
+from tests.sim.test_hostile_group import changes, pictured
+
+OF_MEMBERS: dict[tuple[int, int], str] = {
+    (wire.VERIFY_SUSPECT2, wire.I_AM_NOT_DEAD): "the answer to a question that was asked twice",
+    (wire.FD_SOCK2, wire.CLOSE): "it leaves",
+    (wire.FD_SOCK2, wire.UNSUSPECT): "nobody is suspected",
+    (wire.FD_SOCK2, wire.SUSPECT): "nobody of the view is named",
+    (wire.FD_ALL3, wire.HEARTBEAT): "it is alive",
+    (wire.GMS, wire.GET_VIEW): "it has the newest view",
+    (wire.GMS, wire.VIEW_ACK): "it has the view",
+}
+"""Frames that change nothing when a member has sent them; a stranger's are counted."""
+OF_ANYBODY: dict[tuple[int, int], str] = {
+    (wire.GMS, wire.CANCEL_MERGE): "a merge that was cancelled already",
+    (wire.MERGE3, wire.INFO): "a view id that was told already, or an older one",
+    (wire.MERGE3, wire.VIEW_REQ): "of whom it is not known where it is",
+    (wire.DISCOVERY, wire.GET_MBRS_REQ): "the same",
+    (wire.DISCOVERY, wire.GET_MBRS_RSP): "an answer after the search has ended",
+}
+"""The same, whoever has sent them."""
+
+
+@pytest.mark.slow
+def test_no_frame_is_refused_in_silence() -> None:
+    """One frame at a time, each at a member of a group that is at rest."""
+    world = formed(NAMES, "udp", "fast", protocols=HASTY)
+    facts = facts_of(world)
+    maker = FrameMaker(facts, 9, is_defused=True)
+    by_short = {world.short(name): name for name in NAMES}
+    silent: Counter[tuple[int, int]] = Counter()
+    for frame in maker.frames(0, 800):
+        head = heard(frame.data, facts.cluster)
+        member = world[by_short[maker.receiver(frame.number // 8).short]]
+        refused, sent = sum(member.stack.record.refused.values()), len(world.wire)
+        before = pictured(member)
+        member.receive(frame.data)
+        is_counted = sum(member.stack.record.refused.values()) > refused
+        if isinstance(head, str):
+            assert is_counted or not frame.data, str(frame)
+        elif not (is_counted or len(world.wire) > sent or changes(before, pictured(member))):
+            pair = head.protocol, head.kind
+            assert pair in OF_ANYBODY or (head.source in by_short and pair in OF_MEMBERS), str(
+                frame
+            )
+            silent[pair] += 1
+    assert silent[wire.FD_ALL3, wire.HEARTBEAT] > 0
