@@ -73,7 +73,7 @@ def spark_session(
     check_java(who)
     from pyspark.sql import SparkSession  # noqa: PLC0415 only where it is there
 
-    with TemporaryDirectory(prefix="stormcast-verify-") as scratch:
+    with TemporaryDirectory(prefix=own_prefix()) as scratch:
         logging = Path(scratch) / "log4j2.properties"
         logging.write_text(_LOGGING)
         builder = SparkSession.builder.appName(f"stormcast {who}").master(master)
@@ -91,6 +91,18 @@ def spark_session(
             yield session
         finally:
             session.stop()
+
+
+def own_prefix() -> str:
+    """Return how the names of this process's temporary folders begin: with its pid and the time of
+    its start, by which `stormcast clean` finds what is left when it was killed."""
+    try:
+        stat = Path("/proc/self/stat").read_text()
+    except OSError:
+        return "stormcast-verify-"
+    # The second field is the program's name in parentheses, and may hold anything.
+    started = stat[stat.rindex(")") + 2 :].split()[19]
+    return f"sc{os.getpid()}-{started}-0-verify-"
 
 
 @contextmanager
