@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -12,6 +13,9 @@ def write_whole(path: Path, text: str) -> None:
     try:
         part.write_text(text, encoding="utf-8")
         part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
+    except OSError as error:
+        # What cannot be written at all has not made the part either.
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        error.filename = str(path)
         raise

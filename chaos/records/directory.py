@@ -59,10 +59,16 @@ def take(directory: Path) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         # Of two processes that saw it empty, only one can make the file.
-        with (directory / BEGUN).open("x") as file:
-            file.write(f"{now}, process {os.getpid()}\n")
+        file = (directory / BEGUN).open("x")
     except FileExistsError:
         raise _taken(directory) from None
+    try:
+        with file:
+            file.write(f"{now}, process {os.getpid()}\n")
+    except OSError as error:
+        error.filename = str(directory)
+        give_back(directory)
+        raise
 
 
 def give_back(directory: Path) -> None:
@@ -92,8 +98,11 @@ def write_whole(path: Path, text: str) -> None:
     try:
         part.write_text(text)
         part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
+    except OSError as error:
+        # What cannot be written at all has not made the part either.
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        error.filename = str(path)
         raise
 
 

@@ -116,17 +116,18 @@ def write_evidence(scenario: Scenario, seed: int, run: RunRecord, directory: Pat
         part.mkdir(parents=True)
     except FileExistsError:
         raise TakenError(f"{directory} holds the traces of another run") from None
-    _keep_stack(scenario, directory)
-    for name, content in _told(scenario, seed).items():
-        (directory / name).write_bytes(content)
-    (directory / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
     try:
+        _keep_stack(scenario, directory)
+        for name, content in _told(scenario, seed).items():
+            (directory / name).write_bytes(content)
+        (directory / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
         for name, blocks in _traces(run).items():
             (part / name).write_bytes(blocks)
         part.rename(traces)
-    except OSError:
+    except OSError as error:
         # A full disk, for instance: half of the traces are of no use to anybody.
         rmtree(part, ignore_errors=True)
+        error.filename = error.filename or str(directory)
         raise
 
 
