@@ -39,6 +39,19 @@ class Struck(Protocol):
 
 
 @dataclass(slots=True)
+class Broken:
+    """A kill after which something never came, or a check itself failed."""
+
+    found: Found
+
+    def check_clean(self) -> None:
+        """Nothing is known of it."""
+
+    def close(self) -> None:
+        """All has ended."""
+
+
+@dataclass(slots=True)
 class Campaign:
     """Kills of a seed, in a folder of their own."""
 
@@ -120,6 +133,9 @@ class Campaign:
                 return rig.begin(sooner, folder, found)
             except Missed as missed:
                 self.say(f"{kill}: missed, {missed}")
+            except Exception as error:  # noqa: BLE001 the others go on
+                found.add("it could not be looked at", [repr(error)])
+                return Broken(found)
         self.missed.append(kill)
         return None
 
