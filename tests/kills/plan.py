@@ -81,8 +81,12 @@ class Kill:
         return self.victim == JUDGE and self.phase != COLLECTING
 
     def scenario(self) -> str:
-        """The scenario in which it happens: 1.5 s of traffic, and a fault from 0.3 s to 1 s."""
-        return _SCENARIO.format(stack=self.stack, fault=_FAULTS[self.fault])
+        """The scenario in which it happens: 1.5 s of traffic, and a fault from 0.3 s to 1 s. A
+        judge has more to judge, or it would be over before it is struck."""
+        more = _JUDGED if self.victim == JUDGE else 1
+        return _SCENARIO.format(
+            stack=self.stack, fault=_FAULTS[self.fault], count=60 * more, rate=40 * more
+        )
 
 
 def _cells(seed: int, turn: int) -> list[tuple[str, str]]:
@@ -110,6 +114,7 @@ def draw(seed: int, number: int) -> Kill:
     )
 
 
+_JUDGED: Final = 15
 HEALED: Final = 1.0
 """Seconds of a scenario at which its fault ends."""
 _FAULTS: Final = {
@@ -126,9 +131,9 @@ name: kill
 guarantees: [G1, G2, G3, G4]
 cluster: {{members: 3, stack: {stack}, timing: fast}}
 workload:
-  - {{do: multicast, from: all, count: 60, rate: 40/s, size: 64B}}
-  - {{do: unicast, from: n0, to: n1, count: 60, rate: 40/s, size: 64B}}
-  - {{do: unicast, from: n1, to: n2, count: 60, rate: 40/s, size: 64B}}
+  - {{do: multicast, from: all, count: {count}, rate: {rate}/s, size: 64B}}
+  - {{do: unicast, from: n0, to: n1, count: {count}, rate: {rate}/s, size: 64B}}
+  - {{do: unicast, from: n1, to: n2, count: {count}, rate: {rate}/s, size: 64B}}
 timeline:
   - {fault}
 limits: {{run: 30s, settle: 1s}}

@@ -20,6 +20,7 @@ from tests.kills import blocks, counting
 from tests.kills.found import POLL_SECONDS, Found, Missed, until
 from tests.kills.plan import (
     AGENT,
+    COLLECTING,
     HEALED,
     HEALING,
     JUDGE,
@@ -102,7 +103,6 @@ class Run:
             moment = self._zero + (HEALED if kill.phase == HEALING else 0.0)
             self.wait_for(lambda: time.monotonic() >= moment, "its fault ended")
         else:
-            self.wait_for_words("quiet for")
             if kill.victim == RIG:
                 members = [self.owner.member(name) for name in MEMBERS]
                 self.wait_for(
@@ -156,6 +156,10 @@ def victim_of(run: Run, kill: Kill) -> Seen | None:
 
 def strike(run: Run, kill: Kill, found: Found) -> None:
     """Wait for the moment of a kill, and kill; Missed if there is nobody any more."""
+    if kill.phase == COLLECTING:
+        # Journals become traces in this phase, so what is there now must be in one of the two.
+        run.wait_for_words("quiet for")
+        found.before = blocks.snapshot(run.directory)
     run.wait_for_phase(kill)
     if kill.victim in (AGENT, MEMBER):
         # To look through all processes takes some milliseconds.
@@ -169,7 +173,7 @@ def strike(run: Run, kill: Kill, found: Found) -> None:
         raise Missed(f"the {kill.victim} had ended before")
     if kill.victim in (RIG, AGENT) and kill.phase == RUNNING:
         found.acted = bool(run.owner.acting())
-    found.before = blocks.snapshot(run.directory)
+    found.before |= blocks.snapshot(run.directory)
     found.killed = time.monotonic()
     if not kill_now(victim):
         raise Missed(f"the {kill.victim} had ended before")
