@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,7 +82,7 @@ def spark_session(
             builder = builder.config(key, value)
         said = Path(scratch) / "stderr"
         try:
-            with _stderr_in(said):
+            with _stderr_in(said), _temporary_in(scratch):
                 session = builder.getOrCreate()
         except Exception as error:
             raise CannotError(
@@ -91,6 +92,18 @@ def spark_session(
             yield session
         finally:
             session.stop()
+
+
+@contextmanager
+def _temporary_in(folder: str) -> Iterator[None]:
+    """Have PySpark make its temporary folders in ours, which is found by its name when this process
+    was killed."""
+    before = tempfile.tempdir
+    tempfile.tempdir = folder
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def own_prefix() -> str:
