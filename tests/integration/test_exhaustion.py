@@ -294,7 +294,12 @@ _FILLS = """
 mount -t tmpfs -o size=24m stormcast-test disk
 "$@" &
 rig=$!
-for _ in $(seq 6000); do [ -d disk/run/logs/n2/journal ] && break; sleep 0.01; done
+# Until all three have begun to write.
+for _ in $(seq 6000); do
+    written=$(grep -l STRC disk/run/logs/*/journal/*/*.trace 2> /dev/null | wc -l)
+    [ "$written" = 3 ] && break
+    sleep 0.01
+done
 head -c 64m /dev/zero > disk/ballast 2> /dev/null
 wait $rig
 code=$?

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -95,28 +95,37 @@ class Campaign:
         with ExitStack() as undo:
             pool = undo.enter_context(ThreadPoolExecutor(len(batch)))
             futures = [(kill, pool.submit(self._begin, kill)) for kill in batch]
-            struck = []
-            for kill, future in futures:
-                one = future.result()
-                if one is not None:
-                    undo.callback(one.close)
-                    struck.append((kill, one))
-            beside = self._beside(batch)
-            said = clean()
-            for kill, one in struck:
-                one.check_clean()
-                one.found.add("clean", said)
-                one.found.add("clean removed", neighbour.missing())
-                self.done.append((kill, one.found))
-                self._tell(kill, one.found)
-            if beside is not None:
-                found = beside.finish()
-                self.beside.append(found)
-                self._tell_beside(found)
+            try:
+                struck = [(kill, one) for kill, future in futures if (one := future.result())]
+            except KeyboardInterrupt:
+                self.say("interrupted: those that are under way come to their end first")
+                wait([future for _kill, future in futures])
+                for _kill, future in futures:
+                    undo.callback(_close, future)
+                undo.callback(clean)
+                raise
+            for _kill, one in struck:
+                undo.callback(one.close)
+            self._look(struck, self._beside(batch), neighbour)
         for kill, one in struck:
             if not one.found.lines and not self.is_kept:
                 for path in self.folder.glob(f"{kill.number}-*"):
                     shutil.rmtree(path)
+
+    def _look(
+        self, struck: list[tuple[Kill, Struck]], beside: Beside | None, neighbour: Neighbour
+    ) -> None:
+        """Clean, and look at what is left of some, and at what others had."""
+        said = clean()
+        for kill, one in struck:
+            one.check_clean()
+            one.found.add("clean", said)
+            one.found.add("clean removed", neighbour.missing())
+            self.done.append((kill, one.found))
+            self._tell(str(kill), one.found)
+        if beside is not None:
+            self.beside.append(beside.finish())
+            self._tell("the run beside", self.beside[-1])
 
     def _begin(self, kill: Kill) -> Struck | None:
         """Strike; None: there was nobody to be struck."""
@@ -149,15 +158,15 @@ class Campaign:
         due = [kill.number for kill in batch if kill.number % BESIDE == 0]
         return Beside(self.folder / f"beside-{due[0]}", due[0]) if due else None
 
-    def _tell(self, kill: Kill, found: Found) -> None:
-        self.say(f"{kill}: {_came_of(found)}")
+    def _tell(self, name: str, found: Found) -> None:
+        self.say(f"{name}: {_came_of(found)}")
         for line in found.lines:
             self.say(f"    {line}")
 
-    def _tell_beside(self, found: Found) -> None:
-        self.say(f"the run beside: {_came_of(found)}")
-        for line in found.lines:
-            self.say(f"    {line}")
+
+def _close(future: Future[Struck | None]) -> None:
+    if future.exception() is None and (one := future.result()):
+        one.close()
 
 
 def clean() -> list[str]:
