@@ -51,6 +51,7 @@ _SHARES: Final[dict[tuple[str, str], tuple[int, float]]] = {
     (JUDGE, COLLECTING): (8, 0.3),
 }
 CELLS: Final = tuple(_SHARES)
+_TRYING: Final = 4.0
 _ROUND: Final = sum(share for share, _window in _SHARES.values())
 
 
@@ -100,13 +101,16 @@ def draw(seed: int, number: int) -> Kill:
     """Return the kill of a number."""
     dice = random.Random(f"{seed}:{number}")
     victim, phase = _cells(seed, number // _ROUND)[number % _ROUND]
+    milestone = dice.choice(MILESTONES)
+    # A rig that has told nothing yet tries what the machine can do, in a network of its own.
+    longer = _TRYING if (victim, phase, milestone) == (RIG, STARTING, MILESTONES[0]) else 1.0
     return Kill(
         seed=seed,
         number=number,
         victim=victim,
         phase=phase,
-        delay=dice.uniform(0.0, _SHARES[victim, phase][1]),
-        milestone=dice.choice(MILESTONES),
+        delay=dice.uniform(0.0, longer * _SHARES[victim, phase][1]),
+        milestone=milestone,
         stack=dice.choice(STACKS),
         # A pause needs no agent.
         fault=dice.choice(FAULTS[:-1] if victim == AGENT else FAULTS),
