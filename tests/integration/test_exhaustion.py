@@ -19,6 +19,7 @@ from stormcast.chaos.backends.netns.process import environment, until
 from stormcast.cli import COMMANDS
 from stormcast.exits import Exit
 from tests.helpers.processes import Members
+from tests.helpers.sessions import session_of
 from tests.kills import blocks, counting
 
 pytestmark = pytest.mark.slow
@@ -112,6 +113,30 @@ def test_a_rig_with_few_descriptors_says_how_many_it_takes(folder: Path) -> None
     )  # fmt: skip  # one command
     assert "raise the limit (ulimit -n 128, or more)" in line_of(done, Exit.UNKNOWN)
     assert not (folder / "run").exists()
+
+
+@pytest.mark.root
+def test_a_rig_goes_on_with_as_many_descriptors_as_it_asks_for(folder: Path) -> None:
+    words = ("run", "live.yaml", "--backend", "netns", "--out", "run")
+    done = stormcast(folder, *words, within=("prlimit", "--nofile=128"))
+    assert done.returncode in (Exit.HOLDS, Exit.UNKNOWN), done.stderr
+    assert "Traceback" not in done.stderr
+    assert counting.wrong_verdicts(folder / "run", done.returncode) == []
+
+
+def test_a_search_that_cannot_have_its_processes_leaves_none(folder: Path) -> None:
+    """Each of them takes some descriptors of the one that starts them."""
+    command = ("prlimit", "--nofile=12", sys.executable, "-m", "stormcast", "search")
+    words = (*command, "--seeds", "4", "--workers", "2", "--out", "found")
+    with subprocess.Popen(
+        words,
+        cwd=folder, env=environment({}), stdin=subprocess.DEVNULL, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip  # one command
+        out, err = process.communicate(timeout=SECONDS)
+    line = line_of(subprocess.CompletedProcess((), process.returncode, out, err), Exit.UNKNOWN)
+    assert line == "stormcast: too many open files; raise the limit (ulimit -n), and do it again"
+    assert session_of(process.pid) == []
 
 
 # -- Memory ----------------------------------------------------------------------------------------
