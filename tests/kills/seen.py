@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -191,7 +192,9 @@ def _entries(folder: str) -> list[Path]:
 
 
 def _out(*words: str) -> str:
-    """Return what a command prints; nothing where it fails: a namespace may go meanwhile."""
+    """Return what a command prints; nothing where it fails, or is not there: a namespace may go."""
+    if shutil.which(words[0]) is None:
+        return ""
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     return done.stdout if done.returncode == 0 else ""
 
