@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from stormcast.chaos.language.shipped import find_shipped
+from stormcast.chaos.session.runner import run_scenario
 from stormcast.pipeline import cli, session
+from stormcast.verify import _question, _Run
 
 pyspark = pytest.importorskip("pyspark.sql")
 
@@ -95,3 +98,17 @@ def test_no_results_of_two_judgements_lie_side_by_side(
         cli._judge(spark, order, {})
         assert '"violated"' in (out / "verdict.json").read_text()
         assert {path.name for path in out.iterdir()} == {"verdict.json", "violations"}
+
+
+def test_traces_of_a_run_that_was_killed_before_its_verdict_prove_nothing(tmp_path: Path) -> None:
+    """They are whole, and may hold: but not all that makes a run unknown is in them."""
+    run = tmp_path / "run"
+    run_scenario(find_shipped("order-under-loss").read(), 1, out=run)
+    told = _question(_Run(run, "run"))
+    assert {str(finding.verdict) for finding in told.own} == {"holds"}
+    (run / "verdict.json").unlink()
+    (finding,) = _question(_Run(run, "run")).own
+    assert (finding.guarantee, str(finding.verdict)) == ("run", "unknown")
+    assert finding.detail.startswith("it ended before it was judged")
+    (run / "begun").unlink()
+    assert _question(_Run(run, "run")).own == (), "traces alone are judged by what they say"
