@@ -3,6 +3,7 @@ SEEDS ?= 1000
 LONG ?= 25000
 FRAMES ?= 10000000
 OUT ?= runs/fuzz-live
+KILLS ?= 1000
 ARGS ?=
 BASE ?= python:3.11-slim-bookworm
 TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -10,7 +11,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim search-long museum chaos-test chaos-library image manifests bench fuzz fuzz-live clean
+.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim search-long museum kill-test chaos-test chaos-library image manifests bench fuzz fuzz-live clean
 
 help: ## List the targets (ARGS="..." is passed on to the tool)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,7 +42,7 @@ format: setup ## Rewrite the files as `make check` wants them
 	$(BIN)/ruff format .
 
 # pytest exits with 5 where ARGS selects nothing, which some of the three parts may do.
-ALONE := tests/integration tests/conformance tests/pipeline
+ALONE := tests/integration tests/conformance tests/kills tests/pipeline
 
 test: setup ## Run the tests: make test ARGS="-k window"
 	$(BIN)/pytest -n auto --dist worksteal $(ALONE:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
@@ -52,7 +53,7 @@ test-spark: setup ## Of the tests, those on Spark, which takes all cores by itse
 
 # One after the other: each of them keeps both cores busy, and has bounds in seconds.
 test-live: setup ## Of the tests, those with real sockets, processes and (as root) namespaces
-	$(BIN)/pytest tests/integration tests/conformance -m "not long" --durations=15 $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/pytest tests/integration tests/conformance tests/kills -m "not long" --durations=15 $(ARGS) || [ $$? -eq 5 ]
 
 test-long: setup ## More of the same, on more stacks: what `make test` leaves out
 	$(BIN)/pytest tests -m long $(ARGS)
@@ -76,6 +77,9 @@ search-long: setup ## The same in four fresh ranges of LONG seeds, which are dra
 
 museum: setup ## Show each known flaw on the protocol that has it, and gone on its successor
 	$(BIN)/stormcast museum $(ARGS)
+
+kill-test: setup ## As root, kill rigs, agents, keepers, members and judges, KILLS times, and look what is left
+	$(BIN)/python -m tests.kills --kills $(KILLS) $(ARGS)
 
 # As root on Debian it installs nftables, iproute2 and iptables where they are missing, and says so
 # before; with SYSTEM=no it installs nothing.

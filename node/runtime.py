@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -22,6 +23,7 @@ from stormcast.node.settings import StackSettings
 from stormcast.node.settings.transports import UdpConfig
 from stormcast.node.stack import Stack
 from stormcast.node.stack.lane import LENGTH_COST
+from stormcast.node.trace import WALL_VARIABLE
 from stormcast.node.trace.journal import Journal, JournalConfig
 from stormcast.node.trace.tracer import Tracer
 from stormcast.node.transports.base import Transport
@@ -42,6 +44,8 @@ ASK_INTERVAL: Final = 2.0
 """Least seconds between two questions for the address of a peer."""
 TELL_INTERVAL: Final = 1.0
 """Least seconds between two answers to frames that were not sealed by a known key."""
+_WALL_DIGITS: Final = 19
+"""A trace has room for so many."""
 HEADERS: Final = 64
 """Bytes left for what upper protocols and lengths add to a batch."""
 
@@ -153,9 +157,7 @@ class Runtime:
         self.destinations = self.stack.destinations
 
     def _open_journal(self, short: int) -> Tracer:
-        # All members of one machine share the monotonic clock, and so their traces can be laid
-        # side by side; the wall clock at its zero is for people.
-        wall_ns = max(0, time.time_ns() - time.monotonic_ns())
+        wall_ns = _wall_at_zero()
         if self._journal_config is None:
             return Tracer(short, wall_ns, xxh3_64_intdigest, ignore)
         self.journal = Journal(self._journal_config, f"{self.name}-{short:08x}", xxh3_64_intdigest)
@@ -301,3 +303,16 @@ def _fitted(settings: StackSettings, frame: int) -> StackSettings:
         )
         layers.append((name, fitted))
     return replace(settings, max_frame=room, layers=tuple(layers))
+
+
+def _wall_at_zero() -> int:
+    """Return what the wall clock showed, in nanoseconds, when the monotonic clock was 0.
+
+    All members of one machine share the monotonic clock, and so their traces can be laid side by
+    side. But to who reads them another zero is another machine, and the wall clock may be set
+    between the starts of two members: so a rig says for all of them what it was.
+    """
+    told = os.environ.get(WALL_VARIABLE, "")
+    if told.isdecimal() and len(told) <= _WALL_DIGITS:
+        return int(told)
+    return max(0, time.time_ns() - time.monotonic_ns())

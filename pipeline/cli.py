@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from stormcast.exits import Exit
 from stormcast.pipeline import session
 from stormcast.pipeline.questions import CannotError, Question, VerifyError
+from stormcast.pipeline.whole import write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,11 +117,12 @@ def _judge(spark: SparkSession, order: Order, files: dict[str, list[TraceFile]])
     judgements = verifier.judge(load.defects(tables, files))
     for task, judgement in zip(order.tasks, judgements, strict=True):
         task.out.mkdir(parents=True, exist_ok=True)
-        # Remove older metrics first: if this process is killed now, they must not lie beside the
-        # new verdict.
-        (task.out / METRICS).unlink(missing_ok=True)
-        (task.out / VERDICT).write_text(json.dumps(judgement.as_json(), indent=2) + "\n")
+        # Remove older results first: if this process is killed now, they must not lie beside those
+        # of another judgement.
+        for older in (METRICS, VERDICT):
+            (task.out / older).unlink(missing_ok=True)
         verifier.write_violations(judgement, task.out / VIOLATIONS)
+        write_whole(task.out / VERDICT, json.dumps(judgement.as_json(), indent=2) + "\n")
     _measure(order, tables, verifier.breaches(judgements))
     return judgements
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
+from stormcast.pipeline.whole import write_whole
+
 SCHEMA: Final = 2
 """The version of the file; for a file of another version, Spark must measure again."""
 
@@ -259,7 +261,8 @@ class Metrics:
 
     def write(self, path: Path) -> None:
         """Write the metrics as JSON."""
-        path.write_text(json.dumps(asdict(self), separators=(",", ":"), allow_nan=False) + "\n")
+        text = json.dumps(asdict(self), separators=(",", ":"), allow_nan=False)
+        write_whole(path, f"{text}\n")
 
 
 def natural(name: str) -> tuple[str, int, str]:

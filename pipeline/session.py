@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,7 +74,7 @@ def spark_session(
     check_java(who)
     from pyspark.sql import SparkSession  # noqa: PLC0415 only where it is there
 
-    with TemporaryDirectory(prefix="stormcast-verify-") as scratch:
+    with TemporaryDirectory(prefix=own_prefix()) as scratch:
         logging = Path(scratch) / "log4j2.properties"
         logging.write_text(_LOGGING)
         builder = SparkSession.builder.appName(f"stormcast {who}").master(master)
@@ -81,7 +82,7 @@ def spark_session(
             builder = builder.config(key, value)
         said = Path(scratch) / "stderr"
         try:
-            with _stderr_in(said):
+            with _stderr_in(said), _temporary_in(scratch):
                 session = builder.getOrCreate()
         except Exception as error:
             raise CannotError(
@@ -91,6 +92,30 @@ def spark_session(
             yield session
         finally:
             session.stop()
+
+
+@contextmanager
+def _temporary_in(folder: str) -> Iterator[None]:
+    """Have PySpark make its temporary folders in ours, which is found by its name when this process
+    was killed."""
+    before = tempfile.tempdir
+    tempfile.tempdir = folder
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
+def own_prefix() -> str:
+    """Return how the names of this process's temporary folders begin: with its pid and the time of
+    its start, by which `stormcast clean` finds what is left when it was killed."""
+    try:
+        stat = Path("/proc/self/stat").read_text()
+    except OSError:
+        return "stormcast-verify-"
+    # The second field is the program's name in parentheses, and may hold anything.
+    started = stat[stat.rindex(")") + 2 :].split()[19]
+    return f"sc{os.getpid()}-{started}-0-verify-"
 
 
 @contextmanager

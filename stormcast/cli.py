@@ -14,6 +14,7 @@ from typing import Final
 
 import stormcast
 from stormcast.exits import Exit
+from stormcast.machine import in_words, is_exhausted
 from stormcast.node.core.errors import did_you_mean
 from stormcast.streams import OutputLost, drop_stdout, guard
 
@@ -113,8 +114,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Exit.PIPE_CLOSED
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-    except Exception:  # noqa: BLE001  Python would exit with 1, and a crash is not a violation.
-        traceback.print_exc()
+    except Exception as error:  # noqa: BLE001  Python would exit with 1: a crash is no violation.
+        if is_exhausted(error):
+            print(f"stormcast: {in_words(error)}", file=sys.stderr)
+        else:
+            traceback.print_exc()
         return Exit.UNKNOWN
 
 

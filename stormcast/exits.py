@@ -10,6 +10,6 @@ class Exit(IntEnum):
     VIOLATED = 1
     USAGE = 2
     UNKNOWN = 3
-    """Or unsupported: nothing was started."""
+    """Or unsupported: nothing was started. Or the machine has run out of something."""
     INTERRUPTED = 130
     PIPE_CLOSED = 141

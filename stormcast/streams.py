@@ -4,6 +4,7 @@ A result that cannot be written to stdout ends the command. A line that cannot b
 is lost: nobody reads it, and it must not change what comes of a run.
 """
 
+import codecs
 import errno
 import io
 import os
@@ -19,6 +20,28 @@ _STDERR: Final = 2
 _FLAGS: Final = ((_STDIN, os.O_RDONLY), (_STDOUT, os.O_RDONLY), (_STDERR, os.O_WRONLY))
 """How the streams that are closed are opened on /dev/null. stdout is opened so that no write
 succeeds: the caller is to hear that the results are lost."""
+
+
+_PLAIN: Final = "stormcast-plain"
+"""The error handler of stdout: no result may be lost because a locale (C, for instance) cannot show
+one of its characters. What stands for bytes of a file's name becomes those bytes."""
+_BYTES: Final = range(0xDC80, 0xDD00)
+"""The characters by which Python says bytes that are none in its encoding."""
+
+
+def _as_can_be_shown(error: UnicodeError) -> tuple[bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    letters = error.object[error.start : error.end]
+    return b"".join(
+        bytes([ord(one) - 0xDC00])
+        if ord(one) in _BYTES
+        else one.encode("ascii", "backslashreplace")
+        for one in letters
+    ), error.end
+
+
+codecs.register_error(_PLAIN, _as_can_be_shown)
 
 
 class OutputLost(BaseException):
@@ -85,8 +108,9 @@ def _wrapped(
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=getattr(before, "encoding", None) or "utf-8",
-        errors=getattr(before, "errors", None)
-        or ("backslashreplace" if number == _STDERR else "strict"),
+        errors=getattr(before, "errors", None) or "backslashreplace"
+        if number == _STDERR
+        else _PLAIN,
         line_buffering=is_line_buffered,
         write_through=number == _STDERR,
     )

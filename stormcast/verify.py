@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormcast.chaos.language.scenario import Scenario, load_scenario
+from stormcast.chaos.records.directory import BEGUN
 from stormcast.exits import Exit
 from stormcast.locks import lock
 from stormcast.node.core.errors import NodeError
@@ -41,6 +42,14 @@ _OTHERS: Final = {
     "witness": (),
 }
 """In place of the findings of a verdict that is not of these traces."""
+_UNJUDGED: Final = {
+    "guarantee": RUN,
+    "verdict": "unknown",
+    "detail": "it ended before it was judged: what no trace shows (late steps, a workload that did "
+    "not end, what was expected by when) nobody knows; run it again",
+    "witness": (),
+}
+"""In place of the findings of a run that was killed while it judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +212,8 @@ def _question(run: _Run) -> Question:
     if belief_in(own.get(KEY), digest) is Belief.OTHERS:
         cli.say(printable(f"{run.path}/verdict.json {OF_OTHERS}: it is not believed"))
         own = {"findings": [_OTHERS]}
+    elif not own and (run.path / BEGUN).is_file():
+        own = {"findings": [_UNJUDGED]}
     found = tuple(read_finding(one, THE_RUN) for one in own.get("findings", ()))
     scenario = _scenario(run.path)
     bites = own.get("min_bites")

@@ -19,6 +19,7 @@ TIMEOUT_SECONDS: Final = 15.0
 """An agent runs programs before it answers; each takes some milliseconds."""
 _OK: Final = range(200, 300)
 _LAPSED: Final = 409
+_FAILED: Final = 500
 
 Ask = Callable[[str, str, object], Any]
 """Method, target and body (None: no body) of a request, to the value of its JSON answer; AgentError
@@ -29,7 +30,11 @@ class AgentError(NodeError):
     """An agent did not answer, or refused."""
 
 
-class LeaseLapsedError(AgentError):
+class AgentRefusalError(AgentError):
+    """An agent refused, and its answer says why: there is nothing more to be found in its log."""
+
+
+class LeaseLapsedError(AgentRefusalError):
     """The lease was not renewed in time: the network has healed, and the faults have ended."""
 
 
@@ -100,4 +105,5 @@ def read_answer(what: str, status: int, text: str) -> Any:  # noqa: ANN401 as an
     if status in _OK:
         return value
     why = value.get("error", text) if isinstance(value, dict) else text
-    raise (LeaseLapsedError if status == _LAPSED else AgentError)(f"{what}: {one_line(why)}")
+    kinds = {_LAPSED: LeaseLapsedError, _FAILED: AgentError}
+    raise kinds.get(status, AgentRefusalError)(f"{what}: {one_line(why)}")

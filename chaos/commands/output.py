@@ -14,6 +14,7 @@ from stormcast.chaos.backends.by_name import BACKENDS, SIM
 from stormcast.chaos.campaigns.replay import KeptRun
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.exits import Exit
+from stormcast.machine import in_words, is_exhausted
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.names import printable
 
@@ -82,13 +83,10 @@ def no_longer(kept: KeptRun, error: Exception) -> int:
 
 
 def refuse(error: Exception) -> int:
-    """Print an error of the user, which can be corrected; returns the exit code of wrong usage."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        # As a sentence, and not as "[Errno 21] Is a directory: 'x'".
-        say(f"stormcast: {error.filename}: {error.strerror.lower()}; name another, or mend it")
-    else:
-        say(f"stormcast: {error}")
-    return Exit.USAGE
+    """Print an error of the user, which can be corrected, or what the machine has run out of;
+    returns the exit code of wrong usage, or that of no verdict."""
+    say(f"stormcast: {in_words(error) if isinstance(error, OSError) else error}")
+    return Exit.UNKNOWN if is_exhausted(error) else Exit.USAGE
 
 
 def say(text: str) -> None:

@@ -59,10 +59,16 @@ def take(directory: Path) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         # Of two processes that saw it empty, only one can make the file.
-        with (directory / BEGUN).open("x") as file:
-            file.write(f"{now}, process {os.getpid()}\n")
+        file = (directory / BEGUN).open("x")
     except FileExistsError:
         raise _taken(directory) from None
+    try:
+        with file:
+            file.write(f"{now}, process {os.getpid()}\n")
+    except OSError as error:
+        error.filename = str(directory)
+        give_back(directory)
+        raise
 
 
 def give_back(directory: Path) -> None:
@@ -83,6 +89,21 @@ def give_back(directory: Path) -> None:
         with suppress(OSError):
             # The parent, too, was made for this run, unless other runs are in it.
             link.parent.rmdir()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in one step: whoever reads it, and whenever this process is killed, it has all
+    of the text, or what it had before."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text)
+        part.replace(path)
+    except OSError as error:
+        # What cannot be written at all has not made the part either.
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        error.filename = str(path)
+        raise
 
 
 def _taken(directory: Path) -> TakenError:

@@ -6,17 +6,20 @@ import json
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Final
 
 from stormcast.chaos.language.scenario import Scenario, dump
 from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, worst
 from stormcast.chaos.records.digest import EVIDENCE, digest_of
-from stormcast.chaos.records.directory import TakenError
+from stormcast.chaos.records.directory import TakenError, write_whole
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.versions import versions
 from stormcast.node.settings import is_path
 
 TRACE: Final = "trace"
+_PART: Final = ".trace.part"
+"""The folder of traces while it is written."""
 STACKS: Final = "stacks"
 """The folder of a run directory for the stack of the scenario, if that is a file of its own."""
 
@@ -50,10 +53,8 @@ class RunOutcome:
 
     def files(self) -> dict[str, bytes]:
         """Return the files that the verdict is made from: scenario, seed and traces."""
-        text = _kept_text(self.scenario)
-        named = {"scenario.yaml": text.encode(), "seed": f"{self.seed}\n".encode()}
-        return named | {
-            f"{TRACE}/{label}.trace": blocks for label, blocks in self.run.traces.items()
+        return _told(self.scenario, self.seed) | {
+            f"{TRACE}/{label}": blocks for label, blocks in _traces(self.run).items()
         }
 
     def as_json(self) -> dict[str, Any]:
@@ -100,17 +101,49 @@ def _as_json(finding: Finding) -> dict[str, Any]:
 
 
 def write_run(outcome: RunOutcome, directory: Path) -> None:
-    """Write a run directory: scenario, seed, versions, traces, verdict. TakenError: it has one."""
-    traces = directory / TRACE
+    """Write a run directory: what the verdict is made from, and the verdict."""
+    write_evidence(outcome.scenario, outcome.seed, outcome.run, directory)
+    write_verdict(outcome, directory)
+
+
+def write_evidence(scenario: Scenario, seed: int, run: RunRecord, directory: Path) -> None:
+    """Write what a verdict is made from: scenario, seed, versions, and the traces, which are there
+    all at once or not at all. TakenError: there are traces of another run."""
+    traces, part = directory / TRACE, directory / _PART
+    if traces.exists():
+        raise TakenError(f"{directory} holds the traces of another run")
     try:
-        traces.mkdir(parents=True)
+        part.mkdir(parents=True)
     except FileExistsError:
         raise TakenError(f"{directory} holds the traces of another run") from None
-    _keep_stack(outcome.scenario, directory)
-    for name, content in outcome.files().items():
-        (directory / name).write_bytes(content)
-    (directory / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
-    (directory / "verdict.json").write_text(json.dumps(outcome.as_json(), indent=2) + "\n")
+    try:
+        _keep_stack(scenario, directory)
+        for name, content in _told(scenario, seed).items():
+            (directory / name).write_bytes(content)
+        (directory / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
+        for name, blocks in _traces(run).items():
+            (part / name).write_bytes(blocks)
+        part.rename(traces)
+    except OSError as error:
+        # A full disk, for instance: half of the traces are of no use to anybody.
+        rmtree(part, ignore_errors=True)
+        error.filename = error.filename or str(directory)
+        raise
+
+
+def write_verdict(outcome: RunOutcome, directory: Path) -> None:
+    """Write the verdict on a run whose evidence is there."""
+    write_whole(directory / "verdict.json", json.dumps(outcome.as_json(), indent=2) + "\n")
+
+
+def _told(scenario: Scenario, seed: int) -> dict[str, bytes]:
+    """Return the files that say what was run."""
+    return {"scenario.yaml": _kept_text(scenario).encode(), "seed": f"{seed}\n".encode()}
+
+
+def _traces(run: RunRecord) -> dict[str, bytes]:
+    """Return the files of the folder of traces."""
+    return {f"{label}.trace": blocks for label, blocks in run.traces.items()}
 
 
 def _kept_text(scenario: Scenario) -> str:

@@ -12,7 +12,12 @@ from stormcast.chaos.backends.base import Backend
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.records.directory import taken
 from stormcast.chaos.session.judging import judge_run
-from stormcast.chaos.session.outcome import RunOutcome, write_run
+from stormcast.chaos.session.outcome import (
+    RunOutcome,
+    write_evidence,
+    write_run,
+    write_verdict,
+)
 from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.session import Tell, play
 from stormcast.chaos.session.simulation import simulate
@@ -63,17 +68,25 @@ def run_on(
         logs.mkdir()
         try:
             record = play(scenario, seed, backend, logs, run=run, tell=tell)
+            # The journals go only when the traces are there: until then they are the only copy that
+            # outlives this process.
+            write_evidence(scenario, seed, record, out)
+            _remove_journals(logs)
         finally:
-            _tidy(logs)
+            _remove_sockets(logs)
     judgement = judge_run(scenario, record, min_bites)
     outcome = RunOutcome(scenario, seed, judgement, record, out, KERNEL_DICE, min_bites)
-    write_run(outcome, out)
+    write_verdict(outcome, out)
     return outcome
 
 
-def _tidy(logs: Path) -> None:
-    """Remove journals, which are kept as traces, and sockets that nobody listens at any more."""
+def _remove_journals(logs: Path) -> None:
+    """Remove journals, which are kept as traces."""
     for journal in logs.glob("*/journal"):
         rmtree(journal)
+
+
+def _remove_sockets(logs: Path) -> None:
+    """Remove the files of sockets that nobody listens at any more."""
     for path in logs.rglob("*.sock"):
         path.unlink()

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import h11
 
+from stormcast.machine import in_words, is_exhausted
 from stormcast.node.admission import address_key
 from stormcast.node.control.connections import (
     Connections,
@@ -281,6 +282,9 @@ class Control:
         except NodeError as error:
             raise RefusedError(400, str(error)) from None
         except Exception as error:  # noqa: BLE001 a question must not end the member
+            if is_exhausted(error):
+                # Whoever asks is told, and no traceback would lead to a bug.
+                raise RefusedError(503, f"{path}: {in_words(error)}") from None
             self._on_failure(error)
             raise RefusedError(500, f"{path} failed: {type(error).__name__}; a bug") from None
 

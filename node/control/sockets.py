@@ -53,7 +53,9 @@ def listen_unix(path: str, setting: str = "control.address") -> socket.socket:
         made.rename(path)
     except OSError as error:
         listening.close()
-        made.unlink(missing_ok=True)
+        with suppress(OSError):
+            # Nothing was made where nothing can be written.
+            made.unlink(missing_ok=True)
         raise ConfigError(f"{setting} unix:{path}: {_reason(error)}; choose another path") from None
     finally:
         os.umask(before)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from stormcast.exits import Exit
+from stormcast.machine import in_words, is_exhausted
 from stormcast.node.control.server import Control
 from stormcast.node.control.settings import TOKEN_VARIABLE, read_control, read_open, read_token
 from stormcast.node.core.errors import ConfigError, NodeError, require
@@ -86,8 +87,9 @@ def keep(argv: Sequence[str]) -> int:
         settings = _settings(argv)
         return asyncio.run(_run(settings))
     except (NodeError, OSError) as error:
-        print(f"{_PROG}: {one_line(error)}", file=sys.stderr)
-        return Exit.USAGE
+        said = in_words(error) if isinstance(error, OSError) else error
+        print(f"{_PROG}: {one_line(said)}", file=sys.stderr)
+        return Exit.UNKNOWN if is_exhausted(error) else Exit.USAGE
 
 
 def _settings(argv: Sequence[str]) -> KeeperSettings:

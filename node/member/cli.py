@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from stormcast.exits import Exit
+from stormcast.machine import in_words, is_exhausted
 from stormcast.node.control.settings import TOKEN_VARIABLE
 from stormcast.node.core.errors import ConfigError, NodeError, suggestion
 from stormcast.node.core.names import one_line
@@ -94,5 +95,6 @@ def node(argv: Sequence[str]) -> int:
 
 def _refuse(error: Exception) -> int:
     """Print an error in one line; return the exit code."""
-    print(f"{_PROG}: {one_line(error) or type(error).__name__}", file=sys.stderr)
-    return Exit.USAGE
+    said = in_words(error) if isinstance(error, OSError) else error
+    print(f"{_PROG}: {one_line(said) or type(error).__name__}", file=sys.stderr)
+    return Exit.UNKNOWN if is_exhausted(error) else Exit.USAGE

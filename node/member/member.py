@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from stormcast.exits import Exit
+from stormcast.machine import in_words, is_exhausted
 from stormcast.node.channel import Channel, ChannelConfig, LeaveTimeoutError
 from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.core.model import Address, View
@@ -328,6 +329,10 @@ class Member:
         self._is_told.set()
 
     def _tell_failure(self, error: Exception) -> None:
+        if is_exhausted(error):
+            # No traceback would lead to a bug.
+            self._say(in_words(error))
+            return
         self._say("".join(traceback.format_exception(error)).rstrip())
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, Protocol
 
+from stormcast.machine import in_words
 from stormcast.node.core.errors import ClosedError, NodeError, require
 from stormcast.node.core.model import OOB, Address, Delivery, View
 from stormcast.node.member.loads import MAX_LOADS, MOST, Load, write_load
@@ -156,6 +157,7 @@ class Driver:
         """Run in the background, until every load is over."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self.run())
+            self._task.add_done_callback(_tell_end)
 
     async def close(self) -> None:
         """Stop, and wait until nothing more is offered."""
@@ -249,7 +251,13 @@ class Driver:
         dest = sending.short or None
         ready = sending.ready if sending.ready_at == stream.sent else []
         if len(ready) < number:
-            ready += stream.batch(stream.sent + len(ready), number - len(ready), load.size)
+            try:
+                ready += stream.batch(stream.sent + len(ready), number - len(ready), load.size)
+            except MemoryError as error:
+                if self._task is None:
+                    # In the simulator: the memory is that of the whole run.
+                    raise
+                raise NodeError(f"a message of {load.size[1]} bytes: {in_words(error)}") from None
         bits, oob_every, try_send = load.bits, load.oob_every, self._channel.try_send
         done = 0
         try:
@@ -447,3 +455,11 @@ class Receiver:
                 for source, number in self.from_source.items()
             },
         }
+
+
+def _tell_end(task: asyncio.Task[None]) -> None:
+    """Tell of a workload that a bug has ended: its loads would seem to run for ever."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        told = {"message": "the workload has ended", "exception": error}
+        task.get_loop().call_exception_handler(told)

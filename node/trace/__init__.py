@@ -86,6 +86,10 @@ EVENT_NAMES: Final[dict[int, str]] = {
     EXIT: "exit",
 }
 
+WALL_VARIABLE: Final = "SC_WALL_NS"
+"""The variable by which a rig tells members on its own machine what the wall clock showed, in
+nanoseconds, when their common monotonic clock was 0."""
+
 # `stream` of a VIEW event.
 REGULAR: Final = 0
 MERGE: Final = 1

@@ -34,6 +34,8 @@ class GroupSocket:
         self.at: SocketAddress = (name, config.mcast_port, *scope)
         self.filters_own = False
         """Whether own multicasts are dropped in the kernel."""
+        self._why_not = ""
+        """Why nothing can be sent to the group; empty: it can."""
         self.socket = datagram_socket(interface)
         try:
             # Several members of one host share the port.
@@ -44,6 +46,18 @@ class GroupSocket:
             self.socket.close()
             raise
         set_receive_buffer(self.socket, config.receive_buffer)
+        if interface.is_ipv6:
+            self._why_not = self._refusal()
+
+    def _refusal(self) -> str:
+        """Return why the kernel has no way to the group. Of IPv6 it wants a route, and a loopback
+        interface has none by itself; datagrams would vanish without a word."""
+        with datagram_socket(self._interface) as probe:
+            try:
+                probe.connect(self.at)
+            except OSError as error:
+                return (error.strerror or str(error)).lower()
+        return ""
 
     def _join(self, sends: socket.socket, group: bytes) -> None:
         hears, index, ttl = self.socket, self._interface.number, self._config.ip_ttl
@@ -74,9 +88,15 @@ class GroupSocket:
 
     def describe(self) -> str:
         """Return a line about the group, and how it is used."""
-        config = self._config
+        config, device = self._config, self._interface.name
+        if self._why_not:
+            return (
+                f"multicast {self.at[0]}[{self.at[1]}] on {device}: {self._why_not}, so nobody is "
+                f"found by it; add a route (ip -6 route add ff00::/8 dev {device} table local), or "
+                "use another stack"
+            )
         return (
-            f"multicast {self.at[0]}[{self.at[1]}] on {self._interface.name}, "
+            f"multicast {self.at[0]}[{self.at[1]}] on {device}, "
             f"ttl {config.ip_ttl}; own copies "
             + ("filtered in the kernel" if self.filters_own else "thrown away here")
             + ("" if config.ip_mcast == "always" else "; used once all members hear it")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from stormcast.exits import Exit
+from stormcast.machine import in_words, is_exhausted
 from stormcast.pipeline.report.run_files import NotARun
 from stormcast.pipeline.report.writing import write
 
@@ -30,8 +31,9 @@ def report(argv: list[str]) -> int:
         for directory in args.run:
             written += write(directory)
     except (NotARun, OSError) as error:
-        print(f"stormcast: {error}", file=sys.stderr)
-        return Exit.USAGE
+        said = in_words(error) if isinstance(error, OSError) else error
+        print(f"stormcast: {said}", file=sys.stderr)
+        return Exit.UNKNOWN if is_exhausted(error) else Exit.USAGE
     if args.json:
         print(json.dumps({"reports": [str(path) for path in written]}))
     else:

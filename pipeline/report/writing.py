@@ -10,6 +10,7 @@ from urllib.parse import quote
 from stormcast.pipeline.report.batch import Entry, batch_report
 from stormcast.pipeline.report.run_files import REPORT, NotARun, read_run
 from stormcast.pipeline.report.run_report import run_report
+from stormcast.pipeline.whole import write_whole
 
 DEEP: Final = 3
 """How many levels below a batch's directory runs are looked for."""
@@ -21,7 +22,7 @@ def write_report(run: Path, verify: Path | None = None) -> Path:
     If Spark's results are in another directory (`verify`), the report is written there.
     """
     path = (verify or run) / REPORT
-    path.write_text(run_report(read_run(run, verify)), encoding="utf-8")
+    write_whole(path, run_report(read_run(run, verify)))
     return path
 
 
@@ -29,7 +30,7 @@ def write_batch(batch: Path, runs: Iterable[Path]) -> Path:
     """Write the page of many runs, with links to their reports."""
     entries = [Entry(read_run(run, has_metrics=False), _link(batch, run)) for run in runs]
     path = batch / REPORT
-    path.write_text(batch_report(batch.resolve().name, entries), encoding="utf-8")
+    write_whole(path, batch_report(batch.resolve().name, entries))
     return path
 
 

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
+from stormcast.chaos.backends.netns import why_not
 from stormcast.chaos.backends.netns.leftovers import clean, leftovers
 from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.running import what_is_missing
+
+
+def skip_without_a_network(items: list[pytest.Item]) -> None:
+    """Skip what needs a network of its own where there can be none, and say why."""
+    concerned = [item for item in items if item.get_closest_marker("root")]
+    why = why_not() if concerned else None
+    for item in concerned:
+        if why:
+            item.add_marker(pytest.mark.skip(reason=why))
 
 
 def nothing_is_left() -> Iterator[None]:

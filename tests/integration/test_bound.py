@@ -14,6 +14,7 @@ from stormcast.chaos.backends.netns import RunId, clean
 from stormcast.chaos.backends.netns.leftovers import leftovers
 from stormcast.chaos.backends.netns.names import OF_RUN, start_of
 from stormcast.chaos.backends.netns.process import environment, kill_for_sure, until
+from stormcast.pipeline.session import own_prefix
 
 SECONDS = 20.0
 """For what takes milliseconds on a machine that has nothing else to do."""
@@ -155,3 +156,27 @@ def test_temporary_folders_of_a_run_are_found_by_its_name_and_removed(
         [f"{lives}-abc", "sc-mine", f"{run}-link"]
     )
     assert (tmp_path / "sc-mine" / "agent.log").exists()
+
+
+_JUDGES = """
+import os, signal, sys, tempfile
+from stormcast.pipeline.session import own_prefix
+tempfile.tempdir = sys.argv[1]
+with tempfile.TemporaryDirectory(prefix=own_prefix()):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_temporary_folder_of_a_judge_that_was_killed_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark keeps there what it sorts: it may be large."""
+    killed = subprocess.Popen((sys.executable, "-c", _JUDGES, tmp_path), env=environment({}))
+    assert killed.wait(SECONDS) == -9
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (left,) = map(str, tmp_path.iterdir())
+    (tmp_path / f"{own_prefix()}of-one-that-lives").mkdir()
+    assert clean(
+        no_spaces, is_left=lambda run: run.pid in (killed.pid, os.getpid()) and not run.has_owner()
+    ) == [left]
+    assert [path.name for path in tmp_path.iterdir()] == [f"{own_prefix()}of-one-that-lives"]

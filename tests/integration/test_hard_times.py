@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,8 +13,10 @@ from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos.backends.netns.commands import MemberSpec, member_argv
 from stormcast.chaos.backends.netns.members import Argv
+from stormcast.chaos.backends.netns.process import environment
 from stormcast.chaos.plugin.live_cluster import Chaos, Clusters, VerdictError
 from stormcast.node.trace import TRUNCATED, read_blocks_untrusted
+from stormcast.node.trace.files import find_sources
 from tests.helpers.live import (
     AS_SHIPPED,
     ENDLESS,
@@ -22,6 +27,7 @@ from tests.helpers.live import (
     suspicions,
     talk,
 )
+from tests.kills import counting
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -168,3 +174,55 @@ def faked(clock: Path, *more: str) -> Argv:
         return ("env", *variables, *words) if spec.name == "n1" else words
 
     return argv
+
+
+TALK = """
+name: live
+guarantees: [G1, G2, G3, G4]
+cluster: {members: 3, stack: udp, timing: fast}
+workload:
+  - {do: multicast, from: all, count: 80, rate: 40/s, size: 64B}
+timeline:
+  - {at: 300ms, do: cut, from: n0, to: n1, for: 700ms}
+limits: {run: 30s, settle: 1s}
+"""
+_CLOCK = """
+import sys, time
+from pathlib import Path
+
+clock, real = Path(sys.argv[1]), time.time_ns
+time.time_ns = lambda: real() + int(float(clock.read_text()) * 1e9)
+time.time = lambda: time.time_ns() / 1e9
+from stormcast.cli import main
+
+sys.exit(main(sys.argv[2:]))
+"""
+"""The command with a wall clock that a file moves; what it starts has the one of the machine."""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("jump", ["3600", "-86400"])
+def test_a_wall_clock_that_is_set_while_a_rig_starts_moves_nothing(
+    tmp_path: Path, jump: str
+) -> None:
+    """After the rig looked, and before its members do: to who reads traces another zero of the
+    clock would be another machine, whose times have to be moved."""
+    (tmp_path / "live.yaml").write_text(TALK)
+    clock = tmp_path / "clock"
+    clock.write_text(jump)
+    words = ("run", "live.yaml", "--backend", "netns", "--out", "run", "--json")
+    done = subprocess.run(
+        (sys.executable, "-c", _CLOCK, str(clock), *words),
+        cwd=tmp_path, env=environment({}), stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip  # one command
+    assert done.returncode in (0, 3), done.stderr
+    assert "Traceback" not in done.stderr
+    walls = {
+        block.wall_ns
+        for source in find_sources(tmp_path / "run")
+        for block in read_blocks_untrusted(source.read(), xxh3_64_intdigest)
+    }
+    assert len(walls) == 1
+    assert json.loads(done.stdout)["resync"]["one_view"] < 600.0
+    assert counting.wrong_verdicts(tmp_path / "run", done.returncode) == []

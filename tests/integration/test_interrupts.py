@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from stormcast.chaos.campaigns.pool import ProcessPool
+from tests.helpers.sessions import session_of
 
 pytestmark = pytest.mark.slow
 
@@ -51,19 +52,6 @@ def wait_for(is_so: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def session_of(pid: int) -> set[int]:
-    """All that run in a session; what has ended and was not waited for does not run."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _parent, _group, session = path.read_text().rpartition(")")[2].split()[:4]
-        except OSError:
-            continue
-        if int(session) == pid and state != "Z":
-            found.add(int(path.parent.name))
-    return found
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("words", [SEARCH, CHAOS_TEST], ids=["search", "chaos-test"])
 def test_a_command_ends_with_what_it_has_and_leaves_no_process(
@@ -76,7 +64,7 @@ def test_a_command_ends_with_what_it_has_and_leaves_no_process(
         process.send_signal(number)
         said, talk = process.communicate(timeout=SECONDS)
         assert process.returncode == 130, talk
-        assert session_of(process.pid) == set()
+        assert session_of(process.pid) == []
     assert "interrupted after " in talk
     assert "Traceback" not in talk
     if "search" in words:
@@ -92,7 +80,7 @@ def test_ctrl_c_at_a_terminal_reaches_all_processes_and_only_the_first_acts(tmp_
         os.killpg(process.pid, signal.SIGINT)
         _said, talk = process.communicate(timeout=SECONDS)
         assert process.returncode == 130
-        assert session_of(process.pid) == set()
+        assert session_of(process.pid) == []
     assert "Traceback" not in talk
 
 
@@ -101,7 +89,7 @@ def test_processes_end_when_who_started_them_is_killed(tmp_path: Path) -> None:
         wait_for(lambda: len(session_of(process.pid)) == 3)
         process.kill()
         process.wait()
-        wait_for(lambda: session_of(process.pid) == set())
+        wait_for(lambda: session_of(process.pid) == [])
 
 
 def test_what_was_killed_goes_on_without_what_it_has(tmp_path: Path) -> None:
@@ -111,7 +99,7 @@ def test_what_was_killed_goes_on_without_what_it_has(tmp_path: Path) -> None:
         wait_for(lambda: any(file.stat().st_size for file in tmp_path.glob("kept/rows/*")))
         process.kill()
         process.wait()
-        wait_for(lambda: session_of(process.pid) == set())
+        wait_for(lambda: session_of(process.pid) == [])
     rows = b"".join(file.read_bytes() for file in tmp_path.glob("kept/rows/*")).count(b"\n")
     assert rows >= 1
     with running(tmp_path, *words) as process:
@@ -125,7 +113,10 @@ def test_a_process_of_the_search_that_dies_costs_no_seed(tmp_path: Path) -> None
     words = ("search", "--seeds", "30", "--workers", "2", "--out", "kept", "--json")
     with running(tmp_path, *words) as process:
         wait_for(lambda: any(file.stat().st_size for file in tmp_path.glob("kept/rows/*")))
-        os.kill(max(session_of(process.pid) - {process.pid}), signal.SIGKILL)
+        os.kill(
+            max(one.pid for one in session_of(process.pid) if one.pid != process.pid),
+            signal.SIGKILL,
+        )
         said, talk = process.communicate(timeout=4 * SECONDS)
         assert process.returncode == 0, talk
     assert '"seeds": 30, "violations": 0, "unknown": 0' in said

@@ -15,6 +15,7 @@ from stormcast.chaos.backends.netns import RunId, clean
 from stormcast.chaos.backends.netns.leftovers import leftovers
 from stormcast.chaos.backends.netns.names import start_of
 from stormcast.chaos.backends.netns.process import environment, until
+from tests.helpers.sessions import session_of
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -43,20 +44,6 @@ sleep {HESITATION}
 PATH=${{PATH#*:}}
 exec setpriv "$@"
 """
-
-
-def session_of(pid: int) -> list[str]:
-    """The command lines of all that run in a session."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (path / "stat").read_text().rpartition(")")[2].split()
-            words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-        if int(fields[3]) == pid and fields[0] not in "ZX":
-            found.append(f"{path.name}: {words}")
-    return found
 
 
 def test_a_rig_that_is_killed_at_any_point_of_starting_leaves_nothing(tmp_path: Path) -> None:
@@ -102,7 +89,11 @@ def kill_one(folder: Path, scenario: Path, tools: Path, after: int, pause: float
         time.sleep(pause)
         rig.kill()
         rig.wait()
-        until(lambda: not session_of(rig.pid), END_SECONDS, lambda: "\n".join(session_of(rig.pid)))
+        until(
+            lambda: not session_of(rig.pid),
+            END_SECONDS,
+            lambda: "\n".join(map(str, session_of(rig.pid))),
+        )
         assert not leftovers(is_left=was_its).processes
     finally:
         rig.kill()

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.language.shipped import find_shipped
 from stormcast.chaos.records.directory import BEGUN, LATEST, TakenError, make_fresh, take, taken
-from stormcast.chaos.session.outcome import write_run
+from stormcast.chaos.records.directory import write_whole as of_a_run
+from stormcast.chaos.session import runner
+from stormcast.chaos.session.outcome import RunOutcome, write_run
 from stormcast.chaos.session.runner import run_scenario
+from stormcast.pipeline.whole import write_whole as of_spark
 
 MANY = 24
 
@@ -112,3 +119,84 @@ def test_no_run_is_written_over_another(tmp_path: Path) -> None:
     with pytest.raises(TakenError):
         write_run(outcome, tmp_path / "a")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")} == before
+
+
+# -- What a kill or a full disk leaves ------------------------------------------------------------
+
+
+class _Played:
+    """A run on a backend that has just been played: its journals lie in its logs."""
+
+    def __init__(self, outcome: RunOutcome, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._outcome = outcome
+        monkeypatch.setattr(runner, "play", self._play)
+
+    def _play(
+        self, _scenario: object, _seed: int, _backend: object, logs: Path, **_: object
+    ) -> Any:
+        journal = logs / "n0" / "journal" / "n0-1"
+        journal.mkdir(parents=True)
+        (journal / "000000.trace").write_bytes(b"STRC")
+        return self._outcome.run
+
+    def run_in(self, directory: Path) -> None:
+        runner.run_on(SimBackend(), self._outcome.scenario, 1, out=directory)
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> _Played:
+    return _Played(run_scenario(find_shipped("order-under-loss").read(), 1), monkeypatch)
+
+
+def test_what_members_wrote_is_kept_before_it_is_judged(
+    tmp_path: Path, played: _Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is killed while it judges has the traces on disk, and no verdict."""
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "judge_run", die)
+    with pytest.raises(KeyboardInterrupt):
+        played.run_in(tmp_path / "run")
+    kept = {path.name for path in (tmp_path / "run" / "trace").iterdir()}
+    assert kept == {f"{label}.trace" for label in played._outcome.run.traces}
+    assert not (tmp_path / "run" / "verdict.json").exists()
+    assert not list((tmp_path / "run" / "logs").glob("*/journal"))
+
+
+def test_journals_stay_where_there_is_no_room_for_traces(
+    tmp_path: Path, played: _Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bytes = Path.write_bytes
+
+    def run_out(path: Path, data: bytes) -> int:
+        if path.name == "rig.trace":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_bytes(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", run_out)
+    with pytest.raises(OSError, match="No space left"):
+        played.run_in(tmp_path / "run")
+    assert (tmp_path / "run/logs/n0/journal/n0-1/000000.trace").exists()
+    assert not [path for path in (tmp_path / "run").rglob("*") if path.parent.name == "trace"]
+    assert not (tmp_path / "run" / ".trace.part").exists()
+
+
+@pytest.mark.parametrize("write", [of_a_run, of_spark], ids=["run", "verify"])
+def test_a_verdict_is_there_as_a_whole_or_as_it_was(
+    tmp_path: Path, write: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "verdict.json"
+    write(path, '{"verdict": "unknown"}')
+    write_text = Path.write_text
+
+    def half(path: Path, text: str, **words: Any) -> int:
+        write_text(path, text[: len(text) // 2], **words)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="No space left"):
+        write(path, '{"verdict": "holds"}')
+    assert path.read_text() == '{"verdict": "unknown"}'
+    assert list(tmp_path.iterdir()) == [path]

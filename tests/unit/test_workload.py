@@ -579,3 +579,55 @@ def test_loads_come_alone_or_in_lists() -> None:
 )
 def test_a_duration_is_written_with_the_unit_that_suits_it(seconds: float, text: str) -> None:
     assert SETTING_DURATION.write(seconds) == text
+
+
+# -- Failures --------------------------------------------------------------------------------------
+
+
+def test_a_workload_that_a_bug_ends_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody awaits it: without that its loads would seem to run for ever."""
+    told: list[dict[str, Any]] = []
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, what: told.append(what))
+        run = Run(FakeChannel(), load(count=1))
+        monkeypatch.setattr(run.driver, "tick", lambda _now: 1 / 0)
+        run.driver.start()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    asyncio.run(scene())
+    (what,) = told
+    assert isinstance(what["exception"], ZeroDivisionError)
+
+
+def test_a_load_for_which_there_is_no_memory_ends_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a member. In the simulator it is the memory of the whole run, which ends."""
+
+    def none_left(*_words: object) -> list[bytes]:
+        raise MemoryError
+
+    async def scene(*, in_member: bool) -> str:
+        run = Run(FakeChannel(), load(count=1))
+        monkeypatch.setattr(run.driver, "_stream", lambda _dest: _Stream(none_left))
+        if not in_member:
+            run.driver.tick(run.channel.now)
+            return ""
+        run.driver.start()
+        await asyncio.sleep(0.01)
+        return run.driver.jobs[0].error
+
+    assert asyncio.run(scene(in_member=True)).endswith("give it more, and do it again")
+    with pytest.raises(MemoryError):
+        asyncio.run(scene(in_member=False))
+
+
+class _Stream:
+    """A stream whose messages cannot be made."""
+
+    sent = 0
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch

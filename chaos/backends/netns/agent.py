@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from stormcast.chaos.agent.client import AgentClient, AgentError, over_unix
+from stormcast.chaos.agent.client import AgentClient, AgentError, AgentRefusalError, over_unix
 from stormcast.chaos.backends.base import LEASE_SECONDS, BackendError
 from stormcast.chaos.backends.netns.names import RunId
 from stormcast.chaos.backends.netns.process import Process, environment, until
@@ -103,8 +103,9 @@ class AgentProcess:
         try:
             return self._socket(method, target, body)
         except AgentError as error:
-            tail = "" if self._process is None else self._process.tail()
-            raise BackendError(f"{error}\n{tail}".rstrip()) from None
+            if self._process is None or isinstance(error, AgentRefusalError):
+                raise BackendError(str(error)) from None
+            raise BackendError(f"{error}\n{self._process.tail()}".rstrip()) from None
 
     def _start(self) -> None:
         if self._process is not None:

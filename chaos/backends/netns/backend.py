@@ -28,6 +28,7 @@ from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.records.exits import MemberExit
+from stormcast.chaos.records.rig_trace import wall_at_zero
 from stormcast.node.keys.cluster_keys import write_new_key
 
 POLL_SECONDS: Final = 0.02
@@ -92,6 +93,9 @@ class NetnsBackend:
         self._argv = argv
         self._opened: Opened | None = None
         self._undo = ExitStack()
+        self.wall_ns: int | None = None
+        """What the wall clock showed, in nanoseconds, when the monotonic clock was 0, as all traces
+        of the run say: read once, because it may be set while the run goes on."""
 
     def features(self) -> Mapping[str, str | None]:
         """Return the features of this machine."""
@@ -108,6 +112,7 @@ class NetnsBackend:
             if why := features.get(need, "this version does not have it"):
                 raise Unsupported(f"netns has no {need}: {why}")
         atexit.register(self.close)
+        self.wall_ns = wall_at_zero(self.now())
         folder = plan.folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         self._opened = self._open(Network(RunId.next(), plan.names), plan, folder)
@@ -124,7 +129,8 @@ class NetnsBackend:
         if keys is not None:
             self._undo.callback(keys.unlink, missing_ok=True)
             write_new_key(keys)
-        members = Members(network, plan.members, folder, self._argv, keys)
+        assert self.wall_ns is not None
+        members = Members(network, plan.members, folder, self._argv, keys, wall_ns=self.wall_ns)
         self._undo.callback(members.kill_all)
         members.prepare()
         watch = Watch(network.run, folder)

@@ -26,6 +26,7 @@ from stormcast.chaos.records.exits import MemberExit
 from stormcast.node.bound import bound_to_me
 from stormcast.node.keys.cluster_keys import change_keys
 from stormcast.node.settings import list_layers
+from stormcast.node.trace import WALL_VARIABLE
 from stormcast.node.trace.files import read_traces
 
 STATIC: Final = "STATIC"
@@ -44,6 +45,8 @@ class Members:
         folder: Path,
         argv: Argv = member_argv,
         keys: Path | None = None,
+        *,
+        wall_ns: int = 0,
     ) -> None:
         self.processes: dict[str, Process] = {}
         """The newest process of each member that was started, running or not."""
@@ -53,6 +56,8 @@ class Members:
         self._keys = keys
         self._folder = folder
         self._argv = argv
+        self._told = {WALL_VARIABLE: str(wall_ns)} if wall_ns else {}
+        """What all of them are told of the wall clock, if anything."""
         self._started: Counter[str] = Counter()
         self._running: list[tuple[str, int, Process]] = []
         """Name and number of each incarnation that had not ended at the last look."""
@@ -79,7 +84,7 @@ class Members:
         self._started[name] += 1
         words = self._network.inside(name, self._argv(sys.executable, spec))
         label = f"{name}-{self._started[name]}"
-        mine = environment({}, self._network.run)
+        mine = environment(self._told, self._network.run)
         process = Process(bound_to_me(words), spec.folder, label, mine)
         self.processes[name] = process
         self._running.append((name, self._started[name], process))
