@@ -54,7 +54,7 @@ LEAVES = (int, float, str, bytes, type(None), Enum, Address, View, ViewId)
 UNTOLD = frozenset(
     {"tracer", "_tracer", "codec", "_codec", "refused", "drops", "heard", "_now", "gauge_at"}
     # A claim that is far off has the sender asked whether it made it.
-    | {"nonce", "asked_at", "sync_tries", "_questions"}
+    | {"nonce", "asked_at", "sync_tries", "_questions", "refusal"}
     # How much came in whose name, that there is something to count, and how much was recorded.
     | {"_accounts", "is_on", "_pace", "_unrecorded"}
 )
