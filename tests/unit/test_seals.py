@@ -185,6 +185,26 @@ def test_a_part_of_a_frame() -> None:
         assert End(2).refusal(whole[:size]) in {"short", "truncated"}
 
 
+@given(st.binary(max_size=300), st.booleans(), st.data())
+def test_bytes_of_anybody_are_refused_for_a_reason(
+    noise: bytes, begins: bool, drawn: st.DataObject
+) -> None:
+    """Noise, and what was sealed after a few edits; as a frame, and as a text."""
+    a, b = End(1), End(2)
+    datagram = bytearray(a.says(b"text") if begins else b"")
+    at = drawn.draw(st.integers(0, len(datagram)))
+    datagram[at : at + drawn.draw(st.integers(0, 40))] = noise
+    healthy = End(1).says(b"text")
+    for parse in (b.opened, b.seals.open_text_untrusted):
+        try:
+            parse(bytes(datagram))
+        except BadFrame:
+            continue
+        assert begins
+        assert bytes(datagram[: len(healthy)]) != healthy
+    assert len(b.seals._sealers) <= 1
+
+
 # -- Replays ---------------------------------------------------------------------------------------
 
 
