@@ -48,6 +48,7 @@ LINGER_SECONDS: Final = 0.5
 ACCEPTS: Final = 8
 """Connections accepted in one turn of the loop. Each has a descriptor before it is counted."""
 _READ: Final = 16 << 10
+_AROUND_HEADER: Final = len(":\r\n")
 _VERSIONS: Final = (b"1.0", b"1.1")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 """JSON can spell half of a surrogate pair; no encoding can."""
@@ -335,6 +336,12 @@ def _is_one(given: list[bytes], wanted: bytes) -> bool:
     return len(given) == 1 and hmac.compare_digest(given[0], wanted)
 
 
+def _header_size(request: h11.Request) -> int:
+    """Return the bytes that the target and the headers of a request took, at least."""
+    sizes = [len(name) + len(value) for name, value in request.headers.raw_items()]
+    return len(request.target) + sum(sizes) + _AROUND_HEADER * len(sizes)
+
+
 def _error(status: int, message: str, *headers: tuple[str, str]) -> Answer:
     return as_json({"error": message}, status)._replace(headers=headers)
 
@@ -378,6 +385,9 @@ class _Connection:
                 self._is_head = event.method == b"HEAD"
                 if event.http_version not in _VERSIONS:
                     raise h11.RemoteProtocolError("unknown version of HTTP", 505)
+                if _header_size(event) > MAX_HEADER:
+                    # h11 looks only at what is incomplete, and the whole may arrive at once.
+                    raise h11.RemoteProtocolError(f"headers may have {MAX_HEADER} bytes", 431)
                 return event, await self._body(event)
         except TimeoutError:
             raise RefusedError(408, "the request takes too long") from None

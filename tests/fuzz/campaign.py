@@ -135,6 +135,9 @@ class Campaign:
                 continue
             failures = 0
             if result.findings:
+                # Said before the range is made smaller, which takes longer than the round.
+                for what in result.findings:
+                    self._tell(f"{one.key}: {what}")
                 kept = self.out / one.key / FACTS
                 result.repeat = repeat_command(self._shrunk(result, trials), kept)
             self._keep(result)

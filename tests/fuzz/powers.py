@@ -52,6 +52,8 @@ VIEW_FRAMES: Final[dict[tuple[int, int], str]] = {
     (wire.FD_SOCK2, wire.SUSPECT): "of a member: who does not answer in time is excluded",
 }
 """The frames that can change the view without keys, and under which condition."""
+VIEW_HELLO: Final = "whose connection it replaces: once others hear nothing of it, they exclude it"
+"""The same, of the hello of a connection in a member's name."""
 PAUSE_FRAMES: Final[dict[tuple[int, int], str]] = {
     (wire.GMS, wire.MERGE_REQ): "of anybody, in its own name",
     (wire.GMS, wire.GET_DIGEST_REQ): "of anybody, in its own name",

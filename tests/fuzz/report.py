@@ -9,7 +9,7 @@ from typing import Final
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.exits import Exit
 from stormcast.node.core import wire
-from tests.fuzz.powers import PAUSE_FRAMES, VIEW_FRAMES
+from tests.fuzz.powers import PAUSE_FRAMES, VIEW_FRAMES, VIEW_HELLO
 from tests.fuzz.rounds import FORGED, MIB, Result
 from tests.fuzz.streams import UNASKED
 
@@ -89,9 +89,8 @@ def powers(results: Sequence[Result]) -> list[str]:
         for name, number in sent.items():
             what = name.removeprefix(f"{label}: ")
             if name != what:
-                condition = next(
-                    (why for pair, why in conditions.items() if what == pair_name(pair)), ""
-                )
+                known = {pair_name(pair): why for pair, why in conditions.items()}
+                condition = known.get(what, VIEW_HELLO)
                 lines.append(f"    {label}: {what} {number}: {condition}".rstrip(": "))
     return lines
 

@@ -35,7 +35,7 @@ def test_datagrams_watchers_and_requests_at_one_group(tmp_path: Path) -> None:
             print(result)
             assert result.findings == []
             assert result.sent["frames"] == count
-            assert result.foreseen > count / 10 or target == "control"
+            assert target == "control" or sum(result.refused.values()) > count / 10
         judge(siege, result)
     assert result.findings == []
     assert result.verdict == "holds"

@@ -225,7 +225,9 @@ def test_an_endpoint_of_another_kind_takes_other_sizes() -> None:
 
 def test_headers_may_be_so_large() -> None:
     assert one("GET /livez", "X: " + "x" * (MAX_HEADER - 200)).status == 200
-    # Found out while it is still incomplete, or at its end.
+    # However it arrives: whole at once, in pieces, or still incomplete.
+    assert one("GET /livez", "X: " + "x" * (MAX_HEADER + 200)).status == 431
+    assert one("GET /livez", *["X: y"] * (MAX_HEADER // 4)).status == 431
     endless = f"GET /livez HTTP/1.1\r\nHost: {HOST}\r\nX: ".encode() + b"x" * (3 * MAX_HEADER)
     (reply,), _ = converse(endless)
     assert reply.status == 431
