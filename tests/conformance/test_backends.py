@@ -29,6 +29,7 @@ STATE_KEYS = {
     "bound",
     "journal",
     "journal_trouble",
+    "keys",
 }
 
 REPAIR_SECONDS = 1.5

@@ -193,6 +193,7 @@ FRAME_REASONS = {
     "version",
     "cluster",
     "head-check",
+    "sealed",
     "size",
     "truncated",
     "digest",
