@@ -195,7 +195,7 @@ def _frame_layer() -> type[Packet]:
             head = wire.Head._make(form.unpack_from(built))
             if self.size is None:
                 head = head._replace(size=len(body))
-            if self.digest is None and body:
+            if self.digest is None and body and head.seal != wire.SEALED:
                 head = head._replace(digest=xxh3_64_intdigest(body))
             if self.check is None:
                 whole = xxh3_64_intdigest(form.pack(*head)[: wire.CHECK_OFFSET])

@@ -36,7 +36,7 @@ class Receiver:
         unreliable: Unreliable,
         group: Group | None,
         test_protocols: TestProtocols,
-        seals: Seals | None,
+        seals: Seals | None = None,
     ) -> None:
         self.is_open = True
         self.refusal = ""

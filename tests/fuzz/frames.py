@@ -27,7 +27,7 @@ CHUNK: Final = 8
 """Frames that are made from one draw of chance. Ranges begin and end between chunks."""
 _MUTABLE: Final = (
     "count", "kind", "protocol", "transmission", "flags", "dest", "conn", "lo", "mark", "stamp",
-    "headers", "width", "spare", "source",
+    "headers", "width", "seal", "source",
 )  # fmt: skip  # they would be a column
 _BITS: Final = {name: 8 * (wire.span(name).stop - wire.span(name).start) for name in wire.FIELDS}
 
@@ -229,7 +229,7 @@ class FrameMaker:
             "size": len(body.data),
             "headers": body.headers,
             "width": body.width,
-            "spare": 0,
+            "seal": 0,
             "check": 0,
         }
 

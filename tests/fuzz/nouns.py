@@ -53,7 +53,7 @@ class Nouns:
         self._others = others
         gms: dict[int, Callable[[Random, Address], bytes]] = {
             wire.JOIN_REQ: self._speaker,
-            wire.JOIN_COOKIE: _nothing,
+            wire.COOKIE: _nothing,
             wire.LEAVE_REQ: self._speaker,
             wire.LEAVE_RSP: self._anybody,
             wire.JOIN_RSP: self._join_answer,
@@ -70,7 +70,8 @@ class Nouns:
             (wire.STABLE_PROTOCOL, wire.GOSSIP): self._vote,
             (wire.STABLE_PROTOCOL, wire.STABILITY): self._vote,
             (wire.MERGE3, wire.INFO): self._info,
-            (wire.MERGE3, wire.VIEW_REQ): _nothing,
+            (wire.MERGE3, wire.COOKIE): _nothing,
+            (wire.MERGE3, wire.VIEW_REQ): self._speaker,
             (wire.MERGE3, wire.VIEW_RSP): self._view,
             (wire.FD_ALL3, wire.HEARTBEAT): _nothing,
             (wire.FD_SOCK2, wire.SUSPECT): self._addresses,

@@ -13,7 +13,7 @@ from stormcast.node.core.wire import Head
 from tests.fuzz.facts import Facts
 
 IN_HEADS: Final = (
-    "short", "magic", "version", "cluster", "head-check", "size", "truncated", "digest",
+    "short", "magic", "version", "cluster", "head-check", "sealed", "size", "truncated", "digest",
 )  # fmt: skip  # one line
 LENGTH: Final = 4
 LONGEST_HELLO: Final = 1024
@@ -38,6 +38,8 @@ def heard(data: bytes, cluster: int, at: int = 0) -> Head | str:  # noqa: PLR091
         return "cluster"
     if hash64(data[at : at + wire.CHECK_OFFSET]) & 0xFFFFFFFF != head.check:
         return "head-check"
+    if head.seal:
+        return "sealed"
     if head.size > 1 << 24 or head.headers > head.size:
         return "size"
     body = data[at + wire.HEAD_SIZE : at + wire.HEAD_SIZE + head.size]
