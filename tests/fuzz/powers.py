@@ -43,7 +43,10 @@ class Power(Enum):
 
 
 VIEW_FRAMES: Final[dict[tuple[int, int], str]] = {
-    (wire.GMS, wire.VIEW): "of a member; or of anybody, as the end of a merge that it began",
+    (
+        wire.GMS,
+        wire.VIEW,
+    ): "of a member; or of anybody who proved its address, as the end of a merge that it began",
     (wire.GMS, wire.JOIN_RSP): "of a member, with a view that is newer",
     (wire.GMS, wire.LEAVE_REQ): "of a member, which then is let go",
     (wire.GMS, wire.MERGE_RSP): "of anybody, while a member leads a merge whose number it guesses",

@@ -61,10 +61,18 @@ class Stranger:
         return View(ViewId(held.view + step, members[0]), members)
 
     def says(
-        self, source: Address, kind: int, protocol: int, body: bytes, to: str, lo: int = 1
+        self,
+        source: Address,
+        kind: int,
+        protocol: int,
+        body: bytes,
+        to: str,
+        lo: int = 1,
+        mark: int = 0,
     ) -> None:
         codec = Codec(self.facts.cluster, source.short, hash64)
-        frame = codec.pack_control(kind, protocol, self.world.short(to), 0, lo, body=body)
+        dest = self.world.short(to)
+        frame = codec.pack_control(kind, protocol, dest, 0, lo, mark=mark, body=body)
         self.said[protocol, kind] = power_of(frame, self.facts)
         self.world[to].receive(frame)
 
@@ -75,8 +83,12 @@ def _view(x: Stranger) -> None:
 
 
 def _view_of_a_merge(x: Stranger) -> None:
+    """X hears what is sent to its address, and so has a cookie to show."""
     merge = messages.MergeId(x.address, 1)
-    x.says(x.address, wire.MERGE_REQ, wire.GMS, messages.pack_merge_id(merge), "B")
+    asked = messages.pack_merge_id(merge)
+    x.says(x.address, wire.MERGE_REQ, wire.GMS, asked, "B")
+    cookie = next(sent.head.mark for sent in reversed(x.world.wire) if sent.kind == wire.COOKIE)
+    x.says(x.address, wire.MERGE_REQ, wire.GMS, asked, "B", mark=cookie)
     view = x.view("B", x.address)
     digest = Digest({member.short: (0, 0) for member in view.members})
     body = messages.pack_merge_view(view, messages.MergePart(merge, digest, frozenset()))
