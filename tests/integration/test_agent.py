@@ -85,6 +85,8 @@ def test_an_agent_has_every_feature_that_acts_on_a_network(agent: AgentProcess) 
         "group",
         "no-group",
         "commands",
+        "keys",
+        "change-keys",
         "first-conn",
         "frames-of-streams",
     }
