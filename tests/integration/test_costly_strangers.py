@@ -25,6 +25,10 @@ from stormcast.node.bound import bound_to_me
 from tests.helpers.live import AS_SHIPPED, ENDLESS, netns, process, short_of
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
+STACKS = [
+    "udp",
+    *(pytest.param(stack, marks=pytest.mark.long) for stack in ("tcp", "tcp-no-retransmit")),
+]
 
 NAMES = ("n0", "n1", "n2")
 JOINER = "n3"
@@ -141,7 +145,7 @@ class Attack:
         assert re.search(r"delivered from 710000..", doubtful[0].witness[0])
 
 
-@pytest.mark.parametrize("stack", ["udp", "tcp", "tcp-no-retransmit"])
+@pytest.mark.parametrize("stack", STACKS)
 def test_windows_in_sixty_names(stack: str, cluster: Clusters) -> None:
     """A MiB in each name, of which the application is given the first message."""
     attack = Attack(cluster, stack)
@@ -180,7 +184,9 @@ def test_multicasts_to_a_joiner_that_has_no_view(cluster: Clusters, chaos: Chaos
     attack.ends_well()
 
 
-@pytest.mark.parametrize("stack", ["tcp", "tcp-no-retransmit"])
+@pytest.mark.parametrize(
+    "stack", ["tcp", pytest.param("tcp-no-retransmit", marks=pytest.mark.long)]
+)
 def test_frames_that_are_begun_on_many_connections(stack: str, cluster: Clusters) -> None:
     attack = Attack(cluster, stack)
 
@@ -194,7 +200,7 @@ def test_frames_that_are_begun_on_many_connections(stack: str, cluster: Clusters
     attack.ends_well()
 
 
-@pytest.mark.parametrize("stack", ["udp", "tcp", "tcp-no-retransmit"])
+@pytest.mark.parametrize("stack", STACKS)
 def test_joins_in_the_name_of_a_victim(stack: str, cluster: Clusters) -> None:
     """The victim gets no more bytes than were sent in its name."""
     attack = Attack(cluster, stack)
