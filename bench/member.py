@@ -220,8 +220,7 @@ async def serve(words: dict[str, Any]) -> None:
         name=words["name"],
         settings=settings_of(words),
         journal=JournalConfig(directory=Path(words["journal"]), limit_bytes=JOURNAL_BYTES),
-        # Told as it was, members of an earlier commit can stand in a pair.
-        **({"key_file": words["key_file"]} if words.get("key_file") else {}),
+        key_file=words["key_file"],
     )
     channel = Channel(config)
     member = BenchMember(words, channel)

@@ -55,8 +55,9 @@ _LOW_HALF: Final = 0xFFFFFFFF
 _SEALED: Final = bytes([wire.SEALED])
 _TEXT: Final = b"stormcast-text\0"
 """Front of what is authenticated of a text, which is no frame."""
-_TEXT_SEAL: Final = struct.Struct(f">I{DRAWN}sIQ")
-TEXT_OVERHEAD: Final = _TEXT_SEAL.size + wire.SEAL_TAG
+_TEXT_SEAL: Final = wire.SEAL_STRUCT.size + _NUMBER.size
+"""Bytes of the mark and the number after a text."""
+TEXT_OVERHEAD: Final = _TEXT_SEAL + wire.SEAL_TAG
 """Bytes that a seal adds to a text."""
 
 _HEAD_BEFORE: Final = wire.OFFSETS["digest"]
@@ -197,10 +198,10 @@ class Seals:
         at = len(sealed) - TEXT_OVERHEAD
         if at < 0:
             raise BadFrame("not-sealed")
-        text, seal = sealed[:at], sealed[at : at + _TEXT_SEAL.size]
+        text, seal = sealed[:at], sealed[at : at + _TEXT_SEAL]
         number = _NUMBER.unpack(seal[-_NUMBER.size :])[0]
         mark = seal[: -_NUMBER.size]
-        self._open(mark, number, sealed[at + _TEXT_SEAL.size :], _TEXT + text + seal)
+        self._open(mark, number, sealed[at + _TEXT_SEAL :], _TEXT + text + seal)
         return text
 
     # -- Both ------------------------------------------------------------------------------------
