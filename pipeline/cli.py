@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from stormcast.exits import Exit
 from stormcast.pipeline import session
 from stormcast.pipeline.questions import CannotError, Question, VerifyError
-from stormcast.pipeline.whole import write_whole
+from stormcast.whole import write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

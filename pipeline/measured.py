@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
-from stormcast.pipeline.whole import write_whole
+from stormcast.whole import write_whole
 
 SCHEMA: Final = 2
 """The version of the file; for a file of another version, Spark must measure again."""

@@ -91,21 +91,6 @@ def give_back(directory: Path) -> None:
             link.parent.rmdir()
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file in one step: whoever reads it, and whenever this process is killed, it has all
-    of the text, or what it had before."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(text)
-        part.replace(path)
-    except OSError as error:
-        # What cannot be written at all has not made the part either.
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        error.filename = str(path)
-        raise
-
-
 def _taken(directory: Path) -> TakenError:
     return TakenError(
         f"{directory} is not empty, and a run directory is of one run: name another with --out, "

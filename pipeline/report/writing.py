@@ -10,7 +10,7 @@ from urllib.parse import quote
 from stormcast.pipeline.report.batch import Entry, batch_report
 from stormcast.pipeline.report.run_files import REPORT, NotARun, read_run
 from stormcast.pipeline.report.run_report import run_report
-from stormcast.pipeline.whole import write_whole
+from stormcast.whole import write_whole
 
 DEEP: Final = 3
 """How many levels below a batch's directory runs are looked for."""

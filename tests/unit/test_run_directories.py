@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +13,10 @@ import pytest
 from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.language.shipped import find_shipped
 from stormcast.chaos.records.directory import BEGUN, LATEST, TakenError, make_fresh, take, taken
-from stormcast.chaos.records.directory import write_whole as of_a_run
 from stormcast.chaos.session import runner
 from stormcast.chaos.session.outcome import RunOutcome, write_run
 from stormcast.chaos.session.runner import run_scenario
-from stormcast.pipeline.whole import write_whole as of_spark
+from stormcast.whole import write_whole
 
 MANY = 24
 
@@ -183,12 +181,11 @@ def test_journals_stay_where_there_is_no_room_for_traces(
     assert not (tmp_path / "run" / ".trace.part").exists()
 
 
-@pytest.mark.parametrize("write", [of_a_run, of_spark], ids=["run", "verify"])
 def test_a_verdict_is_there_as_a_whole_or_as_it_was(
-    tmp_path: Path, write: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "verdict.json"
-    write(path, '{"verdict": "unknown"}')
+    write_whole(path, '{"verdict": "unknown"}')
     write_text = Path.write_text
 
     def half(path: Path, text: str, **words: Any) -> int:
@@ -197,6 +194,6 @@ def test_a_verdict_is_there_as_a_whole_or_as_it_was(
 
     monkeypatch.setattr(Path, "write_text", half)
     with pytest.raises(OSError, match="No space left"):
-        write(path, '{"verdict": "holds"}')
+        write_whole(path, '{"verdict": "holds"}')
     assert path.read_text() == '{"verdict": "unknown"}'
     assert list(tmp_path.iterdir()) == [path]
