@@ -18,6 +18,8 @@ from stormcast.pipeline.questions import CannotError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+OF_RUN: Final = "SC_RUN"
+"""The variable that says whose a process is, to `stormcast clean`."""
 VERIFY: Final = "verify"
 JAVA: Final = 17
 """The oldest version of Java that Spark 4 runs on."""
@@ -82,7 +84,7 @@ def spark_session(
             builder = builder.config(key, value)
         said = Path(scratch) / "stderr"
         try:
-            with _stderr_in(said), _temporary_in(scratch):
+            with _stderr_in(said), _temporary_in(scratch), _marked():
                 session = builder.getOrCreate()
         except Exception as error:
             raise CannotError(
@@ -106,16 +108,38 @@ def _temporary_in(folder: str) -> Iterator[None]:
         tempfile.tempdir = before
 
 
-def own_prefix() -> str:
-    """Return how the names of this process's temporary folders begin: with its pid and the time of
-    its start, by which `stormcast clean` finds what is left when it was killed."""
+@contextmanager
+def _marked() -> Iterator[None]:
+    """Have the JVM that is started meanwhile say whose it is: it ends by itself when this process
+    is killed, but only once it has started, and `stormcast clean` ends it before."""
+    mark = own_mark()
+    before = os.environ.get(OF_RUN)
+    if mark:
+        os.environ[OF_RUN] = mark
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[OF_RUN] = before
+        else:
+            os.environ.pop(OF_RUN, None)
+
+
+def own_mark() -> str:
+    """Return the word by which `stormcast clean` knows what this process has made, and whether it
+    still runs: its pid, and the time of its start. Nothing where the system does not tell."""
     try:
         stat = Path("/proc/self/stat").read_text()
     except OSError:
-        return "stormcast-verify-"
+        return ""
     # The second field is the program's name in parentheses, and may hold anything.
     started = stat[stat.rindex(")") + 2 :].split()[19]
-    return f"sc{os.getpid()}-{started}-0-verify-"
+    return f"sc{os.getpid()}-{started}-0"
+
+
+def own_prefix() -> str:
+    """Return how the names of this process's temporary folders begin."""
+    return f"{own_mark() or 'stormcast'}-verify-"
 
 
 @contextmanager

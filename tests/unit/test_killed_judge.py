@@ -3,6 +3,7 @@ results of two judgements side by side."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from stormcast.chaos.backends.netns.names import OF_RUN, RunId
 from stormcast.chaos.language.shipped import find_shipped
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.pipeline import cli, session
@@ -29,6 +31,10 @@ class _Builder:
 
     def getOrCreate(self) -> _Builder:  # noqa: N802 as PySpark calls it
         self._made.append(Path(tempfile.mkdtemp()))
+        # What a JVM that is started now is told.
+        run = RunId.parse(os.environ[OF_RUN])
+        assert run is not None
+        assert run.has_owner()
         return self
 
 
@@ -49,6 +55,7 @@ def test_all_that_is_temporary_is_in_a_folder_of_its_owner(
         assert scratch.name.startswith(session.own_prefix())
         assert [path.parent for path in made] == [scratch]
         assert tempfile.gettempdir() == str(tmp_path)
+        assert OF_RUN not in os.environ
     assert list(tmp_path.iterdir()) == []
 
 
