@@ -243,7 +243,7 @@ def _scenario(members: Names, run: float) -> Shape:
         found = {key.node.value: value.items() for key, value in item.pairs() if value.is_list()}
         check_workload(zip(found.get("workload", ()), scenario.workload, strict=True), run)
         steps = zip(found.get("timeline", ()), scenario.timeline, strict=True)
-        check_timeline(steps, run, scenario.cluster.late)
+        check_timeline(steps, run, scenario.cluster.late, sealed=scenario.cluster.sealed)
         check_expectations(
             zip(found.get("expect", ()), scenario.expect, strict=True), scenario.workload, run
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import cycle, permutations
 from typing import Any, Final
 
 from stormcast.chaos import faults
@@ -283,10 +283,15 @@ def _timing(kind: Callable[..., Any]) -> Shape:
 
 
 def check_timeline(
-    parsed: Iterable[tuple[Item, Step]], run: float, late: Collection[str] = ()
+    parsed: Iterable[tuple[Item, Step]],
+    run: float,
+    late: Collection[str] = (),
+    *,
+    sealed: bool = False,
 ) -> None:
-    """Refuse steps beyond the end of the run, names given twice, and cures of what no earlier step
-    broke."""
+    """Refuse steps beyond the end of the run, names given twice, cures of what no earlier step
+    broke, and changes of keys that no member has, or out of order."""
+    due = cycle(faults.KEY_STEPS)
     names: dict[str, Step] = {}
     broken: set[tuple[str, str]] = {("gone", name) for name in late}
     for item, step in sorted(parsed, key=lambda entry: entry[1].at):
@@ -300,6 +305,8 @@ def check_timeline(
             raise item.peek("name").refuse("another fault has this name; choose another")
         if step.name is not None:
             names[step.name] = step
+        if isinstance(step.action, faults.ChangeKeys):
+            _check_keys(item, step.action, next(due), sealed=sealed)
         _check_cure(item, step.action, names, broken)
         broken.update(_breaks(step.action))
 
@@ -404,6 +411,13 @@ def _check_view(item: Item, action: faults.InstallView) -> None:
             raise item.peek("members").refuse(
                 f"{name} gets this view but is not in it; add it (V2)"
             )
+
+
+def _check_keys(item: Item, action: faults.ChangeKeys, due: str, *, sealed: bool) -> None:
+    if not sealed:
+        raise item.peek("do").refuse("members have no keys; write `sealed: true` under cluster")
+    if action.step != due:
+        raise item.peek("step").refuse(f"keys change by add, turn, drop, in turns: this is {due}")
 
 
 def _check_attribute(item: Item, action: faults.SetAttribute) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from stormcast.exits import Exit
+from stormcast.machine import in_words, is_exhausted
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.names import one_line
 from stormcast.node.keys.cluster_keys import change_keys, read_keys, write_new_key
@@ -62,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Make the key of a cluster, or change it while members run: they read their "
         "file again when it changes. docs/security.md tells more.",
         allow_abbrev=False,
-        epilog="exit codes: 0 done; 2 usage",
+        epilog="exit codes: 0 done; 2 usage; 3 the machine has run out of something",
     )
     steps = parser.add_subparsers(metavar="STEP", required=True, dest="step")
     for name, (_make, about) in _STEPS.items():
@@ -76,7 +77,8 @@ def key(argv: Sequence[str]) -> int:
     try:
         given = _parser().parse_args(list(argv))
         print(_STEPS[given.step][0](given.file))
-    except ConfigError as error:
-        print(f"{_PROG}: {one_line(error)}", file=sys.stderr)
-        return Exit.USAGE
+    except (ConfigError, OSError) as error:
+        said = in_words(error) if isinstance(error, OSError) else error
+        print(f"{_PROG}: {one_line(said)}", file=sys.stderr)
+        return Exit.UNKNOWN if is_exhausted(error) else Exit.USAGE
     return Exit.HOLDS

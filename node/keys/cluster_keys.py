@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from secrets import token_bytes
+from secrets import token_bytes, token_hex
 from typing import Final
 
 from stormcast.node.core.errors import ConfigError, require
@@ -49,53 +49,60 @@ def write_new_key(path: Path) -> ClusterKey:
     """Draw a key into a new file that only its owner can read."""
     key = new_key()
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        _write_new(path, (key,))
     except FileExistsError:
         raise ConfigError(
             f"{path} exists: a key is never overwritten; name another file, or remove it"
         ) from None
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; name a file that can be written") from None
-    _write(descriptor, (key,))
     return key
 
 
-def change_keys(path: Path, step: str) -> tuple[ClusterKey, ...]:
-    """Do a step of a change of keys to a file: `add` a new one that opens, `turn` to seal by it,
-    `drop` the old one; return the keys that are in it now."""
-    keys = read_keys(str(path), "key file")
+def changed(
+    keys: tuple[ClusterKey, ...], step: str, make: Callable[[], ClusterKey] = new_key
+) -> tuple[ClusterKey, ...]:
+    """Return the keys after a step of their change: `add` a new one that opens, `turn` to seal by
+    it, `drop` the old one. ConfigError for a step that is not due."""
     if step == "add":
         require(
             len(keys) < MOST,
-            f"{path} has {len(keys)} keys, and {MOST} are accepted at a time; drop the old one "
+            f"there are {len(keys)} keys, and {MOST} are accepted at a time; drop the old one "
             "first",
         )
-        changed = (*keys, new_key())
-    else:
-        otherwise = "add one first" if step == "turn" else "the last one is never dropped"
-        require(len(keys) == MOST, f"{path} has one key; {otherwise}")
-        changed = keys[::-1] if step == "turn" else keys[:1]
-    write_keys(path, changed)
-    return changed
+        return (*keys, make())
+    otherwise = "add one first" if step == "turn" else "the last one is never dropped"
+    require(len(keys) == MOST, f"there is one key; {otherwise}")
+    return keys[::-1] if step == "turn" else keys[:1]
+
+
+def change_keys(path: Path, step: str) -> tuple[ClusterKey, ...]:
+    """Do a step of a change of keys to a file; return the keys that are in it now."""
+    try:
+        keys = changed(read_keys(str(path), "key file"), step)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    write_keys(path, keys)
+    return keys
 
 
 def write_keys(path: Path, keys: Sequence[ClusterKey]) -> None:
     """Replace the keys of a file, all at once: members may read it at any moment."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = path.with_name(f".{path.name}.{token_hex(4)}")
+    _write_new(fresh, keys)
+    fresh.replace(path)
+
+
+def _write_new(path: Path, keys: Sequence[ClusterKey]) -> None:
+    """Write keys into a file that is not there yet; what cannot be written whole is not there."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        _write(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), keys)
-        fresh.replace(path)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.writelines(f"{key.secret.hex()}\n" for key in keys)
+            file.flush()
+            os.fsync(descriptor)
     except OSError as error:
-        raise ConfigError(
-            f"{path}: {error.strerror}; it must be writable, with its folder"
-        ) from None
-
-
-def _write(descriptor: int, keys: Sequence[ClusterKey]) -> None:
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.writelines(f"{key.secret.hex()}\n" for key in keys)
-        file.flush()
-        os.fsync(descriptor)
+        path.unlink(missing_ok=True)
+        error.filename = str(path)
+        raise
 
 
 def read_keys(path: str, what: str = "key_file") -> tuple[ClusterKey, ...]:

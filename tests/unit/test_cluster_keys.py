@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,13 @@ import pytest
 from stormcast.exits import Exit
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.keys.cli import key
-from stormcast.node.keys.cluster_keys import ClusterKey, new_key, read_keys, write_keys
+from stormcast.node.keys.cluster_keys import (
+    ClusterKey,
+    new_key,
+    read_keys,
+    write_keys,
+    write_new_key,
+)
 from stormcast.node.keys.key_file import KeyFile
 
 
@@ -103,6 +111,30 @@ def test_what_is_no_key_is_refused_and_not_shown(tmp_path: Path, text: str, why:
     with pytest.raises(ConfigError, match=why) as refused:
         read_keys(str(path))
     assert not text or text[:16] not in str(refused.value)
+
+
+@pytest.mark.parametrize("step_", ["new", "add"])
+def test_what_cannot_be_written_whole_leaves_nothing(
+    tmp_path: Path,
+    step_: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On a full disk, for instance: neither an empty key file nor half of another."""
+    path = tmp_path / "key"
+    if step_ == "add":
+        write_new_key(path)
+    before = {one: one.read_text() for one in tmp_path.iterdir()}
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, told = step(path, step_, capsys)
+    assert code == Exit.UNKNOWN
+    assert told.count("\n") == 1
+    assert "no space left on device; make room on that disk" in told
+    assert {one: one.read_text() for one in tmp_path.iterdir()} == before
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

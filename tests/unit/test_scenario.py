@@ -417,6 +417,32 @@ def test_cures_follow_what_they_end() -> None:
     ]
 
 
+SEALED = SMALL.replace("cluster: {", "cluster: {sealed: true, ")
+STEPS = [f"  - {{at: {at}s, do: change-keys, step: {step}}}\n" for at, step in enumerate(
+    ("add", "turn", "drop", "add", "turn"), 1)]  # fmt: skip  # one step after the other
+
+
+def test_keys_change_in_turns() -> None:
+    timeline = parse_scenario(SEALED + "timeline:\n" + "".join(reversed(STEPS))).timeline
+    steps = {one.at: one.action.step for one in timeline}  # type: ignore[union-attr]
+    assert [steps[at] for at in sorted(steps)] == ["add", "turn", "drop", "add", "turn"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SMALL + "timeline:\n  - {at: 1s, do: «change-keys, step: add}\n", "`sealed: true`"),
+        (SEALED + "timeline:\n  - {at: 1s, do: change-keys, step: «turn}\n", "this is add"),
+        (
+            SEALED + "timeline:\n" + STEPS[0] + "  - {at: 2s, do: change-keys, step: «drop}\n",
+            "this is turn",
+        ),
+    ],
+)
+def test_keys_that_cannot_change_so_are_refused(text: str, message: str) -> None:
+    refused_at_mark(text, message)
+
+
 def test_every_guarantee_of_the_design_is_known() -> None:
     assert len(GUARANTEES) == len(set(GUARANTEES)) == 16
     everything = SMALL.replace("[G1]", f"[{', '.join(GUARANTEES)}]")

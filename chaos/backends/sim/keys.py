@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 from xxhash import xxh3_64_intdigest
 
-from stormcast.node.keys.cluster_keys import KEY_SIZE, ClusterKey
+from stormcast.node.keys.cluster_keys import KEY_SIZE, ClusterKey, changed
 from stormcast.node.keys.key_file import LOOK_SECONDS
 from stormcast.node.keys.seals import Seals
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class SimKeys:
@@ -22,7 +18,7 @@ class SimKeys:
 
     def __init__(self, seed: int) -> None:
         self._random = Random(f"{seed}/keys")
-        self._keys: Sequence[ClusterKey] = (self._draw(),)
+        self._keys: tuple[ClusterKey, ...] = (self._draw(),)
         self._given: list[Seals] = []
         self._cluster = xxh3_64_intdigest(b"sim") & 0xFFFFFFFF
 
@@ -37,13 +33,6 @@ class SimKeys:
 
     def change(self, step: str) -> Iterator[tuple[float, Callable[[], None]]]:
         """Do a step; yield for each incarnation after how many seconds it follows, and how."""
-        old = tuple(self._keys)
-        if step == "add":
-            self._keys = (*old[:1], self._draw())
-        elif step == "turn":
-            self._keys = old[::-1]
-        else:
-            self._keys = old[:1]
-        keys = tuple(self._keys)
+        self._keys = changed(self._keys, step, self._draw)
         for seals in self._given:
-            yield self._random.uniform(0.0, LOOK_SECONDS), partial(seals.set_keys, keys)
+            yield self._random.uniform(0.0, LOOK_SECONDS), partial(seals.set_keys, self._keys)
