@@ -12,11 +12,13 @@ class AckTable:
     While the members stay the same the minimum never falls.
     """
 
-    __slots__ = ("_acks", "minimum")
+    __slots__ = ("_acks", "minimum", "unheard")
 
     def __init__(self) -> None:
         self._acks: dict[int, int] = {}
         self.minimum = 0
+        self.unheard: set[int] = set()
+        """Members that have not acked since they came in: they may not know what is purged."""
 
     def __len__(self) -> int:
         return len(self._acks)
@@ -29,6 +31,9 @@ class AckTable:
         before = self._acks.get(member)
         if before is None:
             return None
+        if seqno >= before:
+            # An older ack was sent before the member came in, and says nothing of what it knows.
+            self.unheard.discard(member)
         if seqno <= before:
             return False
         self._acks[member] = seqno
@@ -45,6 +50,8 @@ class AckTable:
         acks = self._acks
         self._acks = {member: acks.get(member, low) for member in members}
         self.minimum = min(self._acks.values(), default=low)
+        new = self._acks.keys() - acks.keys() if low else set()
+        self.unheard = self.unheard & self._acks.keys() | new
 
     def slowest(self) -> list[int]:
         """The members that hold the minimum."""
@@ -57,4 +64,5 @@ class AckTable:
     def clear(self) -> None:
         """Forget everyone."""
         self._acks.clear()
+        self.unheard.clear()
         self.minimum = 0

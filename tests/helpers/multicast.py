@@ -51,7 +51,7 @@ class Parts:
         self.state.view_number, self.state.view_tag = 1, 77
         self.reports = generation.reports(self.state)
         self.retention = generation.retention(self.state)
-        self.announcing = Announcing(self.state)
+        self.announcing = Announcing(self.state, self.retention)
         self.outgoing = Outgoing(self.state, self.retention, self.announcing)
         self.windows = Windows(self.state, self.reports)
         self.asking = Asking(self.state, Random(1))

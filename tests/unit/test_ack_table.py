@@ -54,6 +54,26 @@ def test_who_left_and_came_back_begins_anew() -> None:
     assert (acks.of(B), acks.minimum) == (2, 2)
 
 
+def test_who_is_new_is_unheard_until_it_acks_what_is_purged() -> None:
+    """An older ack was on its way since before the member came back."""
+    acks = table(a=10, b=8)
+    assert not acks.unheard
+    acks.adjust([A, B, C, D], 5)
+    assert acks.unheard == {C, D}
+    acks.ack(C, 4)
+    assert acks.unheard == {C, D}
+    acks.ack(C, 5)
+    assert acks.unheard == {D}
+    acks.adjust([A, B], 5)
+    assert not acks.unheard
+
+
+def test_where_nothing_is_purged_nobody_needs_to_be_told() -> None:
+    acks = AckTable()
+    acks.adjust([A, B], 0)
+    assert not acks.unheard
+
+
 def test_a_table_without_members_stands_where_purging_does() -> None:
     acks = table(a=10)
     acks.adjust([], 6)

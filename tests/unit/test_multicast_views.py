@@ -99,6 +99,27 @@ def test_a_new_member_is_told_what_there_is_and_what_it_sent_is_taken() -> None:
     assert member.taken == [OTHER]
 
 
+def test_who_comes_back_is_told_until_it_says_that_it_knows() -> None:
+    """Nothing waits for an ack, so nothing else would tell it that the group went on without it."""
+    member = Member(MCAST)
+    retention = member.retention
+    assert isinstance(retention, UntilAcked)
+    member.install()
+    member.send(b"1")
+    member.install()
+    member.install(PEER, OTHER)
+    assert member.state.own.low == 1
+    retention.acks.ack(OTHER, 1)
+    member.sent()
+    for now in (5.0, 6.0, 7.0):
+        member.announcing.look(now)
+    told = member.sent(wire.HIGHEST_SEQNO)
+    assert [(head.lo, head.mark) for head in told] == [(1, 1)] * 2
+    retention.acks.ack(PEER, 1)
+    member.announcing.look(8.0)
+    assert member.sent() == []
+
+
 def test_who_sent_nothing_greets_only_where_nothing_is_retransmitted() -> None:
     for interval, greeted in ((1.0, 0), (0.0, 1)):
         member = Member(xmit_interval=interval)

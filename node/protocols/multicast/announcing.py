@@ -1,5 +1,6 @@
-"""A sender that falls silent announces its highest seqno: else no receiver would notice the loss of
-its last message."""
+"""A sender that falls silent announces its highest seqno, and up to which one its messages can no
+longer be had: else no receiver would notice the loss of the last message, and a new member not that
+the group went on without it."""
 
 from __future__ import annotations
 
@@ -7,14 +8,16 @@ from math import inf
 
 from stormcast.node import trace
 from stormcast.node.core import wire
+from stormcast.node.protocols.multicast.retention import Retention
 from stormcast.node.protocols.multicast.state import OWN, Streams
 
 
 class Announcing:
     """Looks whether anything was sent since the previous look (JGRP-1904)."""
 
-    def __init__(self, state: Streams) -> None:
+    def __init__(self, state: Streams, retention: Retention) -> None:
         self._state = state
+        self._retention = retention
         self._timers = state.timers
         self._times = 0
         """How often the same highest seqno was announced."""
@@ -33,7 +36,7 @@ class Announcing:
     def restart(self, now: float) -> None:
         """Announce the highest seqno as if it were new: someone may not have heard it."""
         self._times = 0
-        if self._state.own.low < self._state.own.high:
+        if self._is_missing():
             self.schedule(now)
 
     def look(self, now: float) -> None:
@@ -54,8 +57,12 @@ class Announcing:
 
     def _has_more(self) -> bool:
         """Whether the highest own seqno should be announced again."""
-        state = self._state
-        return state.own.low < state.own.high and self._times < state.config.most_announcements()
+        return self._is_missing() and self._times < self._state.config.most_announcements()
+
+    def _is_missing(self) -> bool:
+        """Whether some member may miss own messages, or may not know that they are gone."""
+        own = self._state.own
+        return own.low < own.high or self._retention.is_unheard()
 
     def _next_look(self, now: float, tries: int = 0) -> float:
         state = self._state

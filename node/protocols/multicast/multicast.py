@@ -65,7 +65,7 @@ class Multicast:
         """Whether there was a view, and this member has not left since."""
         self._is_stopped = False
         self.retention = generation.retention(state)
-        announcing = Announcing(state)
+        announcing = Announcing(state, self.retention)
         self._outgoing = outgoing = Outgoing(state, self.retention, announcing)
         self._reports = reports = generation.reports(state)
         self._windows = windows = Windows(state, reports)

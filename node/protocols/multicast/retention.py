@@ -29,6 +29,9 @@ class Retention(Protocol):
     def members_coming(self) -> None:
         """Prepare for a coming view: what its members need must not be purged."""
 
+    def is_unheard(self) -> bool:
+        """Whether a member may not know which messages can no longer be had."""
+
     def on_ack(self, head: Head) -> int:
         """Take an ack of a member."""
 
@@ -60,6 +63,10 @@ class UntilStable:
 
     def members_coming(self) -> None:
         """Do nothing: stability is suspended meanwhile."""
+
+    def is_unheard(self) -> bool:
+        """Return False: by the votes of stability each member learns what the others have."""
+        return False
 
     def on_ack(self, head: Head) -> int:
         """Refuse the frame: nobody acks."""
@@ -102,6 +109,11 @@ class UntilAcked:
         """Wait for the acks of coming members, too."""
         state = self._state
         self.acks.adjust(state.members | state.coming, state.own.low)
+
+    def is_unheard(self) -> bool:
+        """Whether a member that came into the view has not acked since. The frame that told it what
+        can be had may have been lost, and where nothing is sent, nothing else would tell it."""
+        return not self.acks.unheard <= {self._me}
 
     def on_ack(self, head: Head) -> int:
         """Take an ack of a member, which must be of what was sent."""
