@@ -189,6 +189,21 @@ class ReceiveWindow(Generic[T]):
         """Whether a seqno is missing below the highest one known to exist."""
         return self.deliverable < self.seen
 
+    def pass_next(self, lo: int, hi: int) -> bool:
+        """Count a batch as delivered without holding it, if it is the next one and nothing else is
+        held; return whether it was. Else it has to be added."""
+        if (
+            lo != self.deliverable + 1
+            or self._islands
+            or self._ready
+            or hi - self.delivered > self.capacity
+        ):
+            return False
+        self.delivered = self.deliverable = hi
+        if hi > self.seen:
+            self.seen = hi
+        return True
+
     def add(self, lo: int, hi: int, size: int, item: T, *, oob: bool = False) -> list[Piece[T]]:
         """Take a batch; returns the parts that are new (none for a duplicate or for lack of room).
 

@@ -10,20 +10,25 @@ from stormcast.node.core import wire
 from stormcast.node.core.batch import Arrival
 from stormcast.node.core.codec import Body
 from stormcast.node.core.model import Delivery, Payload
-from stormcast.node.core.window import Piece
 from stormcast.node.protocols.port import Port
 
 MULTICASTS: Final = frozenset({wire.NAKACK2, wire.MCAST})
 
 
 def hand_up(
-    port: Port, piece: Piece[Arrival], conn: int, epoch: int, view: int, settled: int, now: float
+    port: Port,
+    arrival: Arrival,
+    lo: int,
+    hi: int,
+    conn: int,
+    epoch: int,
+    view: int,
+    settled: int,
+    now: float,
 ) -> None:
-    """Hand a piece of a received batch to the application, cut out if it is not the whole batch."""
-    arrival = piece.item
-    assert arrival is not None
+    """Hand seqnos `lo..hi` of a received batch to the application, cut out if they are not all of
+    it. All seqnos up to `settled` were handed up before, or never will be."""
     head, body, start, lengths = arrival
-    lo, hi = piece.lo, piece.hi
     size, stream, trim = len(body), trace.WHOLE, 0
     if hi - lo + 1 != head.count:
         start, lengths, size = arrival.part(lo, hi)

@@ -116,7 +116,7 @@ def take_new(
     for piece in new:
         taken += piece.hi - piece.lo + 1
         if oob:
-            hand_up(port, piece, conn, epoch, view, window.delivered, now)
+            hand_up(port, arrival, piece.lo, piece.hi, conn, epoch, view, window.delivered, now)
     return taken
 
 

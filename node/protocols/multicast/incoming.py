@@ -7,6 +7,7 @@ from stormcast.node.core.batch import Arrival
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import OOB
 from stormcast.node.core.wire import Head
+from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.multicast.asking import Asking
 from stormcast.node.protocols.multicast.baselines import Baselines
 from stormcast.node.protocols.multicast.early import Early
@@ -34,6 +35,7 @@ class Incoming:
         self._port = state.port
         self._windows = windows
         self._deliver_ready = windows.deliver_ready
+        self._keeps = windows.keeps
         self._asking = asking
         self._baselines = baselines
         self._reports = reports
@@ -73,11 +75,18 @@ class Incoming:
         # While the application takes no deliveries, OOB messages wait like others, in order.
         oob = bool(head.flags & OOB) and is_consuming
         view = state.view_number
-        taken = take_new(self._port, window, arrival, 0, entry.epoch, view, now, oob=oob)
-        if taken and is_consuming:
-            self._deliver_ready(entry, now)
+        lo, taken, port = head.lo, head.count, self._port
+        hi = lo + taken - 1
+        if is_consuming and window.pass_next(lo, hi):
+            hand_up(port, arrival, lo, hi, 0, entry.epoch, view, lo - 1, now)
+            if self._keeps and not oob:
+                entry.kept.append(arrival)
+        else:
+            taken = take_new(port, window, arrival, 0, entry.epoch, view, now, oob=oob)
+            if taken and is_consuming:
+                self._deliver_ready(entry, now)
         if head.transmission and entry.gaps.asked:
-            entry.gaps.sample(head.lo, now)
+            entry.gaps.sample(lo, now)
         self._after_data(entry, taken, now)
         if not entry.is_synced:
             self._baselines.check(entry)

@@ -28,7 +28,7 @@ class Windows:
         self._timers = state.timers
         self._protocol = state.generation.protocol
         config = state.config
-        self._keeps = config.xmit_from_random_member or config.use_mcast_xmit_req
+        self.keeps = config.xmit_from_random_member or config.use_mcast_xmit_req
         """Whether delivered batches are kept, as others may ask for them."""
         self._ended: dict[int, tuple[int, Ranges]] = {}
         """For senders whose window was removed lately: the highest seqno delivered in order, and
@@ -61,11 +61,10 @@ class Windows:
 
     def deliver_ready(self, entry: Inbound, now: float) -> None:
         """Hand up what is next in order."""
-        port, view, keeps = self._port, self._state.view_number, self._keeps
-        for piece in entry.window.take_ready():
-            arrival = piece.item
+        port, view, keeps = self._port, self._state.view_number, self.keeps
+        for lo, hi, _size, arrival in entry.window.take_ready():
             if arrival is not None:
-                hand_up(port, piece, 0, entry.epoch, view, piece.lo - 1, now)
+                hand_up(port, arrival, lo, hi, 0, entry.epoch, view, lo - 1, now)
                 if keeps and (not entry.kept or entry.kept[-1] is not arrival):
                     entry.kept.append(arrival)
 

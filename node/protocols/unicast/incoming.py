@@ -10,6 +10,7 @@ from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import FIRST, FRAGMENT, OOB
 from stormcast.node.core.serial import is_newer
 from stormcast.node.core.wire import Head
+from stormcast.node.protocols.deliveries import hand_up
 from stormcast.node.protocols.unicast.acks import Acks
 from stormcast.node.protocols.unicast.asking import Asking
 from stormcast.node.protocols.unicast.entries import Arrival, ReceiverEntry, State
@@ -79,13 +80,18 @@ class Incoming:
         entry.last_used = now
         if entry.state is not State.OPEN:
             self._receivers.reopen(entry, "used", now)
-        taken = take_new(self._port, window, arrival, entry.conn, entry.epoch, 0, now, oob=oob)
-        if taken and is_consuming:
-            self._deliver_ready(entry, now)
+        lo, taken, port = head.lo, head.count, self._port
+        hi = lo + taken - 1
+        if is_consuming and window.pass_next(lo, hi):
+            hand_up(port, arrival, lo, hi, entry.conn, entry.epoch, 0, lo - 1, now)
+        else:
+            taken = take_new(port, window, arrival, entry.conn, entry.epoch, 0, now, oob=oob)
+            if taken and is_consuming:
+                self._deliver_ready(entry, now)
         if head.transmission and entry.gaps.asked:
-            entry.gaps.sample(head.lo, now)
+            entry.gaps.sample(lo, now)
         self._after_data(entry, taken, size, flags, now)
-        if entry.look_due == inf and self._asks_for_gaps and window.has_gap():
+        if window.deliverable < window.seen and entry.look_due == inf and self._asks_for_gaps:
             self._asking.notice(entry, now)
         if entry.is_stranger:
             self._receivers.count_stranger(entry)

@@ -72,9 +72,9 @@ class Receivers:
     def deliver_ready(self, entry: ReceiverEntry, now: float) -> None:
         """Hand up what is next in order."""
         port = self._port
-        for piece in entry.window.take_ready():
-            if piece.item is not None:
-                hand_up(port, piece, entry.conn, entry.epoch, 0, piece.lo - 1, now)
+        for lo, hi, _size, arrival in entry.window.take_ready():
+            if arrival is not None:
+                hand_up(port, arrival, lo, hi, entry.conn, entry.epoch, 0, lo - 1, now)
 
     def reopen(self, entry: ReceiverEntry, reason: str, now: float) -> None:
         """Re-open a closing entry that is in use again."""
