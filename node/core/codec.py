@@ -25,6 +25,9 @@ _new_tuple: Final = tuple.__new__
 _FRONT: Final = struct.Struct(wire.HEAD_STRUCT.format[:-1])
 _CHECK: Final = struct.Struct(">I")
 _LENGTH: Final = struct.Struct(">I")
+_MAGIC, _VERSION, _CLUSTER, _CHECK_FIELD = map(
+    Head._fields.index, ("magic", "version", "cluster", "check")
+)
 _LOW_HALF: Final = 0xFFFFFFFF
 _SWAP: Final = byteorder == "little"
 _VECTOR_CODES: Final = {2: "H", 4: "I"}
@@ -188,7 +191,7 @@ class Codec:
 
     def unpack_untrusted(self, buffer: Payload, offset: int = 0) -> tuple[Head, bytes]:
         """Return the head and body of the frame at `offset`, or raise BadFrame with the reason."""
-        head = self.unpack_head_untrusted(buffer, offset)
+        head = _new_tuple(Head, self.unpack_fields_untrusted(buffer, offset))
         if head.seal:
             raise BadFrame("sealed")
         body_at = offset + wire.HEAD_SIZE
@@ -203,19 +206,19 @@ class Codec:
             raise BadFrame("digest")
         return head, body
 
-    def unpack_head_untrusted(self, buffer: Payload, offset: int) -> Head:
-        """Return the head of the frame at `offset`, undamaged and of this cluster, or raise
+    def unpack_fields_untrusted(self, buffer: Payload, offset: int) -> tuple[int, ...]:
+        """Return the fields of the head at `offset`, undamaged and of this cluster, or raise
         BadFrame with the reason."""
         if len(buffer) - offset < wire.HEAD_SIZE:
             raise BadFrame("short")
-        head = _new_tuple(Head, _unpack_head(buffer, offset))
-        if head.magic != wire.MAGIC:
+        fields = _unpack_head(buffer, offset)
+        if fields[_MAGIC] != wire.MAGIC:
             raise BadFrame("magic")
-        if head.version != wire.VERSION:
+        if fields[_VERSION] != wire.VERSION:
             raise BadFrame("version")
-        if head.cluster != self.cluster:
+        if fields[_CLUSTER] != self.cluster:
             raise BadFrame("cluster")
         check_at = offset + wire.CHECK_OFFSET
-        if self.hash64(buffer[offset:check_at]) & _LOW_HALF != head.check:
+        if self.hash64(buffer[offset:check_at]) & _LOW_HALF != fields[_CHECK_FIELD]:
             raise BadFrame("head-check")
-        return head
+        return fields

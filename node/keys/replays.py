@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 DEPTH: Final = 8192
-"""Numbers below the highest that are told apart. A network that reorders by more loses what is
+"""Numbers up to the highest that are told apart. A network that reorders by more loses what is
 older, and a protocol repairs it."""
-_ALL: Final = (1 << DEPTH) - 1
+_PLACE: Final = DEPTH - 1
+"""The bits of a number that say where it is noted."""
+assert not DEPTH & _PLACE, "a power of two"
 
 
 class Replays:
@@ -17,20 +19,30 @@ class Replays:
 
     def __init__(self, highest: int = 0) -> None:
         self.highest = highest
-        self._taken = _ALL if highest else 0
-        """Bit n: highest - n came. Where only the highest is known, all up to it did."""
+        # Where only the highest is known, all up to it came.
+        self._taken = bytearray((b"\1" if highest else b"\0") * DEPTH)
+        """For each of the last numbers, whether it came."""
 
     def take(self, number: int) -> bool:
         """Return whether this number is new, and note it."""
-        ahead = number - self.highest
-        if ahead > 0:
-            self._taken = ((self._taken << ahead) & _ALL) | 1 if ahead < DEPTH else 1
+        highest = self.highest
+        if number > highest:
+            if number > highest + 1:
+                self._forget(highest + 1, number)
             self.highest = number
-            return True
-        if ahead <= -DEPTH:
+        elif number <= highest - DEPTH or self._taken[number & _PLACE]:
             return False
-        bit = 1 << -ahead
-        if self._taken & bit:
-            return False
-        self._taken |= bit
+        self._taken[number & _PLACE] = 1
         return True
+
+    def _forget(self, first: int, end: int) -> None:
+        """Note that these numbers have not come: their places are those of older ones."""
+        if end - first >= DEPTH:
+            self._taken = bytearray(DEPTH)
+            return
+        at, stop = first & _PLACE, end & _PLACE
+        if at < stop:
+            self._taken[at:stop] = bytes(stop - at)
+        else:
+            self._taken[at:] = bytes(DEPTH - at)
+            self._taken[:stop] = bytes(stop)

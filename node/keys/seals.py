@@ -46,13 +46,11 @@ _BODY_AT: Final = wire.HEAD_SIZE + wire.SEAL_STRUCT.size
 _ABOUT: Final = b"stormcast-seal-1"
 _SECRET: Final = struct.Struct(">II")
 """cluster, short id of the sealer."""
-_NONCE: Final = bytes(4)
-"""Front of a nonce; the number of the seal follows."""
+_NONCE: Final = struct.Struct(">4xQ")
+"""Four bytes of nothing, the number of the seal."""
 _NUMBER: Final = struct.Struct(">Q")
-_SIZE: Final = struct.Struct(">I")
 _CHECK: Final = struct.Struct(">I")
 _LOW_HALF: Final = 0xFFFFFFFF
-_SEALED: Final = bytes([wire.SEALED])
 _TEXT: Final = b"stormcast-text\0"
 """Front of what is authenticated of a text, which is no frame."""
 _TEXT_SEAL: Final = wire.SEAL_STRUCT.size + _NUMBER.size
@@ -60,12 +58,13 @@ _TEXT_SEAL: Final = wire.SEAL_STRUCT.size + _NUMBER.size
 TEXT_OVERHEAD: Final = _TEXT_SEAL + wire.SEAL_TAG
 """Bytes that a seal adds to a text."""
 
-_HEAD_BEFORE: Final = wire.OFFSETS["digest"]
-_MIDDLE: Final = slice(wire.OFFSETS["mark"], wire.OFFSETS["size"])
-_LAST: Final = slice(wire.OFFSETS["headers"], wire.OFFSETS["seal"])
-_DIGEST: Final = Head._fields.index("digest")
-_SIZE_FIELD: Final = Head._fields.index("size")
-_SEAL_FIELD: Final = Head._fields.index("seal")
+_AT: Final = wire.OFFSETS
+_PARTS: Final = struct.Struct(
+    f">{_AT['digest']}sQ{_AT['size'] - _AT['mark']}sI{_AT['seal'] - _AT['headers']}sB"
+)
+"""A head up to its check: around the digest, the size and the seal, which a seal changes."""
+_DIGEST, _SIZE, _HEADERS, _SEAL = map(Head._fields.index, ("digest", "size", "headers", "seal"))
+assert _PARTS.size == wire.CHECK_OFFSET
 _new_tuple: Final = tuple.__new__
 
 Cipher = Callable[..., bytes]
@@ -143,20 +142,13 @@ class Seals:
         sealed: list[Frame] = []
         hash64 = codec.hash64
         for dest, head, body in frames:
-            number = _NUMBER.pack(self._next())
+            number = self._next()
             content = body or head[wire.HEAD_SIZE :]
-            front = b"".join(
-                (
-                    head[:_HEAD_BEFORE],
-                    number,
-                    head[_MIDDLE],
-                    _SIZE.pack(len(content) + OVERHEAD),
-                    head[_LAST],
-                    _SEALED,
-                )
-            )
+            before, _digest, middle, _size, last, _seal = _PARTS.unpack_from(head)
+            size = len(content) + OVERHEAD
+            front = _PARTS.pack(before, number, middle, size, last, wire.SEALED)
             front += _CHECK.pack(hash64(front) & _LOW_HALF) + self._mark
-            sealed.append((dest, front, self._seal(_NONCE + number, content, front)))
+            sealed.append((dest, front, self._seal(_NONCE.pack(number), content, front)))
         return sealed
 
     def unpack_untrusted(
@@ -164,10 +156,10 @@ class Seals:
     ) -> tuple[Head, bytes]:
         """Return the head and body of the frame at `offset`, as they were before it was sealed, or
         raise BadFrame with the reason."""
-        head = codec.unpack_head_untrusted(buffer, offset)
-        if head.seal != wire.SEALED:
+        fields = list(codec.unpack_fields_untrusted(buffer, offset))
+        if fields[_SEAL] != wire.SEALED:
             raise BadFrame("not-sealed")
-        size = head.size
+        size = fields[_SIZE]
         if not OVERHEAD <= size <= wire.MAX_BODY + OVERHEAD:
             raise BadFrame("size")
         end = offset + wire.HEAD_SIZE + size
@@ -175,13 +167,14 @@ class Seals:
             raise BadFrame("truncated")
         body_at = offset + _BODY_AT
         front = bytes(buffer[offset:body_at])
-        body = self._open(front[_MARK_AT:], head.digest, buffer[body_at:end], front)
-        if head.headers > len(body):
+        body = self._open(front[_MARK_AT:], fields[_DIGEST], buffer[body_at:end], front)
+        size = len(body)
+        if fields[_HEADERS] > size:
             raise BadFrame("size")
-        fields = list(head)
-        fields[_DIGEST] = codec.hash64(body) if body else 0
-        fields[_SIZE_FIELD] = len(body)
-        fields[_SEAL_FIELD] = 0
+        # A record of the journal names a batch by this digest.
+        fields[_DIGEST] = codec.hash64(body) if size else 0
+        fields[_SIZE] = size
+        fields[_SEAL] = 0
         return _new_tuple(Head, fields), body
 
     # -- Texts -----------------------------------------------------------------------------------
@@ -191,7 +184,7 @@ class Seals:
         number = self._next()
         seal = self._mark + _NUMBER.pack(number)
         proved = _TEXT + text + seal
-        return text + seal + self._seal(_NONCE + seal[-_NUMBER.size :], b"", proved)
+        return text + seal + self._seal(_NONCE.pack(number), b"", proved)
 
     def open_text_untrusted(self, sealed: bytes) -> bytes:
         """Return the text without its seal; BadFrame if it has none that opens."""
@@ -217,7 +210,7 @@ class Seals:
             opener = _cipher(key.secret, self._cluster, mark).decrypt
             sealer = _Sealer(opener, self._gone.get(mark, 0))
         try:
-            body = sealer.open(_NONCE + _NUMBER.pack(number), content, proved)
+            body = sealer.open(_NONCE.pack(number), content, proved)
         except InvalidTag:
             raise BadFrame("forged") from None
         if not sealer.replays.take(number):

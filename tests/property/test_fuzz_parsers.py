@@ -450,7 +450,7 @@ def test_no_parser_of_untrusted_bytes_is_left_out() -> None:
         "read_block_untrusted",
         "read_blocks_untrusted",
         # By `unpack_untrusted`, and by seals (tests/unit/test_seals.py).
-        "unpack_head_untrusted",
+        "unpack_fields_untrusted",
         "unpack_lengths_untrusted",
         "unpack_ranges_untrusted",
         "unpack_untrusted",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
@@ -206,6 +208,21 @@ def test_bytes_of_anybody_are_refused_for_a_reason(
 
 
 # -- Replays ---------------------------------------------------------------------------------------
+
+
+def test_a_long_walk_through_the_numbers_takes_each_once() -> None:
+    """Mostly onward, with gaps, steps back into them, and now and then a leap beyond the depth."""
+    dice = Random(7)
+    window, taken, highest = Replays(), set[int](), 0
+    for _step in range(20_000):
+        step = dice.choice([1, 1, 1, dice.randrange(1, 40), -dice.randrange(replays.DEPTH + 10)])
+        if dice.random() < 0.001:
+            step = replays.DEPTH + dice.randrange(-3, 4)
+        number = max(1, highest + step)
+        is_new = number not in taken and number > highest - replays.DEPTH
+        assert window.take(number) == is_new, number
+        highest = max(highest, number)
+        taken.add(number)
 
 
 @given(st.lists(st.integers(1, 3 * replays.DEPTH), max_size=60))
