@@ -35,3 +35,20 @@ class Digest:
     def restricted(self, members: frozenset[int]) -> Digest:
         """Only the entries of `members`."""
         return Digest({member: pair for member, pair in self.seqnos.items() if member in members})
+
+    def is_beyond(self, other: Digest) -> bool:
+        """Whether this digest says that something was delivered which `other` does not."""
+        known, nothing = other.seqnos, (0, 0)
+        return any(
+            delivered > known.get(member, nothing)[0]
+            for member, (delivered, _received) in self.seqnos.items()
+        )
+
+    def says_more(self, known: Digest) -> bool:
+        """Whether this digest has any number above what is known."""
+        nothing = (0, 0)
+        return any(
+            delivered > known.seqnos.get(member, nothing)[0]
+            or received > known.seqnos.get(member, nothing)[1]
+            for member, (delivered, received) in self.seqnos.items()
+        )

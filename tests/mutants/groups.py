@@ -43,6 +43,9 @@ from stormcast.node.protocols.multicast.retention import UntilAcked, UntilStable
 from stormcast.node.protocols.multicast.views import Views
 from stormcast.node.protocols.multicast.windows import Windows
 from stormcast.node.protocols.stable import Stable
+from stormcast.node.protocols.stable import stable as stable_layer
+from stormcast.node.protocols.stable.known import Known
+from stormcast.node.protocols.stable.rounds import Rounds
 from stormcast.node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry
 from stormcast.node.protocols.unicast.lifetimes import Lifetimes
 from stormcast.node.protocols.verify_suspect2 import VerifySuspect2
@@ -146,11 +149,11 @@ def mutant(
 # -- Stability ------------------------------------------------------------------------------------
 
 
-def _of_votes(stable: Stable, delivered: Callable[[Sequence[int]], int]) -> Digest:
+def _of_votes(rounds: Rounds, delivered: Callable[[Sequence[int]], int]) -> Digest:
     """Stability over the votes that are there, by another rule than the product's."""
-    votes = [digest.seqnos for _number, digest in stable._votes.values()]
+    votes = [digest.seqnos for _number, digest in rounds.votes.values()]
     result = {}
-    for member in stable._members:
+    for member in rounds._known.members:
         pairs = [vote[member] for vote in votes if member in vote] or [(0, 0)]
         high = max(received for _delivered, received in pairs)
         result[member] = min(delivered([pair[0] for pair in pairs]), high), high
@@ -161,8 +164,8 @@ def _of_votes(stable: Stable, delivered: Callable[[Sequence[int]], int]) -> Dige
 def stable_at_the_maximum(patches: Patches) -> None:
     """What any member has delivered counts as stable."""
 
-    @patches.method(Stable)
-    def _minimum(self: Stable) -> Digest:
+    @patches.method(Rounds)
+    def minimum(self: Rounds) -> Digest:
         return _of_votes(self, max)
 
     _believing(patches)
@@ -171,23 +174,24 @@ def stable_at_the_maximum(patches: Patches) -> None:
 def _believing(patches: Patches) -> None:
     """Members take whatever stability they are told."""
 
-    @patches.method(Stable)
-    def _objection(self: Stable, head: Any, view_id: Any, digest: Digest) -> str:
-        return "" if view_id == self._view_id else "other-view"
+    def objection(known: Known, _role: Any, _head: Any, view_id: Any, _digest: Digest) -> str:
+        return "" if view_id == known.view_id else "other-view"
+
+    patches.put(stable_layer, "objection", objection)
 
 
 @mutant("M-3, P-16", ("G6", "G1"), NAKACK)
 def stable_without_all_votes(patches: Patches) -> None:
     """Stability is the minimum over those that have voted, whoever has not."""
 
-    @patches.method(Stable)
-    def _minimum(self: Stable) -> Digest:
+    @patches.method(Rounds)
+    def minimum(self: Rounds) -> Digest:
         return _of_votes(self, min)
 
-    @patches.method(Stable)
-    def _consider(self: Stable, now: float, *, is_urgent: bool) -> None:
-        if self._count_own() and self._is_progress():
-            self._announce(now, asks=False)
+    @patches.method(Rounds)
+    def consider(self: Rounds, now: float, *, is_urgent: bool) -> None:
+        if self.count_own() and self.is_progress():
+            self.announce(now, asks=False)
 
     _believing(patches)
 
@@ -199,12 +203,12 @@ def stable_mixes_views(patches: Patches) -> None:
 
     @patches.method(Stable)
     def on_view(self: Stable, view: View, now: float, old: Any = on_view) -> None:
-        votes, known = self._votes, self.stable
+        votes, agreed = self._rounds.votes, self.known.stable
         old(self, view, now)
-        self._votes, self.stable = votes, known
+        self._rounds.votes, self.known.stable = votes, agreed
 
-    @patches.method(Stable)
-    def _minimum(self: Stable) -> Digest:
+    @patches.method(Rounds)
+    def minimum(self: Rounds) -> Digest:
         return _of_votes(self, min)
 
     _believing(patches)

@@ -294,7 +294,7 @@ def test_a_suspension_nobody_ends_ends_by_itself() -> None:
     group.deliver("B", 10)
     group.world.advance(10.9)
     assert not any(group.stable("A").values())
-    assert group.world["A"].layer(Stable).is_suspended
+    assert group.world["A"].layer(Stable).known.is_suspended
     group.world.advance(30)
     assert group.stable("A")["B"] == group.stable("B")["B"] == 10
 
@@ -305,9 +305,9 @@ def test_a_longer_suspension_is_not_cut_short_by_a_shorter_one() -> None:
     suspend(group, "A", 30)
     suspend(group, "A", 5)
     group.world.advance(32)
-    assert group.world["A"].layer(Stable).is_suspended
+    assert group.world["A"].layer(Stable).known.is_suspended
     group.world.advance(2)
-    assert not group.world["A"].layer(Stable).is_suspended
+    assert not group.world["A"].layer(Stable).known.is_suspended
 
 
 def test_a_digest_that_misses_a_member_is_no_vote() -> None:

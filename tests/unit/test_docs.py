@@ -528,7 +528,7 @@ REFUSING = {
     "fd_sock2.md": ("protocols/fd_sock2.py",),
     "verify_suspect2.md": ("protocols/verify_suspect2.py",),
     "discovery.md": ("protocols/discovery.py",),
-    "stable.md": ("protocols/stable.py",),
+    "stable.md": ("protocols/stable",),
     "flow.md": ("protocols/flow",),
     "frag.md": ("protocols/frag.py",),
     "multicast.md": ("protocols/multicast", "protocols/windowed.py"),
