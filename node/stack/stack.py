@@ -88,7 +88,7 @@ class Stack:
         self._port = port = Port(codec, tracer)
         self.strangers = port.strangers
         """What is kept of senders that are not in the view."""
-        self.unicast = self._make_unicast(make_unicast, first_conn)
+        self.unicast = _made_unicast(settings, port, make_unicast or Unicast, first_conn)
         unicasts = UnicastPositions(self.unicast, port)
         self.group: Group | None = None
         """The protocols of a group, where the stack has them."""
@@ -133,19 +133,6 @@ class Stack:
         self._now = now
         # In real time turns are late by up to `lateness`, and promises are loosened by as much.
         self.record.start(address, lateness, now)
-
-    def _make_unicast(self, make: Callable[..., Unicast] | None, first_conn: int) -> Unicast:
-        settings = self.settings
-        made: Unicast = (make or Unicast)(
-            RELIABLE_UNICAST[settings.unicast],
-            settings.unicast_config,
-            settings.timing,
-            self._port,
-            first_conn,
-        )
-        if settings.has_group:
-            made.set_grouped()
-        return made
 
     def _make_multicasts(self, flow: Mapping[int, Any], unreliable: Unreliable) -> Sender | None:
         if self.multicast is None:
@@ -457,3 +444,18 @@ class Stack:
         frames, arrived = let
         self._passed += frames
         self._receiver.pass_up(arrived, now)
+
+
+def _made_unicast(
+    settings: StackSettings, port: Port, make: Callable[..., Unicast], first_conn: int
+) -> Unicast:
+    made = make(
+        RELIABLE_UNICAST[settings.unicast],
+        settings.unicast_config,
+        settings.timing,
+        port,
+        first_conn,
+    )
+    if settings.has_group:
+        made.set_grouped()
+    return made

@@ -63,6 +63,7 @@ class Unicast:
         self._on_ack = self._feedback.on_ack
         self.room = outgoing.room
         self.send = outgoing.send
+        self.is_stranger = state.is_stranger
         self.acks_now = acks.wanted
         self.syncs_now = resync.wanted
 
@@ -153,10 +154,6 @@ class Unicast:
     def forget_stranger(self, peer: int, now: float) -> None:
         """Give up what is kept of a sender that is not in the view, and was not acked."""
         self._incoming.forget_stranger(peer, now)
-
-    def is_stranger(self, peer: int) -> bool:
-        """Whether a peer is outside of the view of this member's group, or there is no view yet."""
-        return self._state.is_stranger(peer)
 
     def stop(self, now: float) -> None:
         """Ack what is pending, and forget everything."""
