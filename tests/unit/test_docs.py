@@ -525,7 +525,7 @@ REFUSING = {
     "gms.md": ("protocols/gms",),
     "merge3.md": ("protocols/merge3.py",),
     "fd_all3.md": ("protocols/fd_all3.py",),
-    "fd_sock2.md": ("protocols/fd_sock2.py",),
+    "fd_sock2.md": ("protocols/fd_sock2",),
     "verify_suspect2.md": ("protocols/verify_suspect2.py",),
     "discovery.md": ("protocols/discovery.py",),
     "stable.md": ("protocols/stable",),
