@@ -25,7 +25,7 @@ from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.running import CommandError, what_is_missing
 from stormcast.chaos.backends.netns.watch import Watch
 from stormcast.chaos.backends.signals import sigterm_interrupts
-from stormcast.chaos.language.features import FEATURES
+from stormcast.chaos.language.features import FEATURES, ONLY_SIMULATED
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.records.exits import MemberExit
 from stormcast.chaos.records.rig_trace import wall_at_zero
@@ -65,8 +65,9 @@ def features_here() -> dict[str, str | None]:
             found = agent.features()
     except (CommandError, BackendError) as error:
         return dict.fromkeys(FEATURES, f"this machine refuses: {error}")
-    missing = "no driver of this version does it"
-    return {name: None if name in BY_ITSELF else found.get(name, missing) for name in FEATURES}
+    found = {**dict.fromkeys(FEATURES, "no driver of this version does it"), **found}
+    found |= ONLY_SIMULATED
+    return {name: None if name in BY_ITSELF else found[name] for name in FEATURES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -227,6 +227,7 @@ class SimBackend:
             mismatches=tuple(world.mismatches),
             control=world.sender.control_totals(sum),
             control_most=world.sender.control_totals(max),
+            overheard=tuple(world.strangers.overheard),
         )
 
     # -- The world and its members ---------------------------------------------------------------

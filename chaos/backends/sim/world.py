@@ -19,6 +19,7 @@ from stormcast.chaos.backends.sim.members import SimMember
 from stormcast.chaos.backends.sim.network import Network
 from stormcast.chaos.backends.sim.paths import Paths
 from stormcast.chaos.backends.sim.sending import FrameSender, StreamSender
+from stormcast.chaos.backends.sim.strangers import Strangers
 from stormcast.chaos.backends.sim.streams import StreamNetwork
 from stormcast.chaos.faults.fate import FATES, Fate
 from stormcast.chaos.language.stacks import STREAM_TRANSPORTS
@@ -86,7 +87,8 @@ class World:
         self.sender.connect(self.engine, self.network)
         self._notices = Notices(self.engine, self.network)
         self._links = Links(self.engine, self.network, self._notices)
-        self.paths = Paths(self.network, plan.names, self._on_new_paths)
+        self.strangers = Strangers(self.engine, self.network)
+        self.paths = Paths(self.network, self.strangers, plan.names, self._on_new_paths)
 
     def _make_network(self, fate: Fate) -> Network:
         if not self._is_stream:
@@ -136,7 +138,6 @@ class World:
         address = Address(identity, name)
         tracer = self._tracer(address.short, label)
         now = self.engine.now
-        seals = self._keys.seals(label, address.short) if self._keys is not None else None
         stack = Stack(
             address,
             "sim",
@@ -149,7 +150,7 @@ class World:
             make_unicast=self._make_unicast,
             make_multicast=self._make_multicast,
             make_codec=partial(SharingCodec, last=self._last_frame),
-            seals=seals,
+            seals=self._keys.seals(label, address.short) if self._keys is not None else None,
         )
         host = Host(name, stack, tracer)
         host.label = label
