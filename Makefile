@@ -9,9 +9,10 @@ BASE ?= python:3.11-slim-bookworm
 TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BIN := .venv/bin
 READY := .venv/.ready
+AUDIT := .venv-audit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim search-long museum kill-test chaos-test chaos-library image manifests bench fuzz fuzz-live clean
+.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim search-long museum kill-test chaos-test chaos-library image manifests bench fuzz fuzz-live sbom audit clean
 
 help: ## List the targets (ARGS="..." is passed on to the tool)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,7 +112,28 @@ fuzz: setup ## Run the property tests at length, with fresh randomness
 fuzz-live: setup ## Send FRAMES hostile frames to groups under load, in namespaces (root): an hour or more
 	$(BIN)/python -m tests.fuzz --frames $(FRAMES) --out $(OUT) $(ARGS)
 
+# In an environment of their own: what these two tools need is no part of what they look at.
+$(AUDIT)/.ready: requirements-audit.txt
+	@echo "making the environment of sbom and audit in $(AUDIT), once: a minute" >&2
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/pip install --quiet --require-hashes -r $<
+	@touch $@
+
+# A warning that pins do not say who needs whom is about what the two others have.
+SBOM := $(AUDIT)/bin/python -W ignore::UserWarning -m cyclonedx_py
+SBOM_WORDS := --pyproject pyproject.toml --mc-type application --output-reproducible
+
+sbom: setup $(AUDIT)/.ready ## Write into dist/ what this environment and the images are made of (CycloneDX)
+	@mkdir -p dist
+	$(SBOM) environment $(SBOM_WORDS) --output-file dist/sbom.json $(BIN)/python
+	$(SBOM) requirements $(SBOM_WORDS) --output-file dist/sbom-node.json docker/requirements-node.txt
+	$(SBOM) requirements $(SBOM_WORDS) --output-file dist/sbom-chaos.json docker/requirements-chaos.txt
+
+# Those of the images are among them (tests/chart/test_images.py).
+audit: $(AUDIT)/.ready ## Look all pinned packages up among known flaws: exits 1 with one, 3 where it cannot
+	$(AUDIT)/bin/python .ci/audit.py $(AUDIT)/bin/pip-audit requirements.txt requirements-audit.txt
+
 # .hypothesis stays: it remembers the failures that fuzzing has found.
 clean: ## Remove the environment, caches and build output
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv $(AUDIT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,6 +21,7 @@ from stormcast.pipeline.checks import (
     g3_fifo,
     g4_intact,
     g5_bounded,
+    s1_unread,
     v_views,
 )
 from stormcast.pipeline.findings import RUN, THE_RUN, Finding, Verdict, worst
@@ -44,6 +45,7 @@ CHECKS: Final[dict[str, Check]] = {
     "V3": v_views.growing_ids,
     "V4": v_views.one_view,
     "C1": c1_control_traffic.control_traffic,
+    "S1": s1_unread.unread,
 }
 BUDGET: Final = "budget"
 """The internal name of violations of a scenario's budget, which are reported under C1."""

@@ -17,6 +17,7 @@ _VERBS: Final = {
     "requested": "requested from",
     "purged": "purged for",
     "skipped": "skipped from",
+    "overheard": "overheard from",
 }
 _GROUP_KINDS: Final = frozenset({*_VERBS, "acked", "conn", "sync", "alarm"})
 _OF_APPLICATION: Final = frozenset({"offered", "cut", "handed", "abandoned"})
@@ -42,6 +43,8 @@ def describe(event: Row, names: Names) -> str:
 
 
 def _name(names: Names, short: int) -> str:
+    if short == words.RIG:
+        return "rig"
     return names.get(short, f"{short:x}")
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from stormcast.chaos.faults import Names
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.records.exits import MemberExit
+from stormcast.chaos.records.rig_trace import Overheard
 from stormcast.node.core.errors import NodeError
 
 LEASE_SECONDS: Final = 3.0
@@ -93,6 +94,8 @@ class Observed:
     """Control frames sent in a group, by `protocol/kind`."""
     control_most: Mapping[str, int]
     """The same, but for each kind only of the incarnation that sent the most of it."""
+    overheard: tuple[Overheard, ...] = ()
+    """What strangers read of messages, in the order of time."""
 
 
 @runtime_checkable

@@ -1,5 +1,6 @@
 """The flaw museum: flaws of the design notes and of our own first version, each shown on a version
-that has the flaw, and shown gone on a version that fixes it.
+that has the flaw, and shown gone on a version that fixes it. Members without a key, between whom
+strangers are, stand beside them: there the fix is a key.
 
 An exhibit is one scenario, run twice. The flawed run must be violated, in the guarantee and with
 the witness that the exhibit names; the fixed run must hold.
@@ -22,10 +23,14 @@ SEED: Final = 1
 FIRST_VERSION: Final = "the first version"
 """The note of a flaw of our own first version."""
 
-WINGS: Final = ("unicast", "multicast", FIRST_VERSION)
+STRANGERS: Final = "strangers"
+"""The wing of members without a key."""
+
+WINGS: Final = ("unicast", "multicast", FIRST_VERSION, STRANGERS)
 
 Setting = Mapping[str, object]
-"""First the generation (`unicast`) or the stack. Then flaws, and settings of protocols."""
+"""First the generation (`unicast`) or the stack. Then flaws, settings of protocols, and whether
+members have a key (`sealed`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +40,14 @@ class Exhibit:
     name: str
     """The name of its scenario file in `scenarios/museum/`."""
     note: str
-    """The design note that describes the flaw."""
+    """The design note, or the part of docs/security.md, that describes the flaw."""
     guarantee: str
     """The guarantee that the flaw breaks."""
     witness: str
     """Words that the finding or its witness must contain."""
     flawed: Setting
-    """The settings of the flawed run: historical ones that bring the flaw back, or settings (by
-    protocol and name) that were allowed once."""
+    """The settings of the flawed run: historical ones that bring the flaw back, settings (by
+    protocol and name) that were allowed once, or no key."""
     fixed: Setting
     """The settings of the fixed run."""
 
@@ -51,6 +56,8 @@ class Exhibit:
         """The part of the museum that the exhibit belongs to."""
         if self.note == FIRST_VERSION:
             return FIRST_VERSION
+        if "sealed" in self.flawed:
+            return STRANGERS
         return "unicast" if "unicast" in self.flawed else "multicast"
 
 
@@ -247,6 +254,38 @@ EXHIBITS: Final = (
         flawed={"stack": "mcast-museum", "remembers_delivered": False},
         fixed={"stack": "mcast-museum"},
     ),
+    Exhibit(
+        name="read-on-the-way",
+        note="security, who hears the network",
+        guarantee="S1",
+        witness="overheard from a",
+        flawed={"stack": "udp", "sealed": False},
+        fixed={"stack": "udp", "sealed": True},
+    ),
+    Exhibit(
+        name="kept-alive-by-a-replay",
+        note="security, who records frames",
+        guarantee="G8",
+        witness="a b in view",
+        flawed={"stack": "udp", "sealed": False},
+        fixed={"stack": "udp", "sealed": True},
+    ),
+    Exhibit(
+        name="message-in-anothers-name",
+        note="security, who sends forged frames",
+        guarantee="G4",
+        witness="delivered from a",
+        flawed={"stack": "udp", "sealed": False},
+        fixed={"stack": "udp", "sealed": True},
+    ),
+    Exhibit(
+        name="leave-in-anothers-name",
+        note="security, who sends forged frames",
+        guarantee="V2",
+        witness="is without c, which lives",
+        flawed={"stack": "udp", "sealed": False},
+        fixed={"stack": "udp", "sealed": True},
+    ),
 )
 
 
@@ -314,13 +353,14 @@ def exhibit_scenario(exhibit: Exhibit, setting: Setting) -> Scenario:
         protocol, dot, attribute = key.partition(".")
         if dot:
             protocols.setdefault(protocol, {})[attribute] = value
-        elif key not in ("unicast", "stack"):
+        elif key not in ("unicast", "stack", "sealed"):
             historical[key] = value
     cluster = scenario.cluster
     cluster = replace(
         cluster,
         stack=str(setting.get("stack", cluster.stack)),
         unicast=str(setting["unicast"]) if "unicast" in setting else cluster.unicast,
+        sealed=bool(setting.get("sealed", cluster.sealed)),
         historical=tuple(historical.items()),
         protocols=tuple((name, tuple(values.items())) for name, values in protocols.items()),
     )

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from stormcast.chaos import faults
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM, make_backend
 from stormcast.chaos.commands.arguments import (
@@ -26,6 +27,7 @@ from stormcast.chaos.commands.output import (
     in_plain_lines,
     progress,
     refuse,
+    say,
     say_leftovers,
     unsupported,
 )
@@ -41,6 +43,9 @@ from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.record import ResyncTimes
 from stormcast.chaos.session.runner import run_on, run_scenario
 from stormcast.node.core.errors import ConfigError, NodeError
+from stormcast.node.keys.cluster_keys import ClusterKey, read_keys
+
+Keys = tuple[ClusterKey, ...]
 
 
 def run(argv: list[str]) -> int:
@@ -70,6 +75,13 @@ def run(argv: list[str]) -> int:
         help="the dice of chance faults in the simulator: xxh3 is fast, jhash is the kernel's, "
         "which real networks throw (default xxh3)",
     )
+    parser.add_argument(
+        "--key-file",
+        type=Path,
+        metavar="FILE",
+        help="members seal what they send by the keys of this file (stormcast key makes one), as "
+        "with `sealed: true` in the scenario",
+    )
     parser.add_argument("--namespace", help="of the members in Kubernetes")
     parser.add_argument("--release", help="of the chart in Kubernetes")
     add_json(parser)
@@ -79,8 +91,11 @@ def run(argv: list[str]) -> int:
         if args.timing and args.timing != scenario.cluster.timing:
             cluster = replace(scenario.cluster, timing=args.timing)
             scenario = replace(scenario, cluster=cluster, text="")
+        keys: Keys = ()
+        if args.key_file is not None:
+            scenario, keys = _sealed(scenario, args)
         check_supported(scenario, args.backend)
-        outcome = _run(scenario, args)
+        outcome = _run(scenario, args, keys)
     except Unsupported as refusal:
         return unsupported(refusal, as_json=args.json, seed=args.seed)
     except (ConfigError, OSError) as error:
@@ -96,7 +111,24 @@ def run(argv: list[str]) -> int:
     return EXIT[outcome.verdict]
 
 
-def _run(scenario: Scenario, args: argparse.Namespace) -> RunOutcome:
+def _sealed(scenario: Scenario, args: argparse.Namespace) -> tuple[Scenario, Keys]:
+    """Return the scenario with members that have a key, and the keys of the file for them."""
+    path, cluster = args.key_file, scenario.cluster
+    if args.backend == "kubernetes":
+        raise Unsupported("--key-file: members of a release have its key, and no other; drop it")
+    keys = read_keys(str(path), "--key-file")
+    if any(isinstance(step.action, faults.ChangeKeys) for step in scenario.timeline):
+        raise ConfigError(
+            f"--key-file {path}: {scenario.name} changes the members' keys, and a file that was "
+            "given is not changed; drop --key-file"
+        )
+    say(f"members seal with key {keys[0].name}")
+    if not cluster.sealed:
+        scenario = replace(scenario, cluster=replace(cluster, sealed=True), text="")
+    return scenario, keys
+
+
+def _run(scenario: Scenario, args: argparse.Namespace, keys: Keys) -> RunOutcome:
     """Run a scenario on the backend that was asked for."""
     chosen = {name: getattr(args, name) for name in ("namespace", "release")}
     given = {name: value for name, value in chosen.items() if value is not None}
@@ -104,9 +136,11 @@ def _run(scenario: Scenario, args: argparse.Namespace) -> RunOutcome:
         raise ConfigError(f"--{next(iter(given))} is of --backend kubernetes; drop it")
     if args.backend == SIM:
         out = _directory(scenario, args)
-        return run_scenario(scenario, args.seed, out=out, fate=args.fate or DICE)
+        return run_scenario(scenario, args.seed, out=out, fate=args.fate or DICE, keys=keys)
     if args.fate == DICE:
         raise ConfigError(f"--fate {DICE}: a real network throws the kernel's dice; drop it")
+    if keys:
+        given["key_file"] = args.key_file
     backend = make_backend(args.backend, **given)
     if args.backend == "netns":
         say_leftovers()

@@ -173,6 +173,42 @@ class Bandwidth(LinkFault):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Attack(LinkFault):
+    """A stranger, who is no member and has no key, hears each frame that is put on these links."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listen(Attack):
+    """The stranger notes the messages that it reads (S1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay(Attack):
+    """The stranger sends what it heard again, to the same receiver."""
+
+    kinds: Names = ()
+    """Kinds of frames, by their names; empty: all."""
+    after: float
+    """Seconds from a frame to its first copy, and from each copy to the next."""
+    copies: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forge(Attack):
+    """The stranger sends frames in the name of a member, made of what it heard."""
+
+    says: str
+    """One of FORGERIES."""
+    times: int = 1
+    """The stranger forges for so many of the frames that it hears."""
+
+
+FORGERIES: Final = ("message", "leave")
+"""`message`: the next message of a sender that it heard. `leave`: the wish of a member that was
+sent a view to be let go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(NetworkFault):
     """Does one thing to chosen frames."""
 
@@ -325,6 +361,9 @@ NetworkAction = (
     | Reorder
     | Corrupt
     | Bandwidth
+    | Listen
+    | Replay
+    | Forge
     | Rule
 )
 

@@ -53,6 +53,7 @@ class Path:
     """All that acts on frames from one member to another."""
 
     __slots__ = (
+        "attacks",
         "blocked_by",
         "connections",
         "corrupts",
@@ -76,6 +77,8 @@ class Path:
         self.delay = delay
         self.delayed_by: tuple[str, ...] = ()
         self.blocked_by: tuple[str, ...] = ()
+        self.attacks: tuple[str, ...] = ()
+        """The attacks of strangers who hear what is put on this path."""
         self.rules: tuple[ActingRule, ...] = ()
         self.connections: Connections | None = None
         """Numbers the connections of the frames that pass; None where no rule asks for that."""
@@ -89,7 +92,7 @@ class Path:
         self.has_chances = False
         """Whether dice are thrown for frames that were not lost."""
         self.is_watched = False
-        """Whether frames must be shown to rules, or to `connections`."""
+        """Whether frames must be shown to rules, to `connections` or to strangers."""
         self.is_plain = True
         """Whether frames that no rule takes are only delayed and lost: the common, and fast, case.
         """
@@ -97,7 +100,7 @@ class Path:
     def seal(self) -> None:
         """Set `has_chances`, `is_watched` and `is_plain`, once all faults were added."""
         self.has_chances = bool(self.jitters or self.reorders or self.duplicates or self.corrupts)
-        self.is_watched = self.connections is not None or bool(self.rules)
+        self.is_watched = self.connections is not None or bool(self.rules or self.attacks)
         self.is_plain = not (
             self.has_chances or self.blocked_by or self.limit or self.delayed_by or self.models
         )
@@ -163,6 +166,8 @@ class PathMaker:
         match action:
             case faults.Partition() | faults.Cut():
                 path.blocked_by += (fault,)
+            case faults.Attack():
+                path.attacks += (fault,)
             case faults.Rule():
                 path.rules += (self.rules[fault],)
             case faults.Loss():

@@ -29,11 +29,18 @@ FEATURES: Final[dict[str, str]] = {
     "no-group": "members that are told of each other, without a group",
     "keys": "have members seal what they send",
     "change-keys": "change the members' keys while they run",
+    "strangers": "have somebody without a key hear frames, repeat them and forge others",
     "commands": "have members forget or close connections, take views and settings, stall",
 }
 """Each feature, and what it is."""
 OTHER_WAYS: Final = frozenset({"netem", "frames-of-streams"})
 """Features that no scenario needs: without them the same is done in another way."""
+
+ONLY_SIMULATED: Final = {
+    "strangers": "nobody but the simulator has strangers on the way between members; use "
+    "--backend sim",
+}
+"""Features that only the simulator has, and why."""
 
 _BY_FAULT: Final[dict[type, str]] = {
     faults.Partition: "partition",
@@ -49,6 +56,9 @@ _BY_FAULT: Final[dict[type, str]] = {
     faults.Pause: "pause",
     faults.Resume: "pause",
     faults.ChangeKeys: "change-keys",
+    faults.Listen: "strangers",
+    faults.Replay: "strangers",
+    faults.Forge: "strangers",
 }
 _COMMANDS: Final = (
     faults.Forget,

@@ -75,6 +75,7 @@ GUARANTEES: Final = (
     *(f"V{n}" for n in range(1, 5)),
     "C1",
     "L1",
+    "S1",
     "T1",
 )
 NEEDS: Final = tuple(dict.fromkeys([*LOADS, "stream", "clock-skew", *WORDS.values()]))

@@ -172,6 +172,24 @@ def actions(members: Names) -> dict[str, Shape]:
         "bandwidth": on_links(
             faults.Bandwidth, links | {"rate": Key("rate", quantity(BANDWIDTH, above_zero=True))}
         ),
+        "listen": on_links(faults.Listen, links),
+        "replay": on_links(
+            faults.Replay,
+            links
+            | {
+                "kind": Key("kinds", some_of(wire.KIND_BY_NAME, "kind of frame"), ()),
+                "after": Key("after", _POSITIVE_TIME),
+                "copies": Key("copies", whole(1, 1000), 1),
+            },
+        ),
+        "forge": on_links(
+            faults.Forge,
+            links
+            | {
+                "says": Key("says", one_of(faults.FORGERIES, "forgery")),
+                "times": Key("times", whole(1, 1000), 1),
+            },
+        ),
         "rule": Shape(
             faults.Rule,
             {

@@ -15,7 +15,7 @@ from stormcast.node.core import wire
 from stormcast.node.trace import ALARM, DROPPED, SKIPPED, Event
 
 HARMLESS: Final = frozenset(
-    {"delay", "reorder", "duplicate", "pause", "resume", "stall", "consume", "join"}
+    {"delay", "reorder", "duplicate", "pause", "resume", "stall", "consume", "join", "listen"}
 )
 """Actions of the rig that lose no message."""
 NOT_MEANT: Final = "not for this member"

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from stormcast.chaos.oracles.history import Member
 from stormcast.chaos.oracles.reading import noting_nonsense
-from stormcast.node.trace import EXIT, FAULT, PHASE, PROBE
+from stormcast.node.trace import EXIT, FAULT, OVERHEARD, PHASE, PROBE, Event
 
 DIED: Final = "died"
 """Stands in place of a fault for the death of a member that nobody ordered."""
@@ -74,6 +74,9 @@ class RigRecord:
         """In the order in which they were done."""
         self.probes: list[Probe] = []
         self.deaths: list[Death] = []
+        self.trace = trace
+        self.overheard: list[Event] = []
+        """What strangers read, in the order of time."""
         self.begin: float | None = None
         """The time at which the run began, on the clock of the traces; None: no event says so."""
         self.quiet = inf
@@ -83,6 +86,9 @@ class RigRecord:
             text = trace.texts.get(number, "")
             if event.kind == PHASE:
                 self._note_phase(text, event.time)
+                continue
+            if event.kind == OVERHEARD:
+                self.overheard.append(event)
                 continue
             with noting_nonsense(defects, trace.label, text):
                 if event.kind == FAULT:

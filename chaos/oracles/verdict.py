@@ -19,6 +19,7 @@ from stormcast.chaos.oracles import (
     g6_purge_safety,
     g7_connections,
     l1_liveness,
+    s1_unread,
     v_views,
 )
 from stormcast.chaos.oracles.c1_control_traffic import Budget
@@ -47,6 +48,7 @@ CHECKS: Final[dict[str, Check]] = {
     "V4": v_views.one_view,
     "C1": c1_control_traffic.violations,
     "L1": l1_liveness.violations,
+    "S1": s1_unread.violations,
 }
 ASKS_WHO_STAYS: Final = frozenset({"G1", "G8", "A1", "V4", "C1", "L1"})
 """Guarantees that speak of members that stay, and of what is due in time or at the end of a run. A

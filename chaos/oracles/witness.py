@@ -28,6 +28,7 @@ from stormcast.node.trace import (
     MERGE,
     NAMED,
     OFFERED,
+    OVERHEARD,
     PARTIAL,
     PURGED,
     REQUESTED,
@@ -50,6 +51,7 @@ _VERBS = {
     REQUESTED: "requested from",
     PURGED: "purged for",
     SKIPPED: "skipped from",
+    OVERHEARD: "overheard from",
 }
 _OF_APPLICATION = frozenset({OFFERED, CUT, HANDED, ABANDONED})
 _GROUP_KINDS = frozenset({*_VERBS, ACKED, CONN, SYNC, ALARM})

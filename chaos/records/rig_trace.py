@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -40,13 +40,30 @@ def base_text(base: faults.Link) -> dict[str, Any] | None:
     return {"id": faults.BASE, "do": faults.BASE, "phase": "on"} if base.can_lose else None
 
 
+class Overheard(NamedTuple):
+    """What a stranger took for a batch of messages; only the oracles know whether it was one."""
+
+    at: float
+    flags: int
+    protocol: int
+    sender: int
+    """The short id of the sender that the frame names."""
+    conn: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    lo: int
+    size: int
+    digest: int
+    """XXH3-64 of the body as the stranger read it."""
+
+
 class RigTrace:
     """The rig's events. They may be noted in any order, and are written in order of time."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}
         """The kind of every fault of the run, by its id."""
-        self._events: list[tuple[float, int, str]] = []
+        self._events: list[tuple[float, int, dict[str, Any]]] = []
+        """Time, kind, and the other fields of each."""
 
     def begin(self, at: float, step: TimedStep, member: int | None = None) -> None:
         """Note that a fault begins, or that something is done to a member."""
@@ -69,7 +86,7 @@ class RigTrace:
 
     def stood_still(self, start: float, end: float, member: int) -> None:
         """Note that the machine did not let a member run: to the oracles that is a pause."""
-        number = sum(1 for _at, _kind, text in self._events if '"still' in text)
+        number = sum(1 for *_, more in self._events if '"still' in more.get("text", ""))
         text = {"id": f"still-{number}", "do": "pause", "phase": "on", "member": member}
         self._add(start, trace.FAULT, text)
         self._add(end, trace.FAULT, text | {"phase": "off"})
@@ -87,23 +104,30 @@ class RigTrace:
 
     def phase(self, at: float, what: str) -> None:
         """Note that a phase begins: `begin`, `quiet` or `end`."""
-        self._events.append((at, trace.PHASE, what))
+        self._events.append((at, trace.PHASE, {"text": what}))
 
     def probe(self, at: float, fault: str, bites: int) -> None:
         """Note how often a fault bit."""
         self._add(at, trace.PROBE, {"id": fault, "do": self.kinds[fault], "bit": bites})
 
+    def overheard(self, what: Overheard) -> None:
+        """Note what a stranger read."""
+        more = what._asdict()
+        at, more["peer"] = more.pop("at"), more.pop("sender")
+        more["hi"] = what.lo + what.count - 1 if what.lo else 0
+        self._events.append((at, trace.OVERHEARD, more))
+
     def blocks(self, wall_ns: int) -> bytes:
         """Return all events as a trace; `wall_ns` is the wall clock when the run's clock was 0."""
         blocks: list[bytes] = []
         tracer = Tracer(RIG, wall_ns, xxh3_64_intdigest, blocks.append)
-        for at, kind, text in sorted(self._events, key=itemgetter(0)):
-            tracer.record(kind, at, text=text)
+        for at, kind, more in sorted(self._events, key=itemgetter(0)):
+            tracer.record(kind, at, **more)
         tracer.seal()
         return b"".join(blocks)
 
     def _add(self, at: float, kind: int, text: dict[str, Any]) -> None:
-        self._events.append((at, kind, json.dumps(text)))
+        self._events.append((at, kind, {"text": json.dumps(text)}))
 
 
 def wall_at_zero(now: float) -> int:

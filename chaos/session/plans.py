@@ -78,6 +78,8 @@ def cluster_plan(
     needs = features_of(scenario, in_members=is_inside, is_group=settings.has_group)
     if is_inside:
         _check_rules(scenario)
+    if is_stream:
+        _check_strangers(scenario)
     for need in sorted(needs):
         why = features.get(need, "this version does not have it")
         if why is not None:
@@ -136,6 +138,16 @@ def _check_rules(scenario: Scenario) -> None:
             "connections they are done inside the member, which takes one; keep one, or choose "
             "a stack on UDP"
         )
+
+
+def _check_strangers(scenario: Scenario) -> None:
+    """Refuse strangers that send, where members speak over connections."""
+    for step in scenario.timeline:
+        if isinstance(step.action, faults.Replay | faults.Forge):
+            raise Unsupported(
+                f"{scenario.name} has a stranger that sends, on stack {scenario.cluster.stack}: "
+                "into a connection nobody can put a frame here; choose a stack on UDP, or listen"
+            )
 
 
 def _check_rule_on_streams(name: str, rule: faults.Rule) -> None:

@@ -21,6 +21,7 @@ from stormcast.chaos.session.outcome import (
 from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.session import Tell, play
 from stormcast.chaos.session.simulation import simulate
+from stormcast.node.keys.cluster_keys import ClusterKey
 
 KERNEL_DICE: Final = "jhash"
 """The dice of chance faults on real networks."""
@@ -37,12 +38,19 @@ def run_scenario(
     make_multicast: Callable[..., Any] | None = None,
     min_bites: int | None = None,
     fate: str = "xxh3",
+    keys: tuple[ClusterKey, ...] = (),
 ) -> RunOutcome:
-    """Run in the simulator and judge; with `out`, write a run directory."""
+    """Run in the simulator and judge; with `out`, write a run directory. `keys`: those of sealed
+    members, in place of one that follows from the seed."""
     check_supported(scenario)
     with taken(out) if out is not None else nullcontext():
         run = simulate(
-            scenario, seed, make_unicast=make_unicast, make_multicast=make_multicast, fate=fate
+            scenario,
+            seed,
+            make_unicast=make_unicast,
+            make_multicast=make_multicast,
+            fate=fate,
+            keys=keys,
         )
         judgement = judge_run(scenario, run, min_bites)
         outcome = RunOutcome(scenario, seed, judgement, run, out, fate, min_bites)

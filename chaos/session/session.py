@@ -15,7 +15,7 @@ from typing import Final, Protocol, runtime_checkable
 from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos import faults
-from stormcast.chaos.backends.base import Backend, BackendError
+from stormcast.chaos.backends.base import Backend, BackendError, Observes
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.language.schedule import schedule
@@ -254,6 +254,7 @@ class Session:
         self.backend.freeze()
         self.exits.look(is_over=True)
         self._note_standstills()
+        self._note_overheard()
         bites = self.nemesis.bites()
         for fault in self.rig.kinds:
             self.rig.probe(ending.at, fault, bites[fault])
@@ -296,3 +297,8 @@ class Session:
         for start, end in spans:
             for short in self.roster.names:
                 self.rig.stood_still(start, end, short)
+
+    def _note_overheard(self) -> None:
+        if isinstance(self.backend, Observes):
+            for what in self.backend.observed().overheard:
+                self.rig.overheard(what)

@@ -10,6 +10,7 @@ from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.session import play
+from stormcast.node.keys.cluster_keys import ClusterKey
 
 
 def simulate(
@@ -19,7 +20,10 @@ def simulate(
     make_unicast: Callable[..., Any] | None = None,
     make_multicast: Callable[..., Any] | None = None,
     fate: str = "xxh3",
+    keys: tuple[ClusterKey, ...] = (),
 ) -> RunRecord:
     """Run a scenario to its end in the simulator; no file is written."""
-    backend = SimBackend(fate=fate, make_unicast=make_unicast, make_multicast=make_multicast)
+    backend = SimBackend(
+        fate=fate, make_unicast=make_unicast, make_multicast=make_multicast, keys=keys
+    )
     return play(scenario, seed, backend, Path())

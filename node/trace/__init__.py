@@ -53,6 +53,7 @@ ABANDONED: Final = 26
 CREDIT: Final = 27
 CUT: Final = 28
 EXIT: Final = 29
+OVERHEARD: Final = 30
 
 EVENT_NAMES: Final[dict[int, str]] = {
     START: "start",
@@ -84,6 +85,7 @@ EVENT_NAMES: Final[dict[int, str]] = {
     CREDIT: "credit",
     CUT: "cut",
     EXIT: "exit",
+    OVERHEARD: "overheard",
 }
 
 WALL_VARIABLE: Final = "SC_WALL_NS"

@@ -24,6 +24,7 @@ HARMLESS: Final = (
     "stall",
     "consume",
     "join",
+    "listen",
 )
 """Faults under which every message still arrives."""
 NOT_MEANT: Final = "not for this member"

@@ -38,6 +38,7 @@ GUARANTEES: Final = {
         "Acked and resent in time",
         "What is delivered is acked, what is unacked is sent again.",
     ),
+    "S1": ("Unread", "Nobody but members reads what is sent."),
     "T1": ("Total order", "All members deliver everything in one order."),
     RUN: ("The run itself", "Whether it can prove anything at all."),
 }

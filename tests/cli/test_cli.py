@@ -23,6 +23,7 @@ from tests.helpers.shell import Shell
 MUSEUM_PIECES = {("unicast", generation) for generation in GENERATIONS} | {
     ("stack", "group-museum"),
     ("stack", "mcast-museum"),
+    ("stack", "udp"),
 }
 HEALTHY = """\
 name: healthy

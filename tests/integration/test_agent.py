@@ -87,6 +87,7 @@ def test_an_agent_has_every_feature_that_acts_on_a_network(agent: AgentProcess) 
         "commands",
         "keys",
         "change-keys",
+        "strangers",
         "first-conn",
         "frames-of-streams",
     }

@@ -24,6 +24,7 @@ from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import TakenError
 from stormcast.chaos.session.runner import run_on
 from stormcast.cli import main
+from stormcast.node.keys.cluster_keys import write_new_key
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -36,6 +37,12 @@ workload:
 timeline:
   - {at: 500ms, do: cut, from: n0, to: n1, for: 500ms}
 limits: {run: 10s, settle: 2s}
+"""
+SEALED = """
+name: sealed
+guarantees: [G1, G2, G3, G4]
+cluster: {members: 2, stack: udp, timing: fast}
+workload: [{do: multicast, count: 20, rate: 50/s}]
 """
 
 
@@ -82,6 +89,27 @@ def test_what_chaos_test_tries_holds(
     verdict = json.loads((Path(result.directory) / "verdict.json").read_text())
     assert verdict["backend"] == "netns"
     assert all(verdict["faults"].values())
+
+
+def test_members_seal_with_a_key_that_is_given_and_no_copy_of_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is named as seen from where the command runs, and members run elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    key = write_new_key(Path("cluster.key"))
+    Path("sealed.yaml").write_text(SEALED)
+    words = ["sealed.yaml", "--backend", "netns", "--key-file", "cluster.key", "--out", "run"]
+    assert main(["run", *words]) == 0
+    logs = {path.name: path.read_text() for path in Path("run/logs").glob("*/*-1.log")}
+    assert sorted(logs) == ["n0-1.log", "n1-1.log"]
+    assert all(f"seals with key {key.name}" in log for log in logs.values())
+    secret = key.secret.hex()
+    assert Path("cluster.key").read_text().strip() == secret
+    assert not [
+        path
+        for path in Path("run").rglob("*")
+        if path.is_file() and secret.encode() in path.read_bytes()
+    ]
 
 
 def test_a_run_leaves_its_traces_and_its_logs_and_no_more(

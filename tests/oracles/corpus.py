@@ -1393,3 +1393,51 @@ def a_paused_sender_is_excused_for_no_more(s: Story) -> None:
     s.at(1.0).opens().sends(1, 5).at(1.4).fault("pause", member="n0")
     s.at(5.0).fault("resume", member="n0", name="f2").bites(1).at(5.61).resends(1, 5)
     s.at(5.7).listens().delivers(1, 5).at(6.0).purges(1, 5)
+
+
+# -- S1: unread ----------------------------------------------------------------------------------
+
+
+@broken(
+    "S1",
+    witness=(
+        "rig#1 t=1.000 overheard from n0 conn 1 seqnos 1..5",
+        "n0#2 t=1.000 sent to n1 conn 1 seqnos 1..5",
+    ),
+)
+def a_stranger_reads_a_batch(s: Story) -> None:
+    s.at(0.5).fault("listen").a_clean_exchange().at(1.0).overhears(1, 5).bites(1, do="listen")
+
+
+@broken(
+    "S1",
+    witness=(
+        "rig#1 t=2.000 overheard from n0 conn 1 seqnos 1..5",
+        "n0#2 t=1.000 sent to n1 conn 1 seqnos 1..5",
+    ),
+)
+def a_stranger_reads_a_repeat(s: Story) -> None:
+    """It was not there when the batch was sent for the first time."""
+    s.at(1.0).opens().sends(1, 5).at(1.5).fault("listen").at(2.0).resends(1, 5).overhears(1, 5)
+    s.at(2.1).listens().delivers(1, 5).acks(5).at(2.2).purges(1, 5).bites(1, do="listen")
+
+
+@sound()
+def a_stranger_hears_and_cannot_read(s: Story) -> None:
+    """What it takes for the batch is nothing that anybody sent."""
+    s.at(0.5).fault("listen").a_clean_exchange()
+    s.at(1.0).overhears(1, 5, digest=digest_of("noise")).bites(1, do="listen")
+
+
+@sound()
+def a_stranger_hears_what_was_not_sent_by_whom_it_names(s: Story) -> None:
+    """Another stranger says in n2's name what n0 says: nothing of n2's was read."""
+    s.at(0.5).fault("listen").a_clean_exchange()
+    said = s.digest("n0", "n1", 1, 5)
+    s.at(1.0).overhears(1, 5, "n2", digest=said).bites(1, do="listen")
+
+
+@sound()
+def a_stranger_says_a_batch_before_its_sender(s: Story) -> None:
+    """What it hears of itself is no reading, whoever sends the same later."""
+    s.at(0.5).fault("listen").overhears(1, 5).a_clean_exchange().bites(1, do="listen")

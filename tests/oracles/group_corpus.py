@@ -1781,3 +1781,18 @@ def a_question_for_credits_waits_for_a_slow_application(s: Story) -> None:
         s.at(float(second)).wants(1000, 2)
     s.at(55.0).fault("stall", phase="off", member="n1").bites(1)
     s.delivers(1, size=604).delivers(2, size=404).ends(56.0)
+
+
+# -- S1: unread ----------------------------------------------------------------------------------
+
+
+@broken(
+    "S1",
+    witness=(
+        "rig#1 t=1.000 overheard from n0 multicasts 1..5",
+        "n0#4 t=1.000 sent to the group multicasts 1..5",
+    ),
+)
+def a_stranger_reads_a_multicast(s: Story) -> None:
+    s.at(0.4).fault("listen").a_group().a_clean_cast().at(1.0).overhears(1, 5, to="")
+    s.bites(1, do="listen")

@@ -590,6 +590,28 @@ class Story:
         self.rig.record(trace.EXIT, self.now, text=json.dumps(text))
         return self
 
+    def overhears(
+        self, lo: int, hi: int = 0, who: str = "n0", to: str = "n1", **more: Unpack[Detail]
+    ) -> Self:
+        """A stranger takes what it hears for a batch, as the sender packed it unless it is said
+        otherwise; `to` nobody is a multicast."""
+        hi, conn = hi or lo, more.get("conn", 1 if to else 0)
+        digest = more.get("digest", self.digest(who, to, lo, hi, conn=conn))
+        protocol = wire.UNICAST3 if to else self.multicast
+        self.rig.record(
+            trace.OVERHEARD,
+            self.now,
+            protocol=protocol,
+            peer=IDS[who],
+            conn=conn,
+            count=hi - lo + 1,
+            lo=lo,
+            hi=hi,
+            size=(hi - lo + 1) * BYTES,
+            digest=digest,
+        )
+        return self
+
     def bites(self, bit: int, name: str = "f1", do: str = "loss") -> Self:
         text = json.dumps({"id": name, "do": do, "bit": bit})
         self.rig.record(trace.PROBE, self.now, text=text)

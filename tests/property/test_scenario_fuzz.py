@@ -174,6 +174,20 @@ def link_faults(draw: st.DrawFn, members: faults.Names) -> faults.Action:
                 SHARES,
                 st.just(0.0) | SHARES,
             ),
+            st.just(faults.Listen(**sides)),
+            st.builds(
+                lambda kinds, after, copies: faults.Replay(
+                    **sides, kinds=kinds, after=after, copies=copies
+                ),
+                st.sampled_from([(), ("DATA",), ("ACK", "HEARTBEAT")]),
+                SPANS,
+                COUNTS,
+            ),
+            st.builds(
+                lambda says, times: faults.Forge(**sides, says=says, times=times),
+                st.sampled_from(faults.FORGERIES),
+                COUNTS,
+            ),
             st.builds(
                 lambda nth, burst: faults.NthLoss(**sides, nth=nth, burst=burst),
                 st.integers(2, 1000),

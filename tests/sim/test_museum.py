@@ -13,6 +13,7 @@ import pytest
 from stormcast.chaos.campaigns.museum import (
     EXHIBITS,
     FIRST_VERSION,
+    STRANGERS,
     WINGS,
     Exhibit,
     Shown,
@@ -91,7 +92,7 @@ def test_every_historical_flaw_is_on_show() -> None:
     shown = {key for exhibit in EXHIBITS for key in exhibit.flawed if "." not in key}
     kinds = (Historical, HistoricalMulticast, HistoricalFlow, HistoricalFrag)
     flaws = {field.name for kind in kinds for field in fields(kind)}
-    assert shown == flaws | {"unicast", "stack"}
+    assert shown == flaws | {"unicast", "stack", "sealed"}
 
 
 def test_every_generation_is_on_show_but_the_last() -> None:
@@ -106,7 +107,10 @@ def test_both_sides_of_an_exhibit_differ_in_their_protocol_only(exhibit: Exhibit
     flawed, fixed = (exhibit_scenario(exhibit, side) for side in (exhibit.flawed, exhibit.fixed))
     assert flawed != fixed
     bare = [
-        replace(side, cluster=replace(side.cluster, unicast=None, historical=(), protocols=()))
+        replace(
+            side,
+            cluster=replace(side.cluster, unicast=None, historical=(), protocols=(), sealed=False),
+        )
         for side in (flawed, fixed)
     ]
     assert bare[0] == bare[1]
@@ -161,6 +165,7 @@ def test_each_wing_has_its_exhibits() -> None:
         "unicast": 13,
         "multicast": 6,
         FIRST_VERSION: 5,
+        STRANGERS: 4,
     }
     assert set(WINGS) == {exhibit.wing for exhibit in EXHIBITS}
 

@@ -19,6 +19,7 @@ from stormcast.chaos.backends.netns import (
     member_argv,
     why_not,
 )
+from stormcast.chaos.backends.netns.backend import NetnsBackend
 from stormcast.chaos.backends.netns.commands import (
     inside,
     make_network,
@@ -29,6 +30,7 @@ from stormcast.chaos.backends.netns.commands import (
 from stormcast.chaos.backends.netns.leftovers import leftovers
 from stormcast.chaos.backends.netns.process import until
 from stormcast.node.bound import bound_to_me
+from stormcast.node.keys.cluster_keys import write_new_key
 
 RUN = RunId(41, 7, 1)
 
@@ -206,3 +208,12 @@ def test_a_machine_that_refuses_is_found_by_trying_and_left_as_it_was(
 def test_what_does_not_come_in_time_is_an_error_that_a_session_knows() -> None:
     with pytest.raises(BackendError, match="not within 0s: it is late"):
         until(lambda: False, 0.0, lambda: "it is late")
+
+
+def test_keys_that_were_given_to_a_run_are_not_changed(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.key"
+    write_new_key(path)
+    before = path.read_text()
+    with pytest.raises(BackendError, match="was given to the run"):
+        NetnsBackend(key_file=path).change_keys("add")
+    assert path.read_text() == before

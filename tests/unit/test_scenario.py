@@ -444,7 +444,7 @@ def test_keys_that_cannot_change_so_are_refused(text: str, message: str) -> None
 
 
 def test_every_guarantee_of_the_design_is_known() -> None:
-    assert len(GUARANTEES) == len(set(GUARANTEES)) == 16
+    assert len(GUARANTEES) == len(set(GUARANTEES)) == 17
     everything = SMALL.replace("[G1]", f"[{', '.join(GUARANTEES)}]")
     assert parse_scenario(everything).guarantees == GUARANTEES
 

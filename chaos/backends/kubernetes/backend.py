@@ -39,7 +39,7 @@ from stormcast.chaos.backends.kubernetes.release import (
 )
 from stormcast.chaos.backends.kubernetes.run_pods import RunPods
 from stormcast.chaos.backends.kubernetes.settings import member_config
-from stormcast.chaos.language.features import FEATURES
+from stormcast.chaos.language.features import FEATURES, ONLY_SIMULATED
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.records.exits import MemberExit
 from stormcast.node.core.errors import NodeError
@@ -299,6 +299,7 @@ def _features_of_agents(
     found["keys"] = found["change-keys"] = (
         "members of a release have its key, and no run one of its own; drop `sealed`"
     )
+    found |= ONLY_SIMULATED
     for answer in threads.map(_features_of_agent, asked):
         for feature in set(FEATURES) - BY_ITSELF:
             found[feature] = found[feature] or answer.get(feature, answer.get("", missing))

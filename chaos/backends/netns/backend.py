@@ -25,7 +25,7 @@ from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.running import CommandError, what_is_missing
 from stormcast.chaos.backends.netns.watch import Watch
 from stormcast.chaos.backends.signals import sigterm_interrupts
-from stormcast.chaos.language.features import FEATURES
+from stormcast.chaos.language.features import FEATURES, ONLY_SIMULATED
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.chaos.records.exits import MemberExit
 from stormcast.chaos.records.rig_trace import wall_at_zero
@@ -65,8 +65,9 @@ def features_here() -> dict[str, str | None]:
             found = agent.features()
     except (CommandError, BackendError) as error:
         return dict.fromkeys(FEATURES, f"this machine refuses: {error}")
-    missing = "no driver of this version does it"
-    return {name: None if name in BY_ITSELF else found.get(name, missing) for name in FEATURES}
+    found = {**dict.fromkeys(FEATURES, "no driver of this version does it"), **found}
+    found |= ONLY_SIMULATED
+    return {name: None if name in BY_ITSELF else found[name] for name in FEATURES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +87,16 @@ class NetnsBackend:
     is_virtual = False
 
     def __init__(
-        self, features: Mapping[str, str | None] | None = None, argv: Argv = member_argv
+        self,
+        features: Mapping[str, str | None] | None = None,
+        argv: Argv = member_argv,
+        key_file: Path | None = None,
     ) -> None:
+        """`key_file`: the keys of sealed members, in place of a file that is made for the run."""
         self._features = features
         """The result of `features_here`, if it was asked before: it takes a second."""
         self._argv = argv
+        self._key_file = key_file
         self._opened: Opened | None = None
         self._undo = ExitStack()
         self.wall_ns: int | None = None
@@ -125,10 +131,7 @@ class NetnsBackend:
             raise BackendError(f"this machine refuses: {error}") from None
         agent = AgentProcess(network.run, network.sites(), folder)
         self._undo.callback(agent.close)
-        keys = folder / KEYS if plan.sealed else None
-        if keys is not None:
-            self._undo.callback(keys.unlink, missing_ok=True)
-            write_new_key(keys)
+        keys = self._keys_of(plan, folder)
         assert self.wall_ns is not None
         members = Members(network, plan.members, folder, self._argv, keys, wall_ns=self.wall_ns)
         self._undo.callback(members.kill_all)
@@ -136,6 +139,18 @@ class NetnsBackend:
         watch = Watch(network.run, folder)
         self._undo.callback(watch.close)
         return Opened(network=network, agent=agent, members=members, watch=watch)
+
+    def _keys_of(self, plan: ClusterPlan, folder: Path) -> Path | None:
+        """Return the file with the members' keys, made for the run if none was given. A given one
+        is read where it is: a copy could outlive the run."""
+        if not plan.sealed:
+            return None
+        if self._key_file is not None:
+            return self._key_file.absolute()
+        keys = folder / KEYS
+        self._undo.callback(keys.unlink, missing_ok=True)
+        write_new_key(keys)
+        return keys
 
     def close(self) -> None:
         """End everyone and remove the namespaces."""
@@ -190,7 +205,9 @@ class NetnsBackend:
         self.start(name)
 
     def change_keys(self, step: str) -> None:
-        """Change the file with the keys, which all members read."""
+        """Change the file with the keys, which all members read; BackendError if it was given."""
+        if self._key_file is not None:
+            raise BackendError(f"{self._key_file} was given to the run, which does not change it")
         self.opened.members.change_keys(step)
 
     def pause(self, name: str) -> None:

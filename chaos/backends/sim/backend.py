@@ -28,6 +28,7 @@ from stormcast.chaos.backends.sim.world import WALL_NS, World
 from stormcast.chaos.language.features import FEATURES
 from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.core.errors import NodeError
+from stormcast.node.keys.cluster_keys import ClusterKey
 from stormcast.node.member.settings import MemberSettings, read_member
 
 POLL_SECONDS: Final = 0.02
@@ -53,9 +54,11 @@ class SimBackend:
         fate: str = "xxh3",
         make_unicast: Callable[..., Any] | None = None,
         make_multicast: Callable[..., Any] | None = None,
+        keys: tuple[ClusterKey, ...] = (),
     ) -> None:
+        """`keys`: those of sealed members; without any, the simulator draws one from the seed."""
         self._make = partial(
-            World, fate=fate, make_unicast=make_unicast, make_multicast=make_multicast
+            World, fate=fate, make_unicast=make_unicast, make_multicast=make_multicast, keys=keys
         )
         self._opened: World | None = None
         self._plan = ClusterPlan(run="", members=(), folder=Path())
@@ -227,6 +230,7 @@ class SimBackend:
             mismatches=tuple(world.mismatches),
             control=world.sender.control_totals(sum),
             control_most=world.sender.control_totals(max),
+            overheard=tuple(world.strangers.overheard),
         )
 
     # -- The world and its members ---------------------------------------------------------------

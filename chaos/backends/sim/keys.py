@@ -16,9 +16,9 @@ from stormcast.node.keys.seals import Seals
 class SimKeys:
     """What stands in the key file of all members, and when each of them looks at it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, given: tuple[ClusterKey, ...] = ()) -> None:
         self._random = Random(f"{seed}/keys")
-        self._keys: tuple[ClusterKey, ...] = (self._draw(),)
+        self._keys: tuple[ClusterKey, ...] = given or (self._draw(),)
         self._given: list[Seals] = []
         self._cluster = xxh3_64_intdigest(b"sim") & 0xFFFFFFFF
 

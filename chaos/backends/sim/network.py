@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from stormcast.chaos.faults.fate import Fate
 from stormcast.chaos.faults.outcome import HOLD, PASS, Decider, FrameOutcome, damaged, outcome_of
-from stormcast.chaos.faults.paths import Ends, Path
+from stormcast.chaos.faults.paths import ActingRule, Ends, Path
 from stormcast.node.core.wire import identity
 
 Arrive = Callable[[float, int, bytes], None]
 """Has a frame arrive: time, short id of the receiver, frame."""
+Hear = Callable[[Path, int, bytes], None]
+"""Shows strangers a frame: the path on which it is put, short id of the receiver, frame."""
 ArriveAtEach = Callable[[float, Sequence[int], bytes], None]
 
 
@@ -22,6 +24,8 @@ class Network:
 
     def __init__(self, fate: Fate, arrive: Arrive) -> None:
         self.decider = Decider(fate)
+        self.hear: Hear | None = None
+        """Called with each frame on a path that strangers hear; set once there are strangers."""
         self._arrive = arrive
         self._paths: dict[Ends, Path] = {}
         self._held: dict[str, list[tuple[Path, int, bytes]]] = {}
@@ -41,7 +45,7 @@ class Network:
     def send(self, path: Path, dest: int, frame: bytes, now: float) -> None:
         """Put a frame on a path."""
         decider = self.decider
-        rule = decider.rule_for(path, frame) if path.is_watched else None
+        rule = self._watch(path, dest, frame) if path.is_watched else None
         if rule is not None:
             outcome = outcome_of(rule, now + path.delay)
             self._carry_out(outcome, path, dest, frame)
@@ -50,6 +54,12 @@ class Network:
             self._carry_out(outcome, path, dest, frame)
         elif not path.losses or not decider.is_lost(path, identity(frame)):
             self._arrive(now + path.delay, dest, frame)
+
+    def _watch(self, path: Path, dest: int, frame: bytes) -> ActingRule | None:
+        """Show a frame to strangers, then to rules; returns the rule that takes it."""
+        if path.attacks and self.hear is not None:
+            self.hear(path, dest, frame)
+        return self.decider.rule_for(path, frame)
 
     def send_to_each(
         self, paths: Iterable[tuple[Path, int]], frame: bytes, now: float, arrive: ArriveAtEach

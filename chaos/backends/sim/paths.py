@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import permutations
 
 from stormcast.chaos.backends.sim.network import Network
+from stormcast.chaos.backends.sim.strangers import Strangers
 from stormcast.chaos.faults import Names
 from stormcast.chaos.faults.paths import PathMaker
 from stormcast.chaos.language.network_state import NetworkState
@@ -14,8 +15,15 @@ from stormcast.chaos.language.network_state import NetworkState
 class Paths:
     """The paths of all members."""
 
-    def __init__(self, network: Network, members: Names, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        strangers: Strangers,
+        members: Names,
+        on_change: Callable[[], None],
+    ) -> None:
         self._network = network
+        self._strangers = strangers
         self._maker = PathMaker()
         self._on_change = on_change
         self._state = NetworkState(members=members)
@@ -30,6 +38,7 @@ class Paths:
         """Bring the network into `state`, whatever it was. A rule that stays keeps its counts and
         the frames it holds; frames of a rule that has ended are released."""
         self._state = state
+        self._strangers.apply(state.faults)
         ended = self._maker.renew(state.seed, state.faults)
         self._rebuild()
         for fault in ended:

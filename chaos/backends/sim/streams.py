@@ -84,7 +84,7 @@ class StreamNetwork(Network):
     def send(self, path: Path, dest: int, frame: bytes, now: float) -> None:
         """Write a frame to the connection from its sender to `dest`. Rules act above connections: a
         frame that a rule selects is written later, more than once, damaged or not at all."""
-        rule = self.decider.rule_for(path, frame) if path.is_watched else None
+        rule = self._watch(path, dest, frame) if path.is_watched else None
         if rule is None:
             self._write(self._channel(path, dest, frame), frame, now)
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
@@ -19,17 +19,22 @@ from stormcast.chaos.backends.sim.members import SimMember
 from stormcast.chaos.backends.sim.network import Network
 from stormcast.chaos.backends.sim.paths import Paths
 from stormcast.chaos.backends.sim.sending import FrameSender, StreamSender
+from stormcast.chaos.backends.sim.strangers import Strangers
 from stormcast.chaos.backends.sim.streams import StreamNetwork
 from stormcast.chaos.faults.fate import FATES, Fate
 from stormcast.chaos.language.stacks import STREAM_TRANSPORTS
 from stormcast.node.core.errors import NodeError
 from stormcast.node.core.model import Address, Delivery
+from stormcast.node.keys.cluster_keys import ClusterKey
 from stormcast.node.member.loads import Load
 from stormcast.node.member.settings import MemberSettings
 from stormcast.node.payloads import INDEX_BYTES
 from stormcast.node.protocols.unicast import Unicast
 from stormcast.node.stack import Stack
 from stormcast.node.trace.tracer import Tracer
+
+if TYPE_CHECKING:
+    from stormcast.chaos.backends.sim.keys import SimKeys
 
 WALL_NS: Final = 1_600_000_000_000_000_000
 """The wall clock at virtual time zero: fixed, so that equal runs are equal to the byte."""
@@ -53,6 +58,7 @@ class World:
         fate: str = "xxh3",
         make_unicast: Callable[..., Unicast] | None = None,
         make_multicast: Callable[..., Any] | None = None,
+        keys: tuple[ClusterKey, ...] = (),
     ) -> None:
         self.seed = plan.seed
         self.members: dict[str, SimMember] = {}
@@ -76,17 +82,14 @@ class World:
         self._blocks: dict[str, list[bytes]] = {}
         self._trace_bytes = 0
         self.sender = StreamSender(self.members) if self._is_stream else FrameSender(self.members)
-        self._keys: SimKeys | None = None
-        if plan.sealed:
-            from stormcast.chaos.backends.sim.keys import SimKeys  # noqa: PLC0415 as members do
-
-            self._keys = SimKeys(plan.seed)
+        self._keys = _keys_of(plan, keys)
         self.engine = Engine(self.sender.send, self._deliver, self._after_turn)
         self.network = self._make_network(FATES[fate])
         self.sender.connect(self.engine, self.network)
         self._notices = Notices(self.engine, self.network)
         self._links = Links(self.engine, self.network, self._notices)
-        self.paths = Paths(self.network, plan.names, self._on_new_paths)
+        self.strangers = Strangers(self.engine, self.network)
+        self.paths = Paths(self.network, self.strangers, plan.names, self._on_new_paths)
 
     def _make_network(self, fate: Fate) -> Network:
         if not self._is_stream:
@@ -136,7 +139,6 @@ class World:
         address = Address(identity, name)
         tracer = self._tracer(address.short, label)
         now = self.engine.now
-        seals = self._keys.seals(label, address.short) if self._keys is not None else None
         stack = Stack(
             address,
             "sim",
@@ -149,7 +151,7 @@ class World:
             make_unicast=self._make_unicast,
             make_multicast=self._make_multicast,
             make_codec=partial(SharingCodec, last=self._last_frame),
-            seals=seals,
+            seals=self._keys.seals(label, address.short) if self._keys is not None else None,
         )
         host = Host(name, stack, tracer)
         host.label = label
@@ -292,3 +294,12 @@ class World:
             self._people[host.short].on_view(view)
         if stack.has_left and host.is_alive:
             self._stop(host)
+
+
+def _keys_of(plan: ClusterPlan, given: tuple[ClusterKey, ...]) -> SimKeys | None:
+    """Return the keys of sealed members: those that were given, or one that is drawn."""
+    if not plan.sealed:
+        return None
+    from stormcast.chaos.backends.sim.keys import SimKeys  # noqa: PLC0415 as members do
+
+    return SimKeys(plan.seed, given)

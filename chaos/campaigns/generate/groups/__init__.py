@@ -36,7 +36,7 @@ __all__ = [
     "generate",
 ]
 
-GUARANTEES: Final = tuple(name for name in ALL_GUARANTEES if name != "T1")
+GUARANTEES: Final = tuple(name for name in ALL_GUARANTEES if name not in {"S1", "T1"})
 SETTLE_SECONDS: Final = 20.0
 """Suspicion (2.3 s), a look of MERGE3 (1.6 s), a merge that fails first (4 s), twice; stability.
 Where suspicion takes longer, a run settles for longer by itself."""

@@ -1,0 +1,119 @@
+"""`stormcast run --key-file`: members have the keys of that file, and nobody is shown them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from xxhash import xxh3_64_intdigest
+
+from stormcast.node.keys.cluster_keys import change_keys, read_keys, write_new_key
+from stormcast.node.trace import OVERHEARD, read_blocks_untrusted
+from tests.helpers.shell import Shell
+
+HEARD = """\
+name: heard
+guarantees: [G1, G2, G3, G4, S1]
+cluster: {members: 2, stack: udp}
+workload: [{do: unicast, from: n0, to: n1, count: 20, rate: 20/s}]
+timeline: [{at: 0s, do: listen, for: 3s}]
+"""
+CHANGING = """\
+name: changing
+guarantees: [G1]
+cluster: {members: 2, stack: udp, sealed: true}
+workload: [{do: multicast, count: 20}]
+timeline: [{at: 1s, do: change-keys, step: add}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _files(shell: Shell) -> None:
+    shell.write(HEARD, "heard.yaml")
+    shell.write(CHANGING, "changing.yaml")
+    write_new_key(shell.folder / "cluster.key")
+
+
+def overheard(run: str) -> list[int]:
+    """Digests of what the stranger took for messages."""
+    blocks = read_blocks_untrusted(
+        (Path(run) / "trace" / "rig.trace").read_bytes(), xxh3_64_intdigest
+    )
+    return [event.digest for block in blocks for event in block.events if event.kind == OVERHEARD]
+
+
+def seals_with(shell: Shell, file: str, out: str) -> Sequence[int]:
+    said = shell("run", "heard.yaml", "--key-file", file, "--out", out)
+    assert said.code == 0, said.err
+    return overheard(out)
+
+
+def test_members_seal_with_the_key_of_the_file(shell: Shell) -> None:
+    (key,) = read_keys("cluster.key")
+    bare = shell("run", "heard.yaml", "--out", "bare")
+    assert bare.code == 1
+    assert "S1  violated" in bare.out
+    said = shell("run", "heard.yaml", "--key-file", "cluster.key", "--out", "sealed")
+    assert said.code == 0
+    assert "S1  holds" in said.out
+    assert f"members seal with key {key.name}" in said.err
+    assert "sealed: true" in Path("sealed/scenario.yaml").read_text()
+    assert not set(overheard("bare")) & set(overheard("sealed"))
+
+
+def test_another_key_seals_otherwise_and_the_first_of_two_seals(shell: Shell) -> None:
+    one = seals_with(shell, "cluster.key", "one")
+    assert seals_with(shell, "cluster.key", "again") == one
+    write_new_key(Path("other.key"))
+    other = seals_with(shell, "other.key", "other")
+    assert len(other) == len(one)
+    assert not set(other) & set(one)
+    change_keys(Path("cluster.key"), "add")
+    assert seals_with(shell, "cluster.key", "two") == one
+
+
+def test_no_file_of_a_run_and_no_line_has_the_key(shell: Shell) -> None:
+    secret = Path("cluster.key").read_text().strip()
+    said = shell("run", "heard.yaml", "--key-file", "cluster.key", "--out", "kept")
+    assert secret not in said.out + said.err
+    kept = [path.read_bytes() for path in Path("kept").rglob("*") if path.is_file()]
+    assert len(kept) > 5
+    assert not [data for data in kept if secret.encode() in data or bytes.fromhex(secret) in data]
+    assert read_keys("cluster.key")[0].secret.hex() == secret
+
+
+def test_a_run_with_a_key_is_repeated_without_it(shell: Shell) -> None:
+    """But for what strangers heard of it, of which there is nothing here."""
+    Path("plain.yaml").write_text(HEARD.replace("{at: 0s, do: listen, for: 3s}", ""))
+    assert shell("run", "plain.yaml", "--key-file", "cluster.key", "--out", "kept").code == 0
+    said = shell("replay", "kept")
+    assert (said.code, "identical" in said.out) == (0, True), said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (["heard.yaml", "--key-file", "nothing.key"], 2, "--key-file nothing.key: No such file"),
+        (["heard.yaml", "--key-file", "heard.yaml"], 2, "others can read or change it"),
+        (["heard.yaml", "--key-file", "no.key"], 2, "a key is a line of 64 hexadecimal digits"),
+        (["changing.yaml", "--key-file", "cluster.key"], 2, "is not changed; drop --key-file"),
+        (
+            ["heard.yaml", "--key-file", "cluster.key", "--backend", "kubernetes"],
+            3,
+            "members of a release have its key",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    shell: Shell, words: list[str], code: int, why: str
+) -> None:
+    no_key = Path("no.key")
+    no_key.write_text("not a key\n")
+    no_key.chmod(0o600)
+    Path("heard.yaml").chmod(0o644)
+    said = shell("run", *words)
+    assert said.code == code
+    assert why in said.err
+    assert len(said.err.splitlines()) == 1
+    assert not Path("runs").exists()
