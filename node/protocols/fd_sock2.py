@@ -114,7 +114,10 @@ class FdSock2(Layer):
         elif head.kind == wire.SUSPECT:
             self._on_suspect(sender, _unpack_untrusted(body), now)
         elif head.kind == wire.UNSUSPECT:
-            self._restore(_unpack_untrusted(body), now)
+            cleared = _unpack_untrusted(body)
+            if self.suspects.keys().isdisjoint(member.short for member in cleared):
+                self._port.drop("not-suspected")
+            self._restore(cleared, now)
         elif head.kind == wire.CLOSE and not body:
             self._parting.add(sender.short)
             # The frame may come after the end of the connection, but before others were told of it.
@@ -317,6 +320,8 @@ class FdSock2(Layer):
         # The sender names members that are not in the view: it missed a view.
         if self.role.is_coordinator and any(member not in members for member in named):
             self._port.events.append(Lagging(sender))
+        elif members.isdisjoint(named):
+            self._port.drop("not-a-member")
         self._suspect([member for member in named if member in members], now)
 
     def _suspect(self, named: Iterable[Address], now: float) -> None:

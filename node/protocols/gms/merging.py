@@ -286,6 +286,8 @@ class Merging:
             raise BadFrame("merge-source")
         if merge == self._merge:
             self._end()
+        elif merge in self._past:
+            self._state.port.drop("merge-over")
         else:
             # The cancellation may have overtaken the request.
             self._remember(merge)
