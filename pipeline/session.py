@@ -52,7 +52,8 @@ def check_java(who: str = VERIFY) -> None:
     remedy = f"install one (apt-get install openjdk-{JAVA}-jre-headless), or set JAVA_HOME"
     if java is None:
         raise CannotError(f"{who} needs a Java runtime, {JAVA} or newer: {remedy}")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 Java's own version
+    with _marked():
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 Java's own version
     version = re.search(r'version "(\d+)', said.stderr + said.stdout)
     if version is None or int(version[1]) < JAVA:
         is_now = f"{java} is {version[1]}" if version else f"{java} does not run"
@@ -110,7 +111,7 @@ def _temporary_in(folder: str) -> Iterator[None]:
 
 @contextmanager
 def _marked() -> Iterator[None]:
-    """Have the JVM that is started meanwhile say whose it is: it ends by itself when this process
+    """Have each Java that is started meanwhile say whose it is: it ends by itself when this process
     is killed, but only once it has started, and `stormcast clean` ends it before."""
     mark = own_mark()
     before = os.environ.get(OF_RUN)

@@ -9,7 +9,6 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -55,19 +54,36 @@ class OutputLost(BaseException):
         self.why = "it is closed" if error.errno == errno.EBADF else str(error.strerror).lower()
 
 
-class _Stdout(io.FileIO):
+class _Stdout(io.BufferedWriter):
+    """Reports errors above the buffer, not below it. An interrupt may arrive wherever Python code
+    runs: between the kernel's taking of some bytes and the buffer's counting of them, it would have
+    them written again."""
+
     def write(self, data: object, /) -> int:
         try:
             return super().write(data)  # type: ignore[arg-type]
         except OSError as error:
             raise OutputLost(error) from None
 
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            raise OutputLost(error) from None
+
 
 class _Stderr(io.FileIO):
+    """Has no buffer above it, so nothing is written again that was written or lost."""
+
     def write(self, data: object, /) -> int:
+        rest = memoryview(data)  # type: ignore[arg-type]
+        size = len(rest)
         with suppress(OSError):
-            return super().write(data)  # type: ignore[arg-type]
-        return len(memoryview(data))  # type: ignore[arg-type]
+            # Fewer bytes than asked for are written to a pipe when a signal arrives; none, where
+            # the caller gave a stderr that does not block.
+            while rest and (written := super().write(rest)):
+                rest = rest[written:]
+        return size
 
 
 def guard() -> None:
@@ -76,9 +92,21 @@ def guard() -> None:
     for number, flags in _FLAGS:
         _reserve(number, flags)
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _wrapped(sys.stdout, _STDOUT, _Stdout)
+        raw = io.FileIO(_STDOUT, "w", closefd=False)
+        sys.stdout = io.TextIOWrapper(
+            _Stdout(raw),
+            encoding=_encoding_of(sys.stdout),
+            errors=_PLAIN,
+            line_buffering=raw.isatty(),
+        )
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _wrapped(sys.stderr, _STDERR, _Stderr)
+        sys.stderr = io.TextIOWrapper(
+            _Stderr(_STDERR, "w", closefd=False),  # no buffer, as `python -u` has it
+            encoding=_encoding_of(sys.stderr),
+            errors=getattr(sys.stderr, "errors", None) or "backslashreplace",
+            # One write per line, so that lines of several processes do not mix.
+            line_buffering=True,
+        )
 
 
 def drop_stdout() -> None:
@@ -100,17 +128,5 @@ def _reserve(number: int, flags: int) -> None:
         os.set_inheritable(number, True)
 
 
-def _wrapped(
-    before: io.TextIOBase | object, number: int, make: Callable[..., io.FileIO]
-) -> io.TextIOWrapper:
-    raw = make(number, "w", closefd=False)
-    is_line_buffered = number == _STDERR or raw.isatty()
-    return io.TextIOWrapper(
-        io.BufferedWriter(raw),
-        encoding=getattr(before, "encoding", None) or "utf-8",
-        errors=getattr(before, "errors", None) or "backslashreplace"
-        if number == _STDERR
-        else _PLAIN,
-        line_buffering=is_line_buffered,
-        write_through=number == _STDERR,
-    )
+def _encoding_of(stream: object) -> str:
+    return getattr(stream, "encoding", None) or "utf-8"

@@ -92,6 +92,8 @@ def unpack_lengths_untrusted(head: Head, body: bytes) -> tuple[int, int | Sequen
         length: int = _LENGTH.unpack_from(body, start)[0]
         if at + length * count != len(body):
             raise BadFrame("lengths")
+        if count > wire.MAX_EMPTY and not length:
+            raise BadFrame("empty-messages")
         return at, length
     code = _VECTOR_CODES.get(width)
     if code is None:

@@ -71,6 +71,9 @@ MAX_TRANSMISSION: Final = 255
 MAX_SEQNO: Final = (1 << 63) - 1
 MAX_COUNT: Final = (1 << 8 * struct.calcsize(FIELDS["count"].code)) - 1
 """Messages in a batch at most."""
+MAX_EMPTY: Final = 1024
+"""Messages in a batch of empty ones at most: each costs its receiver time, and its sender no byte.
+No fewer than batches have where nobody sets their size."""
 
 
 def _offsets() -> dict[str, int]:

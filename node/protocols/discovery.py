@@ -137,6 +137,8 @@ class Discovery(Layer):
         self._found: dict[int, tuple[int, Found]] = {}
         """By short id of a member: the number of the search that it answered, and its answer."""
         self._search = 0
+        self._once = 0
+        """The number of the last question outside of a search."""
         self._asked = 0
         self._is_stopped = False
 
@@ -165,6 +167,7 @@ class Discovery(Layer):
         are."""
         if not self._is_stopped and not self.is_searching:
             self._search += 1
+            self._once = self._search
             self._asked = 0
             self._ask_everyone()
 
@@ -172,15 +175,18 @@ class Discovery(Layer):
         if head.kind == wire.GET_MBRS_REQ:
             found = _unpack_untrusted(head, body)
             # Two members that search find each other by one request.
-            self._note(self._search, found, now)
+            if self.is_searching:
+                self._note(self._search, found, now)
             self._answer(head)
         elif head.kind == wire.GET_MBRS_RSP:
             found = _unpack_untrusted(head, body)
-            if 0 < head.lo <= self._search:
+            if not 0 < head.lo <= self._search:
+                self._port.drop("unasked")
+            elif self.is_searching:
                 # An answer to an earlier search is late, but counts.
                 self._note(head.lo, found, now)
-            else:
-                self._port.drop("unasked")
+            elif head.lo != self._once:
+                self._port.drop("search-over")
         else:
             raise BadFrame("kind")
 
@@ -242,8 +248,6 @@ class Discovery(Layer):
         return writer.bytes()
 
     def _note(self, search: int, found: Found, now: float) -> None:
-        if not self.is_searching:
-            return
         short = found.address.short
         known = self._found.get(short)
         if known is None or known[0] <= search:

@@ -98,6 +98,8 @@ class Merge3(Layer):
         super().__init__(config, context)
         self._heard: dict[Address, ViewId] = {}
         """By member, the newest view id that it sent since the last check."""
+        self._numbers: dict[Address, int] = {}
+        """By member, the number of the INFO with which it said so last."""
         self._asked: dict[int, Address] = {}
         """Members that were asked for their view, and have not answered."""
         self._strangers: dict[Address, None] = {}
@@ -115,7 +117,7 @@ class Merge3(Layer):
 
     def receive(self, head: Head, body: bytes, now: float) -> None:
         if head.kind == wire.INFO:
-            self._on_info(*_unpack_info_untrusted(head, body))
+            self._on_info(*_unpack_info_untrusted(head, body), head.lo)
         elif head.kind == wire.VIEW_REQ:
             self._on_view_req(head, _unpack_asker_untrusted(head, body), now)
         elif head.kind == wire.COOKIE:
@@ -176,6 +178,7 @@ class Merge3(Layer):
 
     def _forget(self) -> None:
         self._heard = {}
+        self._numbers = {}
         self._strangers = {}
         self._asked = {}
         self._answers = {}
@@ -200,29 +203,37 @@ class Merge3(Layer):
         body = Writer().address(role.address).view_id(role.view.id).bytes()
         self._port.control(EVERYONE, wire.INFO, self.protocol, self._info_number, body=body)
 
-    def _on_info(self, sender: Address, view_id: ViewId) -> None:
+    def _on_info(self, sender: Address, view_id: ViewId, number: int) -> None:
         view = self.role.view
-        if view is None or not self.is_waiting("check"):
+        if view is None:
+            self._port.drop("no-view")
             return
-        known = self._heard.get(sender)
-        if known is None and sender.short not in self._port.contacts.trusted:
-            self._make_room_for(sender)
-        # An older view id was delayed on its way.
-        if known is None or known < view_id:
-            self._heard[sender] = view_id
-        if (
+        if not self.is_waiting("check"):
+            self._port.drop("info-not-now")
+            return
+        is_lagging = (
             self.role.is_coordinator
             and view_id.number < view.id.number
             and sender in view.members
             and view_id.creator in view.members
-        ):
+        )
+        if is_lagging:
             self._port.events.append(Lagging(sender))
+        known = self._heard.get(sender)
+        if known is None and sender.short not in self._port.contacts.trusted:
+            self._make_room_for(sender)
+        if known is None or (known, self._numbers[sender]) < (view_id, number):
+            self._heard[sender] = view_id
+            self._numbers[sender] = number
+        elif not is_lagging:
+            # It was delayed on its way, or came before.
+            self._port.drop("info-old")
 
     def _make_room_for(self, stranger: Address) -> None:
         self._strangers[stranger] = None
         if len(self._strangers) > MAX_STRANGERS:
             first = next(iter(self._strangers))
-            del self._strangers[first], self._heard[first]
+            del self._strangers[first], self._heard[first], self._numbers[first]
             self._port.drop("heard-full")
 
     # -- Checking -----------------------------------------------------------------------------

@@ -156,6 +156,9 @@ class Lane:
         taken = payloads[at:end] if at or end < waiting else payloads
         lengths = list(map(len, taken))
         total = sum(lengths)
+        if not total and len(taken) > wire.MAX_EMPTY:
+            end = at + wire.MAX_EMPTY
+            taken, lengths = taken[: wire.MAX_EMPTY], lengths[: wire.MAX_EMPTY]
         if total + LENGTH_COST * len(taken) > size:
             number, total = _fitting(lengths, total, size)
             taken, lengths = taken[:number], lengths[:number]

@@ -7,7 +7,7 @@ import heapq
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from time import sleep
 from typing import Final
@@ -141,9 +141,9 @@ def _tail(args: argparse.Namespace, notes: list[str]) -> None:
             print(told.as_json() if args.json else told.line(tail.names))
         sys.stdout.flush()
 
-    show(tail.last(args.lines, notes))
-    # The user ends `--follow` by Ctrl-C.
-    with suppress(KeyboardInterrupt):
+    # The user ends `--follow` by Ctrl-C, whatever is being printed.
+    with suppress(KeyboardInterrupt) if args.follow else nullcontext():
+        show(tail.last(args.lines, notes))
         while args.follow:
             _say(notes)
             notes.clear()

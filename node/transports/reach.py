@@ -7,6 +7,7 @@ has answered, frames for the group are also sent to it alone.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,7 @@ class Reach:
         multicast: Callable[[bytes], None],
         unicast: Callable[[int, bytes], None],
         call_later: Callable[[float, Callable[[], None]], object],
+        counters: Counter[str],
         seals: Seals | None = None,
     ) -> None:
         self.reached: set[int] = set()
@@ -46,6 +48,7 @@ class Reach:
         self._multicast = multicast
         self._unicast = unicast
         self._call_later = call_later
+        self._counters = counters
         self._seals = seals
         self._others: set[int] = set()
         self._wait = FIRST_WAIT
@@ -94,10 +97,28 @@ class Reach:
         if len(text) != _FORM.size or text[:4] != MAGIC:
             return False
         _magic, kind, cluster, short, secret = _FORM.unpack(text)
-        if cluster != self._cluster or short == self._me:
-            return True
-        if kind == QUESTION and by_multicast:
-            self._unicast(short, self._packed(HEARD, secret))
-        elif kind == HEARD and secret == self._secret and short in self._others:
+        if cluster != self._cluster:
+            self._refuse("cluster")
+        elif short == self._me:
+            # Its own questions come back to a member.
+            if not (kind == QUESTION and by_multicast and secret == self._secret):
+                self._refuse("source")
+        elif kind == QUESTION:
+            self._on_question(short, secret, by_multicast=by_multicast)
+        elif kind != HEARD:
+            self._refuse("kind")
+        elif secret == self._secret and short in self._others:
             self.reached.add(short)
+        else:
+            self._refuse("unasked")
         return True
+
+    def _on_question(self, short: int, secret: int, *, by_multicast: bool) -> None:
+        if by_multicast:
+            self._unicast(short, self._packed(HEARD, secret))
+        else:
+            self._refuse("unicast")
+
+    def _refuse(self, reason: str) -> None:
+        """Count a datagram that says nothing to this member."""
+        self._counters[f"refused_reach-{reason}"] += 1

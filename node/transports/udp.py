@@ -112,6 +112,7 @@ class UdpTransport(Transport):
                 self._ask,
                 self._answer,
                 owner.loop.call_later,
+                self.counters,
                 seals,
             )
         needs_proof = config.ip_mcast != "always"

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import signal
 import subprocess
 import sys
+import termios
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +16,7 @@ import pytest
 from stormcast.chaos.backends.netns.process import environment
 from stormcast.cli import COMMANDS
 from stormcast.exits import Exit
+from tests.helpers.journals import Member
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +58,52 @@ def test_results_that_cannot_be_written_are_said_in_one_line(
     done = stormcast(tmp_path, redirected, *words)
     assert (done.returncode, done.stderr) == (Exit.UNKNOWN, f"{LOST}{why}\n")
     assert (tmp_path / "out" / "verdict.json").exists() is (command == "run")
+
+
+PIPE = 4096
+"""The smallest pipe: half of what the command hands to the kernel at a time."""
+PATIENCE = 20.0
+
+
+def interrupted_while_writing(folder: Path, *words: str) -> tuple[int, str, str]:
+    """Send SIGINT to the command while half of a write is in a pipe that nobody reads; return its
+    exit code, and all that it wrote to stdout and stderr."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE)
+    with subprocess.Popen(
+        [sys.executable, "-m", "stormcast", *words],
+        cwd=folder, env=environment({}), stdout=writing, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip  # one command
+        os.close(writing)
+        end = time.monotonic() + PATIENCE
+        while _waiting_bytes(reading) < PIPE:
+            assert time.monotonic() < end, "the pipe never filled"
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        with os.fdopen(reading, encoding="utf-8") as file:
+            out = file.read()
+        _, said = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, said
+
+
+def _waiting_bytes(pipe: int) -> int:
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def test_an_interrupt_in_the_middle_of_a_write_has_nothing_written_twice(tmp_path: Path) -> None:
+    """A journal of several blocks and segments, of which all was to be printed."""
+    member = Member(tmp_path / "run")
+    for _ in range(20):
+        member.now += 0.001
+        member.turn(20)
+    words = ("trace", "tail", "-f", "--lines", "400", str(tmp_path / "run"))
+    code, out, said = interrupted_while_writing(tmp_path, *words)
+    assert (code, said) == (0, "")
+    lines = out.splitlines()
+    numbers = [int(line.split("#")[1].split()[0]) for line in lines]
+    assert len(out) > PIPE
+    assert numbers == list(range(1, len(lines) + 1))
 
 
 def test_every_sub_command_does_so(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class Power(Enum):
     VIEW = "view"
     """It may lead to another view."""
     PAUSE = "pause"
-    """While it comes again and again, no view is made and nothing is purged."""
+    """While it comes again and again, at times no view is made and nothing is purged."""
 
 
 VIEW_FRAMES: Final[dict[tuple[int, int], str]] = {

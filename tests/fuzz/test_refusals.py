@@ -16,19 +16,14 @@ from tests.sim.test_hostile_group import changes, pictured
 OF_MEMBERS: dict[tuple[int, int], str] = {
     (wire.VERIFY_SUSPECT2, wire.I_AM_NOT_DEAD): "the answer to a question that was asked twice",
     (wire.FD_SOCK2, wire.CLOSE): "it leaves",
-    (wire.FD_SOCK2, wire.UNSUSPECT): "nobody is suspected",
-    (wire.FD_SOCK2, wire.SUSPECT): "nobody of the view is named",
     (wire.FD_ALL3, wire.HEARTBEAT): "it is alive",
     (wire.GMS, wire.GET_VIEW): "it has the newest view",
     (wire.GMS, wire.VIEW_ACK): "it has the view",
 }
 """Frames that change nothing when a member has sent them; a stranger's are counted."""
 OF_ANYBODY: dict[tuple[int, int], str] = {
-    (wire.GMS, wire.CANCEL_MERGE): "a merge that was cancelled already",
-    (wire.MERGE3, wire.INFO): "a view id that was told already, or an older one",
     (wire.MERGE3, wire.VIEW_REQ): "of whom it is not known where it is",
     (wire.DISCOVERY, wire.GET_MBRS_REQ): "the same",
-    (wire.DISCOVERY, wire.GET_MBRS_RSP): "an answer after the search has ended",
 }
 """The same, whoever has sent them."""
 

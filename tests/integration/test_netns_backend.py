@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stormcast.chaos.backends.base import MemberError
-from stormcast.chaos.backends.netns import MemberSpec, Network, RunId, clean
+from stormcast.chaos.backends.netns import CommandError, MemberSpec, Network, RunId, clean
 from stormcast.chaos.backends.netns.backend import NetnsBackend
 from stormcast.chaos.backends.netns.leftovers import leftovers
 from stormcast.chaos.backends.netns.names import address4, address6
@@ -127,6 +127,25 @@ def test_a_network_of_five_is_there_and_gone_again_within_a_second() -> None:
         assert time.monotonic() - begun < 1.0
         spaces = [space for space in namespaces() if space.startswith(f"{network.run}-")]
         assert len(spaces) == 6
+    finally:
+        network.remove()
+    assert not [space for space in namespaces() if space.startswith(f"{network.run}-")]
+
+
+def test_a_network_that_is_there_is_not_made_again_and_stays() -> None:
+    """By whoever it is: the same object, or another one of that run."""
+    network = Network(RunId.next(), ("n0", "n1"))
+    try:
+        network.make()
+        before = [space for space in namespaces() if space.startswith(f"{network.run}-")]
+        for again in (network, Network(network.run, ("n1", "n2"))):
+            with pytest.raises(CommandError, match="there already: remove the network"):
+                again.make()
+        assert [space for space in namespaces() if space.startswith(f"{network.run}-")] == before
+        addresses = network.execute("n0", ("ip", "-4", "addr", "show", "dev", "eth0"))
+        assert network.address("n0") in addresses
+        network.remove()
+        network.make()
     finally:
         network.remove()
     assert not [space for space in namespaces() if space.startswith(f"{network.run}-")]

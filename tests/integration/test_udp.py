@@ -21,7 +21,7 @@ from stormcast.node.transports import bpf
 from stormcast.node.transports.binding import BindError
 from stormcast.node.transports.interfaces import Interface
 from stormcast.node.transports.udp import UdpTransport
-from tests.helpers.station import Station, on_a_loop, stations, udp, until
+from tests.helpers.station import CLUSTER, Station, on_a_loop, stations, udp, until
 
 PORTS = count(18_000)
 """Groups of tests that run at once must not hear each other; the address tells them apart."""
@@ -123,6 +123,20 @@ async def test_when_all_hear_it_a_multicast_is_one_datagram() -> None:
         await until(lambda: len(b.got) == len(c.got) == 2)
         assert sent(a) - before == 2
         assert a.got == []
+
+
+@on_a_loop
+async def test_questions_of_others_are_counted() -> None:
+    """Two clusters share a multicast group; each says nothing to the other."""
+    setting = config()
+    async with stations(setting, "a", "b") as (a, b):
+        other = Station[Any]("o", cluster=CLUSTER + 1).open(setting)
+        meet(a, b)
+        await until(lambda: reached(a) == reached(b) == 1)
+        assert "refused_reach-cluster" not in a.transport.stats()
+        other.view(a)
+        await until(lambda: a.transport.stats().get("refused_reach-cluster"))
+        other.close()
 
 
 @on_a_loop

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from stormcast.chaos.backends.netns.leftovers import clean
 from stormcast.chaos.backends.netns.process import environment
 from tests.kills.found import Found, Missed, until
 from tests.kills.plan import STARTING, Kill
@@ -97,6 +98,10 @@ def begin(kill: Kill, folder: Path, found: Found, sound: Path) -> StruckJudge:
         if victim is None or not kill_now(victim):
             raise Missed("the judge had ended before")
         judge.process.wait()
+        if kill.phase == STARTING:
+            # A Java that has not started yet does not see that the judge is gone. Only what this
+            # judge left is removed: at others of this batch nobody has looked yet.
+            clean(is_left=judge.owner.is_its)
         until(lambda: not judge.owner.processes(), GRACE, f"Java ends: {judge.log()[-400:]}")
         found.add("verdict", _not_whole(folder / "run"))
         again = Judge(folder)

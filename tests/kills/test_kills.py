@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from stormcast.pipeline.questions import CannotError
+from stormcast.pipeline.session import check_java, check_pyspark
 from tests.kills.campaign import AT_ONCE, Campaign, table
 from tests.kills.plan import CELLS
 
@@ -17,12 +19,21 @@ FEWEST = 90
 """The moment of some is over before they come; on a busy machine it is rarely hit."""
 
 
+def has_spark() -> bool:
+    try:
+        check_pyspark()
+        check_java()
+    except CannotError:
+        return False
+    return True
+
+
 def test_a_hundred_kills_at_moments_drawn_from_a_seed_leave_nothing_and_lose_nothing(
     tmp_path: Path,
 ) -> None:
-    # Without `verify`: the JVM of one that is killed while it starts goes on until it has started,
-    # some seconds on a free machine, and `clean` does not know it.
-    campaign = Campaign(seed=SEED, folder=tmp_path, at_once=AT_ONCE, has_spark=False, say=print)
+    campaign = Campaign(
+        seed=SEED, folder=tmp_path, at_once=AT_ONCE, has_spark=has_spark(), say=print
+    )
     campaign.run(range(KILLS))
     print(table(campaign))
     assert campaign.bad == []

@@ -186,6 +186,26 @@ def test_hostile_answers_are_counted_and_change_nothing() -> None:
     assert not world["B"].happened
 
 
+def test_an_answer_after_the_end_of_its_search_is_counted() -> None:
+    """A's answer ends the search; B's comes too late for it."""
+    world = searching("ABC")
+    world.install(view(1, "AB"))
+    search(world, "C")
+    world.advance(3)
+    assert not world["C"].layer(Discovery).is_searching
+    assert world["C"].refused == {"search-over": 1}
+
+
+def test_answers_that_are_asked_for_outside_of_a_search_are_wanted() -> None:
+    """They say where members are: the stack learns it from each frame."""
+    world = searching("ABC")
+    world.install(view(1, "AB"))
+    world.do("C", lambda member: member.layer(Discovery).ask_once(world.now))
+    world.advance(3)
+    assert len(world.sent(wire.GET_MBRS_RSP, "A")) == 1
+    assert world["C"].refused == {}
+
+
 def test_an_answer_is_never_answered() -> None:
     world = searching("AB")
     world.inject(

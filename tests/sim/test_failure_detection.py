@@ -490,6 +490,30 @@ def test_a_suspicion_of_who_is_not_in_the_view_means_that_its_sender_lags() -> N
     assert not world["A"].events(Suspected)
 
 
+@pytest.mark.parametrize(
+    ("kind", "named", "reason"),
+    [
+        (wire.SUSPECT, "XY", "not-a-member"),
+        (wire.SUSPECT, "XB", ""),
+        (wire.UNSUSPECT, "XY", "not-suspected"),
+        (wire.UNSUSPECT, "B", "not-suspected"),
+        (wire.UNSUSPECT, "BC", ""),
+    ],
+)
+def test_what_is_said_of_nobody_whom_it_concerns_is_counted(
+    kind: int, named: str, reason: str
+) -> None:
+    """At B, which does not coordinate, C is suspected."""
+    world = Layers("ABCD", SOCK)
+    world.install(view(1, "ABCD"))
+    body = Writer().addresses(addresses("C")).bytes()
+    world.inject("A", "B", wire.FD_SOCK2, wire.SUSPECT, body)
+    assert world["B"].refused == {}
+    body = Writer().addresses(addresses(named)).bytes()
+    world.inject("D", "B", wire.FD_SOCK2, kind, body)
+    assert world["B"].refused == ({reason: 1} if reason else {})
+
+
 def test_hostile_suspicions_are_counted_and_change_nothing() -> None:
     world = Layers("ABC", SOCK)
     world.install(view(1, "ABC"))

@@ -577,6 +577,8 @@ def test_a_cancellation_that_overtakes_the_request_counts() -> None:
     give(group, "A", "B", wire.CANCEL_MERGE, body)
     give(group, "A", "B", wire.MERGE_REQ, body)
     assert group["B"].drops == {"merge-over": 1}
+    give(group, "A", "B", wire.CANCEL_MERGE, body)
+    assert group["B"].drops == {"merge-over": 2}
     group.assert_thawed()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from random import Random
 
 import pytest
@@ -40,6 +41,7 @@ def test_members_that_agree_say_nothing_but_their_view_id(seed: int) -> None:
     world.advance(60)
     assert not any(member.happened for member in world.members.values())
     assert {frame.head.kind for frame in world.wire} == {wire.INFO}
+    assert not any(member.refused for member in world.members.values())
     assert 60 / 1.5 <= len(world.sent(wire.INFO, "A")) <= 60 / 0.5
 
 
@@ -271,10 +273,12 @@ def test_an_answer_to_an_earlier_check_is_refused() -> None:
     world.install(view(1, "A"))
     world.install(view(1, "B"))
     world.pause("B")
+    numbers = count(100)
     checks: list[int] = []
     while len(checks) < 2:
         if world.now == 0 or (checks and world.sent(wire.VIEW_REQ, "A")[-1].head.lo == checks[0]):
-            world.inject("B", "A", wire.MERGE3, wire.INFO, info("B", view(1, "B")))
+            body = info("B", view(1, "B"))
+            world.inject("B", "A", wire.MERGE3, wire.INFO, body, lo=next(numbers))
         world.advance(0.05)
         checks = list(dict.fromkeys(frame.head.lo for frame in world.sent(wire.VIEW_REQ, "A")))
     first, second = checks
@@ -283,6 +287,34 @@ def test_an_answer_to_an_earlier_check_is_refused() -> None:
     assert world["A"].refused == {"unasked": 1}
     world.inject("B", "A", wire.MERGE3, wire.VIEW_RSP, body, lo=second)
     assert set(said(world, "A")) == {"A", "B"}
+
+
+def test_an_info_that_came_before_is_counted_and_the_next_one_is_taken() -> None:
+    """The network has doubled one, or somebody has recorded it; another was delayed."""
+    world = group("AB")
+    world.install(view(3, "AB"))
+
+    def hears(number: int, held: View) -> dict[str, int]:
+        world.inject("A", "B", wire.MERGE3, wire.INFO, info("A", held), lo=number)
+        return world["B"].refused
+
+    assert hears(7, view(3, "AB")) == {}
+    assert hears(8, view(3, "AB")) == {}
+    assert hears(8, view(3, "AB")) == {"info-old": 1}
+    assert hears(7, view(3, "AB")) == {"info-old": 2}
+    assert hears(9, view(2, "A")) == {"info-old": 3}
+    # Of a newer view it is news, whatever its number: that one may have been forged.
+    assert hears(1, view(4, "A")) == {"info-old": 3}
+
+
+def test_an_info_that_nobody_waits_for_is_counted() -> None:
+    world = group("AB")
+    world.inject("B", "A", wire.MERGE3, wire.INFO, info("B", view(1, "B")))
+    assert world["A"].refused == {"no-view": 1}
+    world.install(view(1, "A"), at="A")
+    world.do("A", lambda member: member.layer(Merge3).on_tentative(view(2, "AB"), world.now))
+    world.inject("B", "A", wire.MERGE3, wire.INFO, info("B", view(1, "B")))
+    assert world["A"].refused == {"no-view": 1, "info-not-now": 1}
 
 
 def test_intervals_that_cannot_work_are_refused() -> None:

@@ -93,7 +93,7 @@ each_frame = pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
         ([b"", bytes(1 << 16)], 4),
         ([bytes(1 << 16), bytes(1 << 16)], 0),
         ([b"x"] * 65535, 0),
-        ([b""] * 65535, 0),
+        ([b""] * wire.MAX_EMPTY, 0),
         ([b"x"] * 65534 + [b""], 2),
     ],
     ids=lambda value: f"{len(value)}" if isinstance(value, list) else f"width {value}",
@@ -258,6 +258,8 @@ def test_a_frame_that_contradicts_itself_is_refused(fields: dict[str, int], why:
         (b"\xff\xff\xff\xffx", {"count": 65535, "width": 0}, "lengths"),
         (b"\0\0\0\1x", {"count": 1, "width": 0, "headers": 1}, "lengths"),
         (b"\0\0\0\1x", {"count": 1, "width": 0, "headers": 5}, "lengths"),
+        (bytes(4), {"count": wire.MAX_EMPTY + 1, "width": 0}, "empty-messages"),
+        (bytes(4), {"count": wire.MAX_COUNT, "width": 0}, "empty-messages"),
         (b"\0\1x", {"count": 1, "width": 1}, "width"),
         (b"\0\1x", {"count": 1, "width": 3}, "width"),
         (b"\0\1x", {"count": 1, "width": 255}, "width"),
@@ -276,6 +278,15 @@ def test_lengths_that_do_not_add_up_are_refused(
     """Every hash is correct; only counts, widths, lengths and header sizes lie."""
     head, seen = B.unpack_untrusted(forged(FRAMES["data"], body, **fields))
     assert reason(lambda: unpack_lengths_untrusted(head, seen)) == why
+
+
+def test_a_batch_of_empty_messages_ends_where_it_would_cost_more_than_its_bytes() -> None:
+    """1,024 of them stand in 68 bytes, and cost their receiver what 1,024 others do. Where each has
+    a byte, or a length of its own, more may come."""
+    assert payloads_of(data(*[b""] * wire.MAX_EMPTY)) == [b""] * wire.MAX_EMPTY
+    assert len(payloads_of(data(*[b"x"] * wire.MAX_COUNT))) == wire.MAX_COUNT
+    mixed = [b""] * wire.MAX_EMPTY + [b"x"]
+    assert payloads_of(data(*mixed)) == mixed
 
 
 def test_headers_of_upper_protocols_are_skipped_over() -> None:

@@ -14,6 +14,7 @@ from xxhash import xxh3_64_intdigest
 
 from stormcast.node.core.model import DONT_BUNDLE, FRAGMENT, NO_FC, OOB, Address, Payload
 from stormcast.node.core.timing import Timing
+from stormcast.node.core.wire import MAX_COUNT, MAX_EMPTY
 from stormcast.node.protocols.frag import CutMessage, FragConfig, Fragmenter
 from stormcast.node.protocols.unicast import Unicast3Config
 from stormcast.node.settings import StackSettings
@@ -152,6 +153,17 @@ def test_a_batch_ends_at_its_size_lengths_included() -> None:
         taken = lane.take(ANY, size, ANY)
         assert taken is not None
         assert (len(taken.payloads), taken.size) == (expected, expected * 100)
+
+
+def test_a_batch_of_empty_messages_is_one_that_receivers_take() -> None:
+    """Of messages that are all empty, a part; with another among them each has a length."""
+    for last, expected in [(b"", [MAX_EMPTY, MAX_EMPTY, 2]), (b"x", [2 * MAX_EMPTY + 2])]:
+        lane = Lane(PEER, 3 * MAX_EMPTY * MESSAGE_OVERHEAD)
+        for payload in [b""] * (2 * MAX_EMPTY + 1) + [last]:
+            put(lane, payload)
+        batches = [payloads for payloads, _flags in drain(lane, messages=MAX_COUNT)]
+        assert [len(batch) for batch in batches] == expected
+        assert lane.numbered == 2 * MAX_EMPTY + 2
 
 
 def test_a_message_larger_than_a_batch_leaves_alone_where_it_may() -> None:

@@ -47,6 +47,9 @@ class Machine:
         self.ran.append((tuple(argv), stdin))
         if self._fails_at and self._fails_at in stdin:
             raise CommandError("no")
+        self.spaces += re.findall("^netns add (.*)$", stdin, re.MULTILINE)
+        for space in re.findall("^netns del (.*)$", stdin, re.MULTILINE):
+            self.spaces.remove(space)
         if argv[-2:] == ("netns", "list"):
             return json.dumps([{"name": space} for space in self.spaces])
         return ""
@@ -189,10 +192,20 @@ def test_members_that_cannot_be_told_apart_or_named_are_refused(names: tuple[str
 
 def test_a_network_that_cannot_be_made_whole_is_removed() -> None:
     machine = Machine(fails_at="link add m0")
-    machine.spaces = [RUN.namespace(name) for name in ("bridge", "n0")]
     with pytest.raises(CommandError):
         Network(RUN, ("n0",), machine).make()
     assert machine.ran[-1][1] == "netns del sc41-7-1-bridge\nnetns del sc41-7-1-n0\n"
+
+
+def test_a_network_that_is_there_already_is_neither_made_nor_removed() -> None:
+    machine = Machine()
+    network = Network(RUN, ("n0", "n1"), machine)
+    network.make()
+    made = len(machine.ran)
+    for again in (network, Network(RUN, ("n1",), machine)):
+        with pytest.raises(CommandError, match="sc41-7-1-bridge is there already: remove"):
+            again.make()
+    assert {argv[-2:] for argv, _stdin in machine.ran[made:]} == {("netns", "list")}
 
 
 def test_a_machine_that_refuses_is_found_by_trying_and_left_as_it_was(
@@ -202,7 +215,7 @@ def test_a_machine_that_refuses_is_found_by_trying_and_left_as_it_was(
     assert why_not(Machine()) is None
     machine = Machine(fails_at="jhash")
     assert why_not(machine) == "this machine refuses: no"
-    assert machine.ran[-1][0][-2:] == ("netns", "list"), "it looked for what is to be removed"
+    assert machine.spaces == []
 
 
 def test_what_does_not_come_in_time_is_an_error_that_a_session_knows() -> None:

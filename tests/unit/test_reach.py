@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -19,6 +20,7 @@ class Asker:
         self.multicasts: list[bytes] = []
         self.unicasts: list[tuple[int, bytes]] = []
         self.waits: list[float] = []
+        self._counters: Counter[str] = Counter()
         self._calls: list[Callable[[], None]] = []
         self.reach = Reach(
             cluster,
@@ -27,11 +29,18 @@ class Asker:
             self.multicasts.append,
             lambda to, data: self.unicasts.append((to, data)),
             self._later,
+            self._counters,
         )
 
     def _later(self, wait: float, call: Callable[[], None]) -> None:
         self.waits.append(wait)
         self._calls.append(call)
+
+    def refused(self) -> list[str]:
+        """Why datagrams were refused since the last call."""
+        counted = sorted(self._counters.elements())
+        self._counters.clear()
+        return [reason.removeprefix("refused_reach-") for reason in counted]
 
     def wait(self) -> None:
         """Until the next timer."""
@@ -118,6 +127,19 @@ def test_a_probe_that_came_by_unicast_proves_nothing() -> None:
     other = Asker(B)
     assert other.hear(asker.multicasts[0], by_multicast=False)
     assert other.unicasts == []
+    assert other.refused() == ["unicast"]
+
+
+def test_a_question_of_its_own_that_comes_back_is_none_of_a_stranger() -> None:
+    """The kernel hands a multicast to its sender, too; what others send in its name is counted."""
+    asker = Asker()
+    asker.reach.on_view({B})
+    (question,) = asker.multicasts
+    assert asker.hear(question, by_multicast=True)
+    assert asker.refused() == []
+    assert asker.hear(question[:-1] + b"\x00", by_multicast=True)
+    assert asker.hear(question, by_multicast=False)
+    assert asker.refused() == ["source", "source"]
 
 
 def test_answers_that_are_none_prove_nothing() -> None:
@@ -125,15 +147,18 @@ def test_answers_that_are_none_prove_nothing() -> None:
     asker.reach.on_view({B})
     question = asker.multicasts[0]
     heard = answer_of(B, question)
-    for forged in (
-        heard[:-1] + b"\x00",  # Whoever did not hear the question does not know its secret.
-        answer_of(C, question),  # Nobody of this view.
-        heard[:4] + b"\x03" + heard[5:],  # No kind of ours.
-        heard[:5] + bytes.fromhex("000000c2") + heard[9:],  # Of another cluster.
-        heard[:9] + bytes.fromhex("0000000a") + heard[13:],  # In this member's own name.
+    for forged, why in (
+        # Whoever did not hear the question does not know its secret.
+        (heard[:-1] + b"\x00", "unasked"),
+        (answer_of(C, question), "unasked"),  # Nobody of this view.
+        (heard[:4] + b"\x03" + heard[5:], "kind"),  # No kind of ours.
+        (heard[:5] + bytes.fromhex("000000c2") + heard[9:], "cluster"),  # Of another cluster.
+        # In this member's own name.
+        (heard[:9] + bytes.fromhex("0000000a") + heard[13:], "source"),
     ):
         assert asker.hear(forged, by_multicast=False)
         assert asker.reach.reached == set()
+        assert asker.refused() == [why]
     assert asker.unicasts == []
 
 
@@ -143,6 +168,7 @@ def test_the_probe_of_another_cluster_is_not_answered() -> None:
     other = Asker(B, cluster=CLUSTER + 1)
     assert other.hear(asker.multicasts[0], by_multicast=True)
     assert other.unicasts == []
+    assert other.refused() == ["cluster"]
 
 
 @pytest.mark.parametrize("size", range(22))

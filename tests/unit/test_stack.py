@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from math import inf
 
@@ -54,6 +55,7 @@ class Member:
         name: str,
         cluster: str = "test",
         generation: str = "UNICAST3",
+        settings: StackSettings | None = None,
         **overrides: object,
     ) -> None:
         self.blocks: list[bytes] = []
@@ -61,7 +63,7 @@ class Member:
         self.stack = Stack(
             Address(short, name),
             cluster,
-            settings_of(generation, tuple(overrides.items())),
+            settings or settings_of(generation, tuple(overrides.items())),
             hash64,
             Tracer(short, 0, hash64, self.blocks.append),
             0.0,
@@ -337,6 +339,19 @@ def test_an_unreliable_message_that_is_lost_is_never_repaired() -> None:
     pair.advance(30.0)
     assert pair.b.delivered == [b"1", b"3"]
     assert pair.a.events(trace.RETRANSMITTED) == pair.b.events(trace.REQUESTED) == []
+
+
+def test_a_sender_of_large_batches_brings_empty_messages_across() -> None:
+    """Its batches may have 65,535 messages; of empty ones its receiver takes 1,024 in a frame."""
+    largest = replace(settings_of("UNICAST3", ()), max_batch=wire.MAX_COUNT, max_frame=1 << 20)
+    a, b = Member(A, "a", settings=largest), Member(B, "b")
+    for flags in (0, NO_RELIABILITY):
+        a.send(B, *[b""] * 3000, flags=flags)
+        b.receive(a.turn())
+        b.consume()
+        assert b.delivered == [b""] * 3000
+        assert b.events(trace.DROPPED) == []
+        b.delivered.clear()
 
 
 def test_each_unreliable_frame_has_an_identity_of_its_own() -> None:

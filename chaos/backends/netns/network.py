@@ -24,7 +24,8 @@ NAMESPACES: Final = Path("/run/netns")
 
 
 class Network:
-    """Namespaces on one bridge. `remove` may be called twice, and `make` again after it."""
+    """Namespaces on one bridge. `remove` may be called twice, and `make` again after it, but not
+    before: the second one would remove what the first has made."""
 
     def __init__(self, run: RunId, names: Sequence[str], do: Run = run_command) -> None:
         self.run = run
@@ -34,7 +35,13 @@ class Network:
         self._disks: list[Path] = []
 
     def make(self) -> None:
-        """Make the whole network; after a failure nothing of it is left."""
+        """Make the whole network; after a failure nothing of it is left. If something of that name
+        is there already, it stays, and CommandError says so."""
+        there = set(self._spaces()).intersection(namespaces(self._do))
+        if there:
+            raise CommandError(
+                f"namespace {min(there)} is there already: remove the network, then make it again"
+            )
         try:
             for command in commands.make_network(self.run, self.names):
                 self._run(command)
@@ -44,10 +51,12 @@ class Network:
 
     def remove(self) -> None:
         """Remove the whole network, and kill all processes in it."""
-        spaces = [self.run.namespace(name) for name in (BRIDGE, *self.names)]
-        remove_spaces(spaces, self._do)
+        remove_spaces(self._spaces(), self._do)
         while self._disks:
             self._run(commands.remove_disk(self._disks.pop()))
+
+    def _spaces(self) -> list[str]:
+        return [self.run.namespace(name) for name in (BRIDGE, *self.names)]
 
     def index(self, name: str) -> int:
         """Return the index of a member."""

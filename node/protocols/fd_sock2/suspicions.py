@@ -67,11 +67,16 @@ class Suspicions:
         # The sender names members that are not in the view: it missed a view.
         if self._role.is_coordinator and any(member not in members for member in named):
             self._port.events.append(Lagging(sender))
+        elif members.isdisjoint(named):
+            self._port.drop("not-a-member")
         self._suspect([member for member in named if member in members], now)
 
     def on_unsuspect(self, body: bytes, now: float) -> list[Address]:
         """Take the news that suspects are alive; returns those that were suspected here."""
-        return self.restore(_unpack_untrusted(body), now)
+        restored = self.restore(_unpack_untrusted(body), now)
+        if not restored:
+            self._port.drop("not-suspected")
+        return restored
 
     def on_cleared(self, member: Address, now: float) -> list[Address]:
         """Tell everybody that a suspect is alive; returns it, if it was suspected here."""

@@ -119,7 +119,7 @@ class Gms(Layer):
     def _dispatch_untrusted(self, head: Head, body: bytes, now: float) -> None:
         kind = head.kind
         if kind == wire.VIEW:
-            self._participant.on_view_untrusted(head, body)
+            self._participant.on_view_untrusted(head, body, now)
         elif kind == wire.VIEW_ACK:
             self._casting.on_ack_untrusted(head, body, now)
         elif kind == wire.JOIN_REQ:
@@ -145,7 +145,7 @@ class Gms(Layer):
         elif kind in {wire.MERGE_RSP, wire.GET_DIGEST_RSP}:
             self._merging.on_answer_untrusted(head, body, now)
         elif kind == wire.CANCEL_MERGE:
-            self._merging.on_cancel_untrusted(head, body)
+            self._merging.on_cancel_untrusted(head, body, now)
         else:
             raise BadFrame("kind")
 

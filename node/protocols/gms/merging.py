@@ -20,6 +20,7 @@ from stormcast.node.core.packing import MAX_MEMBERS
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.events import Tentative
 from stormcast.node.protocols.gms import plan
+from stormcast.node.protocols.gms.holds import Holds
 from stormcast.node.protocols.gms.messages import (
     MergeAnswer,
     MergeId,
@@ -65,6 +66,8 @@ class Merging:
         self._answers: dict[Address, MergeAnswer] = {}
         self._named = 0
         """Members that the answers name, counted as often as they are named."""
+        # Nobody waits longer for the outcome of a merge.
+        self._holds = Holds(2 * state.config.merge_timeout)
 
     @property
     def is_active(self) -> bool:
@@ -81,7 +84,7 @@ class Merging:
         """Begin a merge, because members hold different views, if this member is to lead it."""
         state = self._state
         held = state.view
-        if held is None or state.role.is_leaving or self.is_active or self._casting.is_waiting:
+        if held is None or state.role.is_leaving or self._casting.is_waiting:
             return
         reported = {
             member: view
@@ -91,7 +94,9 @@ class Merging:
         if state.me in reported:
             reported[state.me] = held
         if len(set(reported.values())) > 1 and plan.leader_of(reported) == state.me:
-            self._lead(reported, held, now)
+            self._make_way(now)
+            if not self.is_active:
+                self._lead(reported, held, now)
 
     def _lead(self, reported: Mapping[Address, View], held: View, now: float) -> None:
         state = self._state
@@ -182,31 +187,17 @@ class Merging:
         digest = plan.merged_digest(members, answers)
         partners = plan.partners_of(groups)
         parts = {member: MergePart(merge, digest, partners[member]) for member in members}
-        self._call_off(set(self._asked.values()).difference(members), now)
+        _call_off(state, merge, set(self._asked.values()).difference(members), now)
         state.port.events.append(Tentative(view))
         self._casting.cast_merged(view, parts, now)
         state.install(view, digest, _mutual(held, parts[state.me]))
-        self._end()
+        self._end(now)
 
     def cancel(self, now: float) -> None:
         """Give up a merge led by this member."""
-        if self.is_leading:
-            self._call_off(self._asked.values(), now)
-            self._end()
-
-    def _call_off(self, members: Collection[Address], now: float) -> None:
-        """Tell members that the merge is off. Nobody answers that; a member that does not hear of
-        it waits in vain until `killer` is due."""
-        assert self._merge is not None
-        body = pack_merge_id(self._merge)
-        until = now + _CANCELS * self._state.config.repeat_interval
-        for member in plan.by_identity(members):
-            if member != self._state.me:
-                key = ("cancel", self._merge.number, member.short)
-                number = self._merge.number
-                self._state.repeats.say(
-                    key, member.short, wire.CANCEL_MERGE, number, body, now, until
-                )
+        if self._merge is not None and self.is_leading:
+            _call_off(self._state, self._merge, self._asked.values(), now)
+            self._end(now)
 
     # -- Taking part --------------------------------------------------------------------------
 
@@ -228,7 +219,7 @@ class Merging:
         if not is_known and not state.believes(merge.leader, head, now):
             return
         answer = self._own if merge == self._merge else None
-        if answer is None and not self._is_busy():
+        if answer is None and self._may_enter(merge, now):
             answer = self._enter(merge, held, now)
         if answer is None:
             answer = MergeAnswer(merge, True, held, Digest())
@@ -239,6 +230,25 @@ class Merging:
             lo=head.lo,
             again=head.transmission,
         )
+
+    def _may_enter(self, merge: MergeId, now: float) -> bool:
+        """Whether this member takes part in a merge that somebody else begins."""
+        contacts = self._state.port.contacts
+        if merge.leader.short not in contacts.proved:
+            self._make_way(now)
+            return not self._is_busy()
+        if not self._holds.admits(merge.leader, now):
+            self._state.port.drop("merge-stranger")
+            return False
+        if self._is_busy():
+            return False
+        self._holds.begin(merge.leader, now)
+        return True
+
+    def _make_way(self, now: float) -> None:
+        """End the merge of a stranger that has led others to nothing, for one of members."""
+        if self._holds.gives_way(now):
+            self._end(now)
 
     def _is_busy(self) -> bool:
         """Whether this member takes part in no further merge. A view that is being cast looks like
@@ -252,6 +262,7 @@ class Merging:
         me = state.me.short
         digest = state.digest_source()
         if me not in set(digest):
+            self._holds.finish()
             return None
         self._merge = merge
         self._coordinator.stop("merge")
@@ -261,7 +272,7 @@ class Merging:
         self._own = MergeAnswer(merge, False, held, Digest({me: digest[me]}))
         return self._own
 
-    def on_view(self, head: Head, notice: ViewNotice) -> None:
+    def on_view(self, head: Head, notice: ViewNotice, now: float) -> None:
         """Take a merge view from the leader that this member answered, and from nobody else."""
         state, part, held = self._state, notice.merged, self._state.view
         assert part is not None
@@ -273,19 +284,22 @@ class Merging:
             state.port.drop("merge-unknown")
         elif obstacle := state.obstacle(notice.view):
             state.port.drop(obstacle)
-            self._end()
+            self._end(now)
         else:
             state.install(notice.view, part.digest, _mutual(held, part))
             state.say_view_id(head.source, wire.VIEW_ACK, head.transmission)
-            self._end()
+            self._holds.finish()
+            self._end(now)
 
-    def on_cancel_untrusted(self, head: Head, body: bytes) -> None:
+    def on_cancel_untrusted(self, head: Head, body: bytes, now: float) -> None:
         """End the merge: the leader gives it up, or goes on without this member."""
         merge = unpack_merge_id_untrusted(body)
         if merge.leader.short != head.source:
             raise BadFrame("merge-source")
         if merge == self._merge:
-            self._end()
+            self._end(now)
+        elif merge in self._past:
+            self._state.port.drop("merge-over")
         else:
             # The cancellation may have overtaken the request.
             self._remember(merge)
@@ -301,7 +315,7 @@ class Merging:
         if self.is_leading:
             self.cancel(now)
         else:
-            self._end()
+            self._end(now)
 
     def on_suspected(self, members: Collection[Address], now: float) -> None:
         """End the merge at once if its leader is dead; as leader, do not wait for dead members."""
@@ -309,7 +323,7 @@ class Merging:
             return
         if not self.is_leading:
             if self._merge.leader in members:
-                self._end()
+                self._end(now)
             return
         for member in members:
             self._waiting.discard(member)
@@ -322,12 +336,13 @@ class Merging:
         if what == "merge" and self.is_leading:
             self._consolidate(now)
         elif what == "killer" and self.is_active:
-            self._end()
+            self._end(now)
 
-    def _end(self) -> None:
+    def _end(self, now: float) -> None:
         state = self._state
         assert self._merge is not None
         self._remember(self._merge)
+        self._holds.end(now)
         self._merge = None
         self._own = None
         state.repeats.stop_all(("merge", short) for short in self._asked)
@@ -349,3 +364,14 @@ class Merging:
 def _mutual(held: View, part: MergePart) -> frozenset[int]:
     """Return the members that were in this member's view, and had this member in theirs."""
     return frozenset(member.short for member in held.members) & part.partners
+
+
+def _call_off(state: Membership, merge: MergeId, members: Collection[Address], now: float) -> None:
+    """Tell members that a merge is off. Nobody answers that; a member that does not hear of it
+    waits in vain until `killer` is due."""
+    until = now + _CANCELS * state.config.repeat_interval
+    for member in plan.by_identity(members):
+        if member != state.me:
+            key = ("cancel", merge.number, member.short)
+            body = pack_merge_id(merge)
+            state.repeats.say(key, member.short, wire.CANCEL_MERGE, merge.number, body, now, until)

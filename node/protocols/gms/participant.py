@@ -21,11 +21,11 @@ class Participant:
         self._state = state
         self._merging = merging
 
-    def on_view_untrusted(self, head: Head, body: bytes) -> None:
+    def on_view_untrusted(self, head: Head, body: bytes, now: float) -> None:
         """Take a VIEW. Regular views are taken from members of the current view only."""
         notice = unpack_view_untrusted(body)
         if notice.merged is not None:
-            self._merging.on_view(head, notice)
+            self._merging.on_view(head, notice, now)
         elif self._state.member(head.source) is None:
             self._state.port.drop("view-from-stranger")
         else:
