@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM, make_backend
 from stormcast.chaos.commands.arguments import (
+    KUBERNETES_ONLY,
+    NOT_VERIFIED,
     add_backend,
+    add_ca_file,
     add_json,
     add_scenario,
     parser_of,
@@ -72,6 +76,7 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("--namespace", help="of the members in Kubernetes")
     parser.add_argument("--release", help="of the chart in Kubernetes")
+    add_ca_file(parser)
     add_json(parser)
     args = parser.parse_args(argv)
     try:
@@ -98,16 +103,19 @@ def run(argv: list[str]) -> int:
 
 def _run(scenario: Scenario, args: argparse.Namespace) -> RunOutcome:
     """Run a scenario on the backend that was asked for."""
-    chosen = {name: getattr(args, name) for name in ("namespace", "release")}
+    chosen = {name: getattr(args, name) for name in KUBERNETES_ONLY}
     given = {name: value for name, value in chosen.items() if value is not None}
     if given and args.backend != "kubernetes":
-        raise ConfigError(f"--{next(iter(given))} is of --backend kubernetes; drop it")
+        flag = next(iter(given)).replace("_", "-")
+        raise ConfigError(f"--{flag} is of --backend kubernetes; drop it")
     if args.backend == SIM:
         out = _directory(scenario, args)
         return run_scenario(scenario, args.seed, out=out, fate=args.fate or DICE)
     if args.fate == DICE:
         raise ConfigError(f"--fate {DICE}: a real network throws the kernel's dice; drop it")
     backend = make_backend(args.backend, **given)
+    if args.backend == "kubernetes" and not args.ca_file:
+        print(f"stormcast run: {NOT_VERIFIED}", file=sys.stderr)
     if args.backend == "netns":
         say_leftovers()
     try:

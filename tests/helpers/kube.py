@@ -19,7 +19,7 @@ from kubernetes.config.config_exception import ConfigException
 from kubernetes.stream import stream
 from urllib3.exceptions import HTTPError
 
-from stormcast.chaos.backends.kubernetes.api import Api, open_api
+from stormcast.chaos.backends.kubernetes.api import Api, Port, open_api
 from stormcast.node.core.errors import NodeError
 from tests.helpers.chart import CHART, HELM
 
@@ -201,7 +201,7 @@ class Cluster:
 
     def ask(self, pod: str, port: int, method: str, path: str, body: object = None) -> Any:
         """One question to a keeper or an agent, through the API server."""
-        reply = self._api.ask(pod, port, method, path, body, self.token)
+        reply = self._api.ask(Port(pod, port, "", is_tls=True), method, path, body, self.token)
         assert reply.is_ok, f"{pod}: {method} {path}: {reply.status} {reply.value()}"
         return reply.value()
 

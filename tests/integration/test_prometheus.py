@@ -17,6 +17,7 @@ import pytest
 from stormcast.chaos.backends.netns.control import ask
 from stormcast.chaos.backends.netns.process import Process, environment, until
 from tests.helpers.processes import Members
+from tests.helpers.tokens import token_file
 
 NAMES = ("n0", "n1", "n2")
 PROMETHEUS = shutil.which("prometheus")
@@ -95,8 +96,9 @@ def test_prometheus_scrapes_three_members_and_sees_them_count(
     """Two on loopback as it is, one with a token, which Prometheus sends to all."""
     *ports, own = free_ports(4)
     for name, port in zip(NAMES, ports, strict=True):
-        env = {"STORMCAST_CONTROL_TOKEN": TOKEN} if name == "n2" else {}
-        members.start(name, "--control", f"127.0.0.1:{port}", env=env)
+        token = ("--control-token-file", str(token_file(tmp_path, TOKEN)))
+        more = token if name == "n2" else ()
+        members.start(name, "--control", f"127.0.0.1:{port}", *more)
     scraper = Scraper(tmp_path, own, [f"127.0.0.1:{port}" for port in ports])
     members.processes["prometheus"] = scraper.process
 

@@ -24,6 +24,7 @@ from stormcast.chaos.backends.base import (
     Unsupported,
 )
 from stormcast.chaos.backends.kubernetes.api import Api, ApiServer, open_api
+from stormcast.chaos.backends.kubernetes.direct import DirectWay
 from stormcast.chaos.backends.kubernetes.leases import Leases
 from stormcast.chaos.backends.kubernetes.naming import renamed
 from stormcast.chaos.backends.kubernetes.pods import (
@@ -68,11 +69,14 @@ class KubernetesBackend:
         release: str = "",
         kubeconfig: str = "",
         server: ApiServer | None = None,
+        ca_file: str = "",
     ) -> None:
         self._namespace = namespace or os.environ.get(NAMESPACE_VARIABLE, "")
         self._release = release or os.environ.get(RELEASE_VARIABLE, "")
         self._kubeconfig = kubeconfig
         self._server = server
+        self._way = DirectWay(ca_file) if ca_file else None
+        """To keepers and agents; None: through the API server."""
         self._journals = JOURNALS_BYTES
         if most := os.environ.get(JOURNALS_VARIABLE):
             self._journals = int(SETTING_SIZE.read(most, JOURNALS_VARIABLE))
@@ -97,7 +101,8 @@ class KubernetesBackend:
             namespace = ""
             if self._server is None:
                 self._server, namespace = open_api(self._kubeconfig)
-            self._found = Api(self._server, self._namespace or namespace or "default")
+            chosen = self._namespace or namespace or "default"
+            self._found = Api(self._server, chosen, self._way)
         return self._found
 
     def features(self) -> Mapping[str, str | None]:
