@@ -244,10 +244,7 @@ class Control:
                 return
             while await self._serve_one(connection, kept):
                 self.connections.rest(kept)
-        except TlsError:
-            self.refused += 1
-            await stream.end(LINGER_SECONDS)
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, TlsError):
             # The client went away, or takes too long to take its answer.
             stream.abort()
         except asyncio.CancelledError:
@@ -278,6 +275,11 @@ class Control:
             self.refused += 1
             failed = _error(error.error_status_hint, f"bad request: {error}")
             await connection.answer(failed, is_last=True)
+            return False
+        except TlsError:
+            # Whoever it is has been told, and may need a moment to read it.
+            self.refused += 1
+            await connection.linger()
             return False
         else:
             await connection.answer(answer)
@@ -434,7 +436,7 @@ class _Connection:
         self._send(h11.EndOfMessage())
         await self._drain()
         if is_last:
-            await self._stream.end(LINGER_SECONDS)
+            await self.linger()
 
     async def _drain(self) -> None:
         async with asyncio.timeout(self._limits.request):
@@ -460,6 +462,10 @@ class _Connection:
         data = self._http.send(event)
         if data:
             self._stream.write(data)
+
+    async def linger(self) -> None:
+        """Let the client read what was sent last."""
+        await self._stream.end(LINGER_SECONDS)
 
     def next_cycle(self) -> bool:
         """Whether another request may come on this connection."""

@@ -140,6 +140,22 @@ async def test_a_client_that_trusts_somebody_else_sends_nothing(tmp_path: Path) 
         assert (await endpoint.ask(await endpoint.trusted(), "GET /livez"))[0] == 200
 
 
+@on_a_loop
+async def test_an_endpoint_that_closes_while_it_refuses_somebody_does_so_quietly(
+    tmp_path: Path,
+) -> None:
+    """What no loop expects ends a member."""
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, what: failures.append(what))
+    async with served(tmp_path) as endpoint:
+        for noise in (b"GET /livez HTTP/1.1\r\n", b"\x16\x03\x01\x00\x10" + bytes(16)):
+            _, writer = await endpoint.connect(None)
+            writer.write(noise)
+        await until(lambda: endpoint.control.refused == 2)
+        assert len(endpoint.control.connections.tasks()) == 2, "they may still read the refusal"
+    assert failures == []
+
+
 async def begun(endpoint: Endpoint, source: str) -> Pipe:
     """A connection on which half of a handshake has come."""
     context = trusting(str(endpoint.files.ca))
