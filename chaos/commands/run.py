@@ -12,13 +12,13 @@ from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM, make_backend
 from stormcast.chaos.commands.arguments import (
     KUBERNETES_ONLY,
-    NOT_VERIFIED,
     add_backend,
     add_ca_file,
     add_json,
     add_scenario,
     parser_of,
     read_seed,
+    way_not_verified,
 )
 from stormcast.chaos.commands.output import (
     DICE,
@@ -114,8 +114,8 @@ def _run(scenario: Scenario, args: argparse.Namespace) -> RunOutcome:
     if args.fate == DICE:
         raise ConfigError(f"--fate {DICE}: a real network throws the kernel's dice; drop it")
     backend = make_backend(args.backend, **given)
-    if args.backend == "kubernetes" and not args.ca_file:
-        print(f"stormcast run: {NOT_VERIFIED}", file=sys.stderr)
+    if warning := way_not_verified(args.backend, args.ca_file):
+        print(f"stormcast run: {warning}", file=sys.stderr)
     if args.backend == "netns":
         say_leftovers()
     try:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from stormcast.chaos.backends.base import BackendError, Unsupported
 from stormcast.chaos.backends.by_name import BACKENDS, SIM, make_backend
-from stormcast.chaos.commands.arguments import KUBERNETES_ONLY, NOT_VERIFIED, add_ca_file
+from stormcast.chaos.commands.arguments import KUBERNETES_ONLY, add_ca_file, way_not_verified
 from stormcast.chaos.commands.controller_status import ERROR, ControllerStatus
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
@@ -110,8 +110,8 @@ class Controller:
         settings = self.settings
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
-        if settings.backend == "kubernetes" and "ca_file" not in settings.options:
-            self._say(NOT_VERIFIED)
+        if warning := way_not_verified(settings.backend, settings.options.get("ca_file")):
+            self._say(warning)
         try:
             if settings.listen is not None:
                 where = self.status.serve(settings.listen, settings.probes)

@@ -48,6 +48,7 @@ from stormcast.node.reading.quantities import SETTING_SIZE
 
 RELEASE_VARIABLE: Final = "STORMCAST_RELEASE"
 NAMESPACE_VARIABLE: Final = "STORMCAST_NAMESPACE"
+CA_FILE_VARIABLE: Final = "STORMCAST_CA_FILE"
 POLL_SECONDS: Final = 0.05
 FREEZE_SECONDS: Final = 300.0
 """How long members stay frozen, while their journals and logs are fetched."""
@@ -75,6 +76,7 @@ class KubernetesBackend:
         self._release = release or os.environ.get(RELEASE_VARIABLE, "")
         self._kubeconfig = kubeconfig
         self._server = server
+        ca_file = ca_file or os.environ.get(CA_FILE_VARIABLE, "")
         self._way = DirectWay(ca_file) if ca_file else None
         """To keepers and agents; None: through the API server."""
         self._journals = JOURNALS_BYTES
