@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import pytest
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes.api import Api, Port, TooLongError, UnreachableError
-from stormcast.chaos.backends.kubernetes.direct import DirectWay
+from stormcast.chaos.backends.kubernetes.direct import CONNECTIONS, DirectWay
 from stormcast.node.control.server import Answer, Table, as_json, parse_body
 from stormcast.node.core.errors import ConfigError
 from tests.helpers.certificates import Files, Issuer
@@ -20,10 +21,20 @@ from tests.helpers.endpoint import Endpoint
 from tests.helpers.pods import ShutDoor
 
 TOKEN = "0123456789abcdef"  # noqa: S105 of a test
+LARGE = 300_000
+"""More than what is read at a time."""
+
+
+async def never(_body: object) -> Answer:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
 TABLE: Table = {
     "/state": {"GET": lambda _: as_json({"alive": True})},
     "/echo": {"POST": lambda body: as_json(parse_body(body))},
-    "/large": {"GET": lambda _: Answer(b"x" * 1000)},
+    "/large": {"GET": lambda _: Answer(b"x" * LARGE)},
+    "/never": {"GET": never},
 }
 
 
@@ -71,9 +82,30 @@ def test_many_threads_ask_over_no_more_connections_than_a_keeper_takes(
 
 def test_an_answer_has_its_bound(keeper: Endpoint, files: Files) -> None:
     api, port = asking(files.ca), port_of(keeper)
-    assert len(api.ask(port, "GET", "/large", None, TOKEN, most=1000).body) == 1000
-    with pytest.raises(TooLongError, match="more than 999 bytes"):
-        api.ask(port, "GET", "/large", None, TOKEN, most=999)
+    assert len(api.ask(port, "GET", "/large", None, TOKEN, most=LARGE).body) == LARGE
+    with pytest.raises(TooLongError, match=f"more than {LARGE - 1} bytes"):
+        api.ask(port, "GET", "/large", None, TOKEN, most=LARGE - 1)
+
+
+def test_answers_that_are_too_long_or_too_late_take_no_connection_with_them(
+    keeper: Endpoint, files: Files
+) -> None:
+    api, port = asking(files.ca), port_of(keeper)
+
+    def ask() -> bool:
+        for _ in range(CONNECTIONS + 1):
+            with pytest.raises(TooLongError):
+                api.ask(port, "GET", "/large", None, TOKEN, most=10)
+            with pytest.raises(UnreachableError):
+                api.ask(port, "GET", "/never", None, TOKEN, timeout=0.05)
+        return api.ask(port, "GET", "/state", None, TOKEN).is_ok
+
+    # In a thread that nobody waits for, if it does wait for a connection for ever.
+    threads = ThreadPoolExecutor(1)
+    try:
+        assert threads.submit(ask).result(20.0)
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def refusal(api: Api, port: Port) -> str:

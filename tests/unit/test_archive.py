@@ -125,6 +125,9 @@ class Poured:
     def close(self) -> None:
         self.is_closed = True
 
+    def release_conn(self) -> None:
+        assert self.is_closed, "nobody is to read the rest of it"
+
 
 def test_no_more_of_an_answer_is_read_than_is_taken() -> None:
     poured = Poured()

@@ -290,6 +290,8 @@ def read_bounded(answer: Any, most: int) -> bytes | None:  # noqa: ANN401 the pa
         left -= len(part)
         if left < 0:
             answer.close()
+            # Its place, where the number of connections has a bound; it is made anew there.
+            answer.release_conn()
             return None
         parts.append(part)
     answer.release_conn()
