@@ -14,6 +14,7 @@ import pytest
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes.api import Api, Port, TooLongError, UnreachableError
 from stormcast.chaos.backends.kubernetes.direct import CONNECTIONS, DirectWay
+from stormcast.chaos.backends.netns.process import until
 from stormcast.node.control.server import Answer, Table, as_json, parse_body
 from stormcast.node.core.errors import ConfigError
 from tests.helpers.certificates import Files, Issuer
@@ -51,6 +52,16 @@ def keeper(files: Files) -> Iterator[Endpoint]:
 
 def port_of(keeper: Endpoint, *, pod: str = "demo-stormcast-0", is_tls: bool = True) -> Port:
     return Port(pod, keeper.port, "127.0.0.1", is_tls)
+
+
+def test_a_way_that_is_closed_keeps_no_connection(keeper: Endpoint, files: Files) -> None:
+    way = DirectWay(str(files.ca))
+    api, port = Api(ShutDoor(), "x", way), port_of(keeper)
+    assert api.ask(port, "GET", "/state", None, TOKEN).is_ok
+    assert keeper.control.connections.tasks()
+    way.close()
+    until(lambda: not keeper.control.connections.tasks(), 10.0, lambda: "it is kept")
+    assert api.ask(port, "GET", "/state", None, TOKEN).is_ok
 
 
 def asking(ca: Path) -> Api:

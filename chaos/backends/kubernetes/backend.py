@@ -152,6 +152,8 @@ class KubernetesBackend:
         if pods:
             pods.each(lambda pod: pod.give_back(self._claim))
             self._threads.shutdown()
+        if self._way is not None:
+            self._way.close()
 
     # -- Time ----------------------------------------------------------------------------------
 

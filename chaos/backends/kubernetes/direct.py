@@ -72,6 +72,13 @@ class DirectWay:
             raise TooLongError(f"{method} {target}: the answer has more than {most} bytes")
         return Reply(answer.status, answer.headers.get("Content-Type", ""), data)
 
+    def close(self) -> None:
+        """Close all connections that are not in use; new requests make new ones."""
+        with self._lock:
+            pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            pool.close()
+
     def _pool(self, port: Port) -> HTTPSConnectionPool:
         from urllib3 import HTTPSConnectionPool  # noqa: PLC0415 slow to import, and optional
 
