@@ -96,10 +96,11 @@ image: ## Build the images of members and of the chaos rig: make image TAG=1 ARG
 	docker build --build-arg BASE=$(BASE) -f docker/Dockerfile.node -t stormcast-node:$(TAG) $(ARGS) .
 	docker build --build-arg BASE=$(BASE) -f docker/Dockerfile.chaos -t stormcast-chaos:$(TAG) $(ARGS) .
 
-# Without a token: nobody shall run with one that everybody knows.
+# Without secrets: nobody shall run with ones that everybody knows.
 manifests: setup ## Render the chart into manifests/stormcast.yaml
 	$(BIN)/helm template demo helm/stormcast --namespace stormcast --no-hooks \
 		--set token.existingSecret=demo-stormcast-token \
+		--set tls.existingSecret=demo-stormcast-tls \
 		--set keys.existingSecret=demo-stormcast-keys > manifests/stormcast.yaml
 
 bench: setup ## Measure members against their peers, in one run: the table of docs/performance.md

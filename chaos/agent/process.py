@@ -82,7 +82,7 @@ async def serve(settings: AgentSettings) -> int:
     # nft is last: it hands packets to the others.
     agent = Agent((queue, tc, nft))
     table = endpoints(agent)
-    controls = [Control(settings.control, table, _show, max_body=MAX_BODY)]
+    controls = [Control(settings.control, table, _show, say=_say, max_body=MAX_BODY)]
     if settings.probes is not None:
         controls.append(Control.for_probes(settings.probes, table, _show))
     try:
@@ -94,6 +94,10 @@ async def serve(settings: AgentSettings) -> int:
             await control.close()
         await agent.close()
     return 0
+
+
+def _say(line: str) -> None:
+    print(f"{_PROG}: {one_line(line)}", file=sys.stderr, flush=True)
 
 
 def _show(error: Exception) -> None:

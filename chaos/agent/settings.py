@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from stormcast.chaos.drivers.base import Site
-from stormcast.node.control.settings import ControlSettings, read_control, read_open, read_token
+from stormcast.node.control.settings import (
+    OF_AGENT,
+    REQUIRED,
+    ControlSettings,
+    TlsSettings,
+    read_control,
+    read_probes,
+    read_token,
+)
 from stormcast.node.core.errors import ConfigError, require
 from stormcast.node.core.names import NAME, check_name
 from stormcast.node.reading.places import placed
@@ -53,7 +61,8 @@ def load_agent(path: str, environ: Mapping[str, str] = os.environ, name: str = "
 def read_agent(text: str, path: str, environ: Mapping[str, str]) -> AgentSettings:
     """Read settings from a text; ConfigError, or an error with its place in the text."""
     root = compose(text, path, "configuration")
-    found = root.entries(("table", "control", "sites"), ("token_file", "probes"))
+    tls_keys = ("certificate_file", "private_key_file", "tls")
+    found = root.entries(("table", "control", "sites"), ("token_file", "probes", *tls_keys))
     sites = tuple(_site(item) for item in found["sites"].items())
     if not sites:
         raise found["sites"].refuse("write at least one site")
@@ -61,12 +70,19 @@ def read_agent(text: str, path: str, environ: Mapping[str, str]) -> AgentSetting
     if len(set(names)) < len(names):
         raise found["sites"].error(f"two sites have one name: {' '.join(names)}")
     token = _token(found.get("token_file"), environ)
+    given = {key: found[key].text() for key in tls_keys if key in found}
     with placed(found["control"].place):
-        control = read_control(found["control"].text(), token)
+        tls = TlsSettings(
+            certificate_file=given.get("certificate_file", ""),
+            private_key_file=given.get("private_key_file", ""),
+            mode=given.get("tls", REQUIRED),
+            names=OF_AGENT,
+        )
+        control = read_control(found["control"].text(), token, "control", tls)
     probes = None
     if "probes" in found:
         with placed(found["probes"].place):
-            probes = read_open(found["probes"].text(), "probes")
+            probes = read_probes(found["probes"].text(), "probes")
     table = found["table"].word(_TABLE, "write small letters, digits and underscores")
     return AgentSettings(table=table, control=control, probes=probes, sites=sites)
 
@@ -93,9 +109,9 @@ def _site(item: Item) -> Site:
 
 def _token(item: Item | None, environ: Mapping[str, str]) -> str:
     if item is None:
-        return read_token("", environ)
+        return read_token("", environ, OF_AGENT.token_file)
     path = item.text()
     if not path:
         raise item.refuse("name a file with the token")
     with placed(item.place):
-        return read_token(path, environ, "token_file")
+        return read_token(path, environ, OF_AGENT.token_file)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
+from typing import Final
 
 from stormcast.chaos.backends.by_name import BACKENDS
 from stormcast.node.reading.quantities import DURATION, UnitError
+
+KUBERNETES_ONLY: Final = ("namespace", "release", "ca_file")
+"""Arguments of the Kubernetes backend, as its flags and its constructor call them."""
 
 
 def parser_of(name: str, about: str) -> argparse.ArgumentParser:
@@ -25,6 +30,32 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     """Add the flag `--backend`."""
     parser.add_argument(
         "--backend", default="sim", help=f"where members live: {', '.join(BACKENDS)} (default sim)"
+    )
+
+
+def add_ca_file(parser: argparse.ArgumentParser) -> None:
+    """Add the flag `--ca-file`."""
+    parser.add_argument(
+        "--ca-file",
+        metavar="FILE",
+        help="in the network of a Kubernetes cluster: ask keepers and agents at their pods' own "
+        "addresses, and verify their certificate by this file (default: ask through the API "
+        "server, which does not verify it)",
+    )
+
+
+def way_not_verified(backend: str, ca_file: str | None) -> str | None:
+    """Return what is to be said where a backend asks pods whose certificate nobody verifies; None
+    where it does not."""
+    if backend != "kubernetes" or ca_file:
+        return None
+    from stormcast.chaos.backends.kubernetes.backend import CA_FILE_VARIABLE  # noqa: PLC0415 of this backend alone
+
+    if os.environ.get(CA_FILE_VARIABLE):
+        return None
+    return (
+        "keepers and agents are asked through the API server, which does not verify their "
+        "certificate; from within the cluster --ca-file does (docs/security.md)"
     )
 
 

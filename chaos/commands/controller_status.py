@@ -152,7 +152,7 @@ class ControllerStatus:
 
         async def work() -> None:
             try:
-                controls = [Control(settings, self.table(), self._tell_failure)]
+                controls = [Control(settings, self.table(), self._tell_failure, say=self._tell)]
                 if probes is not None:
                     controls.append(Control.for_probes(probes, self.table(), self._tell_failure))
                 opened.append([await control.open() for control in controls])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,14 @@ from stormcast.chaos import faults
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM, make_backend
 from stormcast.chaos.commands.arguments import (
+    KUBERNETES_ONLY,
     add_backend,
+    add_ca_file,
     add_json,
     add_scenario,
     parser_of,
     read_seed,
+    way_not_verified,
 )
 from stormcast.chaos.commands.output import (
     DICE,
@@ -84,6 +88,7 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("--namespace", help="of the members in Kubernetes")
     parser.add_argument("--release", help="of the chart in Kubernetes")
+    add_ca_file(parser)
     add_json(parser)
     args = parser.parse_args(argv)
     try:
@@ -130,10 +135,11 @@ def _sealed(scenario: Scenario, args: argparse.Namespace) -> tuple[Scenario, Key
 
 def _run(scenario: Scenario, args: argparse.Namespace, keys: Keys) -> RunOutcome:
     """Run a scenario on the backend that was asked for."""
-    chosen = {name: getattr(args, name) for name in ("namespace", "release")}
+    chosen = {name: getattr(args, name) for name in KUBERNETES_ONLY}
     given = {name: value for name, value in chosen.items() if value is not None}
     if given and args.backend != "kubernetes":
-        raise ConfigError(f"--{next(iter(given))} is of --backend kubernetes; drop it")
+        flag = next(iter(given)).replace("_", "-")
+        raise ConfigError(f"--{flag} is of --backend kubernetes; drop it")
     if args.backend == SIM:
         out = _directory(scenario, args)
         return run_scenario(scenario, args.seed, out=out, fate=args.fate or DICE, keys=keys)
@@ -142,6 +148,8 @@ def _run(scenario: Scenario, args: argparse.Namespace, keys: Keys) -> RunOutcome
     if keys:
         given["key_file"] = args.key_file
     backend = make_backend(args.backend, **given)
+    if warning := way_not_verified(args.backend, args.ca_file):
+        print(f"stormcast run: {warning}", file=sys.stderr)
     if args.backend == "netns":
         say_leftovers()
     try:

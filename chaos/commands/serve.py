@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from stormcast.chaos.backends.base import BackendError, Unsupported
 from stormcast.chaos.backends.by_name import BACKENDS, SIM, make_backend
+from stormcast.chaos.commands.arguments import KUBERNETES_ONLY, add_ca_file, way_not_verified
 from stormcast.chaos.commands.controller_status import ERROR, ControllerStatus
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.oracles.verdict import Verdict
@@ -31,7 +32,8 @@ from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.session.runner import run_on, run_scenario
 from stormcast.exits import Exit
 from stormcast.locks import lock
-from stormcast.node.control.settings import ControlSettings, read_open
+from stormcast.node.control.arguments import add_tls, tls_of
+from stormcast.node.control.settings import ControlSettings, read_open, read_probes
 from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.core.names import one_line
 from stormcast.node.reading.quantities import SETTING_DURATION
@@ -108,6 +110,8 @@ class Controller:
         settings = self.settings
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
+        if warning := way_not_verified(settings.backend, settings.options.get("ca_file")):
+            self._say(warning)
         try:
             if settings.listen is not None:
                 where = self.status.serve(settings.listen, settings.probes)
@@ -293,6 +297,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--namespace", help="of the members in Kubernetes")
     parser.add_argument("--release", help="of the chart in Kubernetes")
+    add_ca_file(parser)
     parser.add_argument(
         "--scenarios", type=Path, required=True, metavar="DIR", help="every *.yaml in it is run"
     )
@@ -301,6 +306,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDR",
         help="HOST:PORT where /livez, /readyz and /metrics are served (default: nowhere)",
     )
+    add_tls(parser)
     parser.add_argument(
         "--probes",
         metavar="ADDR",
@@ -344,11 +350,11 @@ def serve(argv: Sequence[str]) -> int:
 
 
 def _settings(words: argparse.Namespace) -> ServeSettings:
-    chosen = {name: getattr(words, name) for name in ("namespace", "release")}
+    chosen = {name: getattr(words, name) for name in KUBERNETES_ONLY}
     options = {name: value for name, value in chosen.items() if value is not None}
     require(
         not options or words.backend == "kubernetes",
-        f"--{next(iter(options), '')} is of --backend kubernetes; drop it",
+        f"--{next(iter(options), '').replace('_', '-')} is of --backend kubernetes; drop it",
     )
     require(words.seed >= 0, f"--seed is {words.seed}: it must not be negative")
     require(words.keep > 0, f"--keep is {words.keep}: keep one at least")
@@ -358,13 +364,18 @@ def _settings(words: argparse.Namespace) -> ServeSettings:
         bool(words.listen) or not words.probes,
         "--probes goes with --listen; give both, or drop it",
     )
+    tls = tls_of(words)
+    require(
+        bool(words.listen) or not tls.is_on,
+        f"{tls.names.certificate_file} goes with --listen; give both, or drop it",
+    )
     return ServeSettings(
         backend=words.backend,
         options=options,
         scenarios=words.scenarios,
         runs=words.runs,
-        listen=read_open(words.listen, "--listen") if words.listen else None,
-        probes=read_open(words.probes, "--probes") if words.probes else None,
+        listen=read_open(words.listen, "--listen", tls) if words.listen else None,
+        probes=read_probes(words.probes, "--probes") if words.probes else None,
         every=every,
         is_once=words.once,
         seed=words.seed,

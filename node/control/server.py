@@ -1,11 +1,10 @@
-"""The control endpoint: HTTP/1.1 for those who run members, on loopback, a unix socket, or with a
-token.
+"""The control endpoint: HTTP/1.1 for those who run members, on loopback, a unix socket, or over TLS
+with a token.
 
 Connections, headers, bodies, and the time each may take are bounded; an idle connection ends when a
-new one needs its place. A web page must not use a
-browser to control a member: requests that a page made (Origin, Sec-Fetch-Site), or for another
-name than is bound (DNS rebinding), are refused. The endpoints are a table that the caller hands
-in; `Control` only speaks HTTP.
+new one needs its place. A web page must not use a browser to control a member: requests that a page
+made (Origin, Sec-Fetch-Site), or for another name than is bound (DNS rebinding), are refused. The
+endpoints are a table that the caller hands in; `Control` only speaks HTTP.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import hmac
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +36,8 @@ from stormcast.node.control.sockets import (
     listen_unix,
     remove_socket,
 )
+from stormcast.node.control.streams import READ, Stream
+from stormcast.node.control.tls import Certificate, TlsBytes, TlsError
 from stormcast.node.core.errors import NodeError
 
 MAX_HEADER: Final = 8 << 10
@@ -47,7 +47,6 @@ MAX_DEPTH: Final = 32
 LINGER_SECONDS: Final = 0.5
 ACCEPTS: Final = 8
 """Connections accepted in one turn of the loop. Each has a descriptor before it is counted."""
-_READ: Final = 16 << 10
 _AROUND_HEADER: Final = len(":\r\n")
 _VERSIONS: Final = (b"1.0", b"1.1")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -157,6 +156,7 @@ class Control:
         table: Table,
         on_failure: Callable[[Exception], None] | None = None,
         *,
+        say: Callable[[str], None] | None = None,
         max_body: int = MAX_BODY,
         passes: Mapping[str, Pass] | None = None,
         limits: Limits | None = None,
@@ -167,6 +167,8 @@ class Control:
         """By the beginning of a path: the function that answers every path below it."""
         self._on_failure = on_failure or (lambda _error: None)
         # Called with the exception when a bug makes an endpoint fail.
+        self._say = say or (lambda _line: None)
+        self._certificate: Certificate | None = None
         self.requests = 0
         self.refused = 0
         self._table = table
@@ -193,6 +195,8 @@ class Control:
     async def open(self) -> str:
         """Listen, and return the address."""
         settings = self.settings
+        if settings.tls.is_on:
+            self._certificate = Certificate(settings.tls, self._say)
         if settings.path:
             listening = listen_unix(settings.path, settings.setting)
             self._inode = inode_of(settings.path)
@@ -201,12 +205,12 @@ class Control:
             listening = listen_tcp(settings.host, settings.port, settings.setting)
             port = listening.getsockname()[1]
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            where = f"http://{host}:{port}"
+            where = f"http{'s' if settings.tls.is_on else ''}://{host}:{port}"
             if settings.is_loopback:
                 self.hosts = frozenset((f"{host}:{port}", f"localhost:{port}"))
         # Given a socket, and no host: asyncio would look a host up on a thread.
         self._server = await asyncio.start_server(
-            self.serve, sock=listening, limit=_READ, backlog=ACCEPTS
+            self.serve, sock=listening, limit=READ, backlog=ACCEPTS
         )
         # asyncio accepts as many in a turn as the kernel is to queue; more may queue.
         listening.listen(BACKLOG)
@@ -229,24 +233,31 @@ class Control:
         """Answer the requests of one connection, one after the other."""
         task = asyncio.current_task()
         assert task is not None
-        connection = _Connection(reader, writer, self.connections.limits, self._max_body)
+        stream = Stream(reader, writer, self._new_tls())
+        connection = _Connection(stream, self.connections.limits, self._max_body)
         kept = Kept(address_key(writer.get_extra_info("peername")), task, writer.transport)
         try:
             if not self.connections.admit(kept):
                 self.refused += 1
-                connection.turn_away()
+                if self._certificate is None:
+                    connection.turn_away()
                 return
             while await self._serve_one(connection, kept):
                 self.connections.rest(kept)
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, TlsError):
             # The client went away, or takes too long to take its answer.
-            connection.abort()
+            stream.abort()
         except asyncio.CancelledError:
             # `close` or an eviction cancelled this task, and needs no result of it.
             pass
         finally:
             self.connections.discard(kept)
-            connection.close()
+            stream.close()
+
+    def _new_tls(self) -> TlsBytes | None:
+        if self._certificate is None:
+            return None
+        return TlsBytes(self._certificate.context(asyncio.get_running_loop().time()))
 
     async def _serve_one(self, connection: _Connection, kept: Kept) -> bool:
         """Answer one request; return whether another may follow."""
@@ -264,6 +275,11 @@ class Control:
             self.refused += 1
             failed = _error(error.error_status_hint, f"bad request: {error}")
             await connection.answer(failed, is_last=True)
+            return False
+        except TlsError:
+            # Whoever it is has been told, and may need a moment to read it.
+            self.refused += 1
+            await connection.linger()
             return False
         else:
             await connection.answer(answer)
@@ -349,18 +365,11 @@ def _error(status: int, message: str, *headers: tuple[str, str]) -> Answer:
 class _Connection:
     """One connection: bytes to requests, answers to bytes."""
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        limits: Limits,
-        max_body: int,
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, stream: Stream, limits: Limits, max_body: int) -> None:
+        self._stream = stream
         self._limits = limits
         self._patience = limits.first_byte
-        """Seconds until the first byte of the next request must have come."""
+        """Seconds until the first byte of the next request must have come, after a handshake."""
         self._max_body = max_body
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER)
         self._is_head = False
@@ -373,7 +382,7 @@ class _Connection:
         if not self._http.trailing_data[0]:
             try:
                 async with asyncio.timeout(self._patience):
-                    self._http.receive_data(await self._reader.read(_READ))
+                    self._http.receive_data(await self._stream.read())
             except TimeoutError:
                 return None, b""
         self._patience = self._limits.idle
@@ -398,7 +407,7 @@ class _Connection:
             raise RefusedError(413, f"a body may have {self._max_body} bytes")
         if self._http.they_are_waiting_for_100_continue:
             self._send(h11.InformationalResponse(status_code=100, headers=[]))
-            await self._writer.drain()
+            await self._stream.drain()
         parts: list[bytes] = []
         size = 0
         while isinstance(event := await self._event(), h11.Data):
@@ -410,7 +419,7 @@ class _Connection:
 
     async def _event(self) -> Any:  # noqa: ANN401 one of many
         while (event := self._http.next_event()) is h11.NEED_DATA:
-            self._http.receive_data(await self._reader.read(_READ))
+            self._http.receive_data(await self._stream.read())
         return event
 
     async def answer(self, answer: Answer, *, is_last: bool = False) -> None:
@@ -427,11 +436,11 @@ class _Connection:
         self._send(h11.EndOfMessage())
         await self._drain()
         if is_last:
-            await self._linger()
+            await self.linger()
 
     async def _drain(self) -> None:
         async with asyncio.timeout(self._limits.request):
-            await self._writer.drain()
+            await self._stream.drain()
 
     def _put(self, answer: Answer, *, is_last: bool) -> None:
         """Send the head and `content` of an answer, without its parts and its end."""
@@ -452,17 +461,11 @@ class _Connection:
     def _send(self, event: Any) -> None:  # noqa: ANN401 any event
         data = self._http.send(event)
         if data:
-            self._writer.write(data)
+            self._stream.write(data)
 
-    async def _linger(self) -> None:
-        """Read on for a moment: to close a connection with unread bytes resets it, and the client
-        may lose the answer."""
-        with suppress(OSError, TimeoutError):
-            if self._writer.can_write_eof():
-                self._writer.write_eof()
-            async with asyncio.timeout(LINGER_SECONDS):
-                while await self._reader.read(_READ):
-                    pass
+    async def linger(self) -> None:
+        """Let the client read what was sent last."""
+        await self._stream.end(LINGER_SECONDS)
 
     def next_cycle(self) -> bool:
         """Whether another request may come on this connection."""
@@ -475,11 +478,3 @@ class _Connection:
         """Refuse with 503, without reading a request."""
         self._put(_error(503, "too many connections; try again later"), is_last=True)
         self._send(h11.EndOfMessage())
-
-    def close(self) -> None:
-        """Close the connection, once what was written has left."""
-        self._writer.close()
-
-    def abort(self) -> None:
-        """Close the connection at once."""
-        self._writer.transport.abort()

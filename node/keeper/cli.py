@@ -13,8 +13,9 @@ from typing import Final, NoReturn
 
 from stormcast.exits import Exit
 from stormcast.machine import in_words, is_exhausted
+from stormcast.node.control.arguments import add_tls, tls_of
 from stormcast.node.control.server import Control
-from stormcast.node.control.settings import TOKEN_VARIABLE, read_control, read_open, read_token
+from stormcast.node.control.settings import read_control, read_probes, read_token
 from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.core.names import one_line, printable
 from stormcast.node.keeper.endpoints import endpoints, passes
@@ -39,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
         "docs/node.md tells more.",
         allow_abbrev=False,
         epilog="exit codes: 0 after SIGTERM or SIGINT; 2 usage; otherwise what the default member "
-        f"ended with. A token comes from {TOKEN_VARIABLE} or a file, never from a flag.",
+        "ended with. A token comes from a file.",
     )
     parser.add_argument(
         "--listen",
@@ -54,8 +55,12 @@ def _parser() -> argparse.ArgumentParser:
         help="another listener for /livez and /readyz alone: HOST:PORT or unix:PATH",
     )
     parser.add_argument(
-        "--token-file", metavar="FILE", default="", help="file with the token of requests"
+        "--token-file",
+        metavar="FILE",
+        default="",
+        help="file with the token of requests, for its owner only",
     )
+    add_tls(parser)
     parser.add_argument(
         "--folder",
         metavar="DIR",
@@ -108,8 +113,8 @@ def _settings(argv: Sequence[str]) -> KeeperSettings:
         f"--config {config}: there is no such file; name the default member's settings",
     )
     return KeeperSettings(
-        control=read_control(words.listen, token, "--listen"),
-        probes=read_open(words.probes, "--probes") if words.probes else None,
+        control=read_control(words.listen, token, "--listen", tls_of(words)),
+        probes=read_probes(words.probes, "--probes") if words.probes else None,
         folder=folder,
         config=config,
         starts=words.start,
@@ -131,7 +136,14 @@ async def _run(settings: KeeperSettings) -> int:
     keeper = Keeper(settings, os.environ, _say)
     table = endpoints(keeper)
     controls = [
-        Control(settings.control, table, _say_failure, max_body=MAX_BODY, passes=passes(keeper))
+        Control(
+            settings.control,
+            table,
+            _say_failure,
+            say=_say,
+            max_body=MAX_BODY,
+            passes=passes(keeper),
+        )
     ]
     if settings.probes is not None:
         controls.append(Control.for_probes(settings.probes, table, _say_failure))

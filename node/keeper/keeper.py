@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormcast.node.bound import bound_to_me
-from stormcast.node.control.settings import TOKEN_VARIABLE, ControlSettings
+from stormcast.node.control.settings import ControlSettings
 from stormcast.node.core.errors import ConfigError, NodeError
 
 CONTROL: Final = "control.sock"
@@ -311,7 +311,7 @@ class Keeper:
         environ = {
             name: value
             for name, value in self._environ.items()
-            if name != TOKEN_VARIABLE and (is_default or not name.startswith(VARIABLES))
+            if is_default or not name.startswith(VARIABLES)
         }
         reading, writing = os.pipe()
         os.set_blocking(reading, False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -13,12 +12,12 @@ from secrets import token_bytes, token_hex
 from typing import Final
 
 from stormcast.node.core.errors import ConfigError, require
+from stormcast.node.keys.private_files import check_private
 
 KEY_SIZE: Final = 32
 MOST: Final = 2
 """Keys that are accepted at a time: the one in force and, while keys are changed, another."""
 _LINE: Final = re.compile(rf"[0-9a-f]{{{2 * KEY_SIZE}}}")
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ def read_keys(path: str, what: str = "key_file") -> tuple[ClusterKey, ...]:
     source = f"{what} {path}"
     try:
         with Path(path).open(encoding="ascii") as file:
-            _check_mode(os.fstat(file.fileno()), source)
+            check_private(os.fstat(file.fileno()), what, path)
             text = file.read(4096)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not plain text"
@@ -128,16 +127,3 @@ def read_keys(path: str, what: str = "key_file") -> tuple[ClusterKey, ...]:
     keys = tuple(ClusterKey(bytes.fromhex(line)) for line in lines)
     require(len({key.id for key in keys}) == len(keys), f"{source}: a key stands twice; keep one")
     return keys
-
-
-def _check_mode(found: os.stat_result, source: str) -> None:
-    """Refuse a file that others can read or write. A Secret that Kubernetes mounts belongs to root,
-    and who reads it by its group does not own it."""
-    others = found.st_mode & _OTHERS
-    if found.st_uid != os.geteuid() and found.st_uid == 0:
-        others &= ~stat.S_IRGRP
-    require(
-        not others,
-        f"{source}: others can read or change it (mode {stat.S_IMODE(found.st_mode):o}); "
-        f"chmod 600 {source.rpartition(' ')[2]}",
-    )

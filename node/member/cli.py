@@ -10,7 +10,6 @@ from typing import Final, NoReturn
 
 from stormcast.exits import Exit
 from stormcast.machine import in_words, is_exhausted
-from stormcast.node.control.settings import TOKEN_VARIABLE
 from stormcast.node.core.errors import ConfigError, NodeError, suggestion
 from stormcast.node.core.names import one_line
 from stormcast.node.member.options import OPTIONS, SHORTCUTS
@@ -39,8 +38,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Run one member. A later source wins: stack and timing, --config, "
         "environment, flags. docs/node.md tells more.",
         allow_abbrev=False,
-        epilog=f"exit codes: 0 left; 2 usage; 3 ended without having left. A token for --control "
-        f"comes from {TOKEN_VARIABLE} or a file, never from a flag.",
+        epilog="exit codes: 0 left; 2 usage; 3 ended without having left. A token for --control "
+        "comes from a file.",
     )
     parser.add_argument("--config", metavar="FILE", help="settings in YAML")
     for option in OPTIONS:

@@ -18,7 +18,7 @@ async def open_listeners(
     opened: list[Control] = []
     try:
         if settings.control is not None:
-            opened.append(Control(settings.control, table, on_failure))
+            opened.append(Control(settings.control, table, on_failure, say=member.say))
             member.bound.append(f"control endpoint on {await opened[-1].open()}")
         if settings.probes is not None:
             opened.append(Control.for_probes(settings.probes, table, on_failure))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from stormcast.node.control.settings import TOKEN_VARIABLE
+from stormcast.node.control.settings import REQUIRED, TLS_MODES, TOKEN_VARIABLE
 from stormcast.node.core.errors import ConfigError, Place, require, suggestion
 from stormcast.node.member.loads import read_loads
 from stormcast.node.member.workload import VERIFY
@@ -125,7 +125,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
            "another listener for /livez and /readyz alone: HOST:PORT or unix:PATH; none if empty",
            "ADDR"),
     Option("control.token_file", WORD, "",
-           f"file with the endpoint's token (or {TOKEN_VARIABLE})", "FILE"),
+           "file with the endpoint's token, for its owner only", "FILE"),
+    Option("control.certificate_file", WORD, "",
+           "PEM file with the endpoint's certificate; plain HTTP if empty", "FILE"),
+    Option("control.private_key_file", WORD, "",
+           "PEM file with the certificate's private key, for its owner only", "FILE"),
+    Option("control.tls", WORD, REQUIRED,
+           "where others reach the endpoint: required, or none for plain HTTP", "WHICH", TLS_MODES),
     Option("key_file", WORD, "",
            "file with the cluster's keys, made by `stormcast key new`; nothing is sealed if empty",
            "FILE"),
@@ -247,7 +253,7 @@ class Given:
         options = {option.variable: option for option in OPTIONS}
         shortcuts = {_variable(flag): key for flag, (key, _, _) in SHORTCUTS.items()}
         workload = f"{PREFIX}WORKLOAD"
-        # Read elsewhere: the file comes before the environment, and the token is never kept here.
+        # Read elsewhere: the file comes before the environment, and a token here is refused.
         elsewhere = (CONFIG_VARIABLE, TOKEN_VARIABLE)
         for name, text in environ.items():
             if not name.startswith(PREFIX) or name in elsewhere or _is_kubernetes(name, text):
@@ -264,7 +270,13 @@ class Given:
             elif name == workload:
                 self.add_workload(text, origin)
             else:
-                known = [*options, *shortcuts, *elsewhere, workload, f"{SET_PREFIX}PROTOCOL__KEY"]
+                known = [
+                    *options,
+                    *shortcuts,
+                    CONFIG_VARIABLE,
+                    workload,
+                    f"{SET_PREFIX}PROTOCOL__KEY",
+                ]
                 raise ConfigError(f"{name}: no such setting{suggestion(name, known)}")
 
     # -- Flags ---------------------------------------------------------------------------------

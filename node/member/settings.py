@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from stormcast.node.control.settings import (
-    TOKEN_VARIABLE,
     ControlSettings,
+    TlsSettings,
     read_control,
-    read_open,
+    read_probes,
     read_token,
 )
 from stormcast.node.core.errors import ConfigError, Place, require, suggestion
@@ -144,7 +144,7 @@ def _effective(given: Given, environ: Mapping[str, str]) -> Effective:
     ]
     if token:
         from_file = values["control.token_file"].value
-        notes.append(f"the token is not shown; it is from {from_file or TOKEN_VARIABLE}")
+        notes.append(f"the token is not shown; it is from {from_file}")
     return Effective(
         settings=settings,
         entries=tuple(_entries(given, values, stack)),
@@ -297,12 +297,17 @@ def _settings(
             limit_bytes=value["journal.limit_bytes"],
             when_full=value["journal.when_full"],
         )
+    tls = TlsSettings(
+        certificate_file=value["control.certificate_file"],
+        private_key_file=value["control.private_key_file"],
+        mode=value["control.tls"],
+    )
     control = None
     if value["control.address"]:
-        control = read_control(value["control.address"], token)
+        control = read_control(value["control.address"], token, tls=tls)
     probes = None
     if value["control.probes"]:
-        probes = read_open(value["control.probes"], "control.probes")
+        probes = read_probes(value["control.probes"], "control.probes")
     workload: tuple[Load, ...] = given.values.get("workload", Setting((), DEFAULT)).value
     return MemberSettings(
         name=value["name"],

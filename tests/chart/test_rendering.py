@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from stormcast.chaos.agent.settings import read_agent
-from stormcast.chaos.backends.kubernetes.api import Api, Reply
+from stormcast.chaos.backends.kubernetes.api import Api, Port, Reply
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.node.keys.cluster_keys import read_keys
 from stormcast.node.member.settings import load_member
@@ -24,11 +24,12 @@ from tests.helpers.chart import (
     render,
     template,
 )
+from tests.helpers.tokens import token_file
 
 STACKS = ("udp", "mcast", "tcp", "tcp-nio2", "tcp-no-retransmit")
 KINDS = {
     "ServiceAccount": 2,
-    "Secret": 2,
+    "Secret": 3,
     "ConfigMap": 2,
     "Role": 1,
     "RoleBinding": 1,
@@ -51,17 +52,20 @@ def test_helm_finds_nothing_to_complain_of() -> None:
 
 def test_the_copy_in_manifests_is_the_chart() -> None:
     """`make manifests` writes it; no namespace is in it but that of the RoleBinding."""
-    secrets = {name: {"existingSecret": f"demo-stormcast-{name}"} for name in ("token", "keys")}
+    secrets = {
+        name: {"existingSecret": f"demo-stormcast-{name}"} for name in ("token", "keys", "tls")
+    }
     text = template(secrets, "--no-hooks")
 
     assert (ROOT / "manifests" / "stormcast.yaml").read_text() == text
 
 
-def test_rendering_twice_is_the_same_but_for_token_and_key(chart: Rendered) -> None:
+def test_rendering_twice_is_the_same_but_for_secrets(chart: Rendered) -> None:
     again = render()
     for one in (chart, again):
         data = [secret["data"] for secret in one.of("Secret")]
-        assert sorted(name for each in data for name in each) == ["cluster.key", "token"]
+        names = sorted(name for each in data for name in each)
+        assert names == ["ca.crt", "cluster.key", "tls.crt", "tls.key", "token"]
         assert all(len(text) > 16 for each in data for text in each.values())
 
     for before, after in zip(chart.of("Secret"), again.of("Secret"), strict=True):
@@ -153,7 +157,7 @@ def test_the_controller_may_do_this_in_its_namespace_and_nothing_else(chart: Ren
 
 def proxied(replicas: int, *ports: int) -> list[str]:
     """The ports of members, by the names under which the API server knows them."""
-    return [f"demo-stormcast-{number}:{port}" for number in range(replicas) for port in ports]
+    return [f"https:demo-stormcast-{number}:{port}" for number in range(replicas) for port in ports]
 
 
 @pytest.mark.parametrize(
@@ -173,18 +177,18 @@ def test_the_controller_reaches_the_ports_of_members_and_of_no_other_pod(
     assert rule["resourceNames"] == expected
     # Those that the pods have: the API server compares names, and knows no others.
     pods = chart.one("StatefulSet")
-    assert all(name.startswith(f"{pods['metadata']['name']}-") for name in expected)
+    assert all(name.startswith(f"https:{pods['metadata']['name']}-") for name in expected)
     named = {"keeper", "agent"} & {
         port["name"]
         for one, _pod in chart.containers()
         for port in one.get("ports", [])
-        if f"demo-stormcast-0:{port['containerPort']}" in expected
+        if f"https:demo-stormcast-0:{port['containerPort']}" in expected
     }
     assert len(named) * pods["spec"]["replicas"] == len(expected)
 
 
 def test_the_backend_asks_by_the_names_in_the_role(chart: Rendered) -> None:
-    """A name with its port, which is how an authorizer sees it: `pods/NAME:PORT/proxy`."""
+    """With scheme and port, which is how an authorizer sees it: `pods/https:NAME:PORT/proxy`."""
     asked: list[str] = []
 
     class Server:
@@ -196,7 +200,7 @@ def test_the_backend_asks_by_the_names_in_the_role(chart: Rendered) -> None:
 
     rule = chart.one("Role", "controller")["rules"][1]
     for port in (7801, 7802):
-        Api(Server(), "x").ask("demo-stormcast-2", port, "GET", "/state")
+        Api(Server(), "x").ask(Port("demo-stormcast-2", port, "", is_tls=True), "GET", "/state")
     names = [path.partition("/pods/")[2].partition("/proxy")[0] for path in asked]
     assert set(names) <= set(rule["resourceNames"])
 
@@ -347,8 +351,7 @@ def test_members_take_what_they_are_told(stack: str, tmp_path: Path) -> None:
 
 
 def test_agents_take_what_they_are_told(chart: Rendered, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("0123456789abcdef")
+    token = token_file(tmp_path, "0123456789abcdef")
     told: dict[str, Any] = chart.told("agent.yaml") | {"token_file": str(token)}
 
     settings = read_agent(yaml.safe_dump(told, default_flow_style=True), "agent.yaml", {})

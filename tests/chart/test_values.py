@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from cryptography import x509
 
 from tests.helpers.chart import CHART, HelmError, Rendered, render
 
@@ -18,7 +19,6 @@ RESOURCES = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2G
 LOAD = {"do": "multicast", "rate": "10/s", "size": "100B"}
 TERM = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
 PEER = {"ipBlock": {"cidr": "10.0.0.4/32"}}
-TOKEN = "0123456789abcdef"  # noqa: S105 of these tests
 
 
 class Knob(NamedTuple):
@@ -65,9 +65,10 @@ def _scenarios(chart: Rendered) -> list[str]:
     return list(chart.one("ConfigMap", "controller")["data"])
 
 
-def _secret(chart: Rendered) -> str:
-    (data,) = (one["data"] for one in chart.of("Secret") if "token" in one["data"])
-    return base64.b64decode(data["token"]).decode()
+def _certificate_days(chart: Rendered) -> float:
+    (data,) = (one["data"] for one in chart.of("Secret") if "tls.crt" in one["data"])
+    made = x509.load_pem_x509_certificate(base64.b64decode(data["tls.crt"]))
+    return (made.not_valid_after_utc - made.not_valid_before_utc).total_seconds() / 86400
 
 
 def _keys(chart: Rendered) -> list[str]:
@@ -159,8 +160,12 @@ KNOBS = (
         lambda chart: _volume(chart, "Deployment", "controller", "runs"),
     ),
     Knob("controller.resources", RESOURCES, _image("controller", "resources")),
-    Knob("token.value", TOKEN, _secret),
     Knob("token.existingSecret", "mine", lambda chart: "mine" in _secrets_used(chart), True),
+    Knob(
+        "tls.enabled", False, lambda chart: "--tls=none" in chart.container("member")["args"], True
+    ),
+    Knob("tls.days", 7, lambda chart: round(_certificate_days(chart)), 7),
+    Knob("tls.existingSecret", "mine", lambda chart: "mine" in _secrets_used(chart), True),
     Knob(
         "keys.enabled", False, lambda chart: "--key-file" in str(chart.container("member")["args"])
     ),
@@ -256,6 +261,7 @@ def _places() -> Iterator[str]:
         "agent",
         "controller",
         "token",
+        "tls",
         "networkPolicy",
         "pod",
     ):
@@ -299,8 +305,8 @@ def test_an_unknown_key_is_refused(place: str) -> None:
         ("controller.keep", 0),
         ("controller.scenarios", {"No Name": "x"}),
         ("controller.scenarios", {"empty": ""}),
-        ("token.value", "short"),
-        ("token.value", "with spaces in between"),
+        ("token.value", "0123456789abcdef"),
+        ("tls.days", 0),
         ("networkPolicy.apiServer", [{"cidr": "10.0.0.4/32"}]),
         ("networkPolicy.scrapers", [{}]),
         ("networkPolicy.memberPorts", [{"port": 70000, "protocol": "TCP"}]),

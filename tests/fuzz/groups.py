@@ -28,7 +28,6 @@ from stormcast.chaos.backends.netns.network import NAMESPACES
 from stormcast.chaos.backends.netns.process import Process, environment, until
 from stormcast.chaos.plugin.live_cluster import Clusters, LiveCluster
 from stormcast.node.bound import bound_to_me
-from stormcast.node.control.settings import TOKEN_VARIABLE
 from stormcast.node.core.model import Address
 from stormcast.node.settings import load_settings
 from stormcast.node.stack import Stack
@@ -36,6 +35,7 @@ from stormcast.node.trace.tracer import Tracer
 from tests.fuzz.facts import Facts
 from tests.fuzz.requests import Door
 from tests.fuzz.tallies import Tally
+from tests.helpers.tokens import token_file
 
 NAMES: Final = ("n0", "n1", "n2")
 ATTACKER: Final = "attacker"
@@ -43,7 +43,6 @@ DOOR: Final = "door"
 """Where the agent under attack lives."""
 ENDLESS: Final = 10**8
 TOKEN: Final = "fuzz-0123456789abcdef"  # noqa: S105 of a test
-TOKEN_FILE: Final = "token"  # noqa: S105 its name
 _CONTROL_PORT: Final = 9000
 _KEEPER_PORT: Final = 7801
 _AGENT_PORT: Final = 7900
@@ -101,15 +100,14 @@ class DoorBackend(NetnsBackend):
         words = member_argv(python, spec)
         if spec.name != NAMES[0] or self._target not in {"control", "keeper"}:
             return words
-        token = spec.folder / TOKEN_FILE
-        token.write_text(TOKEN)
-        token.chmod(0o600)
+        token = token_file(spec.folder, TOKEN)
         if self._target == "control":
             words = tuple(
                 f"{spec.address}:{_CONTROL_PORT}" if word.startswith("unix:") else word
                 for word in words
             )
-            return (*words, "--control-token-file", str(token))
+            # What is tried here are requests, so they need not be sealed.
+            return (*words, "--control-token-file", str(token), "--control-tls", "none")
         variables = {
             "NAME": spec.name,
             "BIND_ADDR": spec.address,
@@ -120,6 +118,7 @@ class DoorBackend(NetnsBackend):
             *("env", *(f"STORMCAST_{name}={value}" for name, value in variables.items())),
             *(python, "-m", "stormcast", "keep", "--folder", str(spec.folder), "--start"),
             *("--listen", f"{spec.address}:{_KEEPER_PORT}", "--token-file", str(token)),
+            *("--tls", "none"),
             *("--config", CONFIG),
         )
 
@@ -235,9 +234,11 @@ class Siege:
         sites = [asdict(site) for site in network.sites() if site.name in NAMES]
         config = self.folder / "agent-under-attack.json"
         at = f"{network.address(DOOR)}:{_AGENT_PORT}"
-        config.write_text(json.dumps({"table": "fuzzed", "control": at, "sites": sites}))
+        token = str(token_file(self.folder, TOKEN))
+        told = {"table": "fuzzed", "control": at, "token_file": token, "tls": "none"}
+        config.write_text(json.dumps({**told, "sites": sites}))
         words = (sys.executable, "-m", "stormcast", "agent", "--config", str(config))
-        variables = environment({TOKEN_VARIABLE: TOKEN}, network.run)
+        variables = environment({}, network.run)
         argv = bound_to_me(network.inside(DOOR, words))
         agent = Process(argv, self.folder, "agent-under-attack", variables)
         self._undo.callback(agent.kill)

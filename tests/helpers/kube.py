@@ -19,7 +19,7 @@ from kubernetes.config.config_exception import ConfigException
 from kubernetes.stream import stream
 from urllib3.exceptions import HTTPError
 
-from stormcast.chaos.backends.kubernetes.api import Api, open_api
+from stormcast.chaos.backends.kubernetes.api import Api, Port, open_api
 from stormcast.node.core.errors import NodeError
 from tests.helpers.chart import CHART, HELM
 
@@ -195,13 +195,26 @@ class Cluster:
     def token(self) -> str:
         """That of this release."""
         if not self._token:
-            secret = self.core.read_namespaced_secret(f"{NAME}-token", self.namespace)
-            self._token = base64.b64decode(secret.data["token"]).decode()
+            self._token = self.secret("token")["token"]
         return self._token
 
-    def ask(self, pod: str, port: int, method: str, path: str, body: object = None) -> Any:
+    def secret(self, name: str) -> dict[str, str]:
+        """What a Secret of this release has."""
+        found = self.core.read_namespaced_secret(f"{NAME}-{name}", self.namespace).data
+        return {key: base64.b64decode(text).decode() for key, text in found.items()}
+
+    def ask(
+        self,
+        pod: str,
+        port: int,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        is_tls: bool = True,
+    ) -> Any:
         """One question to a keeper or an agent, through the API server."""
-        reply = self._api.ask(pod, port, method, path, body, self.token)
+        reply = self._api.ask(Port(pod, port, "", is_tls), method, path, body, self.token)
         assert reply.is_ok, f"{pod}: {method} {path}: {reply.status} {reply.value()}"
         return reply.value()
 

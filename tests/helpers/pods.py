@@ -6,9 +6,11 @@ import base64
 import http.client
 import json
 import re
+import ssl
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -17,9 +19,13 @@ from urllib.parse import unquote
 from stormcast.chaos.backends.kubernetes.api import Reply, UnreachableError
 from stormcast.chaos.backends.netns.process import Process, environment, until
 from stormcast.chaos.language.features import FEATURES
+from stormcast.node.control.server import Answer, as_json, parse_body
+from tests.helpers.certificates import Files
+from tests.helpers.endpoint import Endpoint
+from tests.helpers.tokens import token_file
 
 TOKEN: Final = "0123456789abcdef-pods"  # noqa: S105 of a test
-_PROXY: Final = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/:]+):(\d+)/proxy(/.*)")
+_PROXY: Final = re.compile(r"/api/v1/namespaces/([^/]+)/pods/(https:)?([^/:]+):(\d+)/proxy(/.*)")
 _AGENT_PORT: Final = 7802
 
 
@@ -55,13 +61,31 @@ class FakeAgent:
             self.until = 0.0
         return 200, {}
 
+    def served(self, host: str, files: Files) -> Endpoint:
+        """The same over TLS."""
+
+        def answer(target: str) -> Callable[[object], Answer]:
+            def say(body: object) -> Answer:
+                status, value = self.answer(target, parse_body(body))
+                return as_json(value, status)
+
+            return say
+
+        asked = dict.fromkeys(("/apply", "/renew", "/clear", "/release"), "POST")
+        asked |= dict.fromkeys(("/features", "/state", "/bites"), "GET")
+        table = {target: {method: answer(target)} for target, method in asked.items()}
+        return Endpoint(table, token=TOKEN, tls=files.settings, host=host)
+
 
 class FakeCluster:
-    """A door to the API server of a cluster with one release."""
+    """A door to the API server of a cluster with one release. With a certificate its keepers and
+    agents speak TLS, at the addresses of their pods."""
 
     host = "https://fake"
 
-    def __init__(self, folder: Path, number: int, release: str = "demo") -> None:
+    def __init__(
+        self, folder: Path, number: int, release: str = "demo", files: Files | None = None
+    ) -> None:
         self.release = release
         self.agents = [FakeAgent() for _ in range(number)]
         self.troubles: dict[int, dict[str, Any]] = {}
@@ -70,7 +94,10 @@ class FakeCluster:
         """What the API server does not allow: resource to its message."""
         self.keepers: list[Process] = []
         self._folder = folder
+        self._files = files
+        self._undo = ExitStack()
         self._ports: list[int] = []
+        self._agent_ports = [_AGENT_PORT] * number
         self._default = folder / "member.yaml"
 
     def __enter__(self) -> Self:
@@ -80,6 +107,11 @@ class FakeCluster:
         for number in range(len(self.agents)):
             until(lambda n=number: self._port(n) > 0, 20.0, self.logs)  # type: ignore[misc]
         self._ports = [self._port(number) for number in range(len(self.agents))]
+        if self._files is not None:
+            self._agent_ports = [
+                self._undo.enter_context(agent.served(address_of(number), self._files)).port
+                for number, agent in enumerate(self.agents)
+            ]
         return self
 
     def __exit__(
@@ -88,6 +120,7 @@ class FakeCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._undo.close()
         for keeper in self.keepers:
             keeper.kill()
 
@@ -100,18 +133,26 @@ class FakeCluster:
             "--folder",
             f"pod-{number}",
             "--listen",
-            "127.0.0.1:0",
+            f"{self._host(number)}:0",
+            "--token-file",
+            str(token_file(self._folder, TOKEN)),
             "--config",
             str(self._default),
             "--start",
         )
-        told = {"STORMCAST_CONTROL_TOKEN": TOKEN, "STORMCAST_BIND_ADDR": address_of(number)}
+        if self._files is not None:
+            words += ("--certificate-file", str(self._files.certificate))
+            words += ("--private-key-file", str(self._files.key))
+        told = {"STORMCAST_BIND_ADDR": address_of(number)}
         told["STORMCAST_CLUSTER"] = f"default-{self._folder.name}"
         self.keepers.append(Process(words, self._folder, f"keeper-{number}", environment(told)))
 
     def _port(self, number: int) -> int:
-        found = re.search(r"listens on http://127\.0\.0\.1:(\d+)", self.keepers[number].tail(1000))
+        found = re.search(r"listens on https?://127\.[\d.]+:(\d+)", self.keepers[number].tail(1000))
         return int(found[1]) if found else 0
+
+    def _host(self, number: int) -> str:
+        return "127.0.0.1" if self._files is None else address_of(number)
 
     def logs(self) -> str:
         return "\n".join(keeper.tail(30) for keeper in self.keepers)
@@ -135,7 +176,8 @@ class FakeCluster:
         if resource in self.refused:
             return _status(403, self.refused[resource])
         if proxied := _PROXY.fullmatch(path):
-            _namespace, pod, port, target = proxied.groups()
+            _namespace, scheme, pod, port, target = proxied.groups()
+            assert bool(scheme) == (self._files is not None)
             return self._proxy(pod, int(port), method, target, body, headers, timeout)
         if "/secrets/" in path:
             name = path.rpartition("/")[2]
@@ -162,13 +204,17 @@ class FakeCluster:
             },
             "spec": {
                 "initContainers": [
-                    {"name": "agent", "ports": [{"name": "agent", "containerPort": _AGENT_PORT}]}
+                    {
+                        "name": "agent",
+                        "ports": [{"name": "agent", "containerPort": self._agent_ports[number]}],
+                    }
                 ],
                 "containers": [
                     {"name": "member", "ports": [{"name": "keeper", "containerPort": port}]}
                 ],
                 "volumes": [
-                    {"name": "token", "secret": {"secretName": f"{self.release}-stormcast-token"}}
+                    {"name": "token", "secret": {"secretName": f"{self.release}-stormcast-token"}},
+                    *([{"name": "tls", "secret": {}}] if self._files is not None else []),
                 ],
             },
             "status": self.troubles.get(number, running),
@@ -186,7 +232,7 @@ class FakeCluster:
     ) -> Reply:
         number = int(pod.rpartition("-")[2])
         token = headers.get("X-Stormcast-Token", "")
-        if port == _AGENT_PORT:
+        if port == self._agent_ports[number]:
             assert token == TOKEN
             status, value = self.agents[number].answer(target, json.loads(body or b"{}"))
             return _json(value, status)
@@ -201,7 +247,12 @@ class FakeCluster:
         token: str,
         timeout: float,
     ) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self._ports[number], timeout=timeout)
+        at = (self._host(number), self._ports[number])
+        connection = http.client.HTTPConnection(*at, timeout=timeout)
+        if self._files is not None:
+            # As the API server does it: encrypted, and nothing verified.
+            unverified = ssl._create_unverified_context()  # noqa: S323 so it is
+            connection = http.client.HTTPSConnection(*at, timeout=timeout, context=unverified)
         try:
             connection.request(method, target, body, {"X-Stormcast-Token": token})
             answer = connection.getresponse()

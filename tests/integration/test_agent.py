@@ -24,8 +24,8 @@ from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import environment, until
 from stormcast.chaos.language.features import FEATURES, OTHER_WAYS
 from stormcast.chaos.language.network_state import NetworkState
-from stormcast.node.control.settings import TOKEN_VARIABLE
 from stormcast.node.core.match import Match
+from tests.helpers.tokens import token_file
 from tests.integration.wire_pair import END, GROUP, Pair, drained, frames
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -151,14 +151,14 @@ def test_that_an_agent_was_killed_is_said(agent: AgentProcess) -> None:
 
 
 @contextmanager
-def started(folder: Path, config: object, **env: str) -> Iterator[subprocess.Popen[str]]:
+def started(folder: Path, config: object) -> Iterator[subprocess.Popen[str]]:
     path = folder / "agent.json"
     path.write_text(json.dumps(config))
     words = (sys.executable, "-m", "stormcast", "agent", "--config", str(path))
     with subprocess.Popen(
         words,
         cwd=folder,
-        env=environment(env),
+        env=environment({}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -191,7 +191,8 @@ def at_port(port: int, token: str) -> Ask:
 def test_an_agent_at_an_address_wants_its_token_and_leaves_nothing(
     network: Network, pair: Pair, tmp_path: Path
 ) -> None:
-    with started(tmp_path, config(network), **{TOKEN_VARIABLE: TOKEN}) as process:
+    guarded = config(network, token_file=str(token_file(tmp_path, TOKEN)))
+    with started(tmp_path, guarded) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline().rpartition(":")[2])
         with pytest.raises(AgentError, match="the token is missing or wrong"):

@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import socket
+import ssl
 import sys
 import tarfile
 import time
@@ -22,8 +23,11 @@ from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos.backends.netns.control import ControlError, ask
 from stormcast.chaos.backends.netns.process import Process, environment, until
+from stormcast.node.control.trust import trusting
 from stormcast.node.trace import STOP, read_blocks_untrusted
 from stormcast.node.trace.files import read_traces
+from tests.helpers.certificates import Issuer
+from tests.helpers.tokens import token_file
 
 pytestmark = pytest.mark.slow
 
@@ -320,21 +324,57 @@ def test_what_cannot_work_is_one_line(kept: Kept, flags: tuple[str, ...], remedy
     assert remedy in line
 
 
-def test_over_tcp_it_wants_its_token_and_is_small(kept: Kept) -> None:
-    process = kept.run("--listen", "127.0.0.1:0", env={"STORMCAST_CONTROL_TOKEN": TOKEN})
+def listening_at(kept: Kept) -> str:
     until(lambda: "listens on" in kept.log, 15.0, lambda: kept.log, 0.05)
-    url = kept.log.partition("listens on ")[2].split()[0]
+    return kept.log.partition("listens on ")[2].split()[0]
+
+
+def status_of(url: str, token: str = "", context: ssl.SSLContext | None = None) -> int:
+    request = urllib.request.Request(url, headers={"X-Stormcast-Token": token})  # noqa: S310 http, of this test
+    try:
+        with urllib.request.urlopen(request, timeout=5, context=context) as answer:  # noqa: S310 http, of this test
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_over_tcp_it_wants_its_token_and_is_small(kept: Kept) -> None:
+    token = str(token_file(kept.folder, TOKEN))
+    process = kept.run("--listen", "127.0.0.1:0", "--token-file", token)
+    url = listening_at(kept)
 
     def get(path: str, token: str = "") -> int:
-        request = urllib.request.Request(url + path, headers={"X-Stormcast-Token": token})  # noqa: S310 http, of this test
-        try:
-            with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 http, of this test
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
+        return status_of(url + path, token)
 
     assert get("/livez") == 200
     assert get("/state") == get("/journals") == get("/member/livez") == 401
     assert get("/state", TOKEN) == 200
     assert get("/member/livez", TOKEN) == 409
     assert process.rss() <= KEEPER_BYTES
+
+
+def test_over_tls_its_probes_stay_plain_and_a_bad_certificate_is_one_line(kept: Kept) -> None:
+    files = Issuer().write(kept.folder)
+    given = ("--certificate-file", str(files.certificate), "--private-key-file", str(files.key))
+    listen = ("--listen", "127.0.0.1:0", "--token-file", str(token_file(kept.folder, TOKEN)))
+    process = kept.run(*listen, *given, "--probes", "127.0.0.1:0")
+    url = listening_at(kept)
+    until(lambda: kept.log.count("listens on") == 2, 15.0, lambda: kept.log, 0.05)
+    probes = kept.log.rpartition("listens on ")[2].split()[0]
+    assert (url[:8], probes[:7]) == ("https://", "http://")
+
+    trusted = trusting(str(files.ca))
+    assert status_of(f"{url}/state", TOKEN, trusted) == 200
+    assert status_of(f"{url}/state", "", trusted) == 401
+    assert status_of(f"{probes}/livez") == 200
+    with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+        status_of(f"{url}/state", TOKEN, ssl.create_default_context())
+    assert status_of(f"{url}/state".replace("https", "http")) == 400
+    process.kill()
+
+    files.key.chmod(0o644)
+    assert kept.run(*listen, *given).wait(15.0) == 2
+    line = kept.log.splitlines()[-1]
+    assert f"--private-key-file {files.key}: others can read or change it" in line
+    assert kept.run(*listen, *given[:2]).wait(15.0) == 2
+    assert "--certificate-file and --private-key-file go together" in kept.log

@@ -30,6 +30,7 @@ from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.session import play
+from tests.helpers.certificates import Issuer
 from tests.helpers.pods import FakeCluster, ShutDoor, address_of
 
 pytestmark = pytest.mark.slow
@@ -104,6 +105,30 @@ def test_members_of_a_run_take_the_place_of_the_pods_own_and_go_again(
         until(lambda n=number: cluster.keeper(n)["alive"], 10.0, cluster.logs)  # type: ignore[misc]
         assert cluster.keeper(number)["default"]
         assert cluster.keeper(number)["run"] == ""
+
+
+@pytest.mark.parametrize("way", ["direct", "api-server"])
+def test_keepers_and_agents_with_tls_are_asked_either_way(way: str, tmp_path: Path) -> None:
+    files = Issuer().write(tmp_path / "tls")
+    ca_file = str(files.ca) if way == "direct" else ""
+    with FakeCluster(tmp_path, 2, files=files) as cluster:
+        backend = KubernetesBackend(server=cluster, ca_file=ca_file)
+        try:
+            names = NAMES[:2]
+            if way == "direct":
+                # No request may take the other way.
+                cluster.refused = {"proxy": "nobody"}
+            assert backend.features()["partition"] is None
+            backend.open(plan(tmp_path, names))
+            for name in names:
+                backend.start(name)
+            wait_for_view(backend, *names)
+            backend.apply(NetworkState(members=names, faults={}))
+            assert all(agent.states for agent in cluster.agents)
+            backend.freeze()
+            assert {label[:2] for label in backend.collect()} == set(names)
+        finally:
+            backend.close()
 
 
 def test_a_pause_is_renewed_by_itself_and_ends_when_nobody_does(

@@ -20,6 +20,7 @@ from stormcast.node.member.metrics import BY_STAT, PREFIXES
 from stormcast.node.trace import STOP, SUSPECT, Event, read_blocks_untrusted
 from stormcast.node.trace.files import read_traces
 from tests.helpers.processes import Members
+from tests.helpers.tokens import token_file
 
 TOKEN = "0123456789abcdef"  # noqa: S105 of a test
 IDLE_BYTES = 45 << 20
@@ -275,7 +276,8 @@ def get(path: str, *headers: str) -> bytes:
 
 
 def test_over_tcp_it_answers_to_its_own_name_and_to_the_token(members: Members) -> None:
-    members.start("n0", "--control", "127.0.0.1:0", env={"STORMCAST_CONTROL_TOKEN": TOKEN})
+    flags = ("--control-token-file", str(token_file(members.folder, TOKEN)))
+    members.start("n0", "--control", "127.0.0.1:0", *flags)
     port = tcp_port(members, "n0")
     host, token = f"Host: 127.0.0.1:{port}", f"Authorization: Bearer {TOKEN}"
     assert talk(port, get("/livez", host, token)).startswith(b"HTTP/1.1 200 ")

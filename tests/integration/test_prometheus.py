@@ -16,7 +16,9 @@ import pytest
 
 from stormcast.chaos.backends.netns.control import ask
 from stormcast.chaos.backends.netns.process import Process, environment, until
+from tests.helpers.certificates import NAME, Issuer
 from tests.helpers.processes import Members
+from tests.helpers.tokens import token_file
 
 NAMES = ("n0", "n1", "n2")
 PROMETHEUS = shutil.which("prometheus")
@@ -44,7 +46,7 @@ def free_ports(number: int) -> list[int]:
 class Scraper:
     """A Prometheus with a data folder of its own."""
 
-    def __init__(self, folder: Path, port: int, targets: list[str]) -> None:
+    def __init__(self, folder: Path, port: int, targets: list[str], **more: object) -> None:
         self.url = f"http://127.0.0.1:{port}"
         (folder / "token").write_text(TOKEN)
         config = {
@@ -54,6 +56,7 @@ class Scraper:
                     "job_name": "stormcast",
                     "authorization": {"type": "Bearer", "credentials_file": str(folder / "token")},
                     "static_configs": [{"targets": targets}],
+                    **more,
                 }
             ],
         }
@@ -95,8 +98,9 @@ def test_prometheus_scrapes_three_members_and_sees_them_count(
     """Two on loopback as it is, one with a token, which Prometheus sends to all."""
     *ports, own = free_ports(4)
     for name, port in zip(NAMES, ports, strict=True):
-        env = {"STORMCAST_CONTROL_TOKEN": TOKEN} if name == "n2" else {}
-        members.start(name, "--control", f"127.0.0.1:{port}", env=env)
+        token = ("--control-token-file", str(token_file(tmp_path, TOKEN)))
+        more = token if name == "n2" else ()
+        members.start(name, "--control", f"127.0.0.1:{port}", *more)
     scraper = Scraper(tmp_path, own, [f"127.0.0.1:{port}" for port in ports])
     members.processes["prometheus"] = scraper.process
 
@@ -126,6 +130,34 @@ def test_prometheus_scrapes_three_members_and_sees_them_count(
     members.processes["n1"].kill()
     wait("sum(up)", [2])
     wait("stormcast_view_members", [2, 2])
+
+
+def test_prometheus_scrapes_over_tls_whom_it_verifies(members: Members, tmp_path: Path) -> None:
+    """As docs/kubernetes.md says; one target has a certificate of another issuer."""
+    *ports, own = free_ports(3)
+    files = Issuer().write(tmp_path / "tls")
+    other = Issuer().write(tmp_path / "other")
+    for name, port, its in zip(NAMES, ports, (files, other), strict=False):
+        members.start(
+            name,
+            *("--control", f"127.0.0.1:{port}"),
+            *("--control-token-file", str(token_file(tmp_path, TOKEN))),
+            *("--control-certificate-file", str(its.certificate)),
+            *("--control-private-key-file", str(its.key)),
+        )
+    believed = {"ca_file": str(files.ca), "server_name": NAME}
+    targets = [f"127.0.0.1:{port}" for port in ports]
+    scraper = Scraper(tmp_path, own, targets, scheme="https", tls_config=believed)
+    members.processes["prometheus"] = scraper.process
+
+    def seen() -> list[tuple[str, str]]:
+        found = scraper.query("up")
+        return sorted((one["metric"]["instance"], one["value"][1]) for one in found)
+
+    wanted = sorted([(targets[0], "1"), (targets[1], "0")])
+    until(lambda: seen() == wanted, 30.0, lambda: f"{seen()}\n{members.tails()}", poll=0.25)
+    members_of_view = scraper.query("stormcast_view_members")
+    assert [one["metric"]["instance"] for one in members_of_view] == [targets[0]]
 
 
 @pytest.mark.parametrize("stack", ["udp", "tcp-nio2"])

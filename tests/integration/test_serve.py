@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import sys
 import urllib.error
 import urllib.request
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from stormcast.chaos.backends.netns.process import Process, environment, until
+from stormcast.node.control.trust import trusting
+from tests.helpers.certificates import Issuer
 
 pytestmark = pytest.mark.slow
 
@@ -69,13 +72,13 @@ class Served:
     def log(self) -> str:
         return self.process.tail(200) if self.process is not None else ""
 
-    def get(self, path: str) -> tuple[int, str]:
+    def get(self, path: str, context: ssl.SSLContext | None = None) -> tuple[int, str]:
         """What it tells."""
         until(lambda: "listens on" in self.log, 20.0, lambda: self.log, 0.05)
         url = re.search(r"listens on (\S+)", self.log)
         assert url is not None
         try:
-            with urllib.request.urlopen(url[1] + path, timeout=10) as answer:  # noqa: S310 http, of this test
+            with urllib.request.urlopen(url[1] + path, timeout=10, context=context) as answer:  # noqa: S310 http, of this test
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -172,6 +175,24 @@ def test_told_to_end_in_the_middle_of_a_run_it_ends(served: Served) -> None:
     assert "Traceback" not in served.log
 
 
+def test_its_metrics_are_served_over_tls(served: Served) -> None:
+    served.write("good", GOOD)
+    files = Issuer().write(served.folder / "tls")
+    given = ("--certificate-file", str(files.certificate), "--private-key-file", str(files.key))
+    nowhere = (*given[:3], "nowhere")
+    assert served.run("--listen", "127.0.0.1:0", *nowhere).wait(20.0) == 2
+    (line,) = served.log.splitlines()
+    assert "--private-key-file nowhere: No such file" in line
+
+    process = served.run("--listen", "127.0.0.1:0", *given)
+    status, text = served.get("/metrics", trusting(str(files.ca)))
+    assert status == 200
+    assert 'stormcast_runs_total{scenario="good",verdict="holds"}' in text
+    with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+        served.get("/metrics", ssl.create_default_context())
+    assert process.stop(15.0) == 0
+
+
 def test_of_two_that_keep_runs_in_one_directory_the_second_is_refused(served: Served) -> None:
     """Each would remove the other's directories. The first goes on; another directory is free."""
     served.write("good", GOOD)
@@ -200,6 +221,9 @@ def test_of_two_that_keep_runs_in_one_directory_the_second_is_refused(served: Se
         (("--every", "5"), "unit"),
         (("--every", "0s"), "say how often"),
         (("--listen", "nowhere"), "HOST:PORT"),
+        (("--listen", "0.0.0.0:0"), "it needs TLS; set --certificate-file and --private-key-file"),
+        (("--certificate-file", "c", "--private-key-file", "k"), "goes with --listen"),
+        (("--ca-file", "x"), "--ca-file is of --backend kubernetes"),
         (("--probes", "127.0.0.1:0"), "--probes goes with --listen"),
         (("--listen", "127.0.0.1:0", "--probes", "nowhere"), "--probes is 'nowhere'"),
         (("--keep", "0"), "keep one"),

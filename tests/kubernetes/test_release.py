@@ -65,12 +65,42 @@ def test_whoever_has_no_token_is_refused(cluster: Cluster) -> None:
         cluster._token = good
 
 
-def test_an_upgrade_keeps_the_token_and_restarts_members_one_by_one(cluster: Cluster) -> None:
-    token = cluster.token
+def test_whoever_speaks_plain_http_is_told_so(cluster: Cluster) -> None:
+    for port in (MEMBER_PORT, AGENT_PORT):
+        with pytest.raises(AssertionError, match="this endpoint speaks TLS"):
+            cluster.ask(MEMBERS[0], port, "GET", "/state", is_tls=False)
+
+
+def test_a_certificate_that_was_removed_is_made_anew_and_served_without_a_restart(
+    cluster: Cluster,
+) -> None:
+    """A kubelet brings a changed Secret within two minutes."""
+    before = {pod.metadata.uid for pod in cluster.pods()}
+    old = cluster.secret("tls")["tls.crt"]
+    cluster.core.delete_namespaced_secret(f"{NAME}-tls", cluster.namespace)
+    cluster.install({})
+    new = cluster.secret("tls")["tls.crt"]
+
+    assert new != old
+    for port in (MEMBER_PORT, AGENT_PORT):
+        until(lambda port=port: _served(cluster, port) == new.strip(), 180, "it is served")  # type: ignore[misc]
+    assert {pod.metadata.uid for pod in cluster.pods()} == before
+    assert cluster.restarts(MEMBERS[0], "member") == cluster.restarts(MEMBERS[0], "agent") == 0
+
+
+def _served(cluster: Cluster, port: int) -> str:
+    """The certificate of a port, as a client in the pod sees it."""
+    asked = f"import ssl; print(ssl.get_server_certificate(('127.0.0.1', {port})))"
+    return cluster.run_in(MEMBERS[0], "member", "python", "-c", asked).strip()
+
+
+def test_an_upgrade_keeps_secrets_and_restarts_members_one_by_one(cluster: Cluster) -> None:
+    token, certificate = cluster.token, cluster.secret("tls")
     before = {pod.metadata.uid for pod in cluster.pods()}
     cluster.install({"member": {"timing": "fast", "seed": 2}})
 
     assert cluster.token == token
+    assert cluster.secret("tls") == certificate
     assert not before & {pod.metadata.uid for pod in cluster.pods()}
     until(cluster.is_one_group, 60, "one group after the upgrade")
 

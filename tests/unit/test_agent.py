@@ -31,6 +31,7 @@ from stormcast.chaos.language.network_state import NetworkState
 from stormcast.node.control.server import Answer, RefusedError
 from stormcast.node.control.settings import TOKEN_VARIABLE
 from stormcast.node.core.errors import NodeError
+from tests.helpers.tokens import token_file
 
 NAMES = ("n0", "n1")
 CUT = faults.Cut(sources=("n0",), dests=("n1",))
@@ -384,6 +385,7 @@ def test_an_answer_that_is_none_is_an_error_of_the_agent() -> None:
 
 # -- Settings --------------------------------------------------------------------------------------
 
+TOKEN = "0123456789abcdef"  # noqa: S105 of these tests
 CONFIG = """
 table: sc1_2_3
 control: unix:agent.sock
@@ -403,9 +405,9 @@ def test_an_agent_is_told_its_sites_in_a_file() -> None:
     assert (second.device, second.netns) == ("eth0", None)
 
 
-def test_probes_of_an_agent_may_be_reached_by_anybody_and_take_no_token() -> None:
-    token = {"STORMCAST_CONTROL_TOKEN": "0123456789abcdef"}
-    settings = read_agent(f"probes: 0.0.0.0:7812\n{CONFIG}", "agent.yaml", token)
+def test_probes_of_an_agent_may_be_reached_by_anybody_and_take_no_token(tmp_path: Path) -> None:
+    text = f"probes: 0.0.0.0:7812\ntoken_file: {token_file(tmp_path, TOKEN)}\n{CONFIG}"
+    settings = read_agent(text, "agent.yaml", {})
     assert settings.probes is not None
     assert (settings.probes.port, settings.probes.token) == (7812, "")
     assert settings.control.token
@@ -468,7 +470,7 @@ def test_settings_that_cannot_work_are_refused_with_the_remedy(
         read_agent(CONFIG.replace(before, after), "agent.yaml", {})
 
 
-OPEN = CONFIG.replace("unix:agent.sock", "0.0.0.0:7900")
+OPEN = CONFIG.replace("unix:agent.sock", "0.0.0.0:7900") + "tls: none\n"
 
 
 @pytest.mark.parametrize("token", ["x", "fifteen-letters", "with spaces in it, really"])
@@ -476,26 +478,36 @@ def test_a_token_that_could_be_guessed_is_refused_and_the_refusal_says_how_to_ma
     token: str, tmp_path: Path
 ) -> None:
     """The rule of members and keepers."""
-    file = tmp_path / "token"
-    file.write_text(f"{token}\n")
-    for text, environ in (
-        (OPEN, {TOKEN_VARIABLE: token}),
-        (f"{OPEN}token_file: {file}\n", {}),
-    ):
-        with pytest.raises(NodeError, match="`openssl rand -hex 16` makes") as refused:
-            read_agent(text, "agent.yaml", environ)
-        assert repr(token) not in str(refused.value)
+    text = f"{OPEN}token_file: {token_file(tmp_path, token)}\n"
+    with pytest.raises(NodeError, match="`openssl rand -hex 16` makes") as refused:
+        read_agent(text, "agent.yaml", {})
+    assert repr(token) not in str(refused.value)
 
 
-def test_a_token_comes_from_one_place(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text("0123456789abcdef\n")
+def test_a_token_comes_from_a_file_of_its_owner_and_from_nowhere_else(tmp_path: Path) -> None:
+    file = token_file(tmp_path, TOKEN)
     text = f"{OPEN}token_file: {file}\n"
-    assert read_agent(text, "agent.yaml", {}).control.token == "0123456789abcdef"  # noqa: S105 of a test
-    with pytest.raises(NodeError, match="are both set; keep one"):
-        read_agent(text, "agent.yaml", {TOKEN_VARIABLE: "fedcba9876543210"})
-    with pytest.raises(NodeError, match=r"agent\.yaml:7:13: token_file /nowhere: No such file"):
+    assert read_agent(text, "agent.yaml", {}).control.token == TOKEN
+    for config in (text, OPEN):
+        with pytest.raises(NodeError, match="a token comes from a file; unset the var") as refused:
+            read_agent(config, "agent.yaml", {TOKEN_VARIABLE: "fedcba9876543210"})
+        assert "fedcba9876543210" not in str(refused.value)
+    with pytest.raises(NodeError, match=r"agent\.yaml:8:13: token_file /nowhere: No such file"):
         read_agent(f"{OPEN}token_file: /nowhere\n", "agent.yaml", {})
+    file.chmod(0o644)
+    with pytest.raises(NodeError, match=f"token_file {file}: others can read .* chmod 600 {file}"):
+        read_agent(text, "agent.yaml", {})
+
+
+def test_where_others_reach_an_agent_it_needs_a_certificate(tmp_path: Path) -> None:
+    token = f"token_file: {token_file(tmp_path, TOKEN)}\n"
+    bare = OPEN.replace("tls: none\n", "")
+    with pytest.raises(NodeError, match="it needs TLS; set certificate_file and private_key_file"):
+        read_agent(bare + token, "agent.yaml", {})
+    sealed = f"{bare}{token}certificate_file: c\nprivate_key_file: k\n"
+    assert read_agent(sealed, "agent.yaml", {}).control.tls.is_on
+    with pytest.raises(NodeError, match="tls is 'some': choose one of required, none"):
+        read_agent(OPEN.replace("tls: none", "tls: some") + token, "agent.yaml", {})
 
 
 def test_a_file_that_is_not_there_is_named() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.kubernetes import archive
-from stormcast.chaos.backends.kubernetes.api import Api, Reply, TooLongError, _read
+from stormcast.chaos.backends.kubernetes.api import Api, Reply, TooLongError, read_bounded
 from stormcast.chaos.backends.kubernetes.archive import BadArchive, unpack_untrusted
 from stormcast.chaos.backends.kubernetes.pods import MemberPod
 from stormcast.chaos.backends.kubernetes.release import Pod
@@ -125,10 +125,13 @@ class Poured:
     def close(self) -> None:
         self.is_closed = True
 
+    def release_conn(self) -> None:
+        assert self.is_closed, "nobody is to read the rest of it"
+
 
 def test_no_more_of_an_answer_is_read_than_is_taken() -> None:
     poured = Poured()
-    assert _read(poured, 1 << 20) is None
+    assert read_bounded(poured, 1 << 20) is None
     assert poured.is_closed
     assert poured.read_bytes <= (1 << 20) + (1 << 16)
 
@@ -155,7 +158,7 @@ def pod(reply: Reply, journals: int) -> tuple[MemberPod, Keeper]:
     keeper = Keeper(reply)
     seen = Pod(
         name="demo-0", ordinal=0, addresses=(), ports={"keeper": 7801}, has_agent=False,
-        secret="", trouble="",
+        is_tls=False, secret="", trouble="",
     )  # fmt: skip  # one pod
     return MemberPod(Api(keeper, "x"), seen, "n0", "", journals), keeper
 

@@ -12,10 +12,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stormcast.node.control.settings import TOKEN_VARIABLE, read_control
+from stormcast.node.control.settings import TlsSettings, read_control
 from stormcast.node.core.errors import ConfigError, NodeError
 from stormcast.node.member.loads import read_load
-from stormcast.node.member.options import OPTIONS
 from stormcast.node.member.settings import Effective, MemberSettings, load_member
 
 TOKEN = "0123456789abcdef-secret"  # noqa: S105 of a test
@@ -260,42 +259,66 @@ def test_every_line_says_where_it_is_from() -> None:
 # -- Secrets ---------------------------------------------------------------------------------------
 
 
+OPEN = {"--control": "0.0.0.0:9000", "--control-tls": "none"}
+
+
+def write_token(token: str) -> None:
+    Path("token").touch(0o600)
+    Path("token").write_text(token)
+
+
 def test_a_token_is_never_shown() -> None:
-    Path("token").write_text(f"{TOKEN}\n")
-    for effective in (
-        told({"--control": "0.0.0.0:9000"}, CONTROL_TOKEN=TOKEN),
-        told({"--control": "0.0.0.0:9000", "--control-token-file": "token"}),
-    ):
-        assert effective.settings.control is not None
-        assert effective.settings.control.token == TOKEN
-        shown = effective.as_yaml() + effective.as_json() + repr(effective)
-        assert TOKEN not in shown
-        assert "the token is not shown" in shown
+    write_token(f"{TOKEN}\n")
+    effective = told({**OPEN, "--control-token-file": "token"})
+    assert effective.settings.control is not None
+    assert effective.settings.control.token == TOKEN
+    shown = effective.as_yaml() + effective.as_json() + repr(effective)
+    assert TOKEN not in shown
+    assert "the token is not shown; it is from token" in shown
 
 
 @pytest.mark.parametrize(
     "token", ["short", "with spaces in it, really", "ümlaut-is-no-plain-letter"]
 )
 def test_a_token_that_could_be_guessed_or_not_be_sent_is_refused(token: str) -> None:
-    text = refused({"--control": "0.0.0.0:9000"}, CONTROL_TOKEN=token)
-    assert "16 or more" in text
+    write_token(token)
+    text = refused({**OPEN, "--control-token-file": "token"})
+    assert "16 or more" in text or "not plain text" in text
     assert token not in text
-    Path("token").write_text(token)
-    assert token not in refused({"--control": "0.0.0.0:9000", "--control-token-file": "token"})
 
 
-def test_there_is_one_token() -> None:
-    Path("token").write_text(TOKEN)
+def test_a_token_comes_from_a_file_of_its_owner_and_from_nowhere_else() -> None:
+    write_token(TOKEN)
     flags = {"--control": "127.0.0.1:9", "--control-token-file": "token"}
-    assert "keep one" in refused(flags, CONTROL_TOKEN=TOKEN)
+    for some in (flags, {"--control": "127.0.0.1:9"}, {}):
+        text = refused(some, CONTROL_TOKEN=TOKEN)
+        assert "STORMCAST_CONTROL_TOKEN: a token comes from a file; unset the variable" in text
+        assert TOKEN not in text
     assert "no such file" in refused({"--control-token-file": "nowhere"}).lower()
-    Path("token").write_text("")
+    Path("token").chmod(0o640)
+    assert "control.token_file token: others can read or change it (mode 640); chmod 600" in (
+        refused(flags)
+    )
+    Path("token").chmod(0o600)
+    write_token("")
     assert "16 or more" in refused(flags), "an empty file is no way to go without"
 
 
-def test_a_token_has_no_flag() -> None:
-    assert not [option for option in OPTIONS if option.key == "control.token"]
-    assert TOKEN_VARIABLE not in {option.variable for option in OPTIONS}
+def test_a_member_that_others_reach_needs_a_certificate() -> None:
+    write_token(TOKEN)
+    flags = {"--control": "0.0.0.0:9000", "--control-token-file": "token"}
+    assert "it needs TLS; set control.certificate_file" in refused(flags)
+    assert "choose one of required, none" in refused({**flags, "--control-tls": "off"})
+    files = {"--control-certificate-file": "c", "--control-private-key-file": "k"}
+    control = told(
+        flags, **{_variable(flag): value for flag, value in files.items()}
+    ).settings.control
+    assert control is not None
+    assert (control.tls.certificate_file, control.tls.private_key_file) == ("c", "k")
+
+
+def _variable(flag: str) -> str:
+    return flag[2:].replace("-", "_").upper()
 
 
 # -- The control address ---------------------------------------------------------------------------
@@ -321,11 +344,13 @@ def test_where_it_listens(text: str, host: str, port: int, path: str) -> None:
 def test_where_others_reach_it_it_needs_a_token(text: str) -> None:
     with pytest.raises(ConfigError, match="it needs a token"):
         read_control(text)
-    assert not read_control(text, TOKEN).is_loopback
+    assert not read_control(text, TOKEN, tls=TlsSettings(mode="none")).is_loopback
 
 
 def test_probes_may_be_where_others_reach_them_and_take_no_token() -> None:
-    effective = told({"--probes": "0.0.0.0:9001", "--control": "unix:x"}, CONTROL_TOKEN=TOKEN)
+    write_token(TOKEN)
+    flags = {"--probes": "0.0.0.0:9001", "--control": "unix:x", "--control-token-file": "token"}
+    effective = told(flags)
     probes = effective.settings.probes
     assert probes is not None
     assert (probes.host, probes.port, probes.token) == ("0.0.0.0", 9001, "")  # noqa: S104 a test
@@ -451,7 +476,7 @@ def test_a_file_that_cannot_be_read() -> None:
     ("name", "value", "remedy"),
     [
         ("NAM", "x", "STORMCAST_NAM: no such setting; did you mean STORMCAST_NAME?"),
-        ("CONTROL_TOKE", "x", "did you mean STORMCAST_CONTROL_TOKEN?"),
+        ("CONTROL_TOKEN_FIL", "x", "did you mean STORMCAST_CONTROL_TOKEN_FILE?"),
         ("SET_UDP_BIND_ADDR", "x", "STORMCAST_SET_PROTOCOL__KEY"),
         ("SET_UPD__BIND_ADDR", "x", "did you mean UDP?"),
         ("SET_UDP__BIND_ADR", "x", "did you mean bind_addr?"),

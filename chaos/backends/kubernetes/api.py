@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.node.core.errors import NodeError
@@ -31,6 +31,26 @@ _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "DELETE": "delete"}
+
+
+class Port(NamedTuple):
+    """A port of a pod at which requests are answered."""
+
+    pod: str
+    number: int
+    address: str
+    """Of the pod."""
+    is_tls: bool
+
+    @property
+    def name(self) -> str:
+        """The name by which the API server, and the rules of a Role, know it."""
+        return f"{'https:' if self.is_tls else ''}{self.pod}:{self.number}"
+
+    @property
+    def release(self) -> str:
+        """The name of the release's pods without their number, which its certificate is for."""
+        return self.pod.rpartition("-")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +101,29 @@ class ApiServer(Protocol):
     ) -> Reply: ...
 
 
-class Api:
-    """Questions to the API server about one namespace."""
+class Way(Protocol):
+    """Sends requests to ports of pods; raises what an `ApiServer` raises."""
 
-    def __init__(self, server: ApiServer, namespace: str) -> None:
+    def request(
+        self,
+        port: Port,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
+        most: int,
+    ) -> Reply: ...
+
+
+class Api:
+    """Questions to the API server about one namespace, and to its pods."""
+
+    def __init__(self, server: ApiServer, namespace: str, way: Way | None = None) -> None:
         self.namespace = namespace
         self._server = server
+        self._way = way
+        """To the ports of pods; None: through the API server."""
 
     def pods(self, selector: str) -> list[dict[str, Any]]:
         """Return the pods with these labels."""
@@ -115,8 +152,7 @@ class Api:
 
     def ask(
         self,
-        pod: str,
-        port: int,
+        port: Port,
         method: str,
         target: str,
         body: object = None,
@@ -127,17 +163,19 @@ class Api:
         """Send one request to a port of a pod, and return its answer, of any status and of `most`
         bytes at most. BackendError when the API server forbids it, UnreachableError when nothing
         answers in the pod."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{port}/proxy{target}"
         # The API server does not pass `Authorization` on to the pod.
         headers = {"X-Stormcast-Token": token, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
+        if self._way is not None:
+            return self._way.request(port, method, target, data, headers, timeout, most)
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{port.name}/proxy{target}"
         reply = self._server.request(method, path, data, headers, timeout, most)
         status = _status_of(reply)
         if status is None:
             return reply
         if reply.status in (_UNAUTHORIZED, _FORBIDDEN):
             raise BackendError(self._refusal(reply, _VERBS.get(method, method), "pods/proxy"))
-        raise UnreachableError(f"{pod} port {port}: {status}")
+        raise UnreachableError(f"{port.pod} port {port.number}: {status}")
 
     def _refusal(self, reply: Reply, verb: str, what: str) -> str:
         said = _status_of(reply) or one_line(reply.body.decode(errors="replace"), _SHOWN)
@@ -235,15 +273,15 @@ class _Pool:
                 # Read below: the pool itself would read, and decompress, whatever comes.
                 preload_content=False,
             )
-            data = _read(answer, most)
+            data = read_bounded(answer, most)
         except HTTPError as error:
-            raise UnreachableError(_short(error)) from None
+            raise UnreachableError(short(error)) from None
         if data is None:
             raise TooLongError(f"{method} {path}: the answer has more than {most} bytes")
         return Reply(answer.status, answer.headers.get("Content-Type", ""), data)
 
 
-def _read(answer: Any, most: int) -> bytes | None:  # noqa: ANN401 the package has no types
+def read_bounded(answer: Any, most: int) -> bytes | None:  # noqa: ANN401 the package has no types
     """Return the body of an answer as it was sent; None, and an end of the connection, if it has
     more than `most` bytes."""
     parts: list[bytes] = []
@@ -252,13 +290,15 @@ def _read(answer: Any, most: int) -> bytes | None:  # noqa: ANN401 the package h
         left -= len(part)
         if left < 0:
             answer.close()
+            # Its place, where the number of connections has a bound; it is made anew there.
+            answer.release_conn()
             return None
         parts.append(part)
     answer.release_conn()
     return b"".join(parts)
 
 
-def _short(error: Exception) -> str:
+def short(error: Exception) -> str:
     """Return the last reason of a chain of errors: the only part that tells the cause."""
     text = one_line(error)
     return text.rpartition(": ")[2] or text

@@ -24,6 +24,7 @@ from stormcast.chaos.backends.base import (
     Unsupported,
 )
 from stormcast.chaos.backends.kubernetes.api import Api, ApiServer, open_api
+from stormcast.chaos.backends.kubernetes.direct import DirectWay
 from stormcast.chaos.backends.kubernetes.leases import Leases
 from stormcast.chaos.backends.kubernetes.naming import renamed
 from stormcast.chaos.backends.kubernetes.pods import (
@@ -47,6 +48,7 @@ from stormcast.node.reading.quantities import SETTING_SIZE
 
 RELEASE_VARIABLE: Final = "STORMCAST_RELEASE"
 NAMESPACE_VARIABLE: Final = "STORMCAST_NAMESPACE"
+CA_FILE_VARIABLE: Final = "STORMCAST_CA_FILE"
 POLL_SECONDS: Final = 0.05
 FREEZE_SECONDS: Final = 300.0
 """How long members stay frozen, while their journals and logs are fetched."""
@@ -68,11 +70,15 @@ class KubernetesBackend:
         release: str = "",
         kubeconfig: str = "",
         server: ApiServer | None = None,
+        ca_file: str = "",
     ) -> None:
         self._namespace = namespace or os.environ.get(NAMESPACE_VARIABLE, "")
         self._release = release or os.environ.get(RELEASE_VARIABLE, "")
         self._kubeconfig = kubeconfig
         self._server = server
+        ca_file = ca_file or os.environ.get(CA_FILE_VARIABLE, "")
+        self._way = DirectWay(ca_file) if ca_file else None
+        """To keepers and agents; None: through the API server."""
         self._journals = JOURNALS_BYTES
         if most := os.environ.get(JOURNALS_VARIABLE):
             self._journals = int(SETTING_SIZE.read(most, JOURNALS_VARIABLE))
@@ -97,7 +103,8 @@ class KubernetesBackend:
             namespace = ""
             if self._server is None:
                 self._server, namespace = open_api(self._kubeconfig)
-            self._found = Api(self._server, self._namespace or namespace or "default")
+            chosen = self._namespace or namespace or "default"
+            self._found = Api(self._server, chosen, self._way)
         return self._found
 
     def features(self) -> Mapping[str, str | None]:
@@ -145,6 +152,8 @@ class KubernetesBackend:
         if pods:
             pods.each(lambda pod: pod.give_back(self._claim))
             self._threads.shutdown()
+        if self._way is not None:
+            self._way.close()
 
     # -- Time ----------------------------------------------------------------------------------
 

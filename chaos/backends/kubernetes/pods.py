@@ -86,9 +86,9 @@ class MemberPod:
         timeout: float = 10.0,
         most: int = MAX_REPLY,
     ) -> Reply:
-        port, pod = self.pod.ports[KEEPER], self.pod.name
+        port = self.pod.port(KEEPER)
         try:
-            return self._api.ask(pod, port, method, target, body, self._token, timeout, most)
+            return self._api.ask(port, method, target, body, self._token, timeout, most)
         except UnreachableError as error:
             raise BackendError(f"the keeper of {self.name} does not answer: {error}") from None
 
@@ -211,9 +211,9 @@ class MemberPod:
         what = f"the agent of {self.name}: {method} {target}"
         if not self.pod.has_agent:
             raise AgentError(f"{what}: the pod has none: install with agent.enabled=true")
-        port = self.pod.ports[AGENT]
+        port = self.pod.port(AGENT)
         try:
-            reply = self._api.ask(self.pod.name, port, method, target, body, self._token)
+            reply = self._api.ask(port, method, target, body, self._token)
         except (UnreachableError, BackendError) as error:
             raise AgentError(f"{what}: {error}") from None
         return read_answer(what, reply.status, reply.body.decode(errors="replace"))

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from stormcast.chaos.backends.base import BackendError
-from stormcast.chaos.backends.kubernetes.api import Api
+from stormcast.chaos.backends.kubernetes.api import Api, Port
 from stormcast.node.core.names import one_line
 
 NAME: Final = "app.kubernetes.io/name"
@@ -22,6 +22,8 @@ PORTS: Final = {"keeper": 7801, "agent": 7802}
 """Ports of keepers and agents, for pods whose ports have no names."""
 TOKEN_VOLUME: Final = "token"  # noqa: S105 the name of a volume
 TOKEN_KEY: Final = "token"  # noqa: S105 the name of a key
+TLS_VOLUME: Final = "tls"
+"""The volume with the certificate of keepers and agents."""
 _LONGEST: Final = 300
 
 
@@ -34,6 +36,8 @@ class Pod:
     addresses: tuple[str, ...]
     ports: Mapping[str, int]
     has_agent: bool
+    is_tls: bool
+    """Whether keeper and agent speak TLS."""
     secret: str
     """The name of the Secret with the token of its keeper and agent."""
     trouble: str
@@ -43,6 +47,11 @@ class Pod:
     last_code: int = 0
     last_reason: str = ""
     """The exit code of that container when it ended last, and the kubelet's word for it."""
+
+    def port(self, what: str) -> Port:
+        """Return the port of the keeper, or of the agent."""
+        address = next(iter(self.addresses), "")
+        return Port(self.name, self.ports[what], address, self.is_tls)
 
 
 def find_release(api: Api, release: str = "") -> str:
@@ -130,6 +139,7 @@ def _pod(found: Mapping[str, Any]) -> Pod:
         addresses=addresses or tuple(filter(None, (status.get("podIP"),))),
         ports=PORTS | {key: port for key, port in named.items() if key in PORTS},
         has_agent=any(container["name"] == AGENT for container in containers),
+        is_tls=any(volume.get("name") == TLS_VOLUME for volume in spec.get("volumes", ())),
         secret=secrets[0] if secrets else f"{name.rpartition('-')[0]}-token",
         trouble=_trouble(meta, status),
         **_last_end(spec, status),

@@ -18,6 +18,37 @@
 {{- .Values.keys.existingSecret | default (printf "%s-keys" (include "stormcast.fullname" .)) -}}
 {{- end -}}
 
+{{- define "stormcast.tls" -}}
+{{- .Values.tls.existingSecret | default (printf "%s-tls" (include "stormcast.fullname" .)) -}}
+{{- end -}}
+
+{{- /* Flags of TLS for what listens where others reach it. */ -}}
+{{- define "stormcast.tlsArgs" -}}
+{{- if .Values.tls.enabled -}}
+- --certificate-file=/etc/stormcast/tls/tls.crt
+- --private-key-file=/etc/stormcast/tls/tls.key
+{{- else -}}
+- --tls=none
+{{- end -}}
+{{- end -}}
+
+{{- /* The certificate and its key, for what listens. */ -}}
+{{- define "stormcast.tlsVolume" -}}
+- name: tls
+  secret:
+    secretName: {{ include "stormcast.tls" . }}
+    defaultMode: 0440
+    items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
+{{- end -}}
+
+{{- /* The certificate of its issuer, for who verifies it. */ -}}
+{{- define "stormcast.caVolume" -}}
+- name: ca
+  secret:
+    secretName: {{ include "stormcast.tls" . }}
+    items: [{key: ca.crt, path: ca.crt}]
+{{- end -}}
+
 {{- /* What a selector may hold: nothing that an upgrade changes. Call with a dict: root, component. */ -}}
 {{- define "stormcast.selector" -}}
 app.kubernetes.io/name: stormcast
@@ -140,6 +171,12 @@ agent.yaml: |
   control: "0.0.0.0:7802"
   probes: "0.0.0.0:7812"
   token_file: /etc/stormcast/token/token
+  {{- if .Values.tls.enabled }}
+  certificate_file: /etc/stormcast/tls/tls.crt
+  private_key_file: /etc/stormcast/tls/tls.key
+  {{- else }}
+  tls: none
+  {{- end }}
   # Of the only site there is, this pod's own network; --name says whose it is.
   sites: [{name: member}]
 {{- end }}

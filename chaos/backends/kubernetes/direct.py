@@ -1,0 +1,101 @@
+"""Keepers and agents asked at their pods' own addresses, over TLS whose certificate is verified.
+
+This is the way of whoever is in the cluster's network, such as the chart's controller. The other
+way leads through the API server, which encrypts what it passes on to pods, and verifies nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from stormcast.chaos.backends.base import BackendError
+from stormcast.chaos.backends.kubernetes.api import (
+    Port,
+    Reply,
+    TooLongError,
+    UnreachableError,
+    read_bounded,
+    short,
+)
+from stormcast.node.control.trust import trusting, why_refused
+
+if TYPE_CHECKING:
+    from urllib3 import HTTPSConnectionPool
+
+CONNECTIONS: Final = 4
+"""To one port of one pod: a run asks from a few threads, and a keeper takes eight of an address."""
+
+
+class DirectWay:
+    """Connections to the ports of pods, for several threads."""
+
+    def __init__(self, ca_file: str) -> None:
+        self._trusted = trusting(ca_file)
+        self._pools: dict[Port, HTTPSConnectionPool] = {}
+        self._lock = Lock()
+
+    def request(
+        self,
+        port: Port,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
+        most: int,
+    ) -> Reply:
+        """Send one request, and return its answer. BackendError if the pod speaks plain HTTP, or
+        its certificate is refused; UnreachableError when nothing answers."""
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415 slow to import, and optional
+
+        try:
+            answer = self._pool(port).request(
+                method,
+                target,
+                body=body,
+                headers=dict(headers),
+                timeout=timeout,
+                retries=False,
+                preload_content=False,
+            )
+            data = read_bounded(answer, most)
+        except HTTPError as error:
+            for cause in (error, *error.args):
+                if isinstance(cause, BaseException) and (why := why_refused(cause)):
+                    raise BackendError(
+                        f"{port.pod} port {port.number}: {why}; --ca-file is to name its issuer"
+                    ) from None
+            raise UnreachableError(f"{port.pod} port {port.number}: {short(error)}") from None
+        if data is None:
+            raise TooLongError(f"{method} {target}: the answer has more than {most} bytes")
+        return Reply(answer.status, answer.headers.get("Content-Type", ""), data)
+
+    def close(self) -> None:
+        """Close all connections that are not in use; new requests make new ones."""
+        with self._lock:
+            pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            pool.close()
+
+    def _pool(self, port: Port) -> HTTPSConnectionPool:
+        from urllib3 import HTTPSConnectionPool  # noqa: PLC0415 slow to import, and optional
+
+        if not port.is_tls:
+            raise BackendError(
+                f"{port.pod} speaks plain HTTP, and --ca-file is for TLS: have tls.enabled=true in "
+                "the release, or drop --ca-file"
+            )
+        with self._lock:
+            if port not in self._pools:
+                self._pools[port] = HTTPSConnectionPool(
+                    port.address,
+                    port.number,
+                    maxsize=CONNECTIONS,
+                    block=True,
+                    ssl_context=self._trusted,
+                    # What the certificate is for: all pods of a release have the same.
+                    server_hostname=port.release,
+                )
+            return self._pools[port]
