@@ -16,11 +16,11 @@ from stormcast.node.core import wire
 from stormcast.node.core.digest import Digest
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address, View, ViewId
-from stormcast.node.core.packing import MAX_MEMBERS
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.events import Tentative
 from stormcast.node.protocols.gms import plan
 from stormcast.node.protocols.gms.holds import Holds
+from stormcast.node.protocols.gms.inquiry import Inquiry
 from stormcast.node.protocols.gms.messages import (
     MergeAnswer,
     MergeId,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 _PAST: Final = 20
 """Finished merges that are remembered, so that a late request does not begin one again."""
-MAX_NAMED: Final = 4 * MAX_MEMBERS
-"""Members that the answers of one merge may name all together; later answers are refused."""
 _CANCELS: Final = 3
 """Repeat intervals during which a leader says that a merge is off; nobody answers that."""
 _ANSWERS: Final = {
@@ -61,11 +59,7 @@ class Merging:
         """This member's answer in the current merge: a repeated request gets the same answer."""
         self._past: dict[MergeId, None] = {}
         self._count = 0
-        self._asked: dict[int, Address] = {}
-        self._waiting: set[Address] = set()
-        self._answers: dict[Address, MergeAnswer] = {}
-        self._named = 0
-        """Members that the answers name, counted as often as they are named."""
+        self._inquiry = Inquiry(state, coordinator)
         # Nobody waits longer for the outcome of a merge.
         self._holds = Holds(2 * state.config.merge_timeout)
 
@@ -106,53 +100,18 @@ class Merging:
             return
         # The merge view must have a higher number than every reported view, answered for or not.
         state.ltime = max(state.ltime, *(view.id.number for view in reported.values()))
-        self._asked = {state.me.short: state.me}
-        self._answers = {state.me: own}
+        self._inquiry.begin(own)
         for speaker in plan.speakers_of(reported):
-            self._ask(speaker, wire.MERGE_REQ, now)
+            self._inquiry.ask(speaker, wire.MERGE_REQ, now)
         for member in held.members:
-            self._ask(member, wire.GET_DIGEST_REQ, now)
+            self._inquiry.ask(member, wire.GET_DIGEST_REQ, now)
         state.wake_at("merge", now + state.config.merge_timeout)
         self._look(now)
-
-    def _ask(self, member: Address, kind: int, now: float) -> None:
-        """Ask a member, once, unless it is believed dead; the number of members is bounded, because
-        answers may name members that do not exist."""
-        is_known = member.short in self._asked or member in self._coordinator.suspects
-        if is_known or len(self._asked) >= MAX_MEMBERS:
-            return
-        assert self._merge is not None
-        self._asked[member.short] = member
-        self._waiting.add(member)
-        self._state.repeats.say(
-            ("merge", member.short),
-            member.short,
-            kind,
-            self._merge.number,
-            pack_merge_id(self._merge),
-            now,
-        )
 
     def on_answer_untrusted(self, head: Head, body: bytes, now: float) -> None:
         """Take a MERGE_RSP or GET_DIGEST_RSP."""
         answer = unpack_merge_answer_untrusted(head.source, body)
-        state = self._state
-        member = self._asked.get(head.source)
-        if not self.is_leading or answer.merge != self._merge or member is None:
-            state.port.drop("merge-unknown")
-        elif member not in answer.view.members or not state.is_plausible(answer.view.id):
-            state.port.drop("merge-answer")
-        elif self._named + len(answer.view.members) > MAX_NAMED:
-            state.port.drop("merge-too-large")
-        elif member in self._waiting:
-            self._waiting.discard(member)
-            self._named += len(answer.view.members)
-            self._answers[member] = answer
-            state.repeats.stop(("merge", member.short))
-            state.ltime = max(state.ltime, answer.view.id.number)
-            if not answer.is_rejected:
-                for other in answer.view.members:
-                    self._ask(other, wire.GET_DIGEST_REQ, now)
+        if self._inquiry.take(head.source, answer, now):
             self._look(now)
 
     def on_cookie(self, head: Head, now: float) -> None:
@@ -165,14 +124,14 @@ class Merging:
             self._state.port.drop("merge-unknown")
 
     def _look(self, now: float) -> None:
-        if not self._waiting:
+        if self._inquiry.is_complete:
             self._consolidate(now)
 
     def _consolidate(self, now: float) -> None:
         """Make the merge view of the members that answered. Others may be dead, or merge next
         time."""
         state = self._state
-        merge, answers, held = self._merge, self._answers, state.view
+        merge, answers, held = self._merge, self._inquiry.answers, state.view
         assert merge is not None
         assert held is not None
         groups = plan.groups_of(answers)
@@ -187,7 +146,7 @@ class Merging:
         digest = plan.merged_digest(members, answers)
         partners = plan.partners_of(groups)
         parts = {member: MergePart(merge, digest, partners[member]) for member in members}
-        _call_off(state, merge, set(self._asked.values()).difference(members), now)
+        _call_off(state, merge, set(self._inquiry.asked.values()).difference(members), now)
         state.port.events.append(Tentative(view))
         self._casting.cast_merged(view, parts, now)
         state.install(view, digest, _mutual(held, parts[state.me]))
@@ -196,7 +155,7 @@ class Merging:
     def cancel(self, now: float) -> None:
         """Give up a merge led by this member."""
         if self._merge is not None and self.is_leading:
-            _call_off(self._state, self._merge, self._asked.values(), now)
+            _call_off(self._state, self._merge, self._inquiry.asked.values(), now)
             self._end(now)
 
     # -- Taking part --------------------------------------------------------------------------
@@ -325,10 +284,7 @@ class Merging:
             if self._merge.leader in members:
                 self._end(now)
             return
-        for member in members:
-            self._waiting.discard(member)
-            if self._answers.pop(member, None) is None:
-                self._state.repeats.stop(("merge", member.short))
+        self._inquiry.forget(members)
         self._look(now)
 
     def on_timer(self, what: str, now: float) -> None:
@@ -345,11 +301,7 @@ class Merging:
         self._holds.end(now)
         self._merge = None
         self._own = None
-        state.repeats.stop_all(("merge", short) for short in self._asked)
-        self._asked = {}
-        self._answers = {}
-        self._named = 0
-        self._waiting = set()
+        self._inquiry.end()
         state.wake_at("merge", inf)
         state.wake_at("killer", inf)
         self._coordinator.resume("merge")

@@ -1,0 +1,102 @@
+"""Asks members for the views they hold, as the leader of a merge, and keeps their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+
+from stormcast.node.core import wire
+from stormcast.node.core.model import Address
+from stormcast.node.core.packing import MAX_MEMBERS
+from stormcast.node.protocols.gms.messages import MergeAnswer, MergeId, pack_merge_id
+
+if TYPE_CHECKING:
+    from stormcast.node.protocols.gms.coordinator import Coordinator
+    from stormcast.node.protocols.gms.state import Membership
+
+MAX_NAMED: Final = 4 * MAX_MEMBERS
+"""Members that the answers of one merge may name all together; later answers are refused."""
+
+
+class Inquiry:
+    """Whom the leader of the current merge asked, and who answered what."""
+
+    def __init__(self, state: Membership, coordinator: Coordinator) -> None:
+        self._state = state
+        self._coordinator = coordinator
+        self._merge: MergeId | None = None
+        self.asked: dict[int, Address] = {}
+        """By short id; this member is among them."""
+        self.answers: dict[Address, MergeAnswer] = {}
+        self._waiting: set[Address] = set()
+        """Members that have not answered."""
+        self._named = 0
+        """Members that the answers name, counted as often as they are named."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nobody's answer is missing."""
+        return not self._waiting
+
+    def begin(self, own: MergeAnswer) -> None:
+        """Begin with this member's own answer."""
+        me = self._state.me
+        self._merge = own.merge
+        self.asked = {me.short: me}
+        self.answers = {me: own}
+
+    def ask(self, member: Address, kind: int, now: float) -> None:
+        """Ask a member, once, unless it is believed dead; the number of members is bounded, because
+        answers may name members that do not exist."""
+        is_known = member.short in self.asked or member in self._coordinator.suspects
+        if is_known or len(self.asked) >= MAX_MEMBERS:
+            return
+        assert self._merge is not None
+        self.asked[member.short] = member
+        self._waiting.add(member)
+        self._state.repeats.say(
+            ("merge", member.short),
+            member.short,
+            kind,
+            self._merge.number,
+            pack_merge_id(self._merge),
+            now,
+        )
+
+    def take(self, source: int, answer: MergeAnswer, now: float) -> bool:
+        """Take an answer, and ask whom it names; return whether it was waited for."""
+        state = self._state
+        member = self.asked.get(source)
+        if member is None or answer.merge != self._merge:
+            state.port.drop("merge-unknown")
+        elif member not in answer.view.members or not state.is_plausible(answer.view.id):
+            state.port.drop("merge-answer")
+        elif self._named + len(answer.view.members) > MAX_NAMED:
+            state.port.drop("merge-too-large")
+        elif member in self._waiting:
+            self._waiting.discard(member)
+            self._named += len(answer.view.members)
+            self.answers[member] = answer
+            state.repeats.stop(("merge", member.short))
+            state.ltime = max(state.ltime, answer.view.id.number)
+            if not answer.is_rejected:
+                for other in answer.view.members:
+                    self.ask(other, wire.GET_DIGEST_REQ, now)
+            return True
+        return False
+
+    def forget(self, members: Collection[Address]) -> None:
+        """Wait for these no longer, and go on without what they answered: they are dead."""
+        for member in members:
+            self._waiting.discard(member)
+            if self.answers.pop(member, None) is None:
+                self._state.repeats.stop(("merge", member.short))
+
+    def end(self) -> None:
+        """Ask nobody any more, and forget the answers."""
+        self._state.repeats.stop_all(("merge", short) for short in self.asked)
+        self._merge = None
+        self.asked = {}
+        self.answers = {}
+        self._named = 0
+        self._waiting = set()
