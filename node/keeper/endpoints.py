@@ -20,7 +20,8 @@ from stormcast.node.control.server import (
     parse_body,
     parse_mapping,
 )
-from stormcast.node.keeper.keeper import CONTROL, INCARNATIONS, BusyError, Keeper
+from stormcast.node.keeper.folders import INCARNATIONS
+from stormcast.node.keeper.keeper import CONTROL, BusyError, Keeper
 from stormcast.node.keeper.tar_stream import tar_of
 
 MEMBER: Final = "/member/"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,11 +23,11 @@ from typing import Any, Final
 from stormcast.node.bound import bound_to_me
 from stormcast.node.control.settings import ControlSettings
 from stormcast.node.core.errors import ConfigError, NodeError
+from stormcast.node.keeper.folders import Folders
 
 CONTROL: Final = "control.sock"
 """The socket of the member's own endpoint, relative to the keeper's folder: a socket's address has
 no room for a long path."""
-INCARNATIONS: Final = "incarnations"
 LOG: Final = "member.log"
 LOG_BYTES: Final = 4 << 20
 """Bytes kept of one incarnation's log; what it writes beyond is only passed on."""
@@ -79,6 +78,36 @@ class Incarnation:
     """Whether it was told to end."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def state(self) -> dict[str, Any]:
+        """Return what is known of it, as JSON has it."""
+        return {
+            "alive": self.code is None,
+            "paused": self.is_paused,
+            "incarnation": self.number,
+            "default": self.is_default,
+            "code": self.code,
+            "log": "\n".join(self.log),
+        }
+
+    def read_log(self, reading: int) -> None:
+        """Pass on what it writes, and keep some of it."""
+        try:
+            data = os.read(reading, _READ)
+        except BlockingIOError:
+            return
+        if not data:
+            asyncio.get_running_loop().remove_reader(reading)
+            os.close(reading)
+            return
+        with suppress(OSError):
+            # The reader of stderr may be gone; the member goes on.
+            os.write(2, data)
+        self.log.extend(data.decode(errors="replace").splitlines())
+        if self.logged < LOG_BYTES and self.folder.is_dir():
+            self.logged += len(data)
+            with (self.folder / LOG).open("ab") as log:
+                log.write(data)
+
     def signal(self, number: signal.Signals) -> None:
         """Send the process a signal, unless it was reaped: until then no other has its pid."""
         if self.code is None:
@@ -98,6 +127,7 @@ class Keeper:
         self.code = 0
         self._environ = environ
         self._say = say
+        self._folders = Folders(settings.folder)
         self._lease: asyncio.TimerHandle | None = None
         self._claim: asyncio.TimerHandle | None = None
         self._claimed_by = ""
@@ -153,9 +183,7 @@ class Keeper:
         """Start the default member, or one with the settings of a configuration."""
         if self.is_alive:
             raise BusyError("a member runs already; stop or kill it first")
-        number = self._next_number()
-        folder = self.settings.folder / INCARNATIONS / f"{number:06}"
-        folder.mkdir(parents=True)
+        number, folder = self._folders.make()
         words = [sys.executable, "-m", "stormcast", "node", "--control", f"unix:{CONTROL}"]
         if self.settings.key_file is not None:
             words += ["--key-file", str(self.settings.key_file)]
@@ -218,34 +246,21 @@ class Keeper:
 
     def state(self) -> dict[str, Any]:
         """Return how the member is: alive, paused, exit code, log; and the run that claimed it."""
-        member = self.member
-        if member is None:
-            return {
-                "alive": False,
-                "paused": False,
-                "incarnation": 0,
-                "default": True,
-                "code": None,
-                "log": "",
-                "run": self._claimed_by,
-            }
-        return {
-            "alive": member.code is None,
-            "paused": member.is_paused,
-            "incarnation": member.number,
-            "default": member.is_default,
-            "code": member.code,
-            "log": "\n".join(member.log),
-            "run": self._claimed_by,
+        ended = {
+            "alive": False,
+            "paused": False,
+            "incarnation": 0,
+            "default": True,
+            "code": None,
+            "log": "",
         }
+        state = self.member.state() if self.member is not None else ended
+        return state | {"run": self._claimed_by}
 
     def delete(self) -> int:
         """Delete the folders of ended incarnations; return how many those were."""
         kept = self.member.folder if self.member is not None and self.is_alive else None
-        gone = [folder for folder in self._folders() if folder != kept]
-        for folder in gone:
-            shutil.rmtree(folder)
-        return len(gone)
+        return self._folders.delete_all_but(kept)
 
     # -- Life ----------------------------------------------------------------------------------
 
@@ -289,20 +304,6 @@ class Keeper:
             raise BusyError("no member runs; start one first")
         return self.member
 
-    def _folders(self) -> list[Path]:
-        place = self.settings.folder / INCARNATIONS
-        return sorted(place.iterdir()) if place.is_dir() else []
-
-    def _next_number(self) -> int:
-        """Return a number that was never used, whatever was deleted and however often the keeper
-        started."""
-        used = self.settings.folder / "incarnation"
-        number = 1 + (int(used.read_text()) if used.exists() else 0)
-        fresh = used.with_suffix(".new")
-        fresh.write_text(str(number))
-        fresh.rename(used)
-        return number
-
     def _spawn(
         self, number: int, words: Sequence[str], folder: Path, *, is_default: bool
     ) -> Incarnation:
@@ -330,27 +331,8 @@ class Keeper:
         finally:
             os.close(writing)
         member = Incarnation(number, popen, folder, is_default)
-        asyncio.get_running_loop().add_reader(reading, self._read_log, member, reading)
+        asyncio.get_running_loop().add_reader(reading, member.read_log, reading)
         return member
-
-    def _read_log(self, member: Incarnation, reading: int) -> None:
-        """Pass on what the member writes, and keep some of it."""
-        try:
-            data = os.read(reading, _READ)
-        except BlockingIOError:
-            return
-        if not data:
-            asyncio.get_running_loop().remove_reader(reading)
-            os.close(reading)
-            return
-        with suppress(OSError):
-            # The reader of stderr may be gone; the member goes on.
-            os.write(2, data)
-        member.log.extend(data.decode(errors="replace").splitlines())
-        if member.logged < LOG_BYTES and member.folder.is_dir():
-            member.logged += len(data)
-            with (member.folder / LOG).open("ab") as log:
-                log.write(data)
 
     def _reap(self) -> None:
         """Reap all processes that have ended: as process 1, also children of other processes."""

@@ -21,6 +21,7 @@ from stormcast.node.channel import Channel, ChannelConfig, LeaveTimeoutError
 from stormcast.node.core.errors import ConfigError, NodeError, require
 from stormcast.node.core.model import Address, View
 from stormcast.node.core.names import printable
+from stormcast.node.member.hints import Hints
 from stormcast.node.member.loads import Load
 from stormcast.node.member.settings import MemberSettings
 from stormcast.node.member.workload import Driver, Receiver
@@ -33,11 +34,6 @@ SIGNALLED: Final = 128
 """Plus its number, as a shell reports a process that a signal has ended."""
 CLOSE_SECONDS: Final = 1.0
 """For the last frames of a member that is told twice to leave."""
-WATCH_SECONDS: Final = 2.0
-_STRANGERS: Final = ("stack.refused.cluster", "transport.refused_hello-cluster")
-"""Counters of frames and connections of members with another cluster's name."""
-_SEALED: Final = ("stack.refused.sealed", "transport.refused_sealed")
-"""The same of members that have a key, counted by one that has none."""
 _SHOWN: Final = 16
 """Members that one line names at most."""
 
@@ -140,7 +136,7 @@ class Member:
             if not await self._join():
                 return self._code(LEFT)
             self.add_loads(self.settings.workload)
-            watching = asyncio.ensure_future(self._watch())
+            watching = asyncio.ensure_future(Hints(self).watch())
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.run_for or None):
                     await self._is_told.wait()
@@ -183,54 +179,6 @@ class Member:
             self.bound = lines + [line for line in self.bound if line not in lines]
             for line in self.bound:
                 self.say(line)
-
-    async def _watch(self) -> None:
-        """While the member is alone, say once whom it should have found, and whether it hears
-        members of another cluster. Either may be a mistake in how it was started."""
-        hints = [self._hint_of_keys, self._hint_of_strangers, self._hint_of_seeds]
-        while hints and self._is_alone():
-            await asyncio.sleep(WATCH_SECONDS)
-            for hint in list(hints):
-                line = hint() if self._is_alone() else ""
-                if line:
-                    self.say(line)
-                    hints.remove(hint)
-
-    def _is_alone(self) -> bool:
-        view = self.view
-        return view is not None and len(view.members) == 1
-
-    def _hint_of_keys(self) -> str:
-        stats = self.channel.stats()
-        if not any(stats.get(figure) for figure in _SEALED):
-            return ""
-        return (
-            "is alone, and hears members that seal what they send; if it belongs to them, start "
-            "it with their --key-file"
-        )
-
-    def _hint_of_strangers(self) -> str:
-        stats = self.channel.stats()
-        if not any(stats.get(figure) for figure in _STRANGERS):
-            return ""
-        return (
-            f"is alone in cluster {self.settings.cluster}, and hears members of another one; "
-            "if it belongs to them, start it with their --cluster"
-        )
-
-    def _hint_of_seeds(self) -> str:
-        finder = next(
-            (c for _, c in self.settings.stack.layers if hasattr(c, "initial_hosts")), None
-        )
-        listed = finder.initial_hosts.split(",") if finder is not None else []
-        me = self.me.where if self.me is not None else ""
-        seeds = [seed for seed in map(str.strip, listed) if seed and seed != me]
-        if not seeds:
-            return ""
-        return (
-            f"is alone: nobody answers at {', '.join(seeds)}; if its group is there, see whether "
-            "address, port and firewall are right"
-        )
 
     async def _leave(self) -> int:
         """Leave within `leave_timeout`, or end at once if told again; return the exit code."""

@@ -73,6 +73,20 @@ class Sending:
     ready_at: int = -1
     """The number of the first of them in its stream."""
 
+    def owed(self, load: Load, now: float, left: int) -> tuple[int, float]:
+        """Return how many messages are due, and when the next burst is. The n-th is due where the
+        schedule puts it, however late the last tick was: so the rate is kept on average."""
+        bursts = int((now - self.begin) * load.rate / load.burst) + 1
+        owed = bursts * load.burst - self.accepted
+        most = max(load.burst, int(load.rate * CATCH_UP))
+        if owed > most:
+            beyond = -(-(owed - most) // load.burst)
+            self.begin += beyond * load.burst / load.rate
+            self.put_off += beyond * load.burst / load.rate
+            bursts -= beyond
+            owed -= beyond * load.burst
+        return min(owed, left), self.begin + bursts * load.burst / load.rate
+
 
 @dataclass(slots=True)
 class Job:
@@ -121,7 +135,8 @@ class Driver:
     def add(self, loads: Iterable[Load]) -> None:
         """Begin the loads of which this member is a source; ignore the others."""
         now = self._clock()
-        mine = [load for load in loads if self._is_ours(load)]
+        me = self._channel.address.name
+        mine = [load for load in loads if not load.sources or me in load.sources]
         self.jobs = [job for job in self.jobs if not job.is_over][-MAX_LOADS:]
         require(
             len(self.jobs) + len(mine) <= MAX_LOADS,
@@ -223,27 +238,12 @@ class Driver:
         left = MOST if load.count is None else load.count - sending.accepted
         number, due = left, inf
         if not load.closed:
-            number, due = self._owed(load, sending, now, left)
+            number, due = sending.owed(load, now, left)
         chunk = max(1, min(number, CHUNK_MESSAGES, CHUNK_BYTES // max(load.size[1], 1)))
         if self._offer(load, sending, min(number, chunk)) < min(number, chunk):
             # The outbox is full. A load with a rate waits for room for several messages.
             return now + (TICK if load.closed else RETRY)
         return now if number > chunk else max(due, now + TICK)
-
-    @staticmethod
-    def _owed(load: Load, sending: Sending, now: float, left: int) -> tuple[int, float]:
-        """Return how many messages are due, and when the next burst is. The n-th is due where the
-        schedule puts it, however late the last tick was: so the rate is kept on average."""
-        bursts = int((now - sending.begin) * load.rate / load.burst) + 1
-        owed = bursts * load.burst - sending.accepted
-        most = max(load.burst, int(load.rate * CATCH_UP))
-        if owed > most:
-            beyond = -(-(owed - most) // load.burst)
-            sending.begin += beyond * load.burst / load.rate
-            sending.put_off += beyond * load.burst / load.rate
-            bursts -= beyond
-            owed -= beyond * load.burst
-        return min(owed, left), sending.begin + bursts * load.burst / load.rate
 
     def _offer(self, load: Load, sending: Sending, number: int) -> int:
         """Offer `number` messages; return how many the outbox took."""
@@ -278,10 +278,6 @@ class Driver:
         return done
 
     # -- Who is there --------------------------------------------------------------------------
-
-    def _is_ours(self, load: Load) -> bool:
-        me = self._channel.address.name
-        return not load.sources or me in load.sources
 
     def _look_at_view(self, now: float) -> None:
         """Look up destinations by name in a new view; of two with one name, the one listed last."""

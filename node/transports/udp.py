@@ -168,20 +168,7 @@ class UdpTransport(Transport):
             f"datagrams up to {self._limit} bytes"
             + (", cut and joined by the kernel (GSO, GRO)" if self._writer.offloads else "")
         )
-        return lines + self._warnings()
-
-    def _warnings(self) -> list[str]:
-        config = self._config
-        sends, receives = self._granted
-        return [
-            f"warning: {what} is {got} of {wanted} bytes; raise net.core.{limit}, "
-            "or expect losses under load"
-            for what, wanted, got, limit in (
-                ("send_buffer", config.send_buffer, sends, "wmem_max"),
-                ("receive_buffer", config.receive_buffer, receives, "rmem_max"),
-            )
-            if got < wanted
-        ]
+        return lines + _buffer_warnings(self._config, *self._granted)
 
     # -- Members -----------------------------------------------------------------------------
 
@@ -297,3 +284,16 @@ class UdpTransport(Transport):
             # What the filter dropped is counted by the kernel, too: own multicasts, one each.
             drops -= self._writer.multicasts
         return max(0, drops)
+
+
+def _buffer_warnings(config: UdpConfig, sends: int, receives: int) -> list[str]:
+    """Return a line for each buffer that the kernel did not grant whole."""
+    return [
+        f"warning: {what} is {got} of {wanted} bytes; raise net.core.{limit}, "
+        "or expect losses under load"
+        for what, wanted, got, limit in (
+            ("send_buffer", config.send_buffer, sends, "wmem_max"),
+            ("receive_buffer", config.receive_buffer, receives, "rmem_max"),
+        )
+        if got < wanted
+    ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from stormcast.node.core import wire
 from stormcast.node.core.model import Address
 from stormcast.node.core.packing import MAX_MEMBERS
+from stormcast.node.core.wire import Head
 from stormcast.node.protocols.gms.messages import MergeAnswer, MergeId, pack_merge_id
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 MAX_NAMED: Final = 4 * MAX_MEMBERS
 """Members that the answers of one merge may name all together; later answers are refused."""
+_PAST: Final = 20
+"""Finished merges that are remembered, so that a late request does not begin one again."""
 
 
 class Inquiry:
@@ -85,6 +88,15 @@ class Inquiry:
             return True
         return False
 
+    def on_cookie(self, head: Head, now: float) -> None:
+        """Ask a member again that does not know this one: with the cookie that it sent."""
+        assert self._merge is not None
+        key = ("merge", head.source)
+        if head.lo == self._merge.number and head.mark and key in self._state.repeats:
+            self._state.repeats.prove(key, head.mark, now)
+        else:
+            self._state.port.drop("merge-unknown")
+
     def forget(self, members: Collection[Address]) -> None:
         """Wait for these no longer, and go on without what they answered: they are dead."""
         for member in members:
@@ -100,3 +112,19 @@ class Inquiry:
         self.answers = {}
         self._named = 0
         self._waiting = set()
+
+
+class PastMerges:
+    """The merges that are over, the latest of them."""
+
+    def __init__(self) -> None:
+        self._merges: dict[MergeId, None] = {}
+
+    def __contains__(self, merge: MergeId) -> bool:
+        return merge in self._merges
+
+    def add(self, merge: MergeId) -> None:
+        """Note that a merge is over."""
+        self._merges[merge] = None
+        if len(self._merges) > _PAST:
+            del self._merges[next(iter(self._merges))]

@@ -20,7 +20,7 @@ from stormcast.node.core.wire import Head
 from stormcast.node.protocols.events import Tentative
 from stormcast.node.protocols.gms import plan
 from stormcast.node.protocols.gms.holds import Holds
-from stormcast.node.protocols.gms.inquiry import Inquiry
+from stormcast.node.protocols.gms.inquiry import Inquiry, PastMerges
 from stormcast.node.protocols.gms.messages import (
     MergeAnswer,
     MergeId,
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from stormcast.node.protocols.gms.coordinator import Coordinator
     from stormcast.node.protocols.gms.state import Membership
 
-_PAST: Final = 20
-"""Finished merges that are remembered, so that a late request does not begin one again."""
 _CANCELS: Final = 3
 """Repeat intervals during which a leader says that a merge is off; nobody answers that."""
 _ANSWERS: Final = {
@@ -57,9 +55,10 @@ class Merging:
         self._merge: MergeId | None = None
         self._own: MergeAnswer | None = None
         """This member's answer in the current merge: a repeated request gets the same answer."""
-        self._past: dict[MergeId, None] = {}
+        self._past = PastMerges()
         self._count = 0
         self._inquiry = Inquiry(state, coordinator)
+        self.on_cookie = self._inquiry.on_cookie
         # Nobody waits longer for the outcome of a merge.
         self._holds = Holds(2 * state.config.merge_timeout)
 
@@ -113,15 +112,6 @@ class Merging:
         answer = unpack_merge_answer_untrusted(head.source, body)
         if self._inquiry.take(head.source, answer, now):
             self._look(now)
-
-    def on_cookie(self, head: Head, now: float) -> None:
-        """Ask a member again that does not know this one: with the cookie that it sent."""
-        assert self._merge is not None
-        key = ("merge", head.source)
-        if head.lo == self._merge.number and head.mark and key in self._state.repeats:
-            self._state.repeats.prove(key, head.mark, now)
-        else:
-            self._state.port.drop("merge-unknown")
 
     def _look(self, now: float) -> None:
         if self._inquiry.is_complete:
@@ -261,7 +251,7 @@ class Merging:
             self._state.port.drop("merge-over")
         else:
             # The cancellation may have overtaken the request.
-            self._remember(merge)
+            self._past.add(merge)
 
     # -- Ends ---------------------------------------------------------------------------------
 
@@ -297,7 +287,7 @@ class Merging:
     def _end(self, now: float) -> None:
         state = self._state
         assert self._merge is not None
-        self._remember(self._merge)
+        self._past.add(self._merge)
         self._holds.end(now)
         self._merge = None
         self._own = None
@@ -306,11 +296,6 @@ class Merging:
         state.wake_at("killer", inf)
         self._coordinator.resume("merge")
         state.resume("merge")
-
-    def _remember(self, merge: MergeId) -> None:
-        self._past[merge] = None
-        if len(self._past) > _PAST:
-            del self._past[next(iter(self._past))]
 
 
 def _mutual(held: View, part: MergePart) -> frozenset[int]:
