@@ -312,7 +312,6 @@ class Channel:
         """Put several messages into the outbox, in order, waiting while it is full."""
         for payload in payloads:
             if not self.try_send(dest, payload, flags):
-                await self._waiting.wait(self._find(dest))
                 await self.send(dest, payload, flags)
 
     # -- Receiving -----------------------------------------------------------------------------

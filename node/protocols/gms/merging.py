@@ -289,8 +289,7 @@ class Merging:
         assert self._merge is not None
         self._past.add(self._merge)
         self._holds.end(now)
-        self._merge = None
-        self._own = None
+        self._merge = self._own = None
         self._inquiry.end()
         state.wake_at("merge", inf)
         state.wake_at("killer", inf)
