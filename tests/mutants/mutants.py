@@ -602,21 +602,20 @@ def _trimming(patches: Patches, *, whole: bool) -> None:
 
 
 def _handing_shifted(old: Callable[..., None], *, whole: bool) -> Callable[..., None]:
-    def hand_up(port: Any, piece: Piece[Arrival], *rest: Any) -> None:
-        old(port, _shifted(piece, whole=whole), *rest)
+    def hand_up(port: Any, arrival: Arrival, lo: int, *rest: Any) -> None:
+        old(port, _shifted(arrival, lo, whole=whole), lo, *rest)
 
     return hand_up
 
 
-def _shifted(piece: Piece[Arrival], *, whole: bool) -> Piece[Arrival]:
-    arrival = piece.item
-    if arrival is None or piece.lo == arrival.head.lo:
-        return piece
+def _shifted(arrival: Arrival, lo: int, *, whole: bool) -> Arrival:
+    skip = lo - arrival.head.lo
+    if not skip:
+        return arrival
     by = 1
     if whole:
-        skip = piece.lo - arrival.head.lo
         by = arrival.lengths if isinstance(arrival.lengths, int) else arrival.lengths[skip - 1]
-    return piece._replace(item=arrival._replace(start=arrival.start - by))
+    return arrival._replace(start=arrival.start - by)
 
 
 # -- Connections ----------------------------------------------------------------------------------

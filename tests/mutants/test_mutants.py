@@ -29,7 +29,8 @@ def test_a_mutant_is_caught(mutant: AnyMutant) -> None:
     assert play(mutant, caught.seed).verdict is Verdict.HOLDS
 
 
-@pytest.mark.parametrize("guarantee", CHECKS)
+# Seeds draw no strangers: S1 has a cipher that hides nothing, in tests/sim/test_strangers.py.
+@pytest.mark.parametrize("guarantee", [name for name in CHECKS if name != "S1"])
 def test_every_guarantee_has_a_mutant(guarantee: str) -> None:
     assert any(
         guarantee in mutant.breaks

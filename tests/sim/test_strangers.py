@@ -109,7 +109,8 @@ def test_the_check_would_see_a_cipher_that_hides_nothing(monkeypatch: pytest.Mon
 def test_a_replay_is_refused_frame_by_frame() -> None:
     found = shown("kept-alive-by-a-replay")
     for name in ("a", "b"):
-        assert refused(found.flawed, name) == {}
+        # Of two answers to a search, the second is not waited for.
+        assert refused(found.flawed, name).keys() <= {"search-over"}
     counted = [refused(found.fixed, name)["replayed"] for name in ("a", "b")]
     assert sum(counted) == found.fixed.run.bites["tape"] > 50
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 
 import pytest
 from xxhash import xxh3_64_intdigest as hash64
@@ -69,7 +70,7 @@ def test_a_member_whose_id_differs_in_one_bit_is_heard() -> None:
 def test_a_probe_passes() -> None:
     """It is shorter than a frame, and no load may reach beyond its end."""
     probes: list[bytes] = []
-    reach = Reach(0xC1, 0xA, 0x0B0C0D, probes.append, lambda *_: None, lambda *_: None)
+    reach = Reach(0xC1, 0xA, 0x0B0C0D, probes.append, lambda *_: None, lambda *_: None, Counter())
     reach.on_view({0xB})
     assert run(reject_source(0xB), UDP_HEADER + probes[0]) == 0xFFFFFFFF
 

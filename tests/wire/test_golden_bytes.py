@@ -46,6 +46,7 @@ UNWANTED = {
     "leave-answer": "leave-unasked",
     "members-answer": "unasked",
     "merge-answer": "merge-unknown",
+    "unsuspect": "not-suspected",
     "merge-rejection": "merge-unknown",
     "multicast-ack": "ack-beyond-sent",
     "stability": "stability-beyond-vote",

@@ -62,7 +62,7 @@ class Announcing:
     def _is_missing(self) -> bool:
         """Whether some member may miss own messages, or may not know that they are gone."""
         own = self._state.own
-        return own.low < own.high or self._retention.is_unheard()
+        return own.low < own.high or bool(self._retention.unheard())
 
     def _next_look(self, now: float, tries: int = 0) -> float:
         state = self._state
@@ -71,12 +71,13 @@ class Announcing:
     def _announce(self, now: float) -> None:
         state, own, protocol = self._state, self._state.own, self._state.generation.protocol
         state.port.tracer.record(trace.SYNC, now, protocol=protocol, peer=wire.GROUP, lo=own.high)
-        state.port.control(
-            wire.GROUP,
-            wire.HIGHEST_SEQNO,
-            protocol,
-            own.high,
-            mark=own.low,
-            transmission=self._times,
-        )
+        for dest in [wire.GROUP] if own.low < own.high else self._retention.unheard():
+            state.port.control(
+                dest,
+                wire.HIGHEST_SEQNO,
+                protocol,
+                own.high,
+                mark=own.low,
+                transmission=self._times,
+            )
         self._times += 1

@@ -29,8 +29,8 @@ class Retention(Protocol):
     def members_coming(self) -> None:
         """Prepare for a coming view: what its members need must not be purged."""
 
-    def is_unheard(self) -> bool:
-        """Whether a member may not know which messages can no longer be had."""
+    def unheard(self) -> list[int]:
+        """Return the members that may not know which messages can no longer be had."""
 
     def on_ack(self, head: Head) -> int:
         """Take an ack of a member."""
@@ -64,9 +64,9 @@ class UntilStable:
     def members_coming(self) -> None:
         """Do nothing: stability is suspended meanwhile."""
 
-    def is_unheard(self) -> bool:
-        """Return False: by the votes of stability each member learns what the others have."""
-        return False
+    def unheard(self) -> list[int]:
+        """Return nobody: by the votes of stability each member learns what the others have."""
+        return []
 
     def on_ack(self, head: Head) -> int:
         """Refuse the frame: nobody acks."""
@@ -110,10 +110,11 @@ class UntilAcked:
         state = self._state
         self.acks.adjust(state.members | state.coming, state.own.low)
 
-    def is_unheard(self) -> bool:
-        """Whether a member that came into the view has not acked since. The frame that told it what
-        can be had may have been lost, and where nothing is sent, nothing else would tell it."""
-        return not self.acks.unheard <= {self._me}
+    def unheard(self) -> list[int]:
+        """Return the members that came into the view and have not acked since. The frame that told
+        them what can be had may have been lost, and where nothing is sent, nothing else tells it.
+        """
+        return sorted(self.acks.unheard - {self._me})
 
     def on_ack(self, head: Head) -> int:
         """Take an ack of a member, which must be of what was sent."""
