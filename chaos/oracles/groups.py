@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, takewhile
 from math import inf
 from typing import Final, NamedTuple
 
@@ -60,6 +60,16 @@ def view_at(member: Member, time: float) -> Installed | None:
     """Return the view that a member holds at the end of a moment; None before the first."""
     index = bisect_right(member.views, time + EPSILON, key=lambda view: view.event.time) - 1
     return member.views[index] if index >= 0 else None
+
+
+def was_outside(member: Member, other: Member, start: float, end: float) -> bool:
+    """Whether a member had no view with another one at some moment of a time, its ends included."""
+    views = member.views
+    first = bisect_left(views, start - EPSILON, key=lambda view: view.event.time) - 1
+    if first < 0:
+        return True
+    held = takewhile(lambda view: view.event.time <= end + EPSILON, views[first:])
+    return any(other.short not in view.members for view in held)
 
 
 def last_view(member: Member) -> Installed | None:

@@ -8,7 +8,7 @@ from math import inf
 
 from stormcast.chaos.oracles.coverage import first_gap
 from stormcast.chaos.oracles.evidence import Evidence
-from stormcast.chaos.oracles.groups import Stream, last_view
+from stormcast.chaos.oracles.groups import Stream, last_view, was_outside
 from stormcast.chaos.oracles.history import EPSILON, Epoch, Member, SenderLife, Span, Violation
 from stormcast.node.core import wire
 from stormcast.node.core.model import OOB
@@ -37,7 +37,13 @@ def _unacked(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
     if within is None or epoch.connection.is_to_self:
         return
     last = min(evidence.rig.end, epoch.removed_at)
-    yield from _acked_late(receiver, epoch.delivered, epoch.acked, within, last)
+    sender = epoch.connection.sender
+    more = (receiver.bounds.get("stranger_ack_within") or within) - within
+
+    def added(start: float, end: float) -> float:
+        return more if more and was_outside(receiver, sender, start, end) else 0.0
+
+    yield from _acked_late(receiver, epoch.delivered, epoch.acked, within, last, added)
 
 
 def _multicasts_unacked(evidence: Evidence, receiver: Member) -> Iterator[Violation]:
@@ -53,14 +59,12 @@ def _multicasts_unacked(evidence: Evidence, receiver: Member) -> Iterator[Violat
     ]
     freezes = _freezes(receiver, within)
 
-    def is_frozen(start: float, end: float) -> bool:
-        return any(span.overlap(start, end) for span in freezes)
+    def added(start: float, end: float) -> float:
+        return inf if any(span.overlap(start, end) for span in freezes) else 0.0
 
     for window in windows:
         last = min(evidence.rig.end, window.removed_at)
-        yield from _acked_late(
-            receiver, window.delivered, window.acked, within, last, is_excused=is_frozen
-        )
+        yield from _acked_late(receiver, window.delivered, window.acked, within, last, added)
 
 
 def _freezes(receiver: Member, within: float) -> list[Span]:
@@ -85,10 +89,10 @@ def _acked_late(
     acked: Sequence[Event],
     within: float,
     last: float,
-    *,
-    is_excused: Callable[[float, float], bool] = lambda _start, _end: False,
+    added: Callable[[float, float], float],
 ) -> Iterator[Violation]:
-    """The first delivery of a window that was not acked in time."""
+    """The first delivery of a window that was not acked in time; `added` returns the seconds that
+    an ack may take besides, for what happened between two moments."""
     acks = iter(acked)
     ack = next(acks, None)
     for event in delivered:
@@ -99,12 +103,16 @@ def _acked_late(
         due = event.time + within + EPSILON
         if ack is not None and ack.time <= due:
             continue
-        if due >= last or receiver.is_hindered(event.time, due) or is_excused(event.time, due):
+        more = added(event.time, due)
+        due += more
+        if (ack is not None and ack.time <= due) or due >= last:
+            continue
+        if receiver.is_hindered(event.time, due):
             continue
         witness = [(receiver, event)]
         if ack is not None:
             witness.append((receiver, ack))
-        detail = f"seqno {event.hi} was not acked within {within:g}s"
+        detail = f"seqno {event.hi} was not acked within {within + more:g}s"
         yield Violation(due, detail, tuple(witness))
         return
 

@@ -1556,6 +1556,48 @@ def a_member_that_acks_others_is_not_frozen(s: Story) -> None:
     s.at(2.5).installs(2, "n0", "n1", "n2").at(2.7).confirms(1)
 
 
+def _parts_with_a_sender(s: Story) -> Story:
+    """n0 sends to n1, whose view has lost it."""
+    s.at(0.5).installs(1, "n0", "n1").at(1.0).opens().sends(1, 5)
+    return s.installs(2, "n1").at(1.1).listens()
+
+
+@sound(ack_within=0.5, stranger_ack_within=1.5)
+def a_sender_outside_of_the_view_is_acked_later(s: Story) -> None:
+    _parts_with_a_sender(s).delivers(1, 5).at(2.6).acks(5).at(3.0).installs(3, "n1", "n0")
+
+
+@broken(
+    "L1",
+    ack_within=0.5,
+    stranger_ack_within=1.5,
+    witness=(
+        "n1#4 t=1.100 delivered from n0 conn 1 seqnos 1..5",
+        "n1#5 t=2.700 acked to n0 conn 1 up to seqno 5",
+    ),
+)
+def a_sender_outside_of_the_view_is_acked_too_late(s: Story) -> None:
+    _parts_with_a_sender(s).delivers(1, 5).at(2.7).acks(5).at(3.0).installs(3, "n1", "n0")
+
+
+@sound(ack_within=0.5, stranger_ack_within=1.5)
+def a_sender_is_back_in_the_view_before_it_is_acked(s: Story) -> None:
+    _parts_with_a_sender(s).delivers(1, 5).installs(3, "n1", "n0").at(2.6).acks(5)
+
+
+@broken(
+    "L1",
+    ack_within=0.5,
+    stranger_ack_within=1.5,
+    witness=(
+        "n1#5 t=1.200 delivered from n0 conn 1 seqnos 1..5",
+        "n1#6 t=2.600 acked to n0 conn 1 up to seqno 5",
+    ),
+)
+def a_sender_that_was_outside_of_an_earlier_view_is_acked_too_late(s: Story) -> None:
+    _parts_with_a_sender(s).installs(3, "n1", "n0").at(1.2).delivers(1, 5).at(2.6).acks(5)
+
+
 @broken("L1", witness=("n0#6 t=2.000 blocked towards the group",))
 def a_lane_waits_for_a_joiner_that_has_everything(s: Story) -> None:
     """From where its window begins."""

@@ -184,6 +184,26 @@ def test_windows_of_strangers_are_opened_at_a_bounded_pace() -> None:
     assert member.stack.record.refused["stranger-windows"] == 2 * MAX_BEGUN
 
 
+@pytest.mark.parametrize("let_in", [True, False])
+def test_an_ack_that_was_put_off_leaves_when_its_sender_is_let_in(let_in: bool) -> None:
+    """Else a member of the view would wait as long as a stranger. L1."""
+    world = GroupWorld("AB", timing="fast", unicast="UNICAST4", settings={"ack_threshold": 1})
+    world.install("B", at="B")
+    strangers = world["B"].stack.strangers
+    while strangers.said.admits(world.now):
+        pass
+    world["A"].send(b"1")
+    world.advance(0.3)
+    assert world["B"].from_("A") == [b"1"]
+    assert world["A"].unacked("B") == 1
+    if let_in:
+        world.install("AB", at="B")
+    world.advance(0.1)
+    assert world["A"].unacked("B") == (0 if let_in else 1)
+    world.advance(1.0)
+    assert world["A"].unacked("B") == 0
+
+
 # -- The counts ------------------------------------------------------------------------------------
 
 

@@ -94,6 +94,13 @@ class Acks:
                 entry.acks.is_wanted = False
                 self.send_paced(entry, now)
 
+    def repace(self, entry: ReceiverEntry, now: float) -> None:
+        """Move an ack that waits to when the spacing of acks allows it: it may wait for longer, by
+        an interval that was changed, or because its sender was a stranger."""
+        if now < entry.ack_due < inf:
+            entry.ack_due = self._pacer.ack_at(now, entry.acks.sent_at)
+            self._looks.set_earlier(entry, entry.ack_due)
+
     def send_paced(self, entry: ReceiverEntry, now: float) -> None:
         """Send an ack now; to a stranger later, if strangers were told too much lately."""
         said = self._port.strangers.said

@@ -139,12 +139,10 @@ class Incoming:
         """Move timers that are still to come; those that are due stay due."""
         if now < entry.look_due < inf:
             entry.look_due = soon
-        if now < entry.ack_due < inf:
-            entry.ack_due = self._state.pacer.ack_at(now, entry.acks.sent_at)
+        self._acks.repace(entry, now)
         if now < entry.report_due < inf:
             entry.report_due = soon
-        due = min(entry.look_due, entry.ack_due, entry.report_due)
-        self._state.looks.set_earlier(entry, due)
+        self._state.looks.set_earlier(entry, min(entry.look_due, entry.report_due))
 
     # -- Finding the entry --------------------------------------------------------------------
 

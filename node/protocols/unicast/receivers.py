@@ -110,9 +110,12 @@ class Receivers:
     def on_view(self, members: frozenset[int], now: float) -> None:
         """Close entries of peers that are not in the view, re-open those of peers that are back."""
         for entry in list(self._entries.values()):
+            was_stranger = entry.is_stranger
             entry.is_stranger = self._state.is_stranger(entry.peer)
             if entry.is_stranger:
                 self.count_stranger(entry)
+            elif was_stranger:
+                self._acks.repace(entry, now)
             if entry.peer in members:
                 if entry.state is State.CLOSING:
                     self.reopen(entry, "view", now)

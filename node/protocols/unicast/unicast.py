@@ -11,6 +11,7 @@ from math import inf
 
 from stormcast.node.core import wire
 from stormcast.node.core.errors import BadFrame
+from stormcast.node.core.strangers import BEGUN_SECONDS
 from stormcast.node.core.timing import Timing
 from stormcast.node.core.wire import Head
 from stormcast.node.protocols.port import Port
@@ -199,7 +200,7 @@ class Unicast:
         (`inf`: nothing)."""
         config, timing = self._state.config, self._state.pacer.timing
         interval = config.xmit_interval
-        return request_bounds(config, timing, interval) | {
+        promised = {
             "ack_within": config.ack_within(),
             "ack_spacing": timing.ack_delay if timing.adaptive else interval,
             "ack_threshold": config.threshold(),
@@ -207,6 +208,10 @@ class Unicast:
             "resend_within": 2 * interval,
             "sync_spacing": self._resync.least_spacing(),
         }
+        if self._state.is_grouped:
+            # What strangers are told in this time is bounded; the rest is said when it is over.
+            promised["stranger_ack_within"] = config.ack_within() + BEGUN_SECONDS
+        return request_bounds(config, timing, interval) | promised
 
     # -- What others may know -----------------------------------------------------------------
 
