@@ -211,15 +211,15 @@ class ReceiveWindow(Generic[T]):
         """
         assert 0 < lo <= hi
         if (
-            lo == self.deliverable + 1
+            not oob
+            and lo == self.deliverable + 1
             and not self._islands
             and hi - self.delivered <= self.capacity
             and (not self.bytes or self.bytes + size <= self.capacity_bytes)
         ):
             piece: Piece[T] = _new_tuple(Piece, (lo, hi, size, item))
-            kept = Piece(lo, hi, 0, None) if oob else piece
-            self._ready.append(kept)
-            self.bytes += kept.size
+            self._ready.append(piece)
+            self.bytes += size
             self.deliverable = hi
             if hi > self.seen:
                 self.seen = hi

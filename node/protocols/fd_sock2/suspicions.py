@@ -73,7 +73,7 @@ class Suspicions:
 
     def on_unsuspect(self, body: bytes, now: float) -> list[Address]:
         """Take the news that suspects are alive; returns those that were suspected here."""
-        restored = self.restore(_unpack_untrusted(body), now)
+        restored = self._restore(_unpack_untrusted(body), now)
         if not restored:
             self._port.drop("not-suspected")
         return restored
@@ -81,9 +81,9 @@ class Suspicions:
     def on_cleared(self, member: Address, now: float) -> list[Address]:
         """Tell everybody that a suspect is alive; returns it, if it was suspected here."""
         self._send(wire.UNSUSPECT, [member])
-        return self.restore([member], now)
+        return self._restore([member], now)
 
-    def restore(self, named: Iterable[Address], now: float) -> list[Address]:
+    def _restore(self, named: Iterable[Address], now: float) -> list[Address]:
         """Stop suspecting members that are alive; returns those that were suspected."""
         restored = [member for member in named if self.suspects.pop(member.short, None) is not None]
         for member in restored:

@@ -126,7 +126,8 @@ class Unicast:
     def finish_turn(self, now: float) -> None:
         """Send the acks of this turn, and SEND_FIRST_SEQNO to senders whose first frame is still
         missing."""
-        self._resync.finish_turn(now)
+        if self.syncs_now:
+            self._resync.finish_turn(now)
         self._acks.finish_turn(now)
 
     # -- Membership and commands --------------------------------------------------------------
