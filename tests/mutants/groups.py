@@ -23,6 +23,7 @@ from stormcast.node.core.digest import Digest
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import DONT_LOOPBACK, Address, View
 from stormcast.node.core.window import ReceiveWindow, SendWindow
+from stormcast.node.keys.seals import Seals
 from stormcast.node.protocols.events import Confirmed
 from stormcast.node.protocols.flow import FlowControl, Mfc
 from stormcast.node.protocols.flow.answering import Answering
@@ -754,6 +755,22 @@ def skips_claim_too_much(patches: Patches) -> None:
     @patches.method(Windows)
     def _note_skipped(self: Windows, entry: Any, count: int, lo: int, _hi: int, now: float) -> None:
         old_note(self, entry, count, lo, lacking[-1], now)
+
+
+# -- Keys -----------------------------------------------------------------------------------------
+
+
+@mutant("change of keys", ("V4", "G8"))
+def turned_keys_do_not_seal(patches: Patches) -> None:
+    """A member seals by the key that it started with, whatever its file says later."""
+    old = Seals.set_keys
+
+    @patches.method(Seals)
+    def set_keys(self: Any, keys: Any) -> None:
+        first = vars(self).get("_own", keys[0])
+        old(self, keys)
+        self._own = first
+        self._begin()
 
 
 GROUP_BLIND: Final[dict[str, str]] = {

@@ -13,7 +13,15 @@ import pytest
 
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.compare import compare
-from stormcast.chaos.campaigns.generate import CELLS, cell_of, generate, is_group, least_of
+from stormcast.chaos.campaigns.generate import (
+    CELLS,
+    cell_of,
+    generate,
+    groups,
+    is_group,
+    least_of,
+    unicast,
+)
 from stormcast.chaos.campaigns.generate.unicast import (
     LASTING,
     MIN_BITES,
@@ -111,6 +119,25 @@ def test_a_generated_scenario_can_be_kept_as_a_file() -> None:
     for seed in range(240):
         scenario = generate(seed)
         assert parse_scenario(dump(scenario)) == scenario
+
+
+def test_keys_are_drawn_by_dice_of_their_own() -> None:
+    """What else is drawn is what it is without them."""
+    drawn: Counter[str] = Counter()
+    for seed in ALL_SEEDS:
+        scenario = generate(seed)
+        draw = groups.generate if is_group(seed) else unicast.generate
+        plain = draw(seed, 0, *cell_of(seed))
+        steps = [step for step in scenario.timeline if isinstance(step.action, faults.ChangeKeys)]
+        others = tuple(step for step in scenario.timeline if step not in steps)
+        cluster = replace(scenario.cluster, sealed=False)
+        assert replace(scenario, cluster=cluster, timeline=others) == plain
+        assert [step.action.step for step in steps] in ([], list(faults.KEY_STEPS))
+        assert scenario.cluster.sealed or not steps
+        drawn["sealed"] += scenario.cluster.sealed
+        drawn["changes"] += bool(steps)
+    assert 40 <= drawn["sealed"] <= 80
+    assert 15 <= drawn["changes"] <= 45
 
 
 def test_draws_reach_every_corner_of_the_settings() -> None:
