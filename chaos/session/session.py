@@ -28,7 +28,13 @@ from stormcast.chaos.session.plans import cluster_plan
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.recording import GAUGE_SECONDS, Ending, broken_record, record_of
 from stormcast.chaos.session.roster import Roster
-from stormcast.chaos.session.settling import LONGEST_WAIT, Settling, quiet_seconds, regroup_seconds
+from stormcast.chaos.session.settling import (
+    LONGEST_WAIT,
+    Settling,
+    hold_seconds,
+    quiet_seconds,
+    regroup_seconds,
+)
 from stormcast.chaos.session.traffic import Traffic
 from stormcast.node.core.errors import NodeError
 
@@ -115,7 +121,7 @@ class Session:
         self._wall_ns = 0
         self._ending = Ending()
         self._agenda = Agenda(self.steps, scenario.workload, members)
-        self._quiet_for, self._regroup_for = 0.0, 0.0
+        self._quiet_for, self._regroup_for, self._hold_for = 0.0, 0.0, 0.0
 
     def now(self) -> float:
         """Seconds since the scenario began."""
@@ -150,7 +156,7 @@ class Session:
             self._quiet_for = quiet_seconds(begun, (*asked, "C1"), inf)
         else:
             self._quiet_for = min(quiet_seconds(begun, asked, LONGEST_WAIT), settle)
-        self._regroup_for = regroup_seconds(begun)
+        self._regroup_for, self._hold_for = regroup_seconds(begun), hold_seconds(begun)
         self._zero = self.backend.now()
         self.rig.phase(self._zero, "begin")
 
@@ -224,7 +230,8 @@ class Session:
 
     def _settle(self) -> None:
         """Wait until no more messages are to come, at most for the time that the scenario gives (or
-        that its group needs to regroup), then for as long as silence must last."""
+        that its group needs to regroup, even after merges in vain), then for as long as silence
+        must last."""
         longest = max(self.scenario.limits.settle, self._regroup_for)
         self._wait_for_rest(longest)
         self.rig.phase(self.backend.now(), "quiet")
@@ -235,7 +242,8 @@ class Session:
         begun, limit = self.now(), self.scenario.limits.run
         while not self._settling.is_settled(self.now()):
             is_moving = self._settling.is_moving(self.now()) and self.now() < limit
-            if self.now() - begun >= longest and not is_moving:
+            held = self._hold_for if self._settling.is_apart else 0.0
+            if self.now() - begun >= longest + held and not is_moving:
                 break
             self._tell(f"t={self.now():.1f}s: waiting until all have everything")
             # In the simulator a look costs more than time that passes, so it looks less and less

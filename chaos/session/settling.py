@@ -30,6 +30,8 @@ class Settling:
         """Whether to wait for messages that may never come, as long as allowed: time is free."""
         self._last: dict[str, int] = {}
         self._since = 0.0
+        self.is_apart = False
+        """Whether members held different views at the last look that met all of them."""
 
     def is_moving(self, now: float) -> bool:
         """Whether a look at members within the last STILL_SECONDS found new messages."""
@@ -47,7 +49,8 @@ class Settling:
         received = {name: int(state["workload"]["received"]) for name, state in states.items()}
         if received != self._last:
             self._last, self._since = received, now
-        if roster.has_group and not _is_one_view(states):
+        self.is_apart = roster.has_group and not _is_one_view(states)
+        if self.is_apart:
             return False
         is_still = not self._is_patient and now - self._since >= STILL_SECONDS
         return is_still or has_all(states, has_group=roster.has_group)
@@ -95,6 +98,12 @@ def regroup_seconds(evidence: Evidence) -> float:
     """Return the seconds that a group may take to expel the dead and to find those cut off."""
     bounds = list(_promises(evidence))
     return sum(max((_number(one, name) for one in bounds), default=0.0) for name in REGROUPING)
+
+
+def hold_seconds(evidence: Evidence) -> float:
+    """Return the seconds for which members may refuse to merge after the last heal, because merges
+    came to nothing before."""
+    return max((_number(one, "merge_hold") for one in _promises(evidence)), default=0.0)
 
 
 def _promises(evidence: Evidence) -> Iterable[Mapping[str, Any]]:

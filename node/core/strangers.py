@@ -25,6 +25,8 @@ first frame: each leaves records in the journal."""
 MAX_SAID: Final = 256
 """Acks, requests and credits for strangers in `BEGUN_SECONDS`, all together: each is a record in
 the journal. What is not said now is said when its stranger repeats itself, or later."""
+MAX_SAID_TO_ONE: Final = 32
+"""The same for one stranger: one that sends much must not have all of it."""
 MAX_GAUGED: Final = 16
 """Strangers of which the journal says from time to time how much is kept of each."""
 BEGUN_SECONDS: Final = 1.0
@@ -52,6 +54,27 @@ class Pace:
         return True
 
 
+class SharedPace(Pace):
+    """Admits a number of things per time, and to each of those who ask for it a part of them."""
+
+    __slots__ = ("_by", "_most_of_one")
+
+    def __init__(self, most: int = MAX_SAID, most_of_one: int = MAX_SAID_TO_ONE) -> None:
+        super().__init__(most)
+        self._most_of_one = most_of_one
+        self._by: dict[int, int] = {}
+
+    def admits_for(self, one: int, now: float) -> bool:
+        """Whether one more is admitted now for `one`; counts it if so."""
+        if now >= self.since + BEGUN_SECONDS:
+            self._by.clear()
+        count = self._by.get(one, 0)
+        if count >= self._most_of_one or not self.admits(now):
+            return False
+        self._by[one] = count + 1
+        return True
+
+
 class Strangers:
     """What is kept of strangers, by sender and by protocol."""
 
@@ -69,7 +92,7 @@ class Strangers:
         """Of windows that strangers open."""
         self.questions = Pace()
         """Of strangers that are asked for their first frame."""
-        self.said = Pace(MAX_SAID)
+        self.said = SharedPace()
         """Of what strangers are told, and is recorded."""
 
     def keep(self, sender: int, keeper: str, entries: int, size: int) -> None:

@@ -35,6 +35,10 @@ REMEMBERED: Final = 4
 """How many times `max_open_messages` OOB messages of a sender are remembered once they are over."""
 LEAST_EXPIRY: Final = 60.0
 """Seconds without a new piece after which a message of a stranger is given up, at least."""
+MEMBERS_EXPIRY: Final = 3600.0
+"""The same of what began while its sender was a member, as long as `max_open_bytes` hold all that
+is left of strangers. Its pieces were acked, and the sender may live and have this member in its
+view all the time: nobody hears it, or a command installed the view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -426,13 +430,16 @@ class Reassembler:
         returns how many messages. Messages of members are completed by the repair of windows."""
         before = self.given_up
         soonest = inf
-        for key, sender in list(self._senders.items()):
-            if not self._is_stranger(key[0]):
-                continue
-            if sender.touched + self._expiry <= now:
+        strangers = [(key, one) for key, one in self._senders.items() if self._is_stranger(key[0])]
+        kept = sum(sender.open_bytes for _key, sender in strangers)
+        for key, sender in sorted(strangers, key=lambda one: one[1].touched):
+            is_long = sender.kept_of_member[0] and kept <= self.config.max_open_bytes
+            due = sender.touched + (max(self._expiry, MEMBERS_EXPIRY) if is_long else self._expiry)
+            if due <= now:
+                kept -= sender.open_bytes
                 self._forget(key)
             else:
-                soonest = min(soonest, sender.touched + self._expiry)
+                soonest = min(soonest, due)
         self.next_expiry = soonest
         return self.given_up - before
 
@@ -443,8 +450,9 @@ class Reassembler:
         self._members = frozenset(members)
         for gone in sorted(before - self._members):
             self._forget((gone, True))
-            if (gone, False) in self._senders:
-                self._senders[gone, False].kept_of_member = self._senders[gone, False].kept()
+            if sender := self._senders.get((gone, False)):
+                sender.kept_of_member = sender.kept()
+                sender.touched = now
         # Messages of senders that are strangers from now on expire in time.
         if any(self._is_stranger(source) for source, _ in self._senders):
             self._expire_by(now + self._expiry)

@@ -363,8 +363,12 @@ class World:
         stack: str = "unicast-only",
         protocols: Mapping[str, Mapping[str, object]] | None = None,
         sealed: bool = False,
+        unicast: str | None = None,
+        settings: Mapping[str, object] | None = None,
         **overrides: object,
     ) -> None:
+        """Without a stack, `generation` and `overrides` say what the members run; with one,
+        `unicast` replaces its generation, and `settings` are of that."""
         self.keys = SimKeys(1) if sealed else None
         """Those of the members, where they seal what they send."""
         self.delay = delay
@@ -386,7 +390,15 @@ class World:
         if stack == "unicast-only":
             self.settings = _settings(generation, timing, max_batch, tuple(overrides.items()))
         else:
-            self.settings = load_settings(stack, timing, protocols=protocols, max_batch=max_batch)
+            assert not overrides, f"a stack takes none of {sorted(overrides)}"
+            self.settings = load_settings(
+                stack,
+                timing,
+                unicast=unicast,
+                overrides=settings,
+                protocols=protocols,
+                max_batch=max_batch,
+            )
         if outbox_bytes is not None:
             self.settings = dataclasses.replace(self.settings, outbox_bytes=outbox_bytes)
         for name in members:

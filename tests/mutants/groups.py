@@ -49,6 +49,7 @@ from stormcast.node.protocols.stable.known import Known
 from stormcast.node.protocols.stable.rounds import Rounds
 from stormcast.node.protocols.unicast.entries import Entry, ReceiverEntry, SenderEntry
 from stormcast.node.protocols.unicast.lifetimes import Lifetimes
+from stormcast.node.protocols.unicast.resync import Resync
 from stormcast.node.protocols.verify_suspect2 import VerifySuspect2
 from stormcast.node.stack.sending import Sender
 from tests.mutants.patches import Patches, applied
@@ -658,6 +659,31 @@ def all_senders_share_one_bound(patches: Patches) -> None:
             self._give_up(sender, newest)
             raise BadFrame("fragment-bytes")
         old(self, sender, newest, settled)
+
+
+@mutant("fragments, views", ("G1",), plots=("outside amid a message",))
+def pieces_of_members_go_after_a_minute(patches: Patches) -> None:
+    """What a member began is given up as what a stranger began, by the age of its last piece."""
+    old = Reassembler.on_view
+
+    @patches.method(Reassembler)
+    def on_view(self: Reassembler, members: Any, now: float) -> None:
+        touched = {key: sender.touched for key, sender in self._senders.items()}
+        old(self, members, now)
+        for key, sender in self._senders.items():
+            sender.touched = touched[key]
+            sender.kept_of_member = 0, 0
+
+
+@mutant("C1 sync_spacing", ("C1",), story="syncs-of-a-forgotten-stranger-1")
+def forgotten_strangers_are_asked_at_once(patches: Patches) -> None:
+    """With the early frames of a stranger it is forgotten when that was asked last."""
+
+    @patches.method(Resync)
+    def forget_stranger(self: Any, peer: int) -> None:
+        sync = self._syncs.get(peer)
+        if sync is not None and self._state.is_stranger(peer):
+            self._forget(sync)
 
 
 @mutant("fragments, OOB", ("G1",), story="a-remainder-in-the-place-of-a-message-3852538927")

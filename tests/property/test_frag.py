@@ -10,7 +10,13 @@ from xxhash import xxh3_64_intdigest
 
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Payload
-from stormcast.node.protocols.frag import HEADER, LEAST_EXPIRY, FragConfig, Fragmenter, Reassembler
+from stormcast.node.protocols.frag import (
+    HEADER,
+    MEMBERS_EXPIRY,
+    FragConfig,
+    Fragmenter,
+    Reassembler,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 Piece = tuple[int, bool, bool, int, bytes, Payload]
@@ -133,5 +139,5 @@ def test_no_sequence_of_pieces_breaks_a_bound(
             assert reassembler.open_messages() <= 2 * 3 * (2 + 1)
         assert whole is None or len(whole.payload) == total
     reassembler.on_view([], now)
-    reassembler.expire(now + 2 * LEAST_EXPIRY)
+    reassembler.expire(now + 2 * MEMBERS_EXPIRY)
     assert (reassembler.open_bytes, reassembler.open_messages()) == (0, 0)

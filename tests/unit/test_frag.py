@@ -13,6 +13,7 @@ from stormcast.node.core.model import Payload
 from stormcast.node.protocols.frag import (
     HEADER,
     LEAST_EXPIRY,
+    MEMBERS_EXPIRY,
     PIECE_COST,
     FragConfig,
     Fragmenter,
@@ -216,11 +217,42 @@ def test_a_member_that_leaves_takes_its_unfinished_multicasts_along() -> None:
         receiver.take(sender, second[0], oob=True)
     reassembler.on_view([B, C], 1.0)
     assert reassembler.open_messages() == 5
+    receiver.now = 1.0
     receiver.take(A, *first[1:])
     assert receiver.whole == [text(300, 300)]
     reassembler.on_view([C], 2.0)
-    assert reassembler.expire(2.0 + LEAST_EXPIRY) == 3
+    assert reassembler.expire(2.0 + LEAST_EXPIRY) == 0
+    assert reassembler.next_expiry == 1.0 + MEMBERS_EXPIRY
+    assert reassembler.expire(2.0 + MEMBERS_EXPIRY) == 3
     assert (reassembler.open_messages(), reassembler.open_bytes) == (0, 0)
+
+
+def test_what_a_member_began_waits_for_an_hour_from_the_view_without_it() -> None:
+    """Its pieces were acked, and it may have this member in its view all the time."""
+    receiver = Receiver()
+    receiver.reassembler.on_view([A, B], 0.0)
+    (pieces,) = cut(300)
+    receiver.take(A, *pieces[:2])
+    receiver.reassembler.on_view([B], 100.0)
+    receiver.reassembler.on_view([A, B], 3000.0)
+    receiver.reassembler.on_view([B], 3500.0)
+    assert receiver.reassembler.expire(100.0 + MEMBERS_EXPIRY) == 0
+    receiver.now = 100.0 + MEMBERS_EXPIRY
+    receiver.take(A, pieces[2])
+    assert receiver.whole == [text(300, 300)]
+
+
+def test_of_gone_members_no_more_is_kept_for_long_than_one_of_them_may_have() -> None:
+    receiver = Receiver(max_open_bytes=1400, max_message_size=600)
+    receiver.reassembler.on_view([A, B, C], 0.0)
+    (pieces,) = cut(600)
+    for at, sender in enumerate((A, B, C)):
+        receiver.take(sender, *pieces[:5])
+        receiver.reassembler.on_view([A, B, C][at + 1 :], 10.0 * at)
+    assert receiver.reassembler.expire(LEAST_EXPIRY) == 1
+    assert receiver.reassembler.expire(10.0 + LEAST_EXPIRY) == 1
+    assert receiver.reassembler.next_expiry == 20.0 + MEMBERS_EXPIRY
+    assert receiver.reassembler.open_messages() == 1
 
 
 @pytest.mark.parametrize("oob", [False, True])

@@ -13,7 +13,16 @@ from stormcast.node import trace
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Codec, pack_body
 from stormcast.node.core.model import FIRST, FRAGMENT, OOB
-from stormcast.node.core.strangers import MAX_BEGUN, MAX_BYTES, MAX_ENTRIES, Strangers
+from stormcast.node.core.strangers import (
+    BEGUN_SECONDS,
+    MAX_BEGUN,
+    MAX_BYTES,
+    MAX_ENTRIES,
+    MAX_SAID,
+    MAX_SAID_TO_ONE,
+    SharedPace,
+    Strangers,
+)
 from stormcast.node.protocols.frag import HEADER
 from stormcast.node.protocols.unicast.incoming import MAX_AHEAD
 from tests.helpers.group import GroupWorld
@@ -170,6 +179,18 @@ def test_a_stalled_application_is_owed_what_was_acked() -> None:
     world["B"].consume(consuming=True)
     world.advance(5.0)
     assert world["B"].from_("A") == numbered(1, 20)
+
+
+def test_what_a_stalled_application_took_of_a_stranger_counts_no_longer() -> None:
+    world = GroupWorld("AB", joined=False)
+    world["B"].consume(consuming=False)
+    world["A"].send(*(b"x" * 50_000 for _ in range(20)))
+    world.advance(1.0)
+    strangers = world["B"].stack.strangers
+    assert strangers.bytes >= 20 * 50_000
+    world["B"].consume(consuming=True)
+    world["B"].turn()
+    assert strangers.bytes == 0
 
 
 def test_windows_of_strangers_are_opened_at_a_bounded_pace() -> None:
@@ -370,3 +391,29 @@ def test_a_flood_of_strangers_does_not_fill_the_journal(kind: Any, timing: str) 
     size = journal_bytes(member)
     print(kind.__name__, timing, size)
     assert size < JOURNAL
+
+
+# -- What strangers are told -----------------------------------------------------------------------
+
+
+def test_one_stranger_is_told_no_more_than_its_share() -> None:
+    """Others are told something, too, in the same second."""
+    pace = SharedPace()
+    assert sum(pace.admits_for(1, 0.5) for _ in range(1000)) == MAX_SAID_TO_ONE
+    others = sum(pace.admits_for(2 + number // 10, 0.5) for number in range(1000))
+    assert others == MAX_SAID - MAX_SAID_TO_ONE
+    assert pace.admits_for(1, 0.5 + BEGUN_SECONDS)
+
+
+@pytest.mark.parametrize("generation", ["UNICAST", "UNICAST2", *NEWEST])
+def test_a_stranger_that_sends_much_is_acked_at_a_pace(generation: str) -> None:
+    """UNICAST2 reports at once where much has come: these reports are acks like others."""
+    world = GroupWorld("AB", unicast=generation, joined=False, settings={"window_messages": 4})
+    member = world["B"]
+    protocol, source = member.stack.unicast.protocol, 0x7100_0000
+    for number in range(400):
+        flags = FIRST if not number else 0
+        one = frame(source, member.short, protocol, 1 + number, b"x", flags=flags)
+        harm(world, member, iter([one]))
+        world.advance(0.002)
+    assert 1 <= len(member.events(trace.ACKED)) <= MAX_SAID_TO_ONE

@@ -70,6 +70,6 @@ class Ufc(FlowControl):
         """Answer a sender that is not in this member's view. It may hold a view with this member,
         and must not wait for ever: unicasts go from view to view. Its question alone is enough for
         an answer, and nothing is kept of it."""
-        is_told = self._port.strangers.said.admits(now)
+        is_told = self._port.strangers.said.admits_for(head.source, now)
         if not is_told or not self._answering.answer_stranger(head, question, now):
             self._port.drop("credit-not-member")

@@ -67,6 +67,11 @@ class Holds:
             and self._all.owed(now) < FREE_OF_ALL * self._longest
         )
 
+    def longest(self) -> float:
+        """Return the seconds for which strangers may be refused once none of their merges comes to
+        nothing any more."""
+        return self._longest * max(1 / SHARE, 1 / SHARE_OF_ALL)
+
     def begin(self, leader: Address, now: float) -> None:
         """Note that a merge of a stranger begins."""
         self._leader, self._since = leader, now

@@ -173,6 +173,7 @@ class Gms(Layer):
             "join": rounds * (2 * config.join_timeout + config.all_clients_retry_timeout),
             "leave": config.leave_timeout + config.view_ack_collection_timeout,
             "merge": 2 * config.merge_timeout,
+            "merge_hold": self._merging.longest_hold(),
             "view_acks": config.view_ack_collection_timeout,
         }
 

@@ -194,6 +194,11 @@ class Merging:
         self._holds.begin(merge.leader, now)
         return True
 
+    def longest_hold(self) -> float:
+        """Return the seconds for which merges of strangers may be refused though the network is
+        whole, because others came to nothing before."""
+        return self._holds.longest()
+
     def _make_way(self, now: float) -> None:
         """End the merge of a stranger that has led others to nothing, for one of members."""
         if self._holds.gives_way(now):

@@ -19,7 +19,8 @@ class Acks:
         self._state = state
         self._protocol = state.generation.protocol
         self._of_delivered = state.generation.acks_delivered
-        self._last_kind = state.generation.last_ack
+        self.last_kind = state.generation.last_ack
+        """What an ack is that is sent late, or last."""
         self._names_conn = state.config.historical.conn_ids != "first"
         self._port = state.port
         self._pacer = state.pacer
@@ -82,7 +83,7 @@ class Acks:
         # the rest.
         is_late = self.value(entry) > max(acks.value, 0)
         if is_late or acks.unacked or entry.ack_due != inf or acks.is_wanted:
-            self.send(entry, now, self._last_kind)
+            self.send(entry, now, self.last_kind)
         acks.is_wanted = False
 
     def finish_turn(self, now: float) -> None:
@@ -101,11 +102,11 @@ class Acks:
             entry.ack_due = self._pacer.ack_at(now, entry.acks.sent_at)
             self._looks.set_earlier(entry, entry.ack_due)
 
-    def send_paced(self, entry: ReceiverEntry, now: float) -> None:
+    def send_paced(self, entry: ReceiverEntry, now: float, kind: int = wire.ACK) -> None:
         """Send an ack now; to a stranger later, if strangers were told too much lately."""
         said = self._port.strangers.said
-        if not entry.is_stranger or said.admits(now):
-            self.send(entry, now)
+        if not entry.is_stranger or said.admits_for(entry.peer, now):
+            self.send(entry, now, kind)
         else:
             entry.ack_due = said.since + BEGUN_SECONDS
             self._looks.set_earlier(entry, entry.ack_due)

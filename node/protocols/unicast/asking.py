@@ -37,7 +37,8 @@ class Asking:
         state = self._state
         port = state.port
         if entry.is_stranger and not (
-            port.contacts.may_send(entry.peer, _LEAST_BYTES) and port.strangers.said.admits(now)
+            port.contacts.may_send(entry.peer, _LEAST_BYTES)
+            and port.strangers.said.admits_for(entry.peer, now)
         ):
             # The request would not leave, or strangers were told too much lately: it must not fill
             # the journal either.

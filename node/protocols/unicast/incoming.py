@@ -123,12 +123,14 @@ class Incoming:
         waited = entry.window.delivered - before
         if waited:
             self._after_data(entry, waited, 0, 0, now)
+            if entry.is_stranger:
+                self._receivers.count_stranger(entry)
         return waited
 
     def visit(self, entry: ReceiverEntry, now: float) -> None:
         """Ack, ask and report, each if it is time, and set the moment of the next visit."""
         if entry.ack_due <= now:
-            self._acks.send_paced(entry, now)
+            self._acks.send_paced(entry, now, self._acks.last_kind)
         if entry.look_due <= now:
             self._asking.look(entry, now)
         report_due = self._reports.look(entry, now)

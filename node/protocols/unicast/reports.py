@@ -80,7 +80,7 @@ class ReportNowAndThen:
     def after_data(self, entry: ReceiverEntry, new: int, size: int, flags: int, now: float) -> None:
         """Ack a first message, report after many messages, else look later whether to report."""
         if flags & FIRST:
-            self._acks.send(entry, now)
+            self._acks.send_paced(entry, now)
         entry.reports = 0
         if new:
             entry.fresh_at = now
@@ -130,4 +130,4 @@ class ReportNowAndThen:
 
     def _report(self, entry: ReceiverEntry, now: float) -> None:
         entry.reports += 1
-        self._acks.send(entry, now, wire.STABLE)
+        self._acks.send_paced(entry, now, wire.STABLE)

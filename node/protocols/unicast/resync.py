@@ -68,10 +68,16 @@ class Resync:
         self._port.strangers.keep(sync.peer, _KEEPER, 1 + len(sync.cached), sync.size)
 
     def forget_stranger(self, peer: int) -> None:
-        """Give up early frames of a stranger, and the question to it."""
+        """Give up early frames of a stranger; where there are none, the question to it. Who is
+        forgotten is asked again at once, so that comes last."""
         sync = self._syncs.get(peer)
-        if sync is not None and self._state.is_stranger(peer):
+        if sync is None or not self._state.is_stranger(peer):
+            return
+        if sync.cached:
             self._port.drop("stranger-early", len(sync.cached))
+            self._uncache(sync)
+            self._count_stranger(sync)
+        else:
             self._forget(sync)
 
     def _sync_of(self, head: Head) -> Sync:
@@ -229,7 +235,8 @@ class Resync:
 
     def _send(self, sync: Sync, now: float) -> None:
         port, protocol = self._port, self._state.generation.protocol
-        if self._state.is_stranger(sync.peer) and not port.strangers.said.admits(now):
+        peer = sync.peer
+        if self._state.is_stranger(peer) and not port.strangers.said.admits_for(peer, now):
             # It is asked when its next frame comes.
             return
         sync.sent_at = now

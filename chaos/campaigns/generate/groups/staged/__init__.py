@@ -25,6 +25,7 @@ STAGED: Final[tuple[StagedPlot, ...]] = (
     fragments.pieces_overtake,
     fragments.pieces_overtake,
     fragments.pieces_left_over,
+    fragments.outside_amid_a_message,
     fragments.all_send_large,
     fragments.all_send_large,
     connections.forgotten_while_blocked,

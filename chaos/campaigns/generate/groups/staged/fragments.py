@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate.groups.dice import BEGIN_SECONDS, END_SECONDS, GroupDraw
 from stormcast.chaos.campaigns.generate.groups.kinds import KINDS
 from stormcast.chaos.campaigns.generate.groups.staged.traffic import small_credits
 from stormcast.chaos.language.timeline import Step
 from stormcast.chaos.language.workload import ScenarioLoad
+from stormcast.node.core.match import Match
+from stormcast.node.protocols.frag import LEAST_EXPIRY
 
 
 def pieces_overtake(draw: GroupDraw) -> list[Step]:
@@ -103,3 +106,49 @@ def all_send_large(draw: GroupDraw) -> list[Step]:
     kind = random.choice(("loss", "reorder", "delay", "stall", "partition"))
     action = KINDS[kind](draw).action
     return [Step(at=start, action=action, duration=draw.seconds(0.3, 1.8))]
+
+
+def outside_amid_a_message(draw: GroupDraw) -> list[Step]:
+    """Pieces of a large message are lost for longer than a receiver keeps those of strangers, and
+    its sender is outside of the receiver's view: twice and briefly, or all the time."""
+    random = draw.random
+    one, other = draw.pair()
+    draw.busy += ((one, other),)
+    size = random.choice((400, 1500))
+    draw.ask("FRAG", frag_size=size)
+    draw.has_large = True
+    start = draw.seconds(BEGIN_SECONDS, 3.0)
+    draw.loads.append(
+        ScenarioLoad(
+            do="unicast",
+            sources=(one,),
+            dests=(other,),
+            excludes_self=True,
+            count=random.randint(1, 4),
+            rate=1.0,
+            size=(10 * size, 30 * size),
+            start=start,
+            flags=("OOB",) if random.random() < 0.3 else (),
+        )
+    )
+    length = round(LEAST_EXPIRY + draw.seconds(5.0, 40.0), 3)
+    at = round(start + draw.seconds(0.0, 1.5), 3)
+    first = random.randint(2, 60)
+    pieces = Match(
+        protocols=("UNICAST", "UNICAST2", "UNICAST3", "UNICAST4"),
+        kinds=("DATA",),
+        sources=(one,),
+        dests=(other,),
+        seqno=(first, first + random.randint(0, 20)),
+    )
+    broken = [Step(at=at, action=faults.Rule(does="drop", match=pieces), duration=length)]
+    if random.random() < 0.4:
+        rest = tuple(name for name in draw.members if name != one)
+        cut = faults.Cut(sources=(one,), dests=rest)
+        return [*broken, Step(at=at + 1.0, action=cut, duration=round(length + 5.0, 3))]
+    alone = faults.InstallView(at_members=(other,), members=(other,))
+    return [
+        *broken,
+        Step(at=round(at + draw.seconds(0.5, 5.0), 3), action=alone),
+        Step(at=round(at + length - draw.seconds(0.5, 8.0), 3), action=alone),
+    ]
