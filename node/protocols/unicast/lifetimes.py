@@ -67,20 +67,22 @@ class Lifetimes:
     def _used_at(self, entry: Entry, now: float) -> float:
         """Return when an entry was last used; `now` for an entry that must not be removed.
 
-        An entry stays while the application has yet to take messages of it. While a member of the
-        group has yet to ack or send messages, or to give credits for them, the entry stays until a
-        view drops the member, however silent that is (G1).
+        An entry stays while the application has yet to take messages of it, and while messages wait
+        for it and all that was sent is acked: they leave at the end of this turn, or when there are
+        credits. While a member of the group has yet to ack or send messages, or to give credits for
+        them, the entry stays until a view drops the member, however silent that is (G1).
         """
         if isinstance(entry, ReceiverEntry) and entry.is_untaken():
             return now
-        is_owed = self._is_owed(entry) and self._state.is_grouped
-        if is_owed and self._state.is_member(entry.peer):
+        is_pending, is_waited_for = entry.is_pending(), self._is_waited_for(entry)
+        if is_waited_for and not is_pending:
+            return now
+        is_owed = is_waited_for or (is_pending and self._historical.view_decides)
+        if is_owed and self._state.is_grouped and self._state.is_member(entry.peer):
             return now
         return entry.used_at()
 
-    def _is_owed(self, entry: Entry) -> bool:
-        if entry.is_pending() and self._historical.view_decides:
-            return True
+    def _is_waited_for(self, entry: Entry) -> bool:
         is_waited_for = isinstance(entry, SenderEntry) and entry.peer in self._waiting
         return is_waited_for and self._historical.waiting_is_use
 
