@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from stormcast.chaos.oracles.groups import MULTICAST
 from stormcast.chaos.oracles.history import RIG, Member
+from stormcast.chaos.oracles.records import impossible
 from stormcast.node.core import wire
 from stormcast.node.core.codec import Hash64
 from stormcast.node.core.errors import BadTrace
@@ -78,8 +79,10 @@ class TraceReader:
             self.torn[member.short] = str(error)
         if member is None:
             self.defects.append(f"{label}: empty trace")
-        else:
-            self._add(member)
+            return
+        if reason := impossible(member.events):
+            self.defects.append(f"{label}: {reason}")
+        self._add(member)
 
     def _add(self, member: Member) -> None:
         if member.short == RIG:
@@ -129,12 +132,25 @@ def _add_block(member: Member, block: Block) -> None:
 
 
 def _settle(member: Member, settings: dict[str, Any]) -> None:
-    """Note the bounds and settings of a member."""
-    member.bounds.update(settings.get("bounds") or {})
-    member.protocols.update(settings.get("protocols") or {})
+    """Note the bounds and settings of a member; ValueError if a bound is no number."""
+    member.bounds.update(_bounds(settings))
+    for name, values in (settings.get("protocols") or {}).items():
+        _bounds(values)
+        member.protocols[name] = values
     member.historical.update(settings.get("historical") or {})
     for protocol in MULTICAST:
         values = member.protocols.get(wire.PROTOCOLS[protocol])
         if values is not None:
             interval = values.get("xmit_interval")
             member.intervals.append((member.started, None if interval is None else float(interval)))
+
+
+def _bounds(settings: dict[str, Any]) -> dict[str, float | None]:
+    """Return what settings promise; ValueError if a bound is no number: no check could use it."""
+    bounds: dict[str, float | None] = settings.get("bounds") or {}
+    for name, value in bounds.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ValueError(f"bound {name} is {value!r}")
+        if value is not None and not value >= 0:
+            raise ValueError(f"bound {name} is {value}")
+    return bounds

@@ -13,6 +13,7 @@ from stormcast.chaos.oracles.history import Span
 from stormcast.chaos.oracles.verdict import Verdict, judge
 from stormcast.node import trace
 from stormcast.node.trace import read_blocks_untrusted
+from tests.oracles.impossible import IMPOSSIBLE
 from tests.oracles.story import IDS, Story
 
 
@@ -46,6 +47,15 @@ def test_a_torn_trace_is_no_evidence(cut: int) -> None:
 
     evidence = read(blocks | {"n1": blocks["n1"][:-cut]})
     assert evidence.defects == ["n1: torn block"]
+    assert judge(evidence).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_what_no_member_writes_is_no_evidence(name: str) -> None:
+    blocks, reason = IMPOSSIBLE[name]
+
+    evidence = read(blocks)
+    assert any(reason in defect for defect in evidence.defects), evidence.defects
     assert judge(evidence).verdict is Verdict.UNKNOWN
 
 
