@@ -30,7 +30,7 @@ from stormcast.chaos.session.runner import run_scenario
 from stormcast.node.core import wire
 from stormcast.node.settings import StackSettings
 
-SEEDS = [seed for seed in range(750) if is_group(seed)]
+SEEDS = [seed for seed in range(1000) if is_group(seed)]
 
 
 generate = cache(drawn_of)
@@ -79,8 +79,10 @@ def test_what_is_broken_is_mended_within_the_run() -> None:
     """Only then is the last view, and whatever else is settled, there to be judged."""
     for seed in SEEDS:
         scenario = generate(seed)
+        # Pieces of one outside of the view are kept for a minute: such a run must outlast that.
+        outlasts = "(outside amid a message" in scenario.about
         for step in scenario.timeline:
-            assert 0.0 <= step.at <= END_SECONDS + 2.0
+            assert 0.0 <= step.at <= END_SECONDS + (100.0 if outlasts else 2.0)
             if not isinstance(step.action, faults.Crash | faults.Leave):
                 assert (step.duration is not None) == isinstance(
                     step.action, faults.NetworkFault | faults.Pause | faults.Stall | faults.Churn

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from stormcast.chaos import faults
 from stormcast.chaos.campaigns.generate.groups.dice import BEGIN_SECONDS, END_SECONDS, GroupDraw
 from stormcast.chaos.campaigns.generate.groups.kinds import KINDS
@@ -9,7 +11,9 @@ from stormcast.chaos.campaigns.generate.groups.staged.traffic import small_credi
 from stormcast.chaos.language.timeline import Step
 from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.node.core.match import Match
-from stormcast.node.protocols.frag import LEAST_EXPIRY
+
+STRANGERS_EXPIRY: Final = 60.0
+"""Seconds for which members keep the pieces of one that was never in their view."""
 
 
 def pieces_overtake(draw: GroupDraw) -> list[Step]:
@@ -131,7 +135,7 @@ def outside_amid_a_message(draw: GroupDraw) -> list[Step]:
             flags=("OOB",) if random.random() < 0.3 else (),
         )
     )
-    length = round(LEAST_EXPIRY + draw.seconds(5.0, 40.0), 3)
+    length = round(STRANGERS_EXPIRY + draw.seconds(5.0, 40.0), 3)
     at = round(start + draw.seconds(0.0, 1.5), 3)
     first = random.randint(2, 60)
     pieces = Match(
