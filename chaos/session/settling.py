@@ -12,8 +12,8 @@ from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.session.roster import Roster, State
 
 STILL_SECONDS: Final = 1.5
-"""Seconds without a new message after which none is expected: longer than a sender waits before it
-asks again."""
+"""Seconds without a new message, or a piece of one, after which none is expected: longer than a
+sender waits before it asks again."""
 REGROUPING: Final = ("suspect_within", "verify_within", "info_within", "check_within", "merge")
 """The bounds of the steps, one after the other, from a heal to one view of all living members."""
 LONGEST_WAIT: Final = 15.0
@@ -28,25 +28,29 @@ class Settling:
         self._roster = roster
         self._is_patient = is_patient
         """Whether to wait for messages that may never come, as long as allowed: time is free."""
-        self._last: dict[str, int] = {}
+        self._last: dict[str, tuple[int, int]] = {}
+        """Messages received, and bytes of messages that miss pieces, at the last look."""
         self._since = 0.0
         self.is_apart = False
         """Whether members held different views at the last look that met all of them."""
 
     def is_moving(self, now: float) -> bool:
-        """Whether a look at members within the last STILL_SECONDS found new messages."""
+        """Whether a look at members within the last STILL_SECONDS found new messages or pieces."""
         return now - self._since < STILL_SECONDS
 
     def is_settled(self, now: float) -> bool:
         """Whether all members have everything and hold one view; instead of having everything it is
-        enough, where time is not free, that no message came for STILL_SECONDS."""
+        enough, where time is not free, that nothing came for STILL_SECONDS."""
         roster = self._roster
         if roster.joining or roster.leaving.intersection(roster.living()):
             return False
         states = roster.states()
         if len(states) < len(roster.living()):
             return False
-        received = {name: int(state["workload"]["received"]) for name, state in states.items()}
+        received = {
+            name: (int(state["workload"]["received"]), int(state["workload"]["unfinished_bytes"]))
+            for name, state in states.items()
+        }
         if received != self._last:
             self._last, self._since = received, now
         self.is_apart = roster.has_group and not _is_one_view(states)

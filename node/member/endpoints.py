@@ -103,7 +103,10 @@ def _workload(member: AskedMember) -> dict[str, object]:
     runtime = member.channel.runtime
     pending = runtime.stack.outbox.pending if runtime.is_running else (lambda _dest: 0)
     waiting = {dest: pending(int(dest, 16)) for dest in member.driver.sent_to()}
-    return told | {"waiting": {dest: number for dest, number in waiting.items() if number}}
+    return told | {
+        "waiting": {dest: number for dest, number in waiting.items() if number},
+        "unfinished_bytes": runtime.stack.unfinished_bytes if runtime.is_running else 0,
+    }
 
 
 def _ready(member: AskedMember) -> Answer:

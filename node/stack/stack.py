@@ -248,6 +248,12 @@ class Stack:
             self.group.discovery.ask_once(now)
 
     @property
+    def unfinished_bytes(self) -> int:
+        """The cost of messages of which pieces are missing."""
+        reassembler = self._hand_over.reassembler
+        return reassembler.open_bytes if reassembler is not None else 0
+
+    @property
     def refusal(self) -> str:
         """Why the last frame that was refused was."""
         return self._receiver.refusal
