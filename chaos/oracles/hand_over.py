@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import ChainMap, deque
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stormcast.chaos.oracles.application import SAYS_BOTH_ENDS, Incoming, Large
@@ -96,8 +97,7 @@ class Walk:
         while lo <= handed.hi:
             first = self._first()
             if first is None:
-                what = f"{lo}..{handed.hi} were handed over and not delivered"
-                return self._breach("G4", handed.time, what, handed)
+                return self._undelivered(handed, lo)
             start, end = _span(first)
             expected = self._reached + 1 if self._reached else start
             if lo != expected:
@@ -108,6 +108,17 @@ class Walk:
                 self._reached = 0
                 self._waiting.popleft()
         return None
+
+    def _undelivered(self, handed: Event, lo: int) -> Breach:
+        """Return the breach by a hand-over for which no delivery waits: of the same seqno again, or
+        of one that no window delivered."""
+        earlier = takewhile(lambda event: event is not handed, self._incoming.events)
+        for event in earlier:
+            if event.kind == HANDED and event.stream != JOINED and event.lo <= lo <= event.hi:
+                what = f"{lo} was handed over for the second time"
+                return self._breach("G2", handed.time, what, event, handed)
+        what = f"{lo}..{handed.hi} were handed over and not delivered"
+        return self._breach("G4", handed.time, what, handed)
 
     def _step_joined(self, handed: Event) -> Breach | None:
         waiting = self._waiting

@@ -165,11 +165,30 @@ def _as_faults(moves: DataFrame, found: DataFrame) -> DataFrame:
             F.struct(F.max("last").over(in_order).alias("last")).alias("upto"),
         )
     )
-    told = with_last(found.withColumn("at", F.col("due_at")), handed, INCOMING, "upto")
+    earlier = moves.where("is_handed").select(
+        *INCOMING,
+        F.col("first").alias("lo"),
+        F.col("last").alias("hi"),
+        F.col("number").alias("had"),
+    )
+    again = (
+        found.where(F.col("what") == "undelivered")
+        .select(*INCOMING, "given_at", F.col("given.number").alias("turn"))
+        .join(earlier, [*INCOMING], how="inner")
+        .where(F.col("had") < F.col("turn"))
+        .where(F.col("given_at").between(F.col("lo"), F.col("hi")))
+        .groupBy(*INCOMING)
+        .agg(F.min("had").alias("had"))
+    )
+    told = with_last(found.withColumn("at", F.col("due_at")), handed, INCOMING, "upto").join(
+        again, [*INCOMING], how="left"
+    )
+    is_again = (F.col("what") == "undelivered") & F.col("had").isNotNull()
     is_ever_handed = F.coalesce(F.col("upto.last") >= F.col("due_at"), F.lit(False))
     is_other = F.col("what") == "other"
     guarantee = (
-        F.when(F.col("what") == "undelivered", "G4")
+        F.when(is_again, "G2")
+        .when(F.col("what") == "undelivered", "G4")
         .when(is_other & (F.col("given_at") < F.col("due_at")), "G2")
         .when(is_other & is_ever_handed, "G3")
         .otherwise("G1")
@@ -180,6 +199,7 @@ def _as_faults(moves: DataFrame, found: DataFrame) -> DataFrame:
             F.col("guarantee") == "G4",
             F.format_string("%d..%d were handed over and not delivered", "given_at", "given.last"),
         )
+        .when(is_again, F.format_string("%d was handed over for the second time", "given_at"))
         .when(F.col("guarantee") == "G2", F.concat(too_early, F.lit(": for the second time")))
         .when(F.col("guarantee") == "G3", too_early)
         .otherwise(
@@ -194,7 +214,7 @@ def _as_faults(moves: DataFrame, found: DataFrame) -> DataFrame:
         F.when(is_lost, F.col("due.time")).otherwise(F.col("given.time")).alias("time"),
         detail.alias("detail"),
         F.col("receiver").alias("other"),
-        F.when(is_other, F.col("due.number")).alias("before"),
+        F.when(is_other, F.col("due.number")).when(is_again, F.col("had")).alias("before"),
         F.coalesce("given.number", "due.number").alias("number"),
     )
 

@@ -33,7 +33,7 @@ class Case:
     blocks: dict[str, bytes]
     violates: tuple[str, ...]
     """All that is broken; the first is what the case is about, and what the witness proves."""
-    witness: tuple[str, ...] = ()
+    witness: tuple[str, ...] | None = None
     budget: Budget | None = None
 
 
@@ -45,13 +45,13 @@ Telling = Callable[[Story], object]
 
 def broken(
     *violates: str,
-    witness: tuple[str, ...],
+    witness: tuple[str, ...] | None = None,
     budget: Budget | None = None,
     protocols: Protocols | None = None,
     both_ends: bool = False,
     **bounds: float | None,
 ) -> Callable[[Telling], Telling]:
-    """Add a run that breaks these guarantees; the first has this witness."""
+    """Add a run that breaks these guarantees; the first has this witness, if one is said."""
 
     def add(tell: Telling) -> Telling:
         _add(tell, violates, witness, budget, Story(protocols, both_ends=both_ends, **bounds))
@@ -68,13 +68,13 @@ def sound(
     **bounds: float | None,
 ) -> Callable[[Telling], Telling]:
     """Add a run in which everything holds."""
-    return broken(witness=(), budget=budget, protocols=protocols, both_ends=both_ends, **bounds)
+    return broken(budget=budget, protocols=protocols, both_ends=both_ends, **bounds)
 
 
 def _add(
     tell: Telling,
     violates: tuple[str, ...],
-    witness: tuple[str, ...],
+    witness: tuple[str, ...] | None,
     budget: Budget | None,
     story: Story,
 ) -> None:

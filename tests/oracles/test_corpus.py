@@ -7,8 +7,8 @@ from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.verdict import CHECKS, Judgement, Verdict, judge
-from tests.oracles.application_corpus import CASES
 from tests.oracles.corpus import Case
+from tests.oracles.sentence_corpus import CASES
 
 BROKEN = [case for case in CASES.values() if case.violates]
 SOUND = [case for case in CASES.values() if not case.violates]
@@ -32,7 +32,7 @@ def test_a_broken_trace_violates_what_it_breaks_and_no_more(case: Case) -> None:
 def test_a_violation_shows_the_few_events_that_prove_it(case: Case) -> None:
     finding = judged(case).of(case.violates[0])
 
-    assert finding.witness == case.witness, finding.detail
+    assert case.witness is None or finding.witness == case.witness, finding.detail
     assert 1 <= len(finding.witness) <= 4
 
 
