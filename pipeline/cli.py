@@ -19,7 +19,7 @@ from stormcast.whole import write_whole
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from stormcast.pipeline.load import TraceFile
+    from stormcast.pipeline.files import Files
     from stormcast.pipeline.measured import Breach
     from stormcast.pipeline.tables import Tables
     from stormcast.pipeline.verdict import Judgement
@@ -89,32 +89,28 @@ def _shown(order: Order, text: str) -> str:
 
 def _verify(order: Order) -> int:
     session.check_pyspark()
-    from stormcast.pipeline import load  # noqa: PLC0415 it needs PySpark
+    from stormcast.pipeline import files as found  # noqa: PLC0415 it needs PySpark
 
     # PySpark logs each exception that it raises, with the stack of the JVM.
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
-    files = {question.run: load.find(question.traces) for question in order.questions}
-    load.check_names(files)
+    files = found.find_all({question.run: question.traces for question in order.questions})
     rows = sum(trace.rows for traces in files.values() for trace in traces)
     started = monotonic()
     say(f"{len(files)} run{'s' * (len(files) > 1)}, {rows:,} events, Spark on {order.master}")
     with session.spark_session(order.master, rows=rows) as spark:
         judgements = _judge(spark, order, files)
     say(f"done in {monotonic() - started:.0f}s")
-    tell(order, judgements)
     return exit_code(judgements)
 
 
-def _judge(spark: SparkSession, order: Order, files: dict[str, list[TraceFile]]) -> list[Judgement]:
-    from stormcast.pipeline import load  # noqa: PLC0415 they need PySpark
-    from stormcast.pipeline.tables import Tables  # noqa: PLC0415 as above
+def _judge(spark: SparkSession, order: Order, files: Files) -> list[Judgement]:
+    from stormcast.pipeline.load import load  # noqa: PLC0415 they need PySpark
     from stormcast.pipeline.verdict import Verifier  # noqa: PLC0415 as above
 
     say("reading the traces")
-    traces = [trace for some in files.values() for trace in some]
-    tables = Tables(load.read(spark, traces))
+    tables, defects = load(spark, files)
     verifier = Verifier(tables, order.questions, say)
-    judgements = verifier.judge(load.defects(tables, files))
+    judgements = verifier.judge(defects)
     for task, judgement in zip(order.tasks, judgements, strict=True):
         task.out.mkdir(parents=True, exist_ok=True)
         # Remove older results first: if this process is killed now, they must not lie beside those
@@ -123,8 +119,17 @@ def _judge(spark: SparkSession, order: Order, files: dict[str, list[TraceFile]])
             (task.out / older).unlink(missing_ok=True)
         verifier.write_violations(judgement, task.out / VIOLATIONS)
         write_whole(task.out / VERDICT, json.dumps(judgement.as_json(), indent=2) + "\n")
-    _measure(order, tables, verifier.breaches(judgements))
+    # What is measured, and reports, are worth less than the verdicts: those are told first.
+    tell(order, judgements)
+    try:
+        _measure(order, tables, verifier.breaches(judgements))
+    except Exception as error:  # noqa: BLE001 whatever goes wrong, the verdicts stand
+        say(f"nothing is measured: {_one_line(error)}; the verdicts stand, without reports")
     return judgements
+
+
+def _one_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
 
 
 def _measure(order: Order, tables: Tables, breaches: dict[str, tuple[Breach, ...]]) -> None:
@@ -136,7 +141,10 @@ def _measure(order: Order, tables: Tables, breaches: dict[str, tuple[Breach, ...
     for run, metrics in measure_runs(tables.events, runs).items():
         task = order.tasks[runs.index(run)]
         replace(metrics, breaches=breaches.get(run, ())).write(task.out / METRICS)
-        order.on_measured(task)
+        try:
+            order.on_measured(task)
+        except Exception as error:  # noqa: BLE001 a report that fails must not take the others along
+            say(order.shown(f"{run} has no report: {_one_line(error)}"))
 
 
 def exit_code(judgements: Sequence[Judgement]) -> Exit:

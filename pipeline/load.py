@@ -1,94 +1,51 @@
-"""Reads events from Parquet files, and finds defects: a trace that is not whole proves nothing."""
+"""Makes the tables of runs, and finds defects: a trace that is not whole, or that says what no
+member can say, proves nothing.
+
+Runs are sorted out in three steps, each of which may rely on the one before: files that cannot be
+read, records that cannot be, and traces that are not whole. So no odd run spoils the others.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from stormcast.pipeline import words
-from stormcast.pipeline.questions import CannotError, VerifyError
-from stormcast.pipeline.schema import EVENTS, SCHEMA_NAME, SCHEMA_VERSION
+from stormcast.pipeline import impossible, words
+from stormcast.pipeline.files import Defects, Files, read_all
 from stormcast.pipeline.tables import Tables
 
-SUFFIX: Final = ".parquet"
 TORN: Final = ": torn block"
 """The end of a note on a block that is not whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceFile:
-    """The trace of one member, as its file describes it."""
-
-    path: Path
-    label: str
-    runs: tuple[str, ...]
-    """The least and the greatest name of a run in the file; none if it is empty."""
-    rows: int
-    notes: tuple[str, ...]
-    """Reasons why the trace is not whole."""
+def load(spark: SparkSession, files: Files) -> tuple[Tables, Defects]:
+    """Return the tables of all runs whose records can be, and the defects of all runs that have
+    some. The tables also hold runs that are not whole."""
+    events, unreadable = read_all(spark, files)
+    return sort_out(events, files, unreadable)
 
 
-def find(directory: Path) -> list[TraceFile]:
-    """Find the traces of a run; VerifyError if there are none, or of another version."""
-    paths = sorted(directory.glob(f"*{SUFFIX}"))
-    if not paths:
-        raise VerifyError(f"{directory} holds no {SUFFIX} files: stormcast trace export makes them")
-    return [_describe(path) for path in paths]
+def sort_out(
+    events: DataFrame, files: Files, unreadable: Mapping[str, Sequence[str]]
+) -> tuple[Tables, Defects]:
+    """As `load`, of events that are read already."""
+    known = {run: list(reasons) for run, reasons in unreadable.items() if reasons}
+    for row in impossible.records(events).orderBy("run", "detail").collect():
+        known.setdefault(row.run, []).append(row.detail)
+    for run, reason in impossible.settings(events):
+        known.setdefault(run, []).append(reason)
+    tables = Tables(events.where(~F.col("run").isin(*known)) if known else events)
+    rest = {run: traces for run, traces in files.items() if run not in known}
+    return tables, known | defects(tables, rest)
 
 
-def _describe(path: Path) -> TraceFile:
-    try:
-        parquet = import_module("pyarrow.parquet")
-    except ImportError:
-        raise CannotError("verify needs pyarrow: pip install 'stormcast[verify]'") from None
-    try:
-        footer = parquet.read_metadata(path)
-    except Exception as error:  # noqa: BLE001 whatever a file that is no Parquet makes a reader say
-        raise VerifyError(f"{path} cannot be read as Parquet ({error}): export it again") from None
-    said = {key.decode(): value.decode() for key, value in (footer.metadata or {}).items()}
-    name, version = said.get("stormcast.schema"), said.get("stormcast.schema_version")
-    if (name, version) != (SCHEMA_NAME, SCHEMA_VERSION):
-        raise VerifyError(
-            f"{path} is {name or 'no trace'} version {version}, and this reads {SCHEMA_NAME} "
-            f"version {SCHEMA_VERSION}: export the run again"
-        )
-    notes = tuple(map(str, json.loads(said.get("stormcast.notes", '["it says no notes"]'))))
-    return TraceFile(path, path.stem, _runs_of(footer), footer.num_rows, notes)
-
-
-def _runs_of(footer: Any) -> tuple[str, ...]:  # noqa: ANN401 pyarrow has no types
-    names = set()
-    for index in range(footer.num_row_groups):
-        statistics = footer.row_group(index).column(0).statistics
-        if statistics is not None and statistics.has_min_max:
-            names |= {statistics.min, statistics.max}
-    return tuple(sorted(names))
-
-
-def check_names(files: dict[str, list[TraceFile]]) -> None:
-    """Check that every file belongs to its run: runs of one name would be judged as one."""
-    for run, traces in files.items():
-        for trace in traces:
-            if any(name != run for name in trace.runs):
-                raise VerifyError(f"{trace.path} is of run {trace.runs[0]}, not of {run}")
-
-
-def read(spark: SparkSession, files: Sequence[TraceFile]) -> DataFrame:
-    """Read the events of all runs, with the schema of docs/trace-format.md."""
-    return spark.read.schema(EVENTS).parquet(*(str(trace.path) for trace in files))
-
-
-def defects(tables: Tables, files: dict[str, list[TraceFile]]) -> dict[str, list[str]]:
+def defects(tables: Tables, files: Files) -> Defects:
     """Return the defects of each run, because of which its traces prove nothing; runs without
-    defects are left out."""
-    found: dict[str, list[str]] = {}
+    defects are left out. Every record can be."""
+    found: Defects = {}
     killed = _killed(tables)
     for run, traces in files.items():
         for trace in traces:
@@ -118,7 +75,7 @@ def _killed(tables: Tables) -> set[tuple[str, str]]:
     return {(row.run, row.label) for row in killed.collect()}
 
 
-def _judge_runs(tables: Tables, found: dict[str, list[str]]) -> None:
+def _judge_runs(tables: Tables, found: Defects) -> None:
     """Add the defects of runs without members, or without a recorded end."""
     ended = {row.run for row in tables.rig.runs.where(F.col("end") < words.INFINITY).collect()}
     peopled = {row.run for row in tables.members.incarnations.select("run").distinct().collect()}

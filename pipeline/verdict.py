@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
@@ -21,6 +20,9 @@ from stormcast.pipeline.checks import (
     g3_fifo,
     g4_intact,
     g5_bounded,
+    g6_purge_safety,
+    g7_connections,
+    l1_liveness,
     s1_unread,
     v_views,
 )
@@ -39,12 +41,15 @@ CHECKS: Final[dict[str, Check]] = {
     "G3": g3_fifo.fifo,
     "G4": g4_intact.intact,
     "G5": g5_bounded.bounded,
+    "G6": g6_purge_safety.purge_safety,
+    "G7": g7_connections.apart,
     "A1": a1_agreement.agreement,
     "V1": v_views.one_list,
     "V2": v_views.own_views,
     "V3": v_views.growing_ids,
     "V4": v_views.one_view,
     "C1": c1_control_traffic.control_traffic,
+    "L1": l1_liveness.liveness,
     "S1": s1_unread.unread,
 }
 BUDGET: Final = "budget"
@@ -155,7 +160,10 @@ class Verifier:
         self._tables = tables
         self._questions = questions
         self._progress = progress
-        self._crashed: dict[str, str] = {}
+        self._crashed: dict[tuple[str, str], str] = {}
+        """By guarantee and run: why its check crashed."""
+        self._parts: dict[tuple[str, ...], Tables] = {}
+        """The tables of some of the runs, where a check crashed for all of them."""
         self._found: dict[str, DataFrame] = {}
 
     def judge(self, defects: Mapping[str, Sequence[str]]) -> list[Judgement]:
@@ -163,8 +171,11 @@ class Verifier:
         figures = self._figures()
         # A defective trace could make a check crash, and each check is for all runs at once.
         self._tables = self._tables.without(defects)
+        runs = tuple(each.run for each in self._questions if each.run not in defects)
         for guarantee, check in self._checks().items():
-            self._check(guarantee, check)
+            self._progress(f"checking {guarantee}")
+            if found := self._violations(guarantee, check, self._tables, runs):
+                self._found[guarantee] = union(*found)
         firsts = self._firsts()
         return [
             self._judge_one(question, defects.get(question.run, ()), firsts, figures)
@@ -234,13 +245,30 @@ class Verifier:
             checks[BUDGET] = lambda tables: c1_budget.over_budget(tables, budgets, BUDGET)
         return checks
 
-    def _check(self, guarantee: str, check: Check) -> None:
-        self._progress(f"checking {guarantee}")
+    def _violations(
+        self, guarantee: str, check: Check, tables: Tables, runs: tuple[str, ...]
+    ) -> list[DataFrame]:
+        """Return the violations in some runs, in one table or several. If the check crashes, it is
+        tried on halves of the runs, until it crashes for one alone: that run is unknown."""
         try:
-            self._found[guarantee] = keep(check(self._tables))
-        # A crashed check proves nothing, whatever crashed it.
-        except (PySparkException, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            self._crashed[guarantee] = str(error).strip().partition("\n")[0][:200]
+            return [keep(check(tables))]
+        except Exception as error:  # noqa: BLE001 a check that crashes proves nothing, whatever it was
+            if len(runs) <= 1:
+                why = str(error).strip().partition("\n")[0][:200]
+                self._crashed |= {(guarantee, run): why for run in runs}
+                return []
+        self._progress(f"checking {guarantee} again, in {len(runs)} runs one half after the other")
+        half = len(runs) // 2
+        return [
+            found
+            for some in (runs[:half], runs[half:])
+            for found in self._violations(guarantee, check, self._part(some), some)
+        ]
+
+    def _part(self, runs: tuple[str, ...]) -> Tables:
+        if runs not in self._parts:
+            self._parts[runs] = self._tables.only(runs)
+        return self._parts[runs]
 
     def _firsts(self) -> dict[tuple[str, str], _First]:
         """Return the earliest violation by run and guarantee, with its witness as text."""
@@ -372,8 +400,8 @@ class Verifier:
                 guarantee, Verdict.VIOLATED, first.detail, first.witness, at=first.time - begin
             )
         for name in names:
-            if name in self._crashed:
-                why = f"its check crashed: {self._crashed[name]}"
+            if (name, question.run) in self._crashed:
+                why = f"its check crashed: {self._crashed[name, question.run]}"
                 return Finding(guarantee, Verdict.UNKNOWN, why)
         return Finding(guarantee, Verdict.HOLDS, "no violation found")
 

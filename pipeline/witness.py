@@ -118,7 +118,10 @@ def _rare(event: Row, peer: str) -> str:
         bound = f" of {event.hi}" if event.hi else ""
         whose = peer or ("the group" if event.protocol in words.MULTICAST else "")
         return f"{event.stream_word or kind} {whose} {event.lo}{bound}"
-    return " ".join(word for word in (event.stream_word or kind, peer, event.text) if word)
+    name = event.stream_word or kind
+    if kind in {"blocked", "unblocked"}:
+        name, peer = f"{name} towards", peer or "the group"
+    return " ".join(word for word in (name, peer, event.text) if word)
 
 
 def _credit(event: Row, peer: str) -> str:

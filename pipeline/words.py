@@ -13,10 +13,29 @@ UNICAST: Final = ("UNICAST", "UNICAST2", "UNICAST3", "UNICAST4")
 MULTICAST: Final = ("NAKACK2", "MCAST")
 """Protocols that number multicasts: one sequence per sender, for all receivers."""
 
+ACKED_MULTICAST: Final = "MCAST"
+"""The one whose receivers ack."""
+
 OOB: Final = 0x01
 NO_FC: Final = 0x04
 DONT_LOOPBACK: Final = 0x10
 FRAGMENT: Final = 0x80
+
+MOST: Final = (1 << 62) - 1
+"""The largest seqno, number or bound that a record may have: sums of two fit 64 bits."""
+RANGES: Final = (
+    "sent",
+    "delivered",
+    "requested",
+    "retransmitted",
+    "purged",
+    "offered",
+    "handed",
+    "abandoned",
+)
+"""Kinds of events about `lo..hi`."""
+VIEW_MASK: Final = 0xFFFFFFFF
+"""The bits of a view's number that a record keeps."""
 
 SAYS_BOTH_ENDS: Final = 2
 """The first version of traces that record what applications offered and were handed."""

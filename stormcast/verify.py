@@ -198,9 +198,12 @@ def _is_fresh(run: _Run, directory: Path, sources: Sequence[Source], digest: str
         return False
     if {path.stem for path in directory.glob("*.parquet")} != {source.label for source in sources}:
         return False
-    from stormcast.pipeline.load import find  # noqa: PLC0415 it needs PySpark
+    from stormcast.pipeline.files import find  # noqa: PLC0415 it needs PySpark
 
-    return all(name == run.name for trace in find(directory) for name in trace.runs)
+    return all(
+        not trace.broken and all(name == run.name for name in trace.runs)
+        for trace in find(directory)
+    )
 
 
 # -- What a run says of itself ---------------------------------------------------------------------

@@ -34,3 +34,7 @@ class Tables:
     def without(self, runs: Collection[str]) -> Tables:
         """Return the tables of all other runs."""
         return Tables(self.events.where(~F.col("run").isin(*runs))) if runs else self
+
+    def only(self, runs: Collection[str]) -> Tables:
+        """Return the tables of these runs."""
+        return Tables(self.events.where(F.col("run").isin(*runs)))

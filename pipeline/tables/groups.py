@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -15,9 +14,6 @@ from stormcast.pipeline.tables.members import MemberTables
 from stormcast.pipeline.tables.messages import MessageTables
 from stormcast.pipeline.tables.records import is_kind, is_multicast
 from stormcast.pipeline.tables.rig import RigTables
-
-VIEW_MASK: Final = 0xFFFFFFFF
-"""The bits of a view's number that a record keeps."""
 
 
 class GroupTables:
@@ -100,11 +96,21 @@ class GroupTables:
     @cached_property
     def sent_in(self) -> DataFrame:
         """The seqnos that each member multicast in each of its views: run, sender, place (-1:
-        before the first view), first, last. A record names its view, which may be recorded after it
-        in the same turn; a record that names none belongs to the view recorded before it."""
+        before the first view), first, last."""
+        batches = self.multicasts.select("run", "sender", "number", "lo", "hi", "view")
+        return keep(
+            self.with_place(batches)
+            .groupBy("run", "sender", "place")
+            .agg(F.min("lo").alias("first"), F.max("hi").alias("last"))
+        )
+
+    def with_place(self, records: DataFrame) -> DataFrame:
+        """Add to records of senders (`number`, `view`) the place of the view that they were made
+        in; -1: before the first one. A record names its view, which may be recorded after it in the
+        same turn; a record that names none belongs to the view recorded before it."""
         own_views = self.views.withColumnRenamed("short_id", "sender")
         named = own_views.groupBy(
-            "run", "sender", F.col("view").bitwiseAND(VIEW_MASK).alias("view")
+            "run", "sender", F.col("view").bitwiseAND(words.VIEW_MASK).alias("view")
         ).agg(F.max("place").alias("named"))
         marks = own_views.select(
             "run",
@@ -113,17 +119,15 @@ class GroupTables:
             F.col("number").alias("turn"),
             F.struct("place").alias("held"),
         )
-        batches = self.multicasts.select(
-            "run", "sender", "lo", "hi", "view", F.col("number").alias("at")
-        )
         place = F.coalesce(
             F.when(F.col("view") != 0, F.col("named")), F.col("held.place"), F.lit(-1)
         ).cast("bigint")
-        return keep(
-            with_last(batches, marks, ["run", "sender"], "held")
+        points = records.withColumn("at", F.col("number"))
+        return (
+            with_last(points, marks, ["run", "sender"], "held")
             .join(F.broadcast(named), ["run", "sender", "view"], how="left")
-            .groupBy("run", "sender", place.alias("place"))
-            .agg(F.min("lo").alias("first"), F.max("hi").alias("last"))
+            .withColumn("place", place)
+            .drop("held", "named")
         )
 
     @cached_property

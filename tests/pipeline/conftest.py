@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from stormcast.pipeline import load, session
+from stormcast.pipeline import files, session
+from stormcast.pipeline.load import sort_out
 from stormcast.pipeline.questions import Budget, CannotError, Question
 from stormcast.pipeline.schema import EVENTS
-from stormcast.pipeline.tables import Tables
 from stormcast.pipeline.verdict import CHECKS, Judgement, Verifier
-from tests.oracles.application_corpus import CASES
 from tests.oracles.corpus import Case
+from tests.oracles.sentence_corpus import CASES
 from tests.pipeline.batch import export_run, write_batch, write_run
 from tests.pipeline.doubtful import OTHERS, QUESTIONS, UNKNOWN
 
@@ -43,13 +43,12 @@ def judgements(
     batch = write_batch(((case.name, case.blocks) for case in CASES.values()), directory / "corpus")
     questions = [_question(case, batch) for case in CASES.values()]
     doubtful = list(_doubtful(directory / "doubtful"))
-    files = {question.run: load.find(question.traces) for question in doubtful}
-    load.check_names(files)
-
-    told = load.read(spark, [trace for traces in files.values() for trace in traces])
-    tables = Tables(told.unionByName(spark.read.schema(EVENTS).parquet(str(batch))))
+    traces = files.find_all({question.run: question.traces for question in doubtful})
+    told, unreadable = files.read_all(spark, traces)
+    events = told.unionByName(spark.read.schema(EVENTS).parquet(str(batch)))
+    tables, defects = sort_out(events, traces, unreadable)
     verifier = Verifier(tables, [*questions, *doubtful], lambda _text: None)
-    found = verifier.judge(load.defects(tables, files))
+    found = verifier.judge(defects)
     return {judgement.question.run: judgement for judgement in found}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.functions import col
 
-from stormcast.pipeline import load
+from stormcast.pipeline import files
 from stormcast.pipeline.checks.g1_no_loss import no_loss
 from stormcast.pipeline.checks.g3_fifo import fifo
 from stormcast.pipeline.tables import Tables
@@ -31,8 +31,7 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tab
 
     directory = tmp_path_factory.mktemp("large") / "run" / "parquet"
     assert make(directory, 10_000) > 9_000
-    files = load.find(directory)
-    return Tables(load.read(spark, files))
+    return Tables(files.read(spark, files.find(directory)))
 
 
 def test_no_plan_multiplies_rows(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def test_what_was_found_when_it_ran_is_told_and_never_passed_over(
 ) -> None:
     judgement = judgements["found-when-it-ran"]
 
-    assert judgement.verdicts()["L1"] == "holds"
+    assert judgement.verdicts()["G8"] == "holds"
     assert judgement.verdicts()["G4"] == "holds"
     assert str(judgement.verdict) == "unknown"
     assert "G4 was violated when it ran" in judgement.findings[-1].detail
@@ -83,7 +83,7 @@ def test_what_was_found_when_it_ran_is_told_and_never_passed_over(
 def test_what_nobody_judged_is_named(judgements: dict[str, Judgement]) -> None:
     judgement = judgements["asked-for-more"]
 
-    assert judgement.not_judged == ("L1", "T1")
+    assert judgement.not_judged == ("G8", "T1")
     assert judgement.verdicts() == {"G1": "holds"}
 
 

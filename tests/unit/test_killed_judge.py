@@ -82,13 +82,12 @@ def test_no_results_of_two_judgements_lie_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
     """Those of an earlier one go before anything is written, and the verdict comes last."""
-    from stormcast.pipeline import load, tables, verdict  # noqa: PLC0415 they need PySpark
+    from stormcast.pipeline import load, verdict  # noqa: PLC0415 they need PySpark
 
-    monkeypatch.setattr(load, "read", lambda *_words: None)
-    monkeypatch.setattr(load, "defects", lambda *_words: {})
-    monkeypatch.setattr(tables, "Tables", lambda _events: None)
+    monkeypatch.setattr(load, "load", lambda *_words: (None, {}))
     monkeypatch.setattr(verdict, "Verifier", _Verifier)
     monkeypatch.setattr(cli, "_measure", lambda *_words: None)
+    monkeypatch.setattr(cli, "tell", lambda *_words: None)
     out = tmp_path / "verify"
     out.mkdir()
     for name in ("verdict.json", "metrics.json"):
