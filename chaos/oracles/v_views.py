@@ -48,8 +48,7 @@ def _put_out_unheard(evidence: Evidence, member: Member) -> Iterator[Violation]:
     confirmed: set[int] = set()
     at = 0
     for before, view in pairwise(member.views):
-        while at < len(member.events) and member.events[at].time <= view.time:
-            event = member.events[at]
+        while (event := member.events[at]) is not view.event:
             if event.kind == SUSPECT and event.stream == CONFIRMED:
                 confirmed.add(event.peer)
             at += 1
