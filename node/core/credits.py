@@ -18,9 +18,9 @@ from stormcast.node.core.serial import is_newer
 
 UNLIMITED: Final = 1 << 62
 """More than anybody sends."""
-MAX_TOTAL: Final = 1 << 62
-"""Totals above are refused: no real total comes near, and with credits added they would not fit a
-frame."""
+MAX_TOTAL: Final = 1 << 61
+"""Totals above are refused: no real total comes near, and with credits added they would be larger
+than any number that a trace may say, so that a stranger could spoil the verdict of a run."""
 MAX_NUMBER: Final = 0xFF
 """Repeats are numbered with one byte, which wraps: if the number stayed at its maximum, all further
 repeats would be lost after one with that number was lost."""

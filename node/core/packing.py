@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
+from stormcast.node.core import wire
 from stormcast.node.core.digest import Digest
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.model import Address, View, ViewId
@@ -163,7 +164,7 @@ class Reader:
         seqnos: dict[int, tuple[int, int]] = {}
         for _ in range(count):
             member, delivered, received = _ENTRY.unpack(self._bytes_untrusted(_ENTRY.size))
-            if not member or member in seqnos or not delivered <= received < 1 << 63:
+            if not member or member in seqnos or not delivered <= received <= wire.MAX_SEQNO:
                 raise BadFrame("digest-entry")
             seqnos[member] = (delivered, received)
         return Digest(seqnos)

@@ -68,7 +68,8 @@ CHECK_OFFSET: Final = HEAD_SIZE - 4
 MAX_BODY: Final = 1 << 24
 """No frame body is larger: a hostile size cannot make a stream reader wait for gigabytes."""
 MAX_TRANSMISSION: Final = 255
-MAX_SEQNO: Final = (1 << 63) - 1
+MAX_SEQNO: Final = (1 << 62) - 1
+"""No sender comes near. Judges compute with sums of two such numbers in 64 bits."""
 MAX_COUNT: Final = (1 << 8 * struct.calcsize(FIELDS["count"].code)) - 1
 """Messages in a batch at most."""
 MAX_EMPTY: Final = 1024

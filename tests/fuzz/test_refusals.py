@@ -6,6 +6,8 @@ from collections import Counter
 
 import pytest
 
+from stormcast.chaos.oracles.records import impossible
+from stormcast.node import trace
 from stormcast.node.core import wire
 from tests.fuzz.frames import FrameMaker
 from tests.fuzz.reading import heard
@@ -52,3 +54,22 @@ def test_no_frame_is_refused_in_silence() -> None:
             )
             silent[pair] += 1
     assert silent[wire.FD_ALL3, wire.HEARTBEAT] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stack", ["udp", "mcast"])
+@pytest.mark.parametrize("is_defused", [True, False], ids=["strangers", "forgers"])
+def test_nobody_makes_a_member_write_what_no_member_can_say(stack: str, is_defused: bool) -> None:
+    """A number that judges cannot compute with would make a run `unknown`, which held."""
+    world = formed(NAMES, stack, "fast", protocols=HASTY)
+    facts = facts_of(world)
+    maker = FrameMaker(facts, 9, is_defused=is_defused)
+    by_short = {world.short(name): name for name in NAMES}
+    for frame in maker.frames(0, 4000):
+        world[by_short[maker.receiver(frame.number // 8).short]].receive(frame.data)
+        if frame.number % 50 == 0:
+            world.advance(0.05)
+    for name in NAMES:
+        events = [event for event, _text in world[name].told(*trace.EVENT_NAMES)]
+        assert len(events) > 50
+        assert impossible(events) == ""

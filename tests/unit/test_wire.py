@@ -156,7 +156,7 @@ def test_numbers_fit_their_byte_and_no_kind_is_zero() -> None:
 
 def test_constants_of_the_format_are_pinned() -> None:
     assert (wire.MAGIC, wire.VERSION) == (0x5C, 1)
-    assert (wire.MAX_BODY, wire.MAX_SEQNO) == (1 << 24, (1 << 63) - 1)
+    assert (wire.MAX_BODY, wire.MAX_SEQNO) == (1 << 24, (1 << 62) - 1)
     assert wire.RANGE_STRUCT.format == ">QI"
     # No member's short id: what a frame to the group carries.
     assert wire.GROUP == 0
