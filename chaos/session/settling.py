@@ -31,12 +31,16 @@ class Settling:
         self._last: dict[str, tuple[int, int]] = {}
         """Messages received, and bytes of messages that miss pieces, at the last look."""
         self._since = 0.0
+        self._has_gaps = False
+        """Whether a member had a gap at the last look that it reports, and then repairs, when the
+        gap is old enough: that may be long after everything else."""
         self.is_apart = False
         """Whether members held different views at the last look that met all of them."""
 
     def is_moving(self, now: float) -> bool:
-        """Whether a look at members within the last STILL_SECONDS found new messages or pieces."""
-        return now - self._since < STILL_SECONDS
+        """Whether messages are to come: a look at members within the last STILL_SECONDS found new
+        ones, or pieces, or the last look found a gap that will be an alarm."""
+        return self._has_gaps or now - self._since < STILL_SECONDS
 
     def is_settled(self, now: float) -> bool:
         """Whether all members have everything and hold one view; instead of having everything it is
@@ -53,8 +57,9 @@ class Settling:
         }
         if received != self._last:
             self._last, self._since = received, now
+        self._has_gaps = any(state["workload"]["standing_gaps"] for state in states.values())
         self.is_apart = roster.has_group and not _is_one_view(states)
-        if self.is_apart:
+        if self.is_apart or self._has_gaps:
             return False
         is_still = not self._is_patient and now - self._since >= STILL_SECONDS
         return is_still or has_all(states, has_group=roster.has_group)

@@ -106,6 +106,7 @@ def _workload(member: AskedMember) -> dict[str, object]:
     return told | {
         "waiting": {dest: number for dest, number in waiting.items() if number},
         "unfinished_bytes": runtime.stack.unfinished_bytes if runtime.is_running else 0,
+        "standing_gaps": runtime.stack.standing_gaps if runtime.is_running else 0,
     }
 
 

@@ -254,6 +254,11 @@ class Stack:
         return reassembler.open_bytes if reassembler is not None else 0
 
     @property
+    def standing_gaps(self) -> int:
+        """How many windows of multicasts have a gap that will be an alarm."""
+        return self.multicast.standing_gaps() if self.multicast is not None else 0
+
+    @property
     def refusal(self) -> str:
         """Why the last frame that was refused was."""
         return self._receiver.refusal

@@ -8,9 +8,11 @@ from random import Random
 import pytest
 
 from stormcast.chaos.campaigns.generate import generate
+from stormcast.chaos.language.scenario import parse_scenario
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.node.core import wire
+from stormcast.node.trace import ALARM
 from tests.helpers.group import STACKS
 from tests.helpers.world import hash64
 from tests.sim import test_hostile_group as hostile
@@ -119,3 +121,40 @@ def test_what_the_search_draws_holds_with_a_key(seed: int) -> None:
     sealed = replace(scenario, cluster=replace(scenario.cluster, sealed=True), text="")
     outcome = run_scenario(sealed, seed, min_bites=0)
     assert outcome.verdict is Verdict.HOLDS, outcome.judgement.findings
+
+
+LOSSLESS = """
+name: keys-without-retransmission
+guarantees: [G1, G2, G3, A1]
+cluster:
+  members: 3
+  stack: tcp-no-retransmit
+  timing: fast
+  sealed: true
+  multicast_settings: {{gap_alarm: 60s}}
+network: {{delay: 1ms}}
+workload:
+  - {{do: multicast, from: all, count: 200, rate: 40/s, size: 100B}}
+timeline:
+  - {{at: 1s, do: change-keys, step: add}}
+  - {{at: 2500ms, do: change-keys, step: turn}}
+  - at: 2600ms
+    do: rule
+    does: hold
+    match: {{protocol: NAKACK2, kind: DATA, to: n1}}
+    for: {held}
+  - {{at: 5s, do: change-keys, step: drop}}
+limits: {{run: 300s}}
+"""
+
+
+@pytest.mark.parametrize(("held", "alarms"), [("1s", 0), ("5s", 2)], ids=["before", "after"])
+def test_a_key_is_dropped_when_what_it_sealed_has_arrived(held: str, alarms: int) -> None:
+    """Nobody sends again. What is held until after the drop can be read by nobody; the run goes
+    on until the alarms, which have it sent again."""
+    outcome = run_scenario(parse_scenario(LOSSLESS.format(held=held)), 5)
+    assert outcome.verdict is Verdict.HOLDS, outcome.judgement.findings
+    kinds = [
+        event.kind for trace in outcome.run.evidence.members.values() for event in trace.events
+    ]
+    assert kinds.count(ALARM) == alarms

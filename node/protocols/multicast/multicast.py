@@ -100,6 +100,7 @@ class Multicast:
         self.own = state.own
         self.timers = state.timers
         self.acks_now = reports.wanted
+        self.standing_gaps = state.standing_gaps
 
     # -- Frames -------------------------------------------------------------------------------
 

@@ -70,6 +70,12 @@ class Streams:
         """Whether gaps of this window are asked for."""
         return self.config.retransmits or not entry.is_synced
 
+    def standing_gaps(self) -> int:
+        """How many windows have a gap that nobody is asked about, and that will be an alarm."""
+        return sum(
+            not self.looks_at(entry) and entry.window.has_gap() for entry in self.inbound.values()
+        )
+
     def gap_pacer(self) -> Pacer:
         """The clock by which gaps are asked for."""
         return self.pacer if self.config.retransmits else self.join_pacer
