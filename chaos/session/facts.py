@@ -3,7 +3,8 @@ and when it had arrived.
 
 They are counted in the same way for the simulator and for real members: a multicast is meant for
 the members of its sender's view that are in one view with it, and messages that had not arrived
-when two members parted need not arrive any more.
+when two members parted need not arrive any more. A message in pieces is one message: it is sent
+with its last piece, and has arrived when all of them have.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from stormcast.chaos.oracles.groups import MULTICAST, VIEW_MASK, Installed
 from stormcast.chaos.oracles.history import Member
 from stormcast.chaos.session.record import Life, Pair, Reached, ResyncTimes, ViewSeen
 from stormcast.node.core import wire
-from stormcast.node.core.model import DONT_LOOPBACK
+from stormcast.node.core.model import DONT_LOOPBACK, FRAGMENT
 from stormcast.node.trace import DELIVERED, SENT, VIEW, Event
 
 _TOLD: Final = frozenset({SENT, DELIVERED, VIEW})
@@ -36,6 +37,8 @@ class Facts:
     reached: Reached = field(default_factory=dict)
     sent: int = 0
     delivered: int = 0
+    last_arrival: float = 0.0
+    """When a message, or a piece of one, was last delivered."""
     events: int = 0
 
 
@@ -45,6 +48,50 @@ class _MemberEvent(NamedTuple):
     time: float
     member: Member
     event: Event | None
+
+
+class _Large(NamedTuple):
+    """A message that left in pieces."""
+
+    first: int
+    last: int
+    """The seqnos of its first and last piece."""
+
+
+class _Pieces:
+    """The messages that left in pieces, and what has arrived of them."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._large: dict[tuple[int, int, int, int, int], _Large] = {}
+        """By sender, destination, connection, seqno and digest of a piece."""
+        for outgoing in evidence.application.outgoing.values():
+            for large in outgoing.large():
+                if large.is_whole:
+                    span = _Large(large.pieces[0].lo, large.pieces[-1].hi)
+                    for piece in large.pieces:
+                        key = outgoing.sender.short, outgoing.dest, piece.conn, piece.lo
+                        self._large[(*key, piece.digest)] = span
+        self._arrived: dict[tuple[int, int, int, int, int], set[int]] = {}
+        """The pieces that have arrived, by receiver, sender, connection, window and message."""
+
+    def left(self, sender: int, piece: Event) -> int:
+        """Return how many messages left with a piece: one with the last."""
+        large = self._large.get((sender, piece.peer, piece.conn, piece.lo, piece.digest))
+        return int(large is not None and piece.hi == large.last)
+
+    def arrived(self, receiver: int, piece: Event) -> int:
+        """Return how many messages arrived with a piece: one with the last that was missing."""
+        dest = wire.GROUP if piece.protocol in MULTICAST else receiver
+        large = self._large.get((piece.peer, dest, piece.conn, piece.lo, piece.digest))
+        if large is None:
+            return 0
+        key = receiver, piece.peer, piece.conn, piece.epoch, large.first
+        arrived = self._arrived.setdefault(key, set())
+        arrived.add(piece.lo)
+        if len(arrived) <= large.last - large.first:
+            return 0
+        del self._arrived[key]
+        return 1
 
 
 def facts_of(evidence: Evidence, start: float = 0.0) -> Facts:
@@ -84,6 +131,7 @@ class _Reading:
         self._now: dict[int, Installed] = {}
         """The view that each member holds, by its short id."""
         self._gone: set[int] = set()
+        self._pieces = _Pieces(evidence)
         self._names = {m.short: name_of(m) for m in evidence.members.values()}
         self._views = {
             m.short: {view.number & VIEW_MASK: view for view in m.views}
@@ -126,12 +174,15 @@ class _Reading:
             self._arrive(member, event)
 
     def _send(self, member: Member, event: Event) -> None:
+        count = event.count
+        if event.flags & FRAGMENT:
+            count = self._pieces.left(member.short, event)
         is_multicast = event.protocol in MULTICAST or event.peer == wire.GROUP
         for short in self._audience(member, event) if is_multicast else (event.peer,):
             if short in self._names:
                 pair = self._names[member.short], self._names[short]
                 known = self.facts.sent_by_pair.get(pair, 0)
-                self.facts.sent_by_pair[pair] = known + event.count
+                self.facts.sent_by_pair[pair] = known + count
 
     def _audience(self, member: Member, event: Event) -> Iterator[int]:
         """Yield the members that a multicast is for: those of the sender's view that have it in
@@ -151,9 +202,16 @@ class _Reading:
         source = self._names.get(event.peer)
         if source is None:
             return
+        now = self._since(event.time)
+        self.facts.last_arrival = max(self.facts.last_arrival, now)
+        count = event.count
+        if event.flags & FRAGMENT:
+            count = self._pieces.arrived(member.short, event)
+            if not count:
+                return
         reached = self.facts.reached.setdefault((source, self._names[member.short]), [])
         before = reached[-1][1] if reached else 0
-        reached.append((self._since(event.time), before + event.count))
+        reached.append((now, before + count))
 
     def _change_view(self, member: Member, event: Event) -> None:
         views = self._views[member.short]

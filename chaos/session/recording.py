@@ -48,7 +48,6 @@ def record_of(
     facts = facts_of(evidence, ending.start)
     healed = nemesis.effects.last_heal
     end = round(ending.at - ending.start, 9)
-    last = max((times[-1][0] for times in facts.reached.values()), default=0.0)
     has_backlog = _has_backlog(evidence, ending.at - 2 * GAUGE_SECONDS)
     seen = backend.observed() if isinstance(backend, Observes) else None
     return RunRecord(
@@ -64,7 +63,7 @@ def record_of(
         sent_by_pair=facts.sent_by_pair,
         reached=facts.reached,
         complete=ending.complete and not has_backlog,
-        stalled_for=end - last if has_backlog else 0.0,
+        stalled_for=end - facts.last_arrival if has_backlog else 0.0,
         views=facts.views,
         lives=facts.lives,
         control={} if seen is None else dict(seen.control),

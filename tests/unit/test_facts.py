@@ -14,8 +14,10 @@ from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.language.scenario import Scenario, parse_scenario
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.history import Member
+from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.facts import facts_of, resync_of
 from stormcast.chaos.session.record import ResyncTimes
+from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.session.session import play
 from stormcast.chaos.session.simulation import simulate
 from stormcast.node.trace import pack_block, pack_text, read_blocks_untrusted
@@ -46,6 +48,19 @@ timeline:
   - {at: 500ms, do: cut, from: n0, to: n1, for: 1s}
   - {at: 2s, do: crash, member: n1, for: 1s}
 limits: {run: 60s}
+"""
+LARGE = """
+name: messages-in-pieces
+guarantees: [G1, G8]
+cluster: {members: 3, stack: udp, timing: fast, protocols: {FRAG: {frag_size: 2000}}}
+network: {bandwidth: 8Mbit/s}
+workload:
+  - {do: multicast, from: n0, count: 6, rate: 20/s, size: 100KB, start: 2s}
+  - {do: unicast, from: n1, to: n2, count: 20, rate: 20/s, size: 16B..50KB, start: 2s}
+timeline:
+  - {at: 2500ms, do: loss, rate: 10%, for: 2s}
+  - {at: 7s, do: crash, member: n0}
+limits: {run: 120s}
 """
 
 
@@ -82,7 +97,7 @@ class Watched(SimBackend):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", [GROUP, PAIR], ids=["group", "pair"])
+@pytest.mark.parametrize("text", [GROUP, PAIR, LARGE], ids=["group", "pair", "large"])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_traces_say_what_the_members_say(text: str, seed: int, tmp_path: Path) -> None:
     """Who lived and when, the last view, and what arrived of whom."""
@@ -107,6 +122,29 @@ def test_the_traces_say_what_the_members_say(text: str, seed: int, tmp_path: Pat
         for source in once:
             told = sum(n for who, n in arrived.items() if who.startswith(f"{source}:"))
             assert run.reached.get((source, name), [(0.0, 0)])[-1][1] == told
+
+
+def test_a_message_in_pieces_has_arrived_when_it_is_whole() -> None:
+    """A count of pieces would say after the first message of 50 pieces that 20 messages came."""
+    text = LARGE.replace("count: 6, rate", "count: 20, rate").replace("at: 7s", "at: 100s")
+    run = simulate(parse_scenario(text), 3)
+
+    assert run.sent > 20 * 50
+    assert run.sent_by_pair["n0", "n1"] == run.sent_by_pair["n1", "n2"] == 20
+    assert [count for _time, count in run.reached["n0", "n1"]] == [*range(1, 21)]
+    assert run.reached["n1", "n2"][-1][1] == 20
+    times = [time for time, _count in run.reached["n0", "n1"]]
+    late = (
+        f"expect:\n  - {{by: {times[9] + 0.01:.3f}s, delivered: {{from: n0, to: n1, count: 10}}}}\n"
+    )
+    soon = (
+        f"expect:\n  - {{by: {times[9] - 0.01:.3f}s, delivered: {{from: n0, to: n1, count: 10}}}}\n"
+    )
+    verdicts = [
+        run_scenario(parse_scenario(text + expected), 3).judgement.of("G8").verdict
+        for expected in (late, soon)
+    ]
+    assert verdicts == [Verdict.HOLDS, Verdict.VIOLATED]
 
 
 def test_times_count_from_the_start_of_the_scenario() -> None:
