@@ -30,6 +30,36 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """By a time, so many messages of each source have arrived at each dest."""
+
+    by: float
+    """Seconds from the begin of the run."""
+    sources: tuple[str, ...]
+    dests: tuple[str, ...]
+    count: int | None = None
+    """None: all that were sent, except for what two members had not when they parted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneView:
+    """At a time some members hold one view, of exactly these members."""
+
+    by: float
+    seen_by: tuple[str, ...]
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectations:
+    """What a scenario expects by when."""
+
+    awaited: tuple[Arrivals | OneView, ...] = ()
+    asks_one_group: bool = False
+    """Whether all who live at the end must hold one view of just themselves, if there are views."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """One run to verify, and what is known of it."""
 
@@ -40,10 +70,14 @@ class Question:
     guarantees: tuple[str, ...] | None = None
     """None: all that can be judged."""
     budget: Budget | None = None
+    expected: Expectations | None = None
+    """None: it is not known, and G8 is not judged."""
     min_bites: int = 1
     """The least bites that each fault must have had."""
     is_complete: bool = True
     """Whether the workload came to its end; if not, messages under way might still have arrived."""
+    is_interrupted: bool = False
+    """Whether it ended before its time, so that what was expected might still have happened."""
     own: tuple[Finding, ...] = ()
     """The findings of the run's own oracles."""
     about: dict[str, Any] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,6 +22,7 @@ from stormcast.pipeline.checks import (
     g5_bounded,
     g6_purge_safety,
     g7_connections,
+    g8_back_in_time,
     l1_liveness,
     s1_unread,
     v_views,
@@ -52,6 +53,8 @@ CHECKS: Final[dict[str, Check]] = {
     "L1": l1_liveness.liveness,
     "S1": s1_unread.unread,
 }
+IN_TIME: Final = g8_back_in_time.GUARANTEE
+"""Judged where it is known what the scenario expects."""
 BUDGET: Final = "budget"
 """The internal name of violations of a scenario's budget, which are reported under C1."""
 NEEDS_THE_END: Final = frozenset({"G1", "A1", "V4", "L1", "C1"})
@@ -243,6 +246,9 @@ class Verifier:
         budgets = {each.run: each.budget for each in self._questions if each.budget is not None}
         if budgets:
             checks[BUDGET] = lambda tables: c1_budget.over_budget(tables, budgets, BUDGET)
+        expected = {one.run: one.expected for one in self._questions if one.expected is not None}
+        if expected:
+            checks[IN_TIME] = lambda tables: g8_back_in_time.back_in_time(tables, expected)
         return checks
 
     def _violations(
@@ -355,6 +361,10 @@ class Verifier:
         known = figures.get(question.run, Figures(bites={}))
         asked = _asked(question)
         judged = [name for name in asked if name in CHECKS]
+        if question.expected is not None and (
+            IN_TIME in asked or (question.run, IN_TIME) in firsts or question.expected.awaited
+        ):
+            judged.append(IN_TIME)
         if defects:
             detail = _listed(defects)
             findings = [Finding(name, Verdict.UNKNOWN, detail) for name in judged or [RUN]]
@@ -366,7 +376,9 @@ class Verifier:
             *(_explained(finding, known.deaths) for finding in findings),
         ]
         if not question.is_complete:
-            findings = [_without_haste(finding) for finding in findings]
+            findings = [_unproven(finding, NEEDS_THE_END) for finding in findings]
+        if question.is_interrupted:
+            findings = [_unproven(finding, {IN_TIME}) for finding in findings]
         findings += _own_findings(question, findings)
         named = {finding.guarantee for finding in findings}
         counts = {
@@ -390,7 +402,8 @@ class Verifier:
         begin: float,
     ) -> Finding:
         """Return the finding on a guarantee: its earliest violation, if there is one."""
-        names = [guarantee] if guarantee in (question.guarantees or CHECKS) else []
+        is_asked = guarantee in (question.guarantees or CHECKS) or guarantee == IN_TIME
+        names = [guarantee] if is_asked else []
         if guarantee == "C1" and question.budget is not None:
             names.append(BUDGET)
         found = [firsts[question.run, name] for name in names if (question.run, name) in firsts]
@@ -459,9 +472,10 @@ def _doubts(question: Question, figures: Figures) -> list[Finding]:
     return found
 
 
-def _without_haste(finding: Finding) -> Finding:
-    """Weaken a violation of an incomplete run to unknown, if later events might have mended it."""
-    if finding.guarantee in NEEDS_THE_END and finding.verdict is Verdict.VIOLATED:
+def _unproven(finding: Finding, guarantees: Set[str]) -> Finding:
+    """Weaken a violation of one of these guarantees to unknown: what did not happen any more might
+    have mended it."""
+    if finding.guarantee in guarantees and finding.verdict is Verdict.VIOLATED:
         return replace(finding, verdict=Verdict.UNKNOWN)
     return finding
 
@@ -472,11 +486,12 @@ def _own_findings(question: Question, findings: Sequence[Finding]) -> list[Findi
 
     A disagreement makes the run at least unknown, because one of the two judges is wrong.
     """
+    judged = {*CHECKS, *([IN_TIME] if question.expected is not None else ())}
     by_guarantee = {finding.guarantee: finding.verdict for finding in findings}
     said = {finding.detail for finding in findings}
     own = []
     for one in question.own:
-        if one.guarantee == RUN or one.guarantee not in CHECKS:
+        if one.guarantee == RUN or one.guarantee not in judged:
             if one.guarantee != RUN or one.detail not in said:
                 own.append(one)
         elif one.verdict > by_guarantee.get(one.guarantee, Verdict.HOLDS):

@@ -34,7 +34,7 @@ def violations(
     shown = F.filter(F.array(*witness), lambda each: each["number"].isNotNull())
     return (
         rows.withColumn("witness", shown)
-        .withColumn("culprit", F.element_at("witness", -1))
+        .withColumn("culprit", F.try_element_at("witness", F.lit(-1)))
         .select(
             "run",
             F.lit(guarantee).alias("guarantee"),

@@ -51,6 +51,8 @@ NAMED: Final = 1
 BELIEVED: Final = 2
 ASKED: Final = 3
 
+OUTBOX_BYTES: Final = 5
+"""`stream` of a gauge event: what waits in the outbox for a destination."""
 RECEIVE_WINDOW: Final = (3, 4)
 """`stream` of a gauge event: messages and bytes that a receive window holds."""
 

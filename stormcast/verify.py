@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from stormcast.chaos.language.scenario import Scenario, load_scenario
+from stormcast.chaos.language.scenario import ExpectView, Scenario, load_scenario
 from stormcast.chaos.records.directory import BEGUN
 from stormcast.exits import Exit
 from stormcast.locks import lock
@@ -26,7 +26,15 @@ from stormcast.node.trace.files import Source, find_sources, member_names
 from stormcast.pipeline import cli, session
 from stormcast.pipeline.evidence import KEY, Belief, belief_in, digest_of
 from stormcast.pipeline.findings import RUN, THE_RUN, read_finding
-from stormcast.pipeline.questions import Budget, CannotError, Question, VerifyError
+from stormcast.pipeline.questions import (
+    Arrivals,
+    Budget,
+    CannotError,
+    Expectations,
+    OneView,
+    Question,
+    VerifyError,
+)
 from stormcast.pipeline.report.run_files import OF_OTHERS
 from stormcast.pipeline.report.writing import write_report
 
@@ -229,7 +237,9 @@ def _question(run: _Run) -> Question:
         guarantees=tuple(scenario.guarantees) if scenario else None,
         budget=_budget(scenario) if scenario else None,
         min_bites=bites if isinstance(bites, int) else 1,
+        expected=expectations_of(scenario) if scenario else None,
         is_complete=own.get("complete") is not False,
+        is_interrupted=own.get("interrupted", not own) is not False,
         own=found,
         about=about,
     )
@@ -246,6 +256,21 @@ def _budget(scenario: Scenario) -> Budget | None:
         return None
     return Budget(
         acks=budget.acks, resends=budget.resends, syncs=budget.syncs, requests=budget.requests
+    )
+
+
+def expectations_of(scenario: Scenario) -> Expectations:
+    """Return what a scenario expects by when (G8)."""
+    return Expectations(
+        awaited=tuple(
+            OneView(by=one.by, seen_by=tuple(one.seen_by), members=tuple(one.view))
+            if isinstance(one, ExpectView)
+            else Arrivals(
+                by=one.by, sources=tuple(one.sources), dests=tuple(one.dests), count=one.count
+            )
+            for one in scenario.expect
+        ),
+        asks_one_group="G8" in scenario.guarantees,
     )
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
-from operator import itemgetter
 from typing import Final, NamedTuple
 
 from stormcast.chaos.oracles.evidence import Evidence
@@ -248,9 +247,12 @@ def name_of(member: Member) -> str:
 
 
 def _in_order(evidence: Evidence) -> list[_MemberEvent]:
-    """Return the events that facts are made from, of all members, by time; those of one member stay
-    in the order of its trace."""
-    return sorted(chain.from_iterable(map(_told_by, evidence.members.values())), key=itemgetter(0))
+    """Return the events that facts are made from, of all members, by time, then by label; those of
+    one member stay in the order of its trace."""
+    return sorted(
+        chain.from_iterable(map(_told_by, evidence.members.values())),
+        key=lambda told: (told.time, told.member.label),
+    )
 
 
 def _told_by(member: Member) -> Iterator[_MemberEvent]:

@@ -76,6 +76,7 @@ class RunOutcome:
             "owed": self.judgement.owed.as_json() if self.judgement.owed else None,
             "events": self.run.recorded,
             "virtual_seconds": round(self.run.seconds, 6),
+            "interrupted": self.run.is_cut_short or bool(self.run.broke_off),
             "complete": self.run.complete and not self.run.is_cut_short,
             "faults": self.run.bites,
             "faults_by_pair": {

@@ -31,9 +31,9 @@ class MemberTables:
 
     @cached_property
     def incarnations(self) -> DataFrame:
-        """One row per incarnation: run, short_id, label, shown, started, ended (infinite: it ran to
-        the end), lives, promised (bounds of unicast), protocols (settings by protocol), version (of
-        its trace)."""
+        """One row per incarnation: run, short_id, label, name, shown, started, killed, ended
+        (infinite: it ran to the end), lives, promised (bounds of unicast), protocols (settings by
+        protocol), version (of its trace)."""
         by_age = Window.partitionBy("run", "name").orderBy("started", "killed", "short_id")
         never = F.lit(words.INFINITY)
         is_alone = F.count(F.lit(1)).over(Window.partitionBy("run", "name")) == 1
@@ -54,6 +54,7 @@ class MemberTables:
                 "run",
                 "short_id",
                 "label",
+                "name",
                 F.when(is_alone, F.col("name")).otherwise(F.col("label")).alias("shown"),
                 "started",
                 "killed",

@@ -107,8 +107,8 @@ class RigTables:
 
     @cached_property
     def runs(self) -> DataFrame:
-        """One row per run: the times at which it was quiet and ended (infinite: not recorded), and
-        a summary of what the rig did."""
+        """One row per run: the times at which it began (if that is not recorded, of its first
+        event), was quiet and ended (infinite: not recorded), and a summary of what the rig did."""
         was_done = self.fault_events.groupBy("run").agg(
             F.lit(True).alias("did_anything"),
             F.max(F.col("text").contains('"install-view"')).alias("views_by_hand"),
@@ -121,18 +121,19 @@ class RigTables:
         )
         last_of = {
             phase: F.max_by("time", F.when(F.col("phase") == phase, F.col("number")))
-            for phase in ("quiet", "end")
+            for phase in ("begin", "quiet", "end")
         }
         phases = self.phases.groupBy("run").agg(*(c.alias(name) for name, c in last_of.items()))
         never = F.lit(words.INFINITY)
         return keep(
             self._events.groupBy("run")
-            .agg(F.count(F.lit(1)).alias("events"))
+            .agg(F.count(F.lit(1)).alias("events"), F.min("time").alias("first"))
             .join(was_done, "run", how="left")
             .join(phases, "run", how="left")
             .select(
                 "run",
                 "events",
+                F.coalesce("begin", "first").alias("begin"),
                 F.coalesce("quiet", never).alias("quiet"),
                 F.coalesce("end", never).alias("end"),
                 F.coalesce("did_anything", F.lit(False)).alias("did_anything"),
