@@ -68,15 +68,12 @@ def _impatient_requests(epoch: Epoch) -> Iterator[Violation]:
     patience = receiver.bounds.get("request_patience")
     if not patience:
         return
+    entries = epoch.connection.entries
     for request in epoch.requested:
-        sent = next(
-            (
-                batch
-                for entry in reversed(epoch.connection.entries)
-                if (batch := entry.batch_at(request.hi)) is not None
-            ),
-            None,
-        )
+        # A later life that began after this sent nothing that it could ask for.
+        lives = [one for one in entries[1:] if one.opened_at <= request.time + EPSILON]
+        batches = (one.batch_at(request.hi) for one in reversed([*entries[:1], *lives]))
+        sent = next((batch for batch in batches if batch is not None), None)
         if sent is not None and is_impatient(receiver, request, sent, patience):
             yield impatience(receiver, request, epoch.connection.sender, sent, patience)
             return

@@ -21,6 +21,7 @@ from stormcast.pipeline.tables.records import is_kind, is_multicast, is_numbered
 NUMBERING: Final = ("run", "sender", "dest", "conn", "entry")
 """`dest` is the receiver, or 0: the group."""
 WINDOW: Final = ("run", "sender", "receiver", "conn", "epoch")
+_CONNECTION: Final = ("run", "sender", "dest", "conn")
 _RANGE: Final = ("number", "time", "lo", "hi", "count", "bytes", "digest", "flags")
 
 
@@ -130,40 +131,74 @@ class MessageTables:
         its last.
 
         `is_genuine`: the batch has the same digest, contains the whole range, and was sent before.
-        Of several lives of one sender entry, the newest counts whose batch fits best. The batch of
-        a seqno is the last one that begins at or before it: this takes one sort of a numbering, and
-        no join by range.
         """
         points = self.receiving.where(is_kind("delivered", "requested")).withColumn(
             "dest", F.when(F.col("is_multicast"), words.GROUP).otherwise(F.col("receiver"))
         )
-        lives = (
+        reused = keep(self._reused)
+        if reused.isEmpty():
+            return keep(self._beside_batches(points, F.lit(0)))
+        lives = F.broadcast(reused.select(*_CONNECTION, F.size("began").alias("lives")))
+        counted = points.join(lives, [*_CONNECTION], how="left")
+        single = self._beside_batches(
+            counted.where(F.col("lives").isNull()).drop("lives"), F.lit(0)
+        )
+        return keep(single.unionByName(self._in_lives(keep(counted.where("lives > 1")), reused)))
+
+    @property
+    def _reused(self) -> DataFrame:
+        """Connections with several lives of their sender entry: run, sender, dest, conn, `began`
+        (times, by entry)."""
+        return (
             self.sending.where(~F.col("is_multicast"))
-            .groupBy("run", "sender", "dest", "conn")
-            .agg(F.max("entry").alias("newest"))
+            .groupBy(*NUMBERING)
+            .agg(F.min("time").alias("at"))
+            .groupBy(*_CONNECTION)
+            .agg(F.sort_array(F.collect_list(F.struct("entry", "at"))).alias("entries"))
+            .where(F.size("entries") > 1)
+            .select(*_CONNECTION, F.col("entries.at").alias("began"))
         )
-        newest = F.coalesce("newest", F.lit(0))
-        several = (
-            points.join(lives, ["run", "sender", "dest", "conn"], how="left")
-            .withColumn("entry", F.explode(F.sequence(F.lit(0), newest.cast("int"))))
-            .withColumn("entry", F.col("entry").cast("bigint"))
-            .withColumn("lives", newest + 1)
-            .drop("newest")
-        )
+
+    def _in_lives(self, counted: DataFrame, reused: DataFrame) -> DataFrame:
+        """Place events of connections with several lives: in the newest one whose batch fits best.
+
+        That is nearly always the life of that time, or the one before. Only deliveries that fit
+        neither are looked up in all lives, so that reuse does not multiply the rows.
+        """
+        began = F.broadcast(reused)
+        upto = F.size(F.filter("began", lambda at: at <= F.col("time") + words.EPSILON))
+        held = F.greatest(upto - 1, F.lit(0))
+        near = counted.join(began, [*_CONNECTION]).withColumn("held", held).drop("began")
+        both = F.array_distinct(F.array("held", F.greatest(F.col("held") - 1, F.lit(0))))
+        placed = keep(_newest_that_fits(self._beside_batches(near.drop("lives"), F.explode(both))))
+        is_lost = is_kind("delivered") & ~F.col("is_genuine")
+        key = ["run", "receiver", "number"]
+        lost = counted.join(F.broadcast(placed.where(is_lost).select(*key)), key, how="left_semi")
+        everywhere = F.explode(F.sequence(F.lit(0), F.col("lives") - 1))
+        found = _newest_that_fits(self._beside_batches(lost, everywhere).drop("lives"))
+        return placed.where(~is_lost).drop("held").unionByName(found)
+
+    def _beside_batches(self, points: DataFrame, entry: Column) -> DataFrame:
+        """Put each point, in these entries of its sender, beside the batch with its seqno: the
+        last one that begins at or before it. This takes one sort of a numbering, and no join by
+        range."""
         at = F.when(is_kind("requested"), F.col("hi")).otherwise(F.col("lo"))
-        told = several.withColumn("at", at)
+        told = (
+            points.withColumn("entry", entry)
+            .withColumn("entry", F.col("entry").cast("bigint"))
+            .withColumn("at", at)
+        )
         sent = self.sent.select(*NUMBERING, *_RANGE, "kind", F.col("lo").alias("at"))
         both = told.unionByName(sent, allowMissingColumns=True)
         upto = Window.partitionBy(*NUMBERING).orderBy("at", F.col("kind") != "sent", "number")
         batch = F.last(F.when(is_kind("sent"), F.struct(*_RANGE)), True).over(upto)
-        candidates = (
+        return (
             both.withColumn("batch", batch)
             .where(~is_kind("sent"))
             .withColumn("batch", F.when(F.col("batch.hi") >= F.col("at"), F.col("batch")))
             .withColumn("is_genuine", F.coalesce(_is_genuine(), F.lit(False)))
             .drop("at")
         )
-        return keep(_newest_that_fits(candidates))
 
     @cached_property
     def delivered(self) -> DataFrame:
@@ -182,15 +217,11 @@ def _is_genuine() -> Column:
 
 def _newest_that_fits(candidates: DataFrame) -> DataFrame:
     """Keep, of the lives of a sender entry, the newest whose batch fits the event best."""
-    single = candidates.where(F.col("lives") == 1).drop("lives")
     fits = F.struct("is_genuine", F.col("batch").isNotNull(), "entry")
     by_event = Window.partitionBy("run", "receiver", "number").orderBy(F.desc("fits"))
-    several = (
-        candidates.where(F.col("lives") > 1)
-        .drop("lives")
-        .withColumn("fits", fits)
+    return (
+        candidates.withColumn("fits", fits)
         .withColumn("rank", F.row_number().over(by_event))
         .where(F.col("rank") == 1)
         .drop("fits", "rank")
     )
-    return single.unionByName(several)

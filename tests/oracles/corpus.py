@@ -156,6 +156,15 @@ def a_reopened_connection_is_closed_without_flushing(s: Story) -> None:
     s.at(5.0).removes()
 
 
+@sound(request_patience=1.0)
+def what_a_later_life_sends_was_not_asked_for_before(s: Story) -> None:
+    """The id of a connection is used again; a request of its first life is patient all the same."""
+    s.at(1.0).opens().sends(1, 2).sends(3, oob=True).at(1.1).listens().delivers(3, oob=True)
+    s.at(3.0).requests(1, 2).at(3.1).delivers(1, 2).acks(3).at(3.2).purges(1, 3)
+    s.at(4.0).removes().forgets().at(5.0).opens().sends(1, 2).at(5.1).listens(epoch=2)
+    s.delivers(1, 2, epoch=2).acks(2, epoch=2).at(5.2).purges(1, 2)
+
+
 @sound()
 def a_closing_connection_gave_its_messages_their_time(s: Story) -> None:
     s.a_clean_exchange().at(2.0).sends(6, 10).at(3.0).closes().at(9.0).removes()
