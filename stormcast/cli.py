@@ -43,6 +43,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "stormcast.chaos.commands.museum:museum",
     ),
     "search": ("look for violations over many random seeds", "stormcast.search:search"),
+    "soak": (
+        "play a storm over one cluster, and judge it while it lasts",
+        "stormcast.chaos.commands.soak:soak",
+    ),
     "compare": (
         "run one scenario on several protocols",
         "stormcast.chaos.commands.compare:compare",

@@ -105,6 +105,23 @@ def quantity(kind: Quantity, *, above_zero: bool = False) -> Notation:
     return Notation(read, kind.write)
 
 
+def span(kind: Quantity) -> Notation:
+    """A quantity such as 2s, or the least and the most of it, such as 1s..8s."""
+    one = quantity(kind, above_zero=True)
+
+    def read(item: Item) -> tuple[float, float]:
+        ends = [one.read(part) for part in item.ends()]
+        if ends[0] > ends[-1]:
+            raise item.refuse("it ends before it begins; write the smaller first")
+        return ends[0], ends[-1]
+
+    def write(value: tuple[float, float]) -> str:
+        low, high = map(kind.write, value)
+        return low if low == high else f"{low}..{high}"
+
+    return Notation(read, write)
+
+
 def size_range(most: int) -> Notation:
     """A size such as 1KiB, or the ends of a range such as 10B..2KiB."""
     one = quantity(SIZE)

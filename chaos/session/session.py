@@ -6,7 +6,7 @@ The clock of a scenario starts when all members that are there from the beginnin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -41,6 +41,8 @@ from stormcast.node.core.errors import NodeError
 POLL_SECONDS: Final = 0.1
 """Seconds between two looks at members while something is expected of them."""
 
+Whole = Callable[[Mapping[str, bytes]], dict[str, bytes]]
+"""Takes the traces of members and rig that are there, and returns those of the whole."""
 Tell = Callable[[str], None]
 """Takes a few words about what is going on."""
 
@@ -89,39 +91,44 @@ class Session:
         run: str = "",
         tell: Tell | None = None,
     ) -> None:
-        self.scenario = scenario
         self.backend = backend
-        there = backend.features()
+        self._there = backend.features()
+        self._seed = seed
         name = run or f"{scenario.name}-{seed}"
-        self.plan = cluster_plan(scenario, seed, name, folder, there)
-        self.rig = RigTrace()
-        members = scenario.cluster.members
+        self.plan = cluster_plan(scenario, seed, name, folder, self._there)
         has_group = "group" in self.plan.needs
-        self.roster = Roster(backend, members, seed, has_group=has_group)
+        self.roster = Roster(backend, scenario.cluster.members, seed, has_group=has_group)
+        self.exits = Exits(backend, self.roster)
+        self._tell = tell or (lambda _text: None)
+        self._zero = 0.0
+        self._wall_ns = 0
+        self._quiet_for, self._regroup_for, self._hold_for = 0.0, 0.0, 0.0
+        self._take_up(scenario, is_patient=backend.is_virtual)
+
+    def _take_up(self, scenario: Scenario, *, is_patient: bool) -> None:
+        """Make everything that belongs to one scenario, and not to the cluster."""
+        self.scenario = scenario
+        self.rig = RigTrace()
         self.traffic = Traffic(scenario, self.roster, self.now)
+        members = scenario.cluster.members
         state = NetworkState(
             members=members,
             base=scenario.network,
-            seed=seed,
-            netem=there["netem"] is None,
+            seed=self._seed,
+            netem=self._there["netem"] is None,
         )
         self.nemesis = Nemesis(
-            backend,
+            self.backend,
             self.roster,
             self.traffic,
             self.rig,
             state,
             in_members=self.plan.rules_in_members,
         )
-        self.steps = schedule(scenario, seed)
-        self.exits = Exits(backend, self.roster)
-        self._settling = Settling(self.roster, is_patient=backend.is_virtual)
-        self._tell = tell or (lambda _text: None)
-        self._zero = 0.0
-        self._wall_ns = 0
+        self.steps = schedule(scenario, self._seed)
+        self._settling = Settling(self.roster, is_patient=is_patient)
         self._ending = Ending()
         self._agenda = Agenda(self.steps, scenario.workload, members)
-        self._quiet_for, self._regroup_for, self._hold_for = 0.0, 0.0, 0.0
 
     def now(self) -> float:
         """Seconds since the scenario began."""
@@ -251,16 +258,36 @@ class Session:
             rarely = min(1.0, (self.now() - begun) / 4) if self.backend.is_virtual else 0.0
             self._pass(max(POLL_SECONDS, rarely))
 
+    def go_on(self, scenario: Scenario, whole: Whole) -> RunRecord:
+        """Play another scenario with the cluster as it is, and leave it running. The record is of
+        the traces that `whole` makes of those that the backend has."""
+        # Members that were gone for a while never have all that was sent: no use to wait for it.
+        self._take_up(scenario, is_patient=False)
+        self._zero = self.backend.now()
+        self.rig.network(self._zero, scenario.network)
+        self.rig.phase(self._zero, "begin")
+        self.traffic.count_from_here()
+        self._play()
+        self._settle()
+        mismatches = self._last_words()
+        return self._record(mismatches, whole)
+
     def finish(self) -> RunRecord:
         """Stop all members at one moment, and make the record of the run."""
         mismatches = self._last_words()
+        return self._record(mismatches)
+
+    def _record(self, mismatches: list[str], whole: Whole | None = None) -> RunRecord:
+        """Make the record of a scenario that has been played; the run is over, unless it is `whole`
+        that says what belongs to the record."""
         self.nemesis.member_rules.count()
         ending = self._ending
         self.exits.look()
         ending.start, ending.at = self._zero, self.backend.now()
         self.rig.phase(ending.at, "end")
-        self.backend.freeze()
-        self.exits.look(is_over=True)
+        if whole is None:
+            self.backend.freeze()
+            self.exits.look(is_over=True)
         self._note_standstills()
         self._note_overheard()
         bites = self.nemesis.bites()
@@ -269,6 +296,8 @@ class Session:
         traces = dict(self.backend.collect())
         self.exits.write(self.rig, traces)
         traces["rig"] = self.rig.blocks(self._wall_ns)
+        if whole is not None:
+            traces = whole(traces)
         return record_of(self.backend, self.nemesis, bites, ending, traces, mismatches)
 
     def broken_off(self, error: NodeError) -> RunRecord:

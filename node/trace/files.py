@@ -28,6 +28,9 @@ from stormcast.node.trace import (
     read_block_untrusted,
 )
 
+_FIRST, _WALL = 5, 6
+"""Where the number of its first event, and the wall clock, stand in the header of a block."""
+_CHECK_AT: Final = HEADER.size - 8
 _SEGMENT: Final = re.compile(r"\d{6,}\.trace")
 
 
@@ -147,6 +150,26 @@ def _number(path: Path) -> int:
 def count_events(blocks: bytes) -> int:
     """Count the events of a trace by the headers of its blocks, without reading the events."""
     return sum(count for _at, count in _headers(blocks))
+
+
+def wall_of(blocks: bytes) -> int:
+    """Return the wall clock, in nanoseconds, when the clock of a trace showed 0."""
+    return int(HEADER.unpack_from(blocks)[_WALL])
+
+
+def renumbered(blocks: bytes, first: int) -> bytes:
+    """Return checked blocks with their events numbered from `first` on."""
+    parts: list[bytes] = []
+    start = 0
+    for end, count in _headers(blocks):
+        front = [*HEADER.unpack_from(blocks, start)]
+        front[_FIRST], first = first, first + count
+        body = blocks[start + HEADER.size : end]
+        # The check is over all that comes before it, and after it.
+        head = HEADER.pack(*front)[:_CHECK_AT]
+        parts += [head, xxh3_64_intdigest(head + body).to_bytes(8, "little"), body]
+        start = end
+    return b"".join(parts)
 
 
 def member_names(sources: list[Source]) -> dict[int, str]:

@@ -35,6 +35,9 @@ from stormcast.chaos.language.timeline import WORDS, actions
 from stormcast.chaos.language.workload import load_shapes
 from stormcast.chaos.oracles.verdict import CHECKS
 from stormcast.chaos.session.simulation import simulate
+from stormcast.chaos.soak.storm import KINDS as KINDS_OF_STORMS
+from stormcast.chaos.soak.storm import Storm
+from stormcast.chaos.soak.storm_file import parse_storm
 from stormcast.cli import COMMANDS
 from stormcast.node.core.errors import ConfigError
 from stormcast.node.core.match import ANYTHING, Match, read_match
@@ -574,6 +577,7 @@ def yaml_examples() -> list[str]:
     return [
         example
         for path in PAGES
+        if path.name != "soak.md"  # Its example is a storm.
         for example in re.findall(
             r"^```yaml\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE
         )
@@ -590,6 +594,14 @@ def whole(example: str) -> str:
 @pytest.mark.parametrize("example", yaml_examples())
 def test_every_example_is_a_scenario(example: str) -> None:
     parse_scenario(whole(example))
+
+
+def test_the_example_of_a_storm_says_what_holds_without_one() -> None:
+    text = page("soak.md")
+    (example,) = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    storm = parse_storm(example)
+    assert storm == Storm(cluster=storm.cluster)
+    assert {f"`{kind}`" for kind in KINDS_OF_STORMS} <= set(re.findall(r"`[a-z-]+`", text))
 
 
 def test_every_word_of_a_timeline_has_an_example() -> None:

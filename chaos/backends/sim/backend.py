@@ -222,6 +222,10 @@ class SimBackend:
         """Return the traces of every incarnation so far, by label."""
         return self._world.take_traces()
 
+    def forget(self) -> None:
+        """Forget what was collected."""
+        self._world.forget_traces()
+
     def observed(self) -> Observed:
         """Return the figures of a run that only a simulator can see."""
         world = self._world

@@ -252,6 +252,12 @@ class World:
             host.tracer.seal()
         return {label: b"".join(blocks) for label, blocks in self._blocks.items()}
 
+    def forget_traces(self) -> None:
+        """Forget what was recorded so far, and incarnations that are gone."""
+        for blocks in self._blocks.values():
+            blocks.clear()
+        self._trace_bytes = 0
+
     def _living(self) -> list[Host]:
         return [host for host in self.engine.hosts.values() if host.is_alive]
 

@@ -1,0 +1,259 @@
+"""`stormcast soak`: a storm without end over one cluster, judged window by window."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from stormcast.chaos.backends.base import Unsupported
+from stormcast.chaos.backends.by_name import make_backend
+from stormcast.chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
+from stormcast.chaos.commands.output import (
+    RUNS,
+    end_progress,
+    give_up,
+    in_plain_lines,
+    progress,
+    refuse,
+    say,
+    say_leftovers,
+    unsupported,
+)
+from stormcast.chaos.language.cluster import TIMINGS, Cluster
+from stormcast.chaos.language.stacks import settings_of
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.records.directory import make_fresh
+from stormcast.chaos.session.plans import check_supported
+from stormcast.chaos.soak.directory import Kept, SoakDirectory
+from stormcast.chaos.soak.player import Soak, Window
+from stormcast.chaos.soak.storm import Storm
+from stormcast.chaos.soak.storm_file import load_storm
+from stormcast.exits import Exit
+from stormcast.node.core.errors import ConfigError, NodeError
+from stormcast.node.reading.quantities import DURATION, UnitError
+
+MEMBERS: Final = 4
+LINE_SECONDS: Final = 60.0
+"""Real seconds between two lines on how it goes, besides those on incidents."""
+LOGS: Final = "logs"
+
+
+def soak(argv: list[str]) -> int:
+    """Run `stormcast soak`: windows of a storm, until the time is over or Ctrl-C."""
+    parser = parser_of(
+        "soak",
+        "Play a storm over one cluster, window after window, and judge each as it ends. Exit 0 all "
+        "hold, 1 one is violated, 2 usage, 3 one is unknown, or something is missing here.",
+    )
+    add_backend(parser)
+    parser.add_argument(
+        "--for",
+        dest="seconds",
+        type=_duration,
+        default=1800.0,
+        metavar="TIME",
+        help="how long members live: virtual time in the simulator (default 30min)",
+    )
+    parser.add_argument(
+        "--seed", type=read_seed, default=None, help="chooses the storm (default 1)"
+    )
+    parser.add_argument("--storm", type=Path, metavar="FILE", help="what may happen (docs/soak.md)")
+    parser.add_argument("--stack", help="the members' stack, in place of the file's (default udp)")
+    parser.add_argument("--timing", choices=TIMINGS, help="in place of the file's (default fast)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="the directory of the soak, empty or not there yet (runs/NAME-SEED)",
+    )
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="DIR",
+        help="go on with the next window of a soak, with a new cluster",
+    )
+    parser.add_argument(
+        "--until-violated", action="store_true", help="end with the first window that does not hold"
+    )
+    add_json(parser)
+    args = parser.parse_args(argv)
+    try:
+        return _soak(args)
+    except Unsupported as refusal:
+        return unsupported(refusal, as_json=args.json, seed=args.seed or 1)
+    except (ConfigError, OSError) as error:
+        return refuse(error)
+    except NodeError as error:
+        return give_up(error, args.seed or 1)
+
+
+def _soak(args: argparse.Namespace) -> int:
+    directory, kept = _directory(args)
+    if kept.backend == "netns":
+        say_leftovers()
+    logs = directory.path / LOGS
+    logs.mkdir(exist_ok=True)
+    player = Soak(
+        kept.storm, kept.seed, make_backend(kept.backend), logs, tell=None if args.json else _tell
+    )
+    watch = _Watch(directory, kept, args)
+    try:
+        player.open()
+        begun = time.monotonic()
+        for window in player.windows(len(kept.windows)):
+            took, begun = time.monotonic() - begun, time.monotonic()
+            if watch.note(window, took):
+                break
+    except KeyboardInterrupt:
+        say("interrupted: what was judged is kept")
+        watch.is_interrupted = True
+    finally:
+        end_progress()
+        player.close()
+    return watch.end()
+
+
+def _tell(text: str) -> None:
+    progress(text)
+
+
+def _directory(args: argparse.Namespace) -> tuple[SoakDirectory, Kept]:
+    """Return the directory, and what is there of the soak: of a new one no window."""
+    if args.resume is not None:
+        for flag in ("storm", "stack", "timing", "seed", "out"):
+            if getattr(args, flag) is not None:
+                raise ConfigError(f"--{flag}: a soak goes on as it began; drop it")
+        directory = SoakDirectory(args.resume)
+        kept = directory.read()
+        say(
+            f"{len(kept.windows)} windows are there; a new cluster begins with window "
+            f"{len(kept.windows)}: of the time in between nothing is known"
+        )
+        return directory, kept
+    storm = load_storm(args.storm) if args.storm is not None else _default_storm()
+    cluster = storm.cluster
+    if args.stack is not None:
+        cluster = replace(cluster, stack=args.stack)
+    if args.timing is not None:
+        cluster = replace(cluster, timing=args.timing)
+    storm = replace(storm, cluster=cluster)
+    seed = args.seed if args.seed is not None else 1
+    # Refused before anything is written: a stack that cannot work, or a backend that is not there.
+    make_backend(args.backend)
+    widest = storm.widest()
+    check_supported(widest, args.backend)
+    settings_of(widest)
+    path = args.out or make_fresh(RUNS, f"soak-{storm.name}-{seed}")
+    directory = SoakDirectory(path)
+    directory.begin(storm, seed, args.backend)
+    return directory, Kept(storm=storm, seed=seed, backend=args.backend, windows=())
+
+
+def _default_storm() -> Storm:
+    members = tuple(f"n{number}" for number in range(MEMBERS))
+    return Storm(cluster=Cluster(members=members, stack="udp", timing="fast"))
+
+
+class _Watch:
+    """Follows a soak: writes each window, says how it goes, and knows when it is over."""
+
+    def __init__(self, directory: SoakDirectory, kept: Kept, args: argparse.Namespace) -> None:
+        self._directory = directory
+        self._kept = kept
+        self._args = args
+        self._verdicts = Counter(str(one["verdict"]) for one in kept.windows)
+        self._seconds = sum(float(one["seconds"]) for one in kept.windows)
+        self._sent = sum(int(one["sent"]) for one in kept.windows)
+        self._faults = sum(sum(one["faults"].values()) for one in kept.windows)
+        self._lived = 0.0
+        self._took = 0.0
+        self._told_at = time.monotonic()
+        self._unrest = ""
+        self.is_interrupted = False
+
+    def note(self, window: Window, took: float) -> bool:
+        """Take a window that has ended; returns whether it was the last."""
+        incident = self._directory.add(window, took)
+        self._verdicts[str(window.judgement.verdict)] += 1
+        self._seconds += window.run.seconds
+        self._lived += window.run.seconds
+        self._took += took
+        self._sent += window.sent
+        self._faults += sum(window.run.bites.values())
+        self._unrest = window.unrest
+        if incident is not None:
+            bad = [one for one in window.judgement.findings if one.verdict is not Verdict.HOLDS]
+            what = "; ".join(f"{one.guarantee} {one.verdict}: {one.detail}" for one in bad[:3])
+            end_progress()
+            say(f"window {window.number}: {window.judgement.verdict}: {what}\n  {incident}")
+        self._directory.say(self.status(is_over=False))
+        if time.monotonic() - self._told_at >= LINE_SECONDS:
+            self._told_at = time.monotonic()
+            end_progress()
+            say(self.line())
+        elif not self._args.json:
+            progress(self.line())
+        is_bad = window.judgement.verdict is not Verdict.HOLDS
+        return self._lived >= self._args.seconds or (is_bad and self._args.until_violated)
+
+    def line(self) -> str:
+        """Say how the soak is, in one line."""
+        windows = sum(self._verdicts.values())
+        bad = ", ".join(f"{self._verdicts[one]} {one}" for one in ("violated", "unknown"))
+        left = max(0.0, self._args.seconds - self._lived)
+        return (
+            f"{windows} windows, {DURATION.write(round(self._seconds))}, {bad}, {self._sent} sent, "
+            f"{self._faults} bites of faults; {DURATION.write(round(left))} left"
+        )
+
+    def status(self, *, is_over: bool) -> dict[str, Any]:
+        """Return what `status.json` says."""
+        return {
+            "windows": sum(self._verdicts.values()),
+            "verdicts": dict(self._verdicts),
+            "verdict": str(self._verdict()),
+            "seconds": round(self._seconds, 3),
+            "sent": self._sent,
+            "bites": self._faults,
+            "unrest": self._unrest,
+            "peak_rss_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "is_over": is_over,
+        }
+
+    def _verdict(self) -> Verdict:
+        if self._verdicts["violated"]:
+            return Verdict.VIOLATED
+        if self._verdicts["unknown"] or not self._verdicts["holds"]:
+            return Verdict.UNKNOWN
+        return Verdict.HOLDS
+
+    def end(self) -> int:
+        """Say what became of it; returns the exit code."""
+        status = self.status(is_over=True)
+        self._directory.say(status)
+        if self._args.json:
+            print(json.dumps({**status, "soak": str(self._directory.path)}))
+        else:
+            print(
+                in_plain_lines(f"soak: {self._verdict()}   seed {self._kept.seed}   {self.line()}")
+            )
+            print(in_plain_lines(f"soak: {self._directory.path}"))
+        if self.is_interrupted:
+            raise KeyboardInterrupt
+        return {
+            Verdict.HOLDS: Exit.HOLDS,
+            Verdict.VIOLATED: Exit.VIOLATED,
+            Verdict.UNKNOWN: Exit.UNKNOWN,
+        }[self._verdict()]
+
+
+def _duration(text: str) -> float:
+    try:
+        return DURATION.parse(text)
+    except UnitError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None

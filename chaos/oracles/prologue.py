@@ -1,0 +1,300 @@
+"""The prologue of a trace: what a run has behind it at a moment of rest, told in a few events.
+
+A run that never ends is judged in parts. Each begins with a prologue, so that checks, which know
+only whole runs, need not know of parts: the start of each member, its view, its connections, and
+for each of these one batch with all that was sent, delivered and dropped by then. Such a batch is
+marked as a piece (FRAGMENT) of no message, and takes no credits (NO_FC): so it is no message to the
+application, nor to flow control, whose counts begin anew.
+
+That is the truth only where all until then was judged, and holds, and nothing is under way:
+`unrest` says what is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Final
+
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.groups import Stream
+from stormcast.chaos.oracles.hand_over import Walk
+from stormcast.chaos.oracles.history import Member, SenderLife
+from stormcast.node.core.codec import Hash64
+from stormcast.node.core.model import FRAGMENT, NO_FC
+from stormcast.node.trace import (
+    ABANDONED,
+    BELIEVED,
+    CREDIT,
+    DELIVERED,
+    EXIT,
+    FAULT,
+    FREEZE,
+    NAMED,
+    PARTIAL,
+    PURGED,
+    SENT,
+    START,
+    VIEW,
+    WHOLE,
+    Event,
+    pack_block,
+    pack_text,
+)
+
+REMEMBERED: Final = 300.0
+"""Seconds for which the start and the end of a member that is gone are told: for so long others may
+still send to it."""
+HOLDS_UP: Final = frozenset({"pause", "stall", "partition", "cut"})
+"""Faults during which nothing is at rest."""
+CHANGES_SETTINGS: Final = "set-attribute"
+_BLANK: Final = Event(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)
+_FLAGS: Final = FRAGMENT | NO_FC
+
+
+@dataclass(slots=True)
+class Told:
+    """The events of one trace, in order, with their texts."""
+
+    short: int
+    events: list[Event] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    view: int = 0
+    """The view that the member holds: all that is told is told of it."""
+
+    def note(self, event: Event, text: str = "") -> None:
+        """Add an event."""
+        if text:
+            self.texts.append(text)
+        if event.view:
+            event = event._replace(view=self.view)
+        self.events.append(event._replace(text=len(self.texts) if text else 0))
+
+    def packed(self, wall_ns: int, ahead: float, hash64: Hash64) -> bytes:
+        """Return the block of the events. The clock of the rig is `ahead` of the member's own."""
+        records = [event._replace(time=event.time - ahead) for event in self.events]
+        heap = b"".join(map(pack_text, self.texts))
+        return pack_block(self.short, 0, wall_ns, records, heap, hash64)
+
+
+def unrest(evidence: Evidence) -> str:
+    """Return what is under way in a run in which all guarantees hold; empty: nothing is."""
+    for fault, kind in evidence.rig.standing.items():
+        if kind in HOLDS_UP:
+            return f"{kind} {fault} stands"
+    for incoming in evidence.application.incoming.values():
+        if incoming.receiver.lives and any(Walk(incoming, inf).breaches()):
+            return f"what {incoming.receiver.name} delivered was not handed over yet"
+    for entry in evidence.unicasts.entries():
+        if _goes_on(entry) and entry.sent and _delivered_upto(entry) < entry.sent[-1].hi:
+            return f"unicasts of {entry.connection.sender.name} are under way"
+    return ""
+
+
+def prologue(evidence: Evidence, at: float) -> dict[str, Told]:
+    """Return the prologue of what follows a moment of rest, by label; the rig's is "rig"."""
+    members = [one for one in evidence.members.values() if one.ended >= at - REMEMBERED]
+    told = {member.short: _introduce(member, at) for member in members}
+    for stream in evidence.groups.streams.values():
+        if stream.sender.lives and stream.sent:
+            _tell_stream(stream, evidence, told, at)
+    for entry in evidence.unicasts.entries():
+        if _goes_on(entry):
+            _tell_entry(entry, told, at)
+    for member in members:
+        if member.lives:
+            _tell_offered(evidence, member, told[member.short], at)
+            _tell_credits(evidence, member, told, at)
+    found = {evidence.members[short].label: one for short, one in told.items()}
+    return {**found, "rig": _tell_rig(evidence, set(told))}
+
+
+def _introduce(member: Member, at: float) -> Told:
+    """Begin the prologue of a member with its start, and where it lives with its view."""
+    told = Told(member.short)
+    first = member.events[0]
+    assert first.kind == START, "a trace that does not begin so is a defect"
+    told.note(first, member.texts[0])
+    if not member.lives:
+        return told
+    last: dict[int, int] = {}
+    """The number of the last event of some kinds."""
+    for number, event in enumerate(member.events):
+        if event.kind in (VIEW, FREEZE):
+            last[event.kind] = number
+    if VIEW in last:
+        number = last[VIEW]
+        told.view = member.events[number].lo & 0xFFFFFFFF
+        told.note(member.events[number]._replace(time=at), member.texts.get(number, ""))
+    if FREEZE in last and member.events[last[FREEZE]].lo:
+        told.note(member.events[last[FREEZE]]._replace(time=at))
+    return told
+
+
+# -- Multicasts ------------------------------------------------------------------------------------
+
+
+def _tell_stream(stream: Stream, evidence: Evidence, told: dict[int, Told], at: float) -> None:
+    """Tell what a member multicast, and who has it. All of it is in the view that it holds."""
+    sender = stream.sender
+    sent = _batch(stream.sent[-1], stream.high, at)
+    told[sender.short].note(sent)
+    for receiver in evidence.members.values():
+        window = stream.current(receiver)
+        if not receiver.lives or (window is None and receiver is not sender):
+            continue
+        if window is not None and window.opened is not None:
+            told[receiver.short].note(window.opened.event._replace(time=at), window.opened.text)
+        offset, epoch = (window.offset, window.number) if window is not None else (0, 0)
+        delivered = _delivery(sent, sender, epoch, offset + 1)
+        if delivered is not None:
+            told[receiver.short].note(delivered)
+        if window is not None and window.acked:
+            told[receiver.short].note(window.acked[-1]._replace(time=at))
+    purged = max((purge.hi for _place, purge in stream.purged), default=0)
+    _tell_purge(told[sender.short], sent, purged)
+
+
+# -- Unicasts --------------------------------------------------------------------------------------
+
+
+def _goes_on(entry: SenderLife) -> bool:
+    """Whether a sender entry is there at the end, and so are both members."""
+    connection = entry.connection
+    return connection.sender.lives and connection.receiver.lives and entry.removed is None
+
+
+def _delivered_upto(entry: SenderLife) -> int:
+    reached = entry.sent[0].lo - 1
+    for lo, hi in sorted((event.lo, event.hi) for _epoch, event in entry.delivered):
+        if lo > reached + 1:
+            break
+        reached = max(reached, hi)
+    return reached
+
+
+def _tell_entry(entry: SenderLife, told: dict[int, Told], at: float) -> None:
+    """Tell what a member sent to another on a connection that goes on."""
+    connection = entry.connection
+    ours, theirs = told[connection.sender.short], told[connection.receiver.short]
+    for state in entry.states[-1:]:
+        ours.note(state.event._replace(time=at), state.text)
+    epoch = connection.epochs[-1] if connection.epochs else None
+    if epoch is not None and epoch.opened is not None:
+        theirs.note(epoch.opened.event._replace(time=at), epoch.opened.text)
+    if not entry.sent:
+        return
+    sent = _batch(entry.sent[-1], entry.sent[-1].hi, at)
+    ours.note(sent)
+    number = epoch.number if epoch is not None else 0
+    delivered = _delivery(sent, connection.sender, number, 1)
+    assert delivered is not None, "an entry that has sent begins at 1"
+    theirs.note(delivered)
+    if epoch is not None and epoch.acked:
+        theirs.note(epoch.acked[-1]._replace(time=at))
+    _tell_purge(ours, sent, max((purge.hi for purge in entry.purged), default=0))
+
+
+# -- Batches ---------------------------------------------------------------------------------------
+
+
+def _batch(last: Event, hi: int, at: float) -> Event:
+    """Return the one batch in place of all that were sent by `last`. Its digest need only be the
+    same at both ends, and another one for each of them."""
+    return _BLANK._replace(
+        kind=SENT,
+        flags=_FLAGS,
+        protocol=last.protocol,
+        peer=last.peer,
+        conn=last.conn,
+        view=last.view,
+        count=hi,
+        lo=1,
+        hi=hi,
+        digest=last.digest ^ hi,
+        time=at,
+    )
+
+
+def _delivery(sent: Event, sender: Member, epoch: int, lo: int) -> Event | None:
+    """Return the delivery of such a batch from a seqno on; None: nothing is left of it."""
+    if lo > sent.hi:
+        return None
+    return sent._replace(
+        kind=DELIVERED,
+        peer=sender.short,
+        epoch=epoch,
+        lo=lo,
+        count=sent.hi - lo + 1,
+        stream=WHOLE if lo == sent.lo else PARTIAL,
+    )
+
+
+def _tell_purge(told: Told, sent: Event, upto: int) -> None:
+    if upto:
+        told.note(sent._replace(kind=PURGED, flags=0, digest=0, count=upto, hi=upto))
+
+
+# -- Applications and credits ----------------------------------------------------------------------
+
+
+def _tell_offered(evidence: Evidence, member: Member, told: Told, at: float) -> None:
+    """Tell how far the application's messages are counted: all that it offered is done with."""
+    for (short, dest), outgoing in evidence.application.outgoing.items():
+        offered = outgoing.offered
+        if short != member.short or offered is None:
+            continue
+        told.note(offered._replace(time=at))
+        upto = {"lo": 1, "hi": offered.hi, "count": offered.hi & 0xFFFFFFFF}
+        told.note(
+            _BLANK._replace(kind=ABANDONED, peer=dest, time=at, **upto),
+            "told before: all of these left, or were given up",
+        )
+
+
+def _tell_credits(evidence: Evidence, member: Member, told: dict[int, Told], at: float) -> None:
+    """Tell the limits that a member believes, and that they were named."""
+    believed: dict[tuple[int, int], Event] = {}
+    for event in member.events:
+        if event.kind == CREDIT and event.stream == BELIEVED:
+            believed[event.peer, event.protocol] = event
+    for (peer, protocol), limit in believed.items():
+        other = evidence.members.get(peer)
+        if other is None or not other.lives:
+            continue
+        for event in other.events:
+            is_it = event.kind == CREDIT and event.stream == NAMED and event.hi == limit.hi
+            if is_it and (event.peer, event.protocol) == (member.short, protocol):
+                told[peer].note(event._replace(time=at))
+                break
+        told[member.short].note(limit._replace(time=at))
+
+
+# -- The rig ---------------------------------------------------------------------------------------
+
+
+def _tell_rig(evidence: Evidence, remembered: set[int]) -> Told:
+    """Tell the faults that stand, the last change of each setting, and who was killed lately."""
+    told = Told(0)
+    trace = evidence.rig.trace
+    kept: dict[tuple[object, ...], int] = {}
+    standing = evidence.rig.standing
+    for number, event in enumerate(trace.events):
+        if event.kind == EXIT:
+            kept["exit", number] = number
+        if event.kind != FAULT:
+            continue
+        said: dict[str, Any] = json.loads(trace.texts.get(number, "{}"))
+        member, do = said.get("member"), said["do"]
+        if do == CHANGES_SETTINGS:
+            if member in remembered:
+                kept["setting", member, said.get("attribute")] = number
+        elif member is not None:
+            if do in ("crash", "restart") and member in remembered:
+                kept["end", member] = number
+        elif said["id"] in standing and said["phase"] == "on":
+            kept["standing", said["id"]] = number
+    for number in sorted(kept.values()):
+        told.note(trace.events[number], trace.texts.get(number, ""))
+    return told

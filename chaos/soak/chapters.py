@@ -1,0 +1,87 @@
+"""Chapters: the traces of a run without end, in parts that are each a whole run to the checks.
+
+A chapter begins with the prologue of what came before (`chaos/oracles/prologue.py`), and goes on
+with all that was written since. It ends at a moment of rest; where there was none, it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.prologue import prologue
+from stormcast.chaos.oracles.reading import APART_SECONDS
+from stormcast.node.trace import DELIVERED, SENT, read_blocks_untrusted
+from stormcast.node.trace.files import count_events, renumbered, wall_of
+
+RIG: Final = "rig"
+
+
+class Chapters:
+    """The chapter that is being written: the prologue, and the blocks of each trace since then."""
+
+    def __init__(self) -> None:
+        self._prologue: dict[str, bytes] = {}
+        self._since: dict[str, bytes] = {}
+        self._walls: dict[str, int] = {}
+        """The wall clock when the own clock of each trace showed 0, in nanoseconds."""
+        self._read: dict[str, int] = {}
+        """Bytes of each trace that were added, where all of it is given each time."""
+        self._last: dict[str, bytes] = {}
+        """What was added last."""
+
+    def add(self, traces: Mapping[str, bytes]) -> None:
+        """Add what was written since the last call, by label; blocks of the rig among it."""
+        self._last = {label: data for label, data in traces.items() if data}
+        for label, data in self._last.items():
+            self._walls.setdefault(label, wall_of(data))
+            self._since[label] = self._since.get(label, b"") + data
+
+    def add_grown(self, traces: Mapping[str, bytes]) -> None:
+        """Add what is new in traces of which all is given each time, but for the rig's."""
+        new = {}
+        for label, data in traces.items():
+            at = self._read.get(label, 0) if label != RIG else 0
+            new[label] = data[at:]
+            self._read[label] = len(data)
+        self.add(new)
+
+    def messages(self) -> tuple[int, int]:
+        """Return how many messages were sent, and delivered, in what was added last."""
+        counts = {SENT: 0, DELIVERED: 0}
+        for data in self._last.values():
+            for block in read_blocks_untrusted(data, xxh3_64_intdigest):
+                for event in block.events:
+                    if event.kind in counts:
+                        counts[event.kind] += event.count
+        return counts[SENT], counts[DELIVERED]
+
+    def traces(self) -> dict[str, bytes]:
+        """Return the traces of the chapter, each numbered from 0."""
+        return {label: self._trace(label) for label in self._labels()}
+
+    def _labels(self) -> Iterator[str]:
+        yield from self._prologue
+        yield from (label for label in self._since if label not in self._prologue)
+
+    def _trace(self, label: str) -> bytes:
+        before = self._prologue.get(label, b"")
+        return before + renumbered(self._since.get(label, b""), count_events(before))
+
+    def turn(self, evidence: Evidence, at: float) -> None:
+        """End the chapter, whose evidence this is, at a moment of rest."""
+        told = prologue(evidence, at)
+        self._prologue = {
+            label: one.packed(self._walls[label], self._ahead(label), xxh3_64_intdigest)
+            for label, one in told.items()
+            if one.events
+        }
+        self._since = {}
+
+    def _ahead(self, label: str) -> float:
+        """Return by how many seconds the evidence has shifted the times of a trace."""
+        apart = (self._walls[label] - self._walls[RIG]) / 1e9
+        return apart if abs(apart) > APART_SECONDS else 0.0

@@ -1,0 +1,100 @@
+"""The directory of a soak: its storm, what became of each window, the evidence of incidents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.records.directory import take
+from stormcast.chaos.session.outcome import RunOutcome, write_run
+from stormcast.chaos.soak.player import Window
+from stormcast.chaos.soak.storm import Storm
+from stormcast.chaos.soak.storm_file import dump_storm, load_storm
+from stormcast.node.core.errors import ConfigError
+from stormcast.whole import write_whole
+
+STORM: Final = "storm.yaml"
+SOAK: Final = "soak.json"
+WINDOWS: Final = "windows.jsonl"
+STATUS: Final = "status.json"
+INCIDENTS: Final = "incidents"
+
+
+class NotASoakError(ConfigError):
+    """A directory that no soak has left; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A soak, as its directory has it."""
+
+    storm: Storm
+    seed: int
+    backend: str
+    windows: tuple[dict[str, Any], ...]
+    """What became of each window, in order."""
+
+
+class SoakDirectory:
+    """Writes the directory of a soak. After each window all of it is on the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def begin(self, storm: Storm, seed: int, backend: str) -> None:
+        """Take the directory for a new soak; TakenError if it holds anything."""
+        take(self.path)
+        (self.path / STORM).write_text(dump_storm(storm))
+        self._write_json(SOAK, {"seed": seed, "backend": backend})
+
+    def read(self) -> Kept:
+        """Read what an earlier process left; NotASoakError if it is no soak."""
+        try:
+            said = json.loads((self.path / SOAK).read_text())
+            return Kept(
+                storm=load_storm(self.path / STORM),
+                seed=int(said["seed"]),
+                backend=str(said["backend"]),
+                windows=tuple(self._read_windows()),
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise NotASoakError(
+                f"{self.path} is no soak ({error}): name what stormcast soak has left"
+            ) from None
+
+    def _read_windows(self) -> Iterator[dict[str, Any]]:
+        path = self.path / WINDOWS
+        for line in path.read_text().splitlines() if path.is_file() else ():
+            try:
+                yield json.loads(line)
+            except ValueError:
+                # The process was killed while it wrote this line, which is the last.
+                return
+
+    def add(self, window: Window, seconds: float) -> Path | None:
+        """Write what became of a window, which took so many seconds of real time; returns the run
+        directory of an incident."""
+        incident = None
+        if window.judgement.verdict is not Verdict.HOLDS:
+            incident = self.path / INCIDENTS / f"{window.number:06}"
+            outcome = RunOutcome(
+                window.scenario, window.seed, window.judgement, window.run, incident, min_bites=0
+            )
+            write_run(outcome, incident)
+        told = {**window.as_json(), "took": round(seconds, 3)}
+        if incident is not None:
+            told["incident"] = str(incident.relative_to(self.path))
+        with (self.path / WINDOWS).open("a") as file:
+            file.write(json.dumps(told) + "\n")
+        return incident
+
+    def say(self, status: dict[str, Any]) -> None:
+        """Write how the soak is."""
+        self._write_json(STATUS, status)
+
+    def _write_json(self, name: str, value: object) -> None:
+        write_whole(self.path / name, json.dumps(value, indent=2) + "\n")

@@ -1,0 +1,113 @@
+"""`stormcast soak`: its directory, its lines, and what it says of bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stormcast.chaos.soak.storm_file import dump_storm, parse_storm
+from stormcast.cli import Exit
+from stormcast.node.core.errors import ConfigError
+from tests.helpers.shell import Shell
+
+GENTLE = """\
+name: gentle
+cluster: {members: 3, stack: udp, timing: fast}
+kinds: [delay, loss]
+window: 10s
+loads: 1
+rate: 5/s..10/s
+sizes: [16B..100B]
+"""
+
+
+@pytest.fixture(name="storm")
+def _storm(tmp_path: Path) -> str:
+    path = tmp_path / "gentle.yaml"
+    path.write_text(GENTLE)
+    return str(path)
+
+
+def windows(directory: str) -> list[int]:
+    lines = Path(directory, "windows.jsonl").read_text().splitlines()
+    return [json.loads(line)["window"] for line in lines]
+
+
+def test_a_soak_leaves_a_line_for_each_window_and_goes_on_where_it_was(
+    shell: Shell, storm: str
+) -> None:
+    done = shell("soak", "--storm", storm, "--for", "25s", "--out", "kept")
+
+    assert done.code == Exit.HOLDS
+    assert done.out.startswith("soak: holds   seed 1")
+    assert windows("kept") in ([0, 1], [0, 1, 2])
+    first = len(windows("kept"))
+    status = json.loads(Path("kept/status.json").read_text())
+    assert (status["verdict"], status["windows"], status["is_over"]) == ("holds", first, True)
+    assert not Path("kept/incidents").exists()
+
+    # A line that a kill cut short does not count.
+    with Path("kept/windows.jsonl").open("a") as file:
+        file.write('{"window": 9, "verd')
+    again = shell("soak", "--resume", "kept", "--for", "5s")
+
+    assert again.code == Exit.HOLDS
+    assert f"a new cluster begins with window {first}" in again.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--for", "soon"], "write a duration"),
+        (["--storm", "nowhere.yaml"], "nowhere.yaml"),
+        (["--resume", "nowhere"], "nowhere is no soak"),
+        (["--resume", "nowhere", "--seed", "4"], "--seed: a soak goes on as it began; drop it"),
+        (["--backend", "moon"], "backend 'moon': this version has: sim"),
+        (["--stack", "moon"], "moon"),
+    ],
+)
+def test_bad_input_is_refused_in_a_line(shell: Shell, words: list[str], said: str) -> None:
+    done = shell("soak", *words)
+
+    assert done.code in (Exit.USAGE, Exit.UNKNOWN)
+    assert said in done.err
+    assert not Path("runs").exists()
+
+
+def test_a_directory_with_anything_in_it_is_refused(shell: Shell) -> None:
+    Path("full").mkdir()
+    Path("full/note").write_text("mine")
+
+    done = shell("soak", "--out", "full")
+
+    assert done.code == Exit.USAGE
+    assert "full" in done.err
+    assert Path("full/note").read_text() == "mine"
+
+
+def test_a_storm_file_reads_back_equal() -> None:
+    storm = parse_storm(GENTLE)
+    assert parse_storm(dump_storm(storm)) == storm
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("kinds: [rain]", "rain"),
+        ("every: 8s..1s", "it ends before it begins"),
+        ("loads: 9..2", "it ends before it begins"),
+        ("sizes: [1B..100B]", "messages below 16 bytes cannot be told apart"),
+        ("cluster: {members: 2, stack: udp}", "a storm needs 3 members or more"),
+        ("cluster: {members: 4, stack: udp, late: [n1]}", "drop it"),
+        ("at_once: 0", "at_once"),
+        ("weather: fine", "weather"),
+    ],
+)
+def test_a_wrong_storm_is_refused_with_its_place(line: str, said: str) -> None:
+    key = line.partition(":")[0]
+    kept = [one for one in GENTLE.splitlines() if not one.startswith(f"{key}:")]
+    with pytest.raises(ConfigError, match=r"storm\.yaml:\d+") as refused:
+        parse_storm("\n".join([*kept, line]) + "\n", "storm.yaml")
+    assert said in str(refused.value)

@@ -1,0 +1,220 @@
+"""A soak: windows of a storm on one cluster, each judged as a whole run with a short prologue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice, pairwise
+from pathlib import Path
+
+import pytest
+from xxhash import xxh3_64_intdigest
+
+from stormcast.chaos.backends.sim.backend import SimBackend
+from stormcast.chaos.language.cluster import Cluster
+from stormcast.chaos.oracles.evidence import Evidence
+from stormcast.chaos.oracles.prologue import prologue, unrest
+from stormcast.chaos.oracles.verdict import Verdict, judge
+from stormcast.chaos.soak.chapters import RIG
+from stormcast.chaos.soak.player import Soak, Window
+from stormcast.chaos.soak.storm import ALL, KINDS, ON_MEMBERS, Storm
+from stormcast.node import trace
+from stormcast.node.trace import Event, pack_block, read_blocks_untrusted
+from stormcast.node.trace.files import count_events, renumbered
+
+pytestmark = pytest.mark.slow
+
+SMALL = ((16, 100), (16, 2000), (1000, 8000))
+STACKS = ("udp", "mcast", "tcp", "tcp-nio2", "tcp-no-retransmit")
+MEMBERS = ("n0", "n1", "n2", "n3")
+
+Change = Callable[[int, dict[str, bytes]], Mapping[str, bytes]]
+"""Changes what was written in a window, by its number and by label."""
+
+
+def storm_of(stack: str, **more: object) -> Storm:
+    cluster = Cluster(members=MEMBERS, stack=stack, timing="fast")
+    return Storm(cluster=cluster, sizes=SMALL, window=30.0, **more)  # type: ignore[arg-type]
+
+
+class Tampered(Soak):
+    """A soak whose traces are kept, and may be changed before they are judged."""
+
+    change: Change | None = None
+
+    def __init__(self, storm: Storm, seed: int, backend: SimBackend) -> None:
+        super().__init__(storm, seed, backend, Path())
+        self.whole: dict[str, bytes] = {}
+        """All that was ever written, numbered as it was."""
+        self._nth = 0
+
+    def _add(self, traces: Mapping[str, bytes]) -> dict[str, bytes]:
+        for label, data in traces.items():
+            before = self.whole.get(label, b"")
+            self.whole[label] = before + (
+                renumbered(data, count_events(before)) if label == RIG else data
+            )
+        changed = self.change(self._nth, dict(traces)) if self.change else traces
+        self._nth += 1
+        return super()._add(changed)
+
+
+def soaked(
+    storm: Storm, seed: int, windows: int, change: Change | None = None, **backend: object
+) -> tuple[Tampered, list[Window]]:
+    soak = Tampered(storm, seed, SimBackend(**backend))  # type: ignore[arg-type]
+    soak.change = change
+    soak.open()
+    found = list(islice(soak.windows(), windows))
+    soak.close()
+    return soak, found
+
+
+def bad(window: Window) -> list[tuple[str, str]]:
+    return [
+        (one.guarantee, one.detail)
+        for one in window.judgement.findings
+        if one.verdict is not Verdict.HOLDS
+    ]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_each_window_and_the_whole_hold(stack: str) -> None:
+    """Four chapters, each with the prologue of those before, and the history that has none."""
+    soak, windows = soaked(storm_of(stack), 5, 4)
+
+    assert [bad(window) for window in windows] == [[], [], [], []]
+    assert sum(window.unrest == "" for window in windows) >= 3
+    assert all(window.delivered > 2 * window.sent > 200 for window in windows)
+    evidence = Evidence.from_blocks(soak.whole, xxh3_64_intdigest)
+    asked = [name for name in ALL if name != "G8"]
+    assert judge(evidence, asked, min_bites=0).verdict is Verdict.HOLDS
+
+
+def test_a_chapter_is_no_longer_for_what_came_before() -> None:
+    soak, windows = soaked(storm_of("udp", kinds=("delay",)), 5, 6)
+
+    assert all(window.unrest == "" for window in windows)
+    whole = sum(map(count_events, soak.whole.values()))
+    assert whole < sum(window.run.recorded for window in windows) < 1.02 * whole
+    told = prologue(windows[-1].run.evidence, 1e6)
+    assert sum(len(one.events) for one in told.values()) < 200
+
+
+# -- What is planted is found, in its window and once ----------------------------------------------
+
+
+def _is_batch(event: Event) -> bool:
+    return event.kind == trace.DELIVERED and event.count > 0 and event.protocol != 0
+
+
+def _without(data: bytes, wanted: Callable[[Event], bool]) -> bytes:
+    """The blocks without the first event that is wanted."""
+    parts, is_found, first = [], False, None
+    for block in read_blocks_untrusted(data, xxh3_64_intdigest):
+        first = block.first if first is None else first
+        events = list(block.events)
+        at = next((n for n, event in enumerate(events) if wanted(event)), None)
+        if at is not None and not is_found:
+            is_found = True
+            del events[at]
+        heap = b"".join(map(trace.pack_text, block.texts))
+        parts.append(
+            pack_block(block.member, first, block.wall_ns, events, heap, xxh3_64_intdigest)
+        )
+        first += len(events)
+    assert is_found
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("stack", ["udp", "mcast", "tcp-no-retransmit"])
+def test_a_loss_is_found_in_its_window_and_told_once(stack: str) -> None:
+    def lose(nth: int, traces: dict[str, bytes]) -> Mapping[str, bytes]:
+        if nth == 2:
+            traces["n1-1"] = _without(traces["n1-1"], _is_batch)
+        return traces
+
+    _soak, windows = soaked(storm_of(stack, kinds=("loss", "delay")), 7, 4, lose)
+
+    assert [str(window.judgement.verdict) for window in windows] == [
+        "holds",
+        "holds",
+        "violated",
+        "holds",
+    ]
+    assert "G1" in {guarantee for guarantee, _detail in bad(windows[2])}
+
+
+def test_what_was_delivered_in_an_earlier_chapter_is_not_delivered_again() -> None:
+    """Of the past only one batch is told, and that is enough to see it."""
+    kept: list[Event] = []
+
+    def repeat(nth: int, traces: dict[str, bytes]) -> Mapping[str, bytes]:
+        def is_it(event: Event) -> bool:
+            return _is_batch(event) and event.peer != 0 and event.epoch != 0
+
+        if nth == 1:
+            kept.extend(
+                event
+                for block in read_blocks_untrusted(traces["n2-1"], xxh3_64_intdigest)
+                for event in block.events
+                if is_it(event)
+            )
+        if nth == 2:
+            block = list(read_blocks_untrusted(traces["n2-1"], xxh3_64_intdigest))[-1]
+            again = kept[0]._replace(time=block.events[-1].time, text=0)
+            traces["n2-1"] += pack_block(
+                block.member,
+                block.first + len(block.events),
+                block.wall_ns,
+                [again],
+                b"",
+                xxh3_64_intdigest,
+            )
+        return traces
+
+    _soak, windows = soaked(storm_of("udp", kinds=("delay",)), 7, 3, repeat)
+
+    assert [bool(bad(window)) for window in windows] == [False, False, True]
+    assert {"G2", "G3"} <= {guarantee for guarantee, _detail in bad(windows[2])}
+
+
+def test_at_rest_nothing_is_under_way() -> None:
+    _soak, windows = soaked(storm_of("udp", kinds=("loss",)), 3, 1)
+    evidence = windows[0].run.evidence
+    assert unrest(evidence) == ""
+    whole = dict(windows[0].run.traces)
+    label = "n1-1"
+    whole[label] = _without(whole[label], lambda event: event.kind == trace.HANDED)
+    assert "was not handed over yet" in unrest(Evidence.from_blocks(whole, xxh3_64_intdigest))
+
+
+# -- Storms ----------------------------------------------------------------------------------------
+
+
+def test_a_window_follows_from_seed_and_number() -> None:
+    storm = storm_of("udp")
+    assert storm.scenario(4, 9) == storm.scenario(4, 9)
+    assert storm.scenario(4, 9) != storm.scenario(4, 10)
+    assert storm.scenario(4, 9) != storm.scenario(5, 9)
+
+
+def test_a_storm_keeps_to_its_budget() -> None:
+    storm = storm_of("udp", at_once=2)
+    drawn = set()
+    for number in range(200):
+        steps = storm.scenario(1, number).timeline
+        for step in steps:
+            kind = (step.name or "").split("-", 2)[1]
+            drawn.add(kind)
+            end = step.at + (step.duration or 0.0)
+            others = [
+                other
+                for other in steps
+                if other is not step and other.at <= step.at < other.at + (other.duration or 0.0)
+            ]
+            assert len(others) < 2
+            assert end <= storm.window * 0.9 + 0.01
+        away = [step for step in steps if (step.name or "").split("-", 2)[1] in ON_MEMBERS]
+        for before, after in pairwise(away):
+            assert after.at >= before.at + (before.duration or 0.0) + 10.0 - 0.01
+    assert drawn == set(KINDS)
