@@ -263,8 +263,8 @@ class Session:
         the traces that `whole` makes of those that the backend has."""
         # Members that were gone for a while never have all that was sent: no use to wait for it.
         self._take_up(scenario, is_patient=False)
+        self._prepare_network()
         self._zero = self.backend.now()
-        self.rig.network(self._zero, scenario.network)
         self.rig.phase(self._zero, "begin")
         self.traffic.count_from_here()
         self._play()
@@ -288,6 +288,9 @@ class Session:
         if whole is None:
             self.backend.freeze()
             self.exits.look(is_over=True)
+        else:
+            # Nobody renews the network's lease while the record is made and judged.
+            self.backend.clear()
         self._note_standstills()
         self._note_overheard()
         bites = self.nemesis.bites()

@@ -81,7 +81,8 @@ class Traffic:
                 continue
             left: dict[str | None, int] = {}
             for dest in self._dests(load, name):
-                had = min(load.count, taken.get((name, dest), 0))
+                # Below 0 it is of other loads, which were over before.
+                had = max(0, min(load.count, taken.get((name, dest), 0)))
                 taken[name, dest] = taken.get((name, dest), 0) - had
                 left[dest] = load.count - had
             if (number, name) not in self._told:

@@ -163,6 +163,10 @@ class Fragmenter:
         self._hash64 = hash64
         self._next_id = 1
 
+    def count(self, size: int) -> int:
+        """Return into how many pieces a message of so many bytes is cut."""
+        return -(-size // self.config.frag_size)
+
     def cut(self, payload: Payload) -> CutMessage:
         """Cut a message above `frag_size` into pieces."""
         total, size = len(payload), self.config.frag_size

@@ -88,7 +88,14 @@ class Acceptor:
             len(payload) <= MAX_MESSAGE,
             f"a message of {len(payload)} bytes: a frame carries {MAX_MESSAGE}; split it",
         )
-        return lane.room >= self._outbox.bound
+        return self._enters_alone(lane, len(payload) + MESSAGE_OVERHEAD)
+
+    def _enters_alone(self, lane: Lane, cost: int) -> bool:
+        """Whether a message that is larger than the outbox may enter: nothing else waits."""
+        if lane.room < self._outbox.bound:
+            return False
+        lane.alone = cost
+        return True
 
     def _refuse_too_large(self, dest: int, payload: Payload, flags: int) -> None:
         """Raise ConfigError for a message that cannot be sent without fragmentation: no frame
@@ -113,13 +120,13 @@ class Acceptor:
         """Put a large message into its lane as fragments, all of them or none."""
         most = fragmenter.config.max_message_size
         require(len(payload) <= most, f"a message of {len(payload)} bytes: the limit is {most}")
-        cost = len(payload) + MESSAGE_OVERHEAD
-        if cost > lane.room and lane.room < self._outbox.bound:
-            return False
+        cost = len(payload) + MESSAGE_OVERHEAD * fragmenter.count(len(payload))
         _check_flags(flags)
+        if cost > lane.room and not self._enters_alone(lane, cost):
+            return False
         cut = fragmenter.cut(payload)
         lane.begin_large(flags, cut).payloads = cut.pieces
-        lane.room -= len(payload) + MESSAGE_OVERHEAD * len(cut.pieces)
+        lane.room -= cost
         self._outbox.queue(lane)
         return True
 

@@ -75,6 +75,7 @@ class Lane:
     """The queue towards one destination."""
 
     __slots__ = (
+        "alone",
         "_closed",
         "blocked_since",
         "dest",
@@ -91,6 +92,8 @@ class Lane:
         self.dest = dest
         self.room = room
         """Bytes still accepted."""
+        self.alone = 0
+        """The cost of a message that was larger than all of the room, and so came in alone."""
         self.run = Run(0)
         self.runs: deque[Run] = deque((self.run,))
         self.is_queued = False

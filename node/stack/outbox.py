@@ -207,9 +207,12 @@ class Outbox:
             self._port.tracer.offered(now, peer=lane.dest, lo=before + 1, hi=accepted)
 
     def gauge(self, now: float) -> None:
-        """Record how full the lanes are that hold something (G5)."""
+        """Record how full the lanes are that hold something (G5). A message that is larger than the
+        bound came in alone: then its own size is the bound."""
         bound = self.bound
         for lane in self.lanes.values():
+            if lane.room >= 0:
+                lane.alone = 0
             if lane.room < bound:
                 self._port.tracer.record(
                     trace.GAUGE,
@@ -217,5 +220,5 @@ class Outbox:
                     stream=trace.OUTBOX_BYTES,
                     peer=lane.dest,
                     lo=bound - lane.room,
-                    hi=bound,
+                    hi=max(bound, lane.alone),
                 )

@@ -99,6 +99,40 @@ def test_a_large_message_enters_in_pieces_whole_or_not_at_all() -> None:
     assert lane.room == room
 
 
+def test_the_pieces_of_a_large_message_stay_within_the_bound() -> None:
+    """Each of them costs its overhead: a message that fits only without is refused."""
+    accept, outbox = acceptor(frag=FragConfig(frag_size=1000))
+    assert accept.try_send(PEER, bytes(5000))
+    lane = outbox.lane(PEER)
+    most = (lane.room // (1000 + MESSAGE_OVERHEAD)) * 1000
+    assert not accept.try_send(PEER, bytes(lane.room - MESSAGE_OVERHEAD))
+    assert accept.try_send(PEER, bytes(most))
+    assert 0 <= lane.room < 1000 + MESSAGE_OVERHEAD
+
+
+def gauges(outbox: Outbox) -> list[tuple[int, int]]:
+    """What is in the lanes, and their bounds."""
+    records: list[tuple[float, ...]] = outbox._port.tracer.records
+    before = len(records)
+    outbox.gauge(1.0)
+    return [(int(record[9]), int(record[10])) for record in records[before:]]
+
+
+@pytest.mark.parametrize("size", [2 * BOUND, 3 * BOUND])
+def test_a_message_that_came_in_alone_is_its_own_bound(size: int) -> None:
+    for frag in (None, FragConfig(frag_size=1000)):
+        accept, outbox = acceptor(frag=frag)
+        assert accept.try_send(PEER, bytes(size))
+        ((full, bound),) = gauges(outbox)
+        assert BOUND < full == bound
+        lane = outbox.lane(PEER)
+        lane.room = 10
+        assert gauges(outbox) == [(BOUND - 10, BOUND)]
+        # What came in beyond the bound by a mistake would be seen.
+        lane.room = -10
+        assert gauges(outbox) == [(BOUND + 10, BOUND)]
+
+
 def test_what_is_sent_without_reliability_is_not_cut() -> None:
     accept, outbox = acceptor(frag=FragConfig(frag_size=1000))
     assert accept.try_send(PEER, bytes(1500), NO_RELIABILITY)
