@@ -8,6 +8,7 @@ import resource
 import time
 from collections import Counter
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,10 +27,12 @@ from stormcast.chaos.commands.output import (
     unsupported,
 )
 from stormcast.chaos.language.cluster import TIMINGS, Cluster
+from stormcast.chaos.language.scenario import dump
 from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import make_fresh
 from stormcast.chaos.session.plans import check_supported
+from stormcast.chaos.soak.cutting import cut
 from stormcast.chaos.soak.directory import Kept, SoakDirectory
 from stormcast.chaos.soak.player import Soak, Window
 from stormcast.chaos.soak.storm import Storm
@@ -45,7 +48,10 @@ LOGS: Final = "logs"
 
 
 def soak(argv: list[str]) -> int:
-    """Run `stormcast soak`: windows of a storm, until the time is over or Ctrl-C."""
+    """Run `stormcast soak`: windows of a storm, until the time is over or Ctrl-C; or with `cut` as
+    first word, write windows of a soak as a scenario."""
+    if argv[:1] == ["cut"]:
+        return _cut(argv[1:])
     parser = parser_of(
         "soak",
         "Play a storm over one cluster, window after window, and judge each as it ends. Exit 0 all "
@@ -90,6 +96,39 @@ def soak(argv: list[str]) -> int:
         return refuse(error)
     except NodeError as error:
         return give_up(error, args.seed or 1)
+
+
+def _cut(argv: list[str]) -> int:
+    """Run `stormcast soak cut DIR`."""
+    parser = parser_of(
+        "soak cut",
+        "Write the windows of a stretch of a soak as one scenario, which begins with a fresh "
+        "cluster: stormcast run plays it in the simulator with the soak's seed, and shrink takes "
+        "what that leaves.",
+    )
+    parser.add_argument("soak", type=Path, metavar="DIR", help="what stormcast soak has left")
+    parser.add_argument(
+        "--from", dest="start", type=_duration, default=0.0, metavar="TIME", help="(default 0s)"
+    )
+    parser.add_argument(
+        "--to", dest="end", type=_duration, default=inf, metavar="TIME", help="(default the end)"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="a new file (default stdout)")
+    args = parser.parse_args(argv)
+    try:
+        kept = SoakDirectory(args.soak).read()
+        text = dump(cut(kept, args.start, args.end))
+        if args.out is None:
+            print(text, end="")
+        else:
+            with args.out.open("x") as file:
+                file.write(text)
+            say(f"{args.out}: stormcast run {args.out} --seed {kept.seed}")
+    except FileExistsError:
+        return refuse(ConfigError(f"{args.out} is there already: name a new file"))
+    except (ConfigError, OSError) as error:
+        return refuse(error)
+    return Exit.HOLDS
 
 
 def _soak(args: argparse.Namespace) -> int:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from stormcast.chaos.language.scenario import load_scenario
+from stormcast.chaos.soak.directory import SoakDirectory
 from stormcast.chaos.soak.storm_file import dump_storm, parse_storm
 from stormcast.cli import Exit
 from stormcast.node.core.errors import ConfigError
@@ -74,6 +76,27 @@ def test_bad_input_is_refused_in_a_line(shell: Shell, words: list[str], said: st
     assert done.code in (Exit.USAGE, Exit.UNKNOWN)
     assert said in done.err
     assert not Path("runs").exists()
+
+
+def test_a_piece_of_a_soak_is_a_scenario_that_runs(shell: Shell, storm: str) -> None:
+    shell("soak", "--storm", storm, "--for", "35s", "--seed", 4, "--out", "kept")
+    kept = SoakDirectory(Path("kept")).read()
+    first = float(kept.windows[0]["seconds"])
+
+    done = shell("soak", "cut", "kept", "--from", "11s", "--out", "piece.yaml")
+    again = shell("soak", "cut", "kept", "--from", "11s", "--out", "piece.yaml")
+    never = shell("soak", "cut", "kept", "--from", "9h")
+
+    assert done.code == Exit.HOLDS
+    assert (again.code, never.code) == (Exit.USAGE, Exit.USAGE)
+    assert "name a new file" in again.err
+    assert "no window was played in that time" in never.err
+    piece = load_scenario("piece.yaml")
+    if first <= 11.0:
+        assert piece.timeline[0].name == "w1-" + (piece.timeline[0].name or "").partition("-")[2]
+    assert len(piece.workload) == len(kept.windows) - (first <= 11.0)
+    ran = shell("run", "piece.yaml", "--seed", 4, "--out", "ran")
+    assert ran.code == Exit.HOLDS
 
 
 def test_a_directory_with_anything_in_it_is_refused(shell: Shell) -> None:

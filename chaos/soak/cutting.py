@@ -1,0 +1,61 @@
+"""Cuts a piece out of a soak: windows one after the other, as a scenario from a fresh start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.soak.directory import Kept
+from stormcast.node.core.errors import ConfigError
+from stormcast.node.reading.quantities import DURATION
+
+
+class Placed(NamedTuple):
+    """A window, and the seconds of the soak in which it was played."""
+
+    number: int
+    start: float
+    end: float
+
+
+def placed(kept: Kept) -> list[Placed]:
+    """Return all windows, each at its time."""
+    found, at = [], 0.0
+    for window in kept.windows:
+        end = at + float(window["seconds"])
+        found.append(Placed(int(window["window"]), at, end))
+        at = end
+    return found
+
+
+def cut(kept: Kept, start: float, end: float) -> Scenario:
+    """Return the windows of a stretch of time as one scenario; ConfigError if there are none.
+
+    It begins with a fresh cluster, where in the soak it was an old one.
+    """
+    windows = placed(kept)
+    chosen = [one for one in windows if one.start < end and one.end > start]
+    if not chosen:
+        last = DURATION.write(round(windows[-1].end, 3) if windows else 0.0)
+        raise ConfigError(f"no window was played in that time: the soak is {last} long")
+    zero = chosen[0].start
+    parts = [(one.start - zero, kept.storm.scenario(kept.seed, one.number)) for one in chosen]
+    first = parts[0][1]
+    numbers = f"{chosen[0].number}-{chosen[-1].number}"
+    return replace(
+        first,
+        name=f"{kept.storm.name}-{numbers}",
+        about=f"Windows {numbers} of a soak, seed {kept.seed}.",
+        workload=tuple(
+            replace(load, start=round(load.start + at, 3))
+            for at, scenario in parts
+            for load in scenario.workload
+        ),
+        timeline=tuple(
+            replace(step, at=round(step.at + at, 3))
+            for at, scenario in parts
+            for step in scenario.timeline
+        ),
+        limits=replace(first.limits, run=first.limits.run * len(parts)),
+    )
