@@ -135,30 +135,37 @@ def _soak(args: argparse.Namespace) -> int:
     directory, kept = _directory(args)
     if kept.backend == "netns":
         say_leftovers()
-    logs = directory.path / LOGS
-    logs.mkdir(exist_ok=True)
-    player = Soak(
-        kept.storm, kept.seed, make_backend(kept.backend), logs, tell=None if args.json else _tell
-    )
     watch = _Watch(directory, kept, args)
+    is_over, number = False, len(kept.windows)
     try:
-        player.open()
-        begun = time.monotonic()
-        for window in player.windows(len(kept.windows)):
-            took, begun = time.monotonic() - begun, time.monotonic()
-            if watch.note(window, took):
-                break
+        while not is_over:
+            is_over, number = _live(watch, directory, kept, number)
     except KeyboardInterrupt:
         say("interrupted: what was judged is kept")
         watch.is_interrupted = True
     finally:
         end_progress()
-        player.close()
     return watch.end()
 
 
-def _tell(text: str) -> None:
-    progress(text)
+def _live(watch: _Watch, directory: SoakDirectory, kept: Kept, number: int) -> tuple[bool, int]:
+    """Play windows on a new cluster, as long as it can be judged; returns whether the soak is over,
+    and the number of the next window."""
+    logs = directory.path / LOGS / f"{number:06}"
+    logs.mkdir(parents=True)
+    player = Soak(kept.storm, kept.seed, make_backend(kept.backend), logs, tell=watch.tell)
+    try:
+        player.open()
+        begun = time.monotonic()
+        for window in player.windows(number):
+            took, begun = time.monotonic() - begun, time.monotonic()
+            number += 1
+            if watch.note(window, took):
+                return True, number
+    finally:
+        player.close()
+    say(f"a trace is not whole: a new cluster begins with window {number}")
+    return False, number
 
 
 def _directory(args: argparse.Namespace) -> tuple[SoakDirectory, Kept]:
@@ -214,6 +221,7 @@ class _Watch:
         self._told_at = time.monotonic()
         self._unrest = ""
         self.is_interrupted = False
+        self.tell = None if args.json else progress
 
     def note(self, window: Window, took: float) -> bool:
         """Take a window that has ended; returns whether it was the last."""

@@ -53,11 +53,20 @@ def _own_findings(scenario: Scenario, run: RunRecord) -> list[Finding]:
     """Return the findings on what applications received and on what the scenario expects."""
     expected = zip(scenario.expect, expectation_findings(scenario, run), strict=True)
     findings = content_findings(run)
-    findings += [explained(run.evidence, finding, expect.by) for expect, finding in expected]
+    findings += [_counted(run, finding, expect.by) for expect, finding in expected]
     findings += unowed_findings(scenario, run.evidence)
     if run.views and "G8" in scenario.guarantees:
-        findings.append(explained(run.evidence, one_group_finding(run), run.seconds))
+        findings.append(_counted(run, one_group_finding(run), run.seconds))
     return findings
+
+
+def _counted(run: RunRecord, finding: Finding, by: float) -> Finding:
+    """Return a finding that was counted from the traces: `unknown` where they are not whole, or a
+    death explains it."""
+    if run.evidence.defects:
+        detail = "; ".join(run.evidence.defects)
+        return replace(finding, verdict=Verdict.UNKNOWN, detail=detail, witness=())
+    return explained(run.evidence, finding, by)
 
 
 def _judge_broken_off(scenario: Scenario, run: RunRecord) -> Judgement:
@@ -94,7 +103,7 @@ def _unproven(findings: list[Finding], guarantees: frozenset[str]) -> list[Findi
 
 def _unfinished(scenario: Scenario, run: RunRecord) -> Finding:
     """Return the finding on a run whose load did not end: it stood still, or was too short."""
-    if run.stalled_for > STANDSTILL_SECONDS:
+    if run.stalled_for > STANDSTILL_SECONDS and not run.evidence.defects:
         return Finding(
             "G8",
             Verdict.VIOLATED,

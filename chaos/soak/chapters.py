@@ -15,7 +15,13 @@ from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.prologue import prologue
 from stormcast.chaos.oracles.reading import APART_SECONDS
 from stormcast.node.trace import DELIVERED, SENT, read_blocks_untrusted
-from stormcast.node.trace.files import count_events, renumbered, wall_of
+from stormcast.node.trace.files import (
+    blocks_from,
+    count_events,
+    next_number,
+    shifted,
+    wall_of,
+)
 
 RIG: Final = "rig"
 
@@ -28,26 +34,23 @@ class Chapters:
         self._since: dict[str, bytes] = {}
         self._walls: dict[str, int] = {}
         """The wall clock when the own clock of each trace showed 0, in nanoseconds."""
-        self._read: dict[str, int] = {}
-        """Bytes of each trace that were added, where all of it is given each time."""
+        self.read: dict[str, int] = {}
+        """The number of events of each trace that were added, by label."""
+        self._begun_at: dict[str, int] = {}
+        """How many of them came before this chapter."""
         self._last: dict[str, bytes] = {}
         """What was added last."""
 
-    def add(self, traces: Mapping[str, bytes]) -> None:
-        """Add what was written since the last call, by label; blocks of the rig among it."""
-        self._last = {label: data for label, data in traces.items() if data}
+    def add(self, traces: Mapping[str, bytes], rig: bytes) -> None:
+        """Add what is new in the traces of members, by label, and what the rig wrote since the last
+        call, numbered from 0. Of members all may be given again, or what is left of it."""
+        new = {label: blocks_from(data, self.read.get(label, 0)) for label, data in traces.items()}
+        new[RIG] = shifted(rig, self.read.get(RIG, 0))
+        self._last = {label: data for label, data in new.items() if data}
         for label, data in self._last.items():
             self._walls.setdefault(label, wall_of(data))
             self._since[label] = self._since.get(label, b"") + data
-
-    def add_grown(self, traces: Mapping[str, bytes]) -> None:
-        """Add what is new in traces of which all is given each time, but for the rig's."""
-        new = {}
-        for label, data in traces.items():
-            at = self._read.get(label, 0) if label != RIG else 0
-            new[label] = data[at:]
-            self._read[label] = len(data)
-        self.add(new)
+            self.read[label] = max(next_number(data), self.read.get(label, 0))
 
     def messages(self) -> tuple[int, int]:
         """Return how many messages were sent, and delivered, in what was added last."""
@@ -69,7 +72,9 @@ class Chapters:
 
     def _trace(self, label: str) -> bytes:
         before = self._prologue.get(label, b"")
-        return before + renumbered(self._since.get(label, b""), count_events(before))
+        # A gap in the numbers stays one: those events are lost, and the chapter proves nothing.
+        by = count_events(before) - self._begun_at.get(label, 0)
+        return before + shifted(self._since.get(label, b""), by)
 
     def turn(self, evidence: Evidence, at: float) -> None:
         """End the chapter, whose evidence this is, at a moment of rest."""
@@ -80,6 +85,7 @@ class Chapters:
             if one.events
         }
         self._since = {}
+        self._begun_at = dict(self.read)
 
     def _ahead(self, label: str) -> float:
         """Return by how many seconds the evidence has shifted the times of a trace."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
-from stormcast.chaos.backends.base import Backend
+from stormcast.chaos.backends.base import Backend, MemberError
 from stormcast.chaos.language.scenario import Scenario
+from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.prologue import unrest
 from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict
 from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.session import Session, Tell
-from stormcast.chaos.soak.chapters import Chapters
+from stormcast.chaos.soak.chapters import RIG, Chapters
 from stormcast.chaos.soak.storm import Storm
 
 MOST_WINDOWS: Final = 5
@@ -23,10 +25,11 @@ MOST_WINDOWS: Final = 5
 
 @runtime_checkable
 class Forgets(Protocol):
-    """A backend that need not keep what was collected."""
+    """A backend that keeps traces itself, and need not keep what was collected."""
 
-    def forget(self) -> None:
-        """Forget what was collected: from now on only what follows is."""
+    def forget(self, gone: Collection[str]) -> None:
+        """Forget what was collected: the traces of these incarnations, which are gone, and what the
+        backend itself keeps of others."""
         ...
 
 
@@ -42,6 +45,8 @@ class Window:
     judgement: Judgement
     unrest: str
     """Why the chapter goes on; empty: it ends with this window."""
+    is_lost: bool
+    """Whether a trace is not whole: of this cluster nothing more can be told."""
     sent: int
     delivered: int
     """Messages of this window alone."""
@@ -95,11 +100,12 @@ class Soak:
         self._backend.close()
 
     def windows(self, first: int = 0) -> Iterator[Window]:
-        """Play windows without end."""
-        number = first
-        while True:
-            yield self._window(number)
-            number += 1
+        """Play windows, until nothing more can be told of this cluster."""
+        is_lost, number = False, first
+        while not is_lost:
+            window = self._window(number)
+            yield window
+            is_lost, number = window.is_lost, number + 1
 
     def _window(self, number: int) -> Window:
         scenario = self._storm.scenario(self._seed, number)
@@ -112,8 +118,10 @@ class Soak:
             detail = f"{why}, for {self._windows} windows: nothing can be told of what came before"
             judgement = _doubted(judgement, detail)
             why = ""
-        if not why:
+        is_lost = bool(run.evidence.defects)
+        if not why and not is_lost:
             self._chapters.turn(run.evidence, self._backend.now())
+            self._forget(run.evidence)
             self._windows = 0
         return Window(
             number=number,
@@ -122,18 +130,27 @@ class Soak:
             run=run,
             judgement=judgement,
             unrest=why,
+            is_lost=is_lost,
             sent=sent,
             delivered=delivered,
         )
 
     def _add(self, traces: Mapping[str, bytes]) -> dict[str, bytes]:
         """Add what was written in a window to the chapter, and return its traces."""
-        if isinstance(self._backend, Forgets):
-            self._chapters.add(traces)
-            self._backend.forget()
-        else:
-            self._chapters.add_grown(traces)
+        members = {label: data for label, data in traces.items() if label != RIG}
+        self._chapters.add(members, traces[RIG])
         return self._chapters.traces()
+
+    def _forget(self, evidence: Evidence) -> None:
+        """Have members and backend forget what is in a chapter that has ended."""
+        labels = {one.short: one.label for one in evidence.members.values()}
+        for name, short in self._session.roster.shorts.items():
+            if short in labels and self._session.roster.is_alive(name):
+                upto = self._chapters.read[labels[short]]
+                with suppress(MemberError):
+                    self._session.roster.ask(name, "POST", "/journal/forget", {"upto": upto})
+        if isinstance(self._backend, Forgets):
+            self._backend.forget([one.label for one in evidence.members.values() if not one.lives])
 
 
 def _doubted(judgement: Judgement, detail: str) -> Judgement:

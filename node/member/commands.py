@@ -90,6 +90,15 @@ def close(member: AskedMember, body: object) -> Answer:
     return as_json({"connected": was_there})
 
 
+def forget_events(member: AskedMember, body: object) -> Answer:
+    """Delete what somebody else has of the journal: whole segments below an event's number."""
+    upto = parse_mapping(body, '{"upto": 100000}').get("upto")
+    if not isinstance(upto, int) or isinstance(upto, bool) or not 0 <= upto <= MOST:
+        raise RefusedError(400, f"upto is {upto!r}: write the number of an event, 0..{MOST}")
+    journal = running(member).journal
+    return as_json({"segments": journal.forget(upto) if journal is not None else 0})
+
+
 def gauge(member: AskedMember) -> Answer:
     """Write to the journal now how full windows and queues are."""
     runtime = running(member)

@@ -50,6 +50,7 @@ def endpoints(member: AskedMember) -> Table:
         "/view": {"POST": lambda body: commands.install_view(member, body)},
         "/forget": {"POST": lambda body: commands.forget(member, body)},
         "/close": {"POST": lambda body: commands.close(member, body)},
+        "/journal/forget": {"POST": lambda body: commands.forget_events(member, body)},
         "/gauge": {"POST": lambda _: commands.gauge(member)},
         "/leave": {"POST": lambda _: _leave(member)},
     }

@@ -157,19 +157,38 @@ def wall_of(blocks: bytes) -> int:
     return int(HEADER.unpack_from(blocks)[_WALL])
 
 
-def renumbered(blocks: bytes, first: int) -> bytes:
-    """Return checked blocks with their events numbered from `first` on."""
+def shifted(blocks: bytes, by: int) -> bytes:
+    """Return checked blocks with the numbers of all their events higher by `by`."""
     parts: list[bytes] = []
     start = 0
-    for end, count in _headers(blocks):
+    for end, _count in _headers(blocks):
         front = [*HEADER.unpack_from(blocks, start)]
-        front[_FIRST], first = first, first + count
+        front[_FIRST] += by
         body = blocks[start + HEADER.size : end]
         # The check is over all that comes before it, and after it.
         head = HEADER.pack(*front)[:_CHECK_AT]
         parts += [head, xxh3_64_intdigest(head + body).to_bytes(8, "little"), body]
         start = end
     return b"".join(parts)
+
+
+def blocks_from(blocks: bytes, first: int) -> bytes:
+    """Return the blocks whose events have the number `first` or a higher one."""
+    start = 0
+    for end, _count in _headers(blocks):
+        if HEADER.unpack_from(blocks, start)[_FIRST] >= first:
+            return blocks[start:]
+        start = end
+    return blocks[start:]
+
+
+def next_number(blocks: bytes) -> int:
+    """Return the number after that of the last event."""
+    start = number = 0
+    for end, count in _headers(blocks):
+        number = HEADER.unpack_from(blocks, start)[_FIRST] + count
+        start = end
+    return int(number)
 
 
 def member_names(sources: list[Source]) -> dict[int, str]:

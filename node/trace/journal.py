@@ -44,6 +44,9 @@ _LEAST_SEGMENTS: Final = 4
 _TIME: Final = struct.Struct("<d")
 
 
+_FORGOTTEN: Final = "forgotten, as somebody else has them"
+
+
 def segment_name(number: int) -> str:
     """Return the file name of a segment."""
     return f"{number:06}{SUFFIX}"
@@ -239,6 +242,17 @@ class Journal:
             "segments": self.segments,
         }
 
+    def forget(self, upto: int) -> int:
+        """Delete the finished segments that have only events with numbers below `upto`, which
+        somebody else has; returns how many. That is no loss, but a reader finds them missing."""
+        deleted = 0
+        while len(self._segments) > 1 and self._segments[1].first <= upto:
+            lost = self.events_lost
+            self._drop_oldest(_FORGOTTEN)
+            self.events_lost = lost
+            deleted += 1
+        return deleted
+
     # -- Room --------------------------------------------------------------------------------
 
     def _write_slowly(self, block: bytes) -> None:
@@ -377,10 +391,10 @@ class Journal:
             if config.when_full == STOP or len(self._segments) == 1:
                 return False
             held -= self._segments[0].size
-            self._drop_oldest()
+            self._drop_oldest(f"limit_bytes {config.limit_bytes}, {DROP_OLDEST}")
         return True
 
-    def _drop_oldest(self) -> None:
+    def _drop_oldest(self, why: str) -> None:
         """Delete the oldest segment, and note in the first one's file which events are gone."""
         oldest = self._segments.popleft()
         head = _front_of(self._head)
@@ -394,7 +408,6 @@ class Journal:
         self.events_lost += next_number - oldest.first - oldest.missing
         notice = b""
         if next_number > head.next:
-            why = f"limit_bytes {self.config.limit_bytes}, {DROP_OLDEST}"
             notice = self._notice(head._replace(first=head.next), next_number, why, head.time)
         # Last, and in one call: if the member is killed before, a reader notes missing events.
         fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)

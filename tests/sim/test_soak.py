@@ -19,7 +19,7 @@ from stormcast.chaos.soak.player import Soak, Window
 from stormcast.chaos.soak.storm import ALL, KINDS, ON_MEMBERS, Storm
 from stormcast.node import trace
 from stormcast.node.trace import Event, pack_block, read_blocks_untrusted
-from stormcast.node.trace.files import count_events, renumbered
+from stormcast.node.trace.files import blocks_from, count_events, next_number, shifted
 
 pytestmark = pytest.mark.slow
 
@@ -50,9 +50,9 @@ class Tampered(Soak):
     def _add(self, traces: Mapping[str, bytes]) -> dict[str, bytes]:
         for label, data in traces.items():
             before = self.whole.get(label, b"")
-            self.whole[label] = before + (
-                renumbered(data, count_events(before)) if label == RIG else data
-            )
+            read = next_number(before)
+            new = shifted(data, read) if label == RIG else blocks_from(data, read)
+            self.whole[label] = before + new
         changed = self.change(self._nth, dict(traces)) if self.change else traces
         self._nth += 1
         return super()._add(changed)
@@ -119,20 +119,20 @@ def _is_batch(event: Event) -> bool:
 
 
 def _without(data: bytes, wanted: Callable[[Event], bool]) -> bytes:
-    """The blocks without the first event that is wanted."""
-    parts, is_found, first = [], False, None
+    """The blocks with something that says nothing in place of the first event that is wanted."""
+    parts, is_found = [], False
     for block in read_blocks_untrusted(data, xxh3_64_intdigest):
-        first = block.first if first is None else first
         events = list(block.events)
         at = next((n for n, event in enumerate(events) if wanted(event)), None)
         if at is not None and not is_found:
             is_found = True
-            del events[at]
+            blank = dict.fromkeys(Event._fields, 0) | {"kind": trace.GAUGE}
+            events[at] = Event(**{**blank, "time": events[at].time})
         heap = b"".join(map(trace.pack_text, block.texts))
+        number = block.first
         parts.append(
-            pack_block(block.member, first, block.wall_ns, events, heap, xxh3_64_intdigest)
+            pack_block(block.member, number, block.wall_ns, events, heap, xxh3_64_intdigest)
         )
-        first += len(events)
     assert is_found
     return b"".join(parts)
 
@@ -153,6 +153,22 @@ def test_a_loss_is_found_in_its_window_and_told_once(stack: str) -> None:
         "holds",
     ]
     assert "G1" in {guarantee for guarantee, _detail in bad(windows[2])}
+
+
+def test_a_gap_in_a_trace_makes_its_chapter_unknown() -> None:
+    """What a full disk, or a hand, has taken: nobody knows what was in it."""
+
+    def lose(nth: int, traces: dict[str, bytes]) -> Mapping[str, bytes]:
+        if nth == 1:
+            first = next(read_blocks_untrusted(traces["n1-1"], xxh3_64_intdigest))
+            traces["n1-1"] = traces["n1-1"][first.size :]
+        return traces
+
+    _soak, windows = soaked(storm_of("udp", kinds=("delay",)), 7, 3, lose)
+
+    assert [str(window.judgement.verdict) for window in windows] == ["holds", "unknown"]
+    assert [window.is_lost for window in windows] == [False, True]
+    assert any("missing" in detail for _guarantee, detail in bad(windows[1]))
 
 
 def test_what_was_delivered_in_an_earlier_chapter_is_not_delivered_again() -> None:

@@ -16,6 +16,7 @@ from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.history import Member
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.session.facts import facts_of, resync_of
+from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.record import ResyncTimes
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.session.session import play
@@ -236,3 +237,22 @@ def rewritten(blocks: bytes, by: float, wall: float, end: float = inf) -> bytes:
         made.append(pack_block(block.member, number, zero, events, texts, xxh3_64_intdigest))
         number += len(events)
     return b"".join(made)
+
+
+def test_a_trace_with_a_hole_says_nothing_of_what_was_expected() -> None:
+    """Neither in time nor late, neither one view nor two: the machine lost it, and no protocol."""
+    text = LARGE.replace("at: 7s", "at: 100s")
+    scenario = parse_scenario(f"{text}expect:\n  - {{by: 60s, delivered: all}}\n")
+    run = simulate(scenario, 3)
+    first, *_, last = read_blocks_untrusted(run.traces["n1-1"], xxh3_64_intdigest)
+    holed = run.traces["n1-1"][: first.size] + run.traces["n1-1"][-last.size :]
+    evidence = evidence_of({**run.traces, "n1-1": holed})
+    facts = facts_of(evidence, run.evidence.begin)
+    broken = replace(
+        run, evidence=evidence, reached=facts.reached, views=facts.views, lives=facts.lives
+    )
+
+    assert judge_run(scenario, run).verdict is Verdict.HOLDS
+    judgement = judge_run(scenario, broken)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert all("missing" in one.detail for one in judgement.findings if one.guarantee == "G8")

@@ -169,6 +169,27 @@ def test_at_the_limit_the_oldest_segments_go_and_that_is_said(tmp_path: Path) ->
     assert start.text(start.events[0]).startswith("n1 ")
 
 
+def test_what_somebody_else_has_is_deleted_and_is_no_loss(tmp_path: Path) -> None:
+    """Whole segments, and never the last; who the member is stays."""
+    member = Member(tmp_path)
+    member.turns(300)
+    before = len(files(member.folder))
+    assert member.journal.forget(0) == 0
+    deleted = member.journal.forget(150)
+    assert 0 < deleted < before
+    assert member.journal.forget(150) == 0
+    found = find(member.folder)
+    first = found.numbers[1]
+    assert found.numbers == [0, *range(first, member.events)]
+    assert 100 < first <= 150
+    assert found.losses[0][3] == "forgotten, as somebody else has them"
+    assert member.journal.events_lost == 0
+    assert member.journal.forget(1 << 40) == before - deleted - 1
+    member.turns(300)
+    assert find(member.folder).numbers[-300:] == list(range(301, 601))
+    assert member.journal.events_lost == 0
+
+
 def test_most_of_the_limit_is_used(tmp_path: Path) -> None:
     member = Member(tmp_path, limit_bytes=10 * SEGMENT)
     member.turns(1000)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -264,6 +264,10 @@ class NetnsBackend:
     def collect(self) -> Mapping[str, bytes]:
         """Return the journals of all incarnations, by label."""
         return self.opened.members.journals()
+
+    def forget(self, gone: Collection[str]) -> None:
+        """Delete the journals of incarnations that are gone, by their labels."""
+        self.opened.members.forget(gone)
 
     def standstills(self) -> list[tuple[float, float]]:
         """Return the spans of time in which the machine ran no process (see `Watch`)."""

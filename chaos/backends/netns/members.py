@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Final
 
 from stormcast.chaos.backends.base import BackendError, MemberError, MemberPlan
@@ -157,6 +158,12 @@ class Members:
             if folder.is_dir()
             for label, blocks in read_traces(folder).items()
         }
+
+    def forget(self, gone: Collection[str]) -> None:
+        """Delete the journals of incarnations that are gone, by their labels."""
+        for name in self._configs:
+            for label in gone:
+                rmtree(self._folder / name / JOURNAL / label, ignore_errors=True)
 
     def _process(self, name: str) -> Process | None:
         if name not in self._configs:

@@ -7,7 +7,7 @@ give equal runs, to the byte.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -222,7 +222,7 @@ class SimBackend:
         """Return the traces of every incarnation so far, by label."""
         return self._world.take_traces()
 
-    def forget(self) -> None:
+    def forget(self, gone: Collection[str]) -> None:
         """Forget what was collected."""
         self._world.forget_traces()
 
