@@ -4,6 +4,7 @@ LONG ?= 25000
 FRAMES ?= 10000000
 OUT ?= runs/fuzz-live
 KILLS ?= 1000
+SOAK ?= 30min
 ARGS ?=
 BASE ?= python:3.11-slim-bookworm
 TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -12,7 +13,7 @@ READY := .venv/.ready
 AUDIT := .venv-audit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim search-long museum kill-test chaos-test chaos-library image manifests bench fuzz fuzz-live sbom audit clean
+.PHONY: help setup check format test test-spark test-live test-long test-guest test-kubernetes sim search-long soak museum kill-test chaos-test chaos-library image manifests bench fuzz fuzz-live sbom audit clean
 
 help: ## List the targets (ARGS="..." is passed on to the tool)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +76,9 @@ sim: setup ## Look for violations in SEEDS random simulations, the same each tim
 search-long: setup ## The same in four fresh ranges of LONG seeds, which are drawn and said: hours
 	$(BIN)/stormcast search --seeds $(LONG) $(ARGS) \
 		--from random --from random --from random --from random
+
+soak: setup ## As root, a storm over real processes for SOAK, judged window by window (docs/soak.md)
+	$(BIN)/stormcast soak --backend netns --for $(SOAK) $(ARGS)
 
 museum: setup ## Show each known flaw on the protocol that has it, and gone on its successor
 	$(BIN)/stormcast museum $(ARGS)
