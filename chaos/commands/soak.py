@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import time
 from collections import Counter
 from dataclasses import replace
@@ -34,6 +33,7 @@ from stormcast.chaos.records.directory import make_fresh
 from stormcast.chaos.session.plans import check_supported
 from stormcast.chaos.soak.cutting import cut
 from stormcast.chaos.soak.directory import Kept, SoakDirectory
+from stormcast.chaos.soak.drift import LIMITS, Drift, drifts
 from stormcast.chaos.soak.player import Soak, Window
 from stormcast.chaos.soak.storm import Storm
 from stormcast.chaos.soak.storm_file import load_storm
@@ -45,6 +45,10 @@ MEMBERS: Final = 4
 LINE_SECONDS: Final = 60.0
 """Real seconds between two lines on how it goes, besides those on incidents."""
 LOGS: Final = "logs"
+DRIFT_SECONDS: Final = 60.0
+"""Real seconds between two looks at what grows."""
+MOST_SAMPLES: Final = 500
+"""The windows, the last ones, in which something must have grown to be told."""
 
 
 def soak(argv: list[str]) -> int:
@@ -220,6 +224,8 @@ class _Watch:
         self._took = 0.0
         self._told_at = time.monotonic()
         self._unrest = ""
+        self._drifts: list[Drift] = []
+        self._drifts_at = -inf
         self.is_interrupted = False
         self.tell = None if args.json else progress
 
@@ -268,9 +274,17 @@ class _Watch:
             "sent": self._sent,
             "bites": self._faults,
             "unrest": self._unrest,
-            "peak_rss_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "drift": [drift.as_json() for drift in self._drift(is_over=is_over)],
             "is_over": is_over,
         }
+
+    def _drift(self, *, is_over: bool) -> list[Drift]:
+        """Return what grows. To compare all pairs of samples takes long after many windows, so it
+        is done now and then."""
+        if is_over or time.monotonic() - self._drifts_at >= DRIFT_SECONDS:
+            self._drifts_at = time.monotonic()
+            self._drifts = drifts([*self._kept.windows, *self._directory.lines][-MOST_SAMPLES:])
+        return self._drifts
 
     def _verdict(self) -> Verdict:
         if self._verdicts["violated"]:
@@ -289,6 +303,8 @@ class _Watch:
             print(
                 in_plain_lines(f"soak: {self._verdict()}   seed {self._kept.seed}   {self.line()}")
             )
+            for drift in self._drift(is_over=True):
+                print(in_plain_lines(_drift_line(drift)))
             print(in_plain_lines(f"soak: {self._directory.path}"))
         if self.is_interrupted:
             raise KeyboardInterrupt
@@ -297,6 +313,18 @@ class _Watch:
             Verdict.VIOLATED: Exit.VIOLATED,
             Verdict.UNKNOWN: Exit.UNKNOWN,
         }[self._verdict()]
+
+
+def _drift_line(drift: Drift) -> str:
+    slope, limit = drift.slope, LIMITS[drift.figure]
+    unit, scale = ("MiB", 1 << 20) if drift.figure == "memory" else ("", 1)
+    said = drift.as_json()
+    if said["per_hour"] is None:
+        return f"drift: {drift.figure} of {drift.of}: too short to tell ({slope.samples} samples)"
+    return (
+        f"drift: {drift.figure} of {drift.of}: {said['verdict']}, {slope.value / scale:+.2f} {unit}"
+        f" an hour by {slope.samples} samples (above {limit / scale:g} it grows)"
+    )
 
 
 def _duration(text: str) -> float:

@@ -44,6 +44,8 @@ class SoakDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lines: list[dict[str, Any]] = []
+        """What became of each window that was written."""
 
     def begin(self, storm: Storm, seed: int, backend: str) -> None:
         """Take the directory for a new soak; TakenError if it holds anything."""
@@ -86,6 +88,7 @@ class SoakDirectory:
             )
             write_run(outcome, incident)
         told = {**window.as_json(), "took": round(seconds, 3)}
+        self.lines.append(told)
         if incident is not None:
             told["incident"] = str(incident.relative_to(self.path))
         with (self.path / WINDOWS).open("a") as file:

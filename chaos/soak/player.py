@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from stormcast.chaos.backends.base import Backend, MemberError
+from stormcast.chaos.drivers.weights import weigh
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.prologue import unrest
@@ -17,6 +19,7 @@ from stormcast.chaos.session.judging import judge_run
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.session import Session, Tell
 from stormcast.chaos.soak.chapters import RIG, Chapters
+from stormcast.chaos.soak.drift import JUDGE
 from stormcast.chaos.soak.storm import Storm
 
 MOST_WINDOWS: Final = 5
@@ -30,6 +33,15 @@ class Forgets(Protocol):
     def forget(self, gone: Collection[str]) -> None:
         """Forget what was collected: the traces of these incarnations, which are gone, and what the
         backend itself keeps of others."""
+        ...
+
+
+@runtime_checkable
+class Weighs(Protocol):
+    """A backend that knows what members take of the machine."""
+
+    def weights(self) -> Mapping[str, Mapping[str, float]]:
+        """Return memory, descriptors, threads and cpu of each living incarnation, by its name."""
         ...
 
 
@@ -50,6 +62,8 @@ class Window:
     sent: int
     delivered: int
     """Messages of this window alone."""
+    weights: Mapping[str, Mapping[str, float]]
+    """What members, and this process, take of the machine at its end."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the line of this window in `windows.jsonl`."""
@@ -67,6 +81,7 @@ class Window:
             "delivered": self.delivered,
             "trace_bytes": sum(map(len, self.run.traces.values())),
             "faults": self.run.bites,
+            "weights": self.weights,
         }
 
 
@@ -133,7 +148,12 @@ class Soak:
             is_lost=is_lost,
             sent=sent,
             delivered=delivered,
+            weights=self._weights(),
         )
+
+    def _weights(self) -> dict[str, Mapping[str, float]]:
+        members = self._backend.weights() if isinstance(self._backend, Weighs) else {}
+        return {**members, JUDGE: weigh(os.getpid())}
 
     def _add(self, traces: Mapping[str, bytes]) -> dict[str, bytes]:
         """Add what was written in a window to the chapter, and return its traces."""

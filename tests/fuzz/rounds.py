@@ -20,12 +20,12 @@ from typing import Any, Final, Self
 from stormcast.chaos.backends.base import BackendError, MemberError
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.plugin.live_cluster import VerdictError
+from stormcast.chaos.soak.drift import Slope, after_warm_up, slope_of
 from tests.fuzz.datagrams import FILTERED
 from tests.fuzz.facts import Facts, translated
 from tests.fuzz.frames import CHUNK
 from tests.fuzz.groups import BY_NAME, NAMES, Attacker, Siege, Target, descriptors
 from tests.fuzz.reading import FORESEEN
-from tests.fuzz.slope import Slope, after_warm_up, slope_of
 from tests.fuzz.streams import HELLO, UNASKED
 from tests.fuzz.tallies import Tally
 

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from stormcast.chaos.soak.drift import LEAST, after_warm_up, slope_of
 from tests.fuzz.rounds import BLOCKS, LEAK, MIB, NOISE, leaks
-from tests.fuzz.slope import LEAST, after_warm_up, slope_of
 
 FRAMES = 1_000_000
 KIB = 1 << 10

@@ -269,6 +269,10 @@ class NetnsBackend:
         """Delete the journals of incarnations that are gone, by their labels."""
         self.opened.members.forget(gone)
 
+    def weights(self) -> Mapping[str, Mapping[str, float]]:
+        """Return what each living member takes of the machine, by name and pid."""
+        return self.opened.members.weights()
+
     def standstills(self) -> list[tuple[float, float]]:
         """Return the spans of time in which the machine ran no process (see `Watch`)."""
         return self.opened.watch.spans()

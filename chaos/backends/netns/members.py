@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final
@@ -23,6 +24,7 @@ from stormcast.chaos.backends.netns.commands import (
 from stormcast.chaos.backends.netns.control import ControlError
 from stormcast.chaos.backends.netns.network import Network
 from stormcast.chaos.backends.netns.process import Process, environment
+from stormcast.chaos.drivers.weights import weigh
 from stormcast.chaos.records.exits import MemberExit
 from stormcast.node.bound import bound_to_me
 from stormcast.node.keys.cluster_keys import change_keys
@@ -164,6 +166,14 @@ class Members:
         for name in self._configs:
             for label in gone:
                 rmtree(self._folder / name / JOURNAL / label, ignore_errors=True)
+
+    def weights(self) -> dict[str, dict[str, float]]:
+        """Return what each living member takes of the machine, by name and pid."""
+        found = {}
+        for name, process in self.processes.items():
+            with suppress(OSError):
+                found[f"{name}:{process.pid}"] = weigh(process.pid)
+        return found
 
     def _process(self, name: str) -> Process | None:
         if name not in self._configs:

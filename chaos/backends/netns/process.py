@@ -17,6 +17,7 @@ from typing import Final
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.backends.netns.names import OF_RUN, RunId, start_of
+from stormcast.chaos.drivers.weights import weigh
 
 POLL_SECONDS: Final = 0.005
 STOP_SECONDS: Final = 15.0
@@ -120,10 +121,7 @@ class Process:
 
     def rss(self) -> int:
         """Return its resident memory, in bytes."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) * 1024
-        raise ProcessLookupError(f"pid {self.pid} is gone")
+        return int(weigh(self.pid)["memory"])
 
     def tail(self, lines: int = LOG_LINES) -> str:
         """Return the last lines of its log."""

@@ -1,0 +1,108 @@
+"""Whether something grows with time: a robust slope, and a bound below which it does not lie.
+
+The slope is the median of the slopes of all pairs of samples (Theil and Sen). Steps of an allocator
+and single outliers hardly move it. Its lower bound is the one of Sen's interval: a growth is found
+only if the slope is above the limit with high confidence, so noise is not taken for a leak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil, sqrt
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+Z: Final = 2.576
+"""Of a normal distribution: 99 of 100 lie within, so half of one percent lies below the bound."""
+WARM_UP: Final = 0.25
+"""Share of the samples, at the beginning, in which tables and pools take what they need."""
+LEAST: Final = 8
+"""Samples after that, below which nothing is said."""
+
+HOUR: Final = 3600.0
+LIMITS: Final[Mapping[str, float]] = {"memory": 4 << 20, "descriptors": 1.0, "threads": 1.0}
+"""By figure: the growth per hour that is none."""
+JUDGE: Final = "judge"
+"""The name under which a soak weighs itself."""
+
+Samples = Sequence[tuple[float, float]]
+
+
+class Slope(NamedTuple):
+    """Growth per unit of x."""
+
+    value: float
+    lower: float
+    """With high confidence the slope is not below this."""
+    samples: int
+
+    def is_above(self, limit: float) -> bool:
+        """Whether the growth is above a limit, and not by chance."""
+        return self.samples >= LEAST and self.lower > limit
+
+
+def after_warm_up(samples: Samples) -> list[tuple[float, float]]:
+    """Return the samples that count."""
+    return list(samples[ceil(WARM_UP * len(samples)) :])
+
+
+def slope_of(*series: Samples) -> Slope:
+    """Return the slope that several series of samples (x, y) share, all of which count. Only
+    samples of one series are compared with each other."""
+    slopes = sorted(
+        (y2 - y1) / (x2 - x1)
+        for samples in series
+        for at, (x1, y1) in enumerate(samples)
+        for x2, y2 in samples[at + 1 :]
+        if x2 > x1
+    )
+    counts = [len(samples) for samples in series]
+    if not slopes:
+        return Slope(0.0, 0.0, sum(counts))
+    # The spread of Kendall's statistic: so many of all pairs may lie on the wrong side by chance.
+    variance = sum(count * (count - 1) * (2 * count + 5) / 18 for count in counts)
+    lowest = int((len(slopes) - Z * sqrt(variance)) / 2)
+    lower = slopes[lowest] if lowest >= 0 else float("-inf")
+    return Slope(median(slopes), lower, sum(counts))
+
+
+class Drift(NamedTuple):
+    """How a figure of members, or of the judge, changes in an hour."""
+
+    of: str
+    figure: str
+    slope: Slope
+
+    @property
+    def grows(self) -> bool:
+        """Whether it grows, and not by chance."""
+        return self.slope.is_above(LIMITS[self.figure])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as `status.json` has it."""
+        is_known = self.slope.samples >= LEAST
+        return {
+            "of": self.of,
+            "figure": self.figure,
+            "per_hour": round(self.slope.value, 3) if is_known else None,
+            "at_least": round(self.slope.lower, 3) if self.slope.lower > float("-inf") else None,
+            "samples": self.slope.samples,
+            "verdict": ("grows" if self.grows else "steady") if is_known else "too short",
+        }
+
+
+def drifts(windows: Iterable[Mapping[str, Any]]) -> list[Drift]:
+    """Return the drift of each figure, from the lines of `windows.jsonl`. A member that was started
+    anew is a series of its own: it begins again with what a young process takes."""
+    series: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    at = 0.0
+    for window in windows:
+        at += float(window["seconds"])
+        for who, weight in window.get("weights", {}).items():
+            of = JUDGE if who == JUDGE else "members"
+            for figure in LIMITS:
+                series.setdefault((of, figure, who), []).append((at / HOUR, weight[figure]))
+    found: dict[tuple[str, str], list[Samples]] = {}
+    for (of, figure, _who), samples in series.items():
+        found.setdefault((of, figure), []).append(after_warm_up(samples))
+    return [Drift(of, figure, slope_of(*all_)) for (of, figure), all_ in sorted(found.items())]
