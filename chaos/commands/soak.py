@@ -158,17 +158,26 @@ def _live(watch: _Watch, directory: SoakDirectory, kept: Kept, number: int) -> t
     logs = directory.path / LOGS / f"{number:06}"
     logs.mkdir(parents=True)
     player = Soak(kept.storm, kept.seed, make_backend(kept.backend), logs, tell=watch.tell)
+    begun, is_judged = time.monotonic(), False
     try:
         player.open()
-        begun = time.monotonic()
         for window in player.windows(number):
             took, begun = time.monotonic() - begun, time.monotonic()
-            number += 1
+            number, is_judged = number + 1, True
             if watch.note(window, took):
                 return True, number
+        why = "a trace is not whole"
+    except NodeError as error:
+        if not is_judged:
+            # Neither does this cluster come up nor, it seems, the next one.
+            raise
+        why = " ".join(str(error).split())
+        watch.note_broken(number, why, time.monotonic() - begun)
+        number += 1
     finally:
         player.close()
-    say(f"a trace is not whole: a new cluster begins with window {number}")
+    end_progress()
+    say(f"{why}: a new cluster begins with window {number}")
     return False, number
 
 
@@ -221,7 +230,6 @@ class _Watch:
         self._sent = sum(int(one["sent"]) for one in kept.windows)
         self._faults = sum(sum(one["faults"].values()) for one in kept.windows)
         self._lived = 0.0
-        self._took = 0.0
         self._told_at = time.monotonic()
         self._unrest = ""
         self._drifts: list[Drift] = []
@@ -235,7 +243,6 @@ class _Watch:
         self._verdicts[str(window.judgement.verdict)] += 1
         self._seconds += window.run.seconds
         self._lived += window.run.seconds
-        self._took += took
         self._sent += window.sent
         self._faults += sum(window.run.bites.values())
         self._unrest = window.unrest
@@ -253,6 +260,12 @@ class _Watch:
             progress(self.line())
         is_bad = window.judgement.verdict is not Verdict.HOLDS
         return self._lived >= self._args.seconds or (is_bad and self._args.until_violated)
+
+    def note_broken(self, number: int, why: str, took: float) -> None:
+        """Take a window that broke off by an error of the rig."""
+        self._directory.add_broken(number, why, took)
+        self._verdicts[str(Verdict.UNKNOWN)] += 1
+        self._directory.say(self.status(is_over=False))
 
     def line(self) -> str:
         """Say how the soak is, in one line."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from stormcast.chaos.oracles.verdict import Verdict
+from stormcast.chaos.oracles.verdict import RUN, Verdict
 from stormcast.chaos.records.directory import take
 from stormcast.chaos.session.outcome import RunOutcome, write_run
 from stormcast.chaos.soak.player import Window
@@ -88,12 +88,33 @@ class SoakDirectory:
             )
             write_run(outcome, incident)
         told = {**window.as_json(), "took": round(seconds, 3)}
-        self.lines.append(told)
         if incident is not None:
             told["incident"] = str(incident.relative_to(self.path))
+        self._write_line(told)
+        return incident
+
+    def add_broken(self, number: int, why: str, seconds: float) -> None:
+        """Write that a window broke off by an error of the rig: it proves nothing."""
+        self._write_line(
+            {
+                "window": number,
+                "verdict": str(Verdict.UNKNOWN),
+                "findings": [{"guarantee": RUN, "verdict": "unknown", "detail": why}],
+                "unrest": "",
+                "seconds": 0.0,
+                "sent": 0,
+                "delivered": 0,
+                "trace_bytes": 0,
+                "faults": {},
+                "weights": {},
+                "took": round(seconds, 3),
+            }
+        )
+
+    def _write_line(self, told: dict[str, Any]) -> None:
+        self.lines.append(told)
         with (self.path / WINDOWS).open("a") as file:
             file.write(json.dumps(told) + "\n")
-        return incident
 
     def say(self, status: dict[str, Any]) -> None:
         """Write how the soak is."""

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.language.scenario import load_scenario
 from stormcast.chaos.soak.directory import SoakDirectory
+from stormcast.chaos.soak.player import Soak, Window
 from stormcast.chaos.soak.storm_file import dump_storm, parse_storm
 from stormcast.cli import Exit
 from stormcast.node.core.errors import ConfigError
@@ -77,6 +79,44 @@ def test_bad_input_is_refused_in_a_line(shell: Shell, words: list[str], said: st
     assert done.code in (Exit.USAGE, Exit.UNKNOWN)
     assert said in done.err
     assert not Path("runs").exists()
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
+    """The rig fails in these windows."""
+    play = Soak._window
+
+    def window(soak: Soak, number: int) -> Window:
+        if number in numbers:
+            raise BackendError("the agent of n1 has ended\nand said nothing")
+        return play(soak, number)
+
+    monkeypatch.setattr(Soak, "_window", window)
+
+
+def test_where_the_rig_fails_a_new_cluster_goes_on(
+    shell: Shell, storm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, 1)
+    done = shell("soak", "--storm", storm, "--for", "25s", "--out", "kept")
+
+    assert done.code == Exit.UNKNOWN
+    assert (
+        "the agent of n1 has ended and said nothing: a new cluster begins with window 2" in done.err
+    )
+    lines = [json.loads(one) for one in Path("kept/windows.jsonl").read_text().splitlines()]
+    assert [line["verdict"] for line in lines][:3] == ["holds", "unknown", "holds"]
+    assert [line["window"] for line in lines][:3] == [0, 1, 2]
+
+
+def test_a_rig_that_fails_at_once_ends_the_soak(
+    shell: Shell, storm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, 1, 2)
+    done = shell("soak", "--storm", storm, "--for", "60s", "--out", "kept")
+
+    assert done.code == Exit.UNKNOWN
+    assert windows("kept") == [0, 1]
+    assert "the agent of n1 has ended" in done.err.splitlines()[-2]
 
 
 def test_a_piece_of_a_soak_is_a_scenario_that_runs(shell: Shell, storm: str) -> None:
