@@ -45,7 +45,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "search": ("look for violations over many random seeds", "stormcast.search:search"),
     "soak": (
         "play a storm over one cluster, and judge it while it lasts",
-        "stormcast.chaos.commands.soak:soak",
+        "stormcast.soak:soak",
     ),
     "compare": (
         "run one scenario on several protocols",

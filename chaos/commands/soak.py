@@ -6,6 +6,7 @@ import argparse
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -51,7 +52,11 @@ MOST_SAMPLES: Final = 500
 """The windows, the last ones, in which something must have grown to be told."""
 
 
-def soak(argv: list[str]) -> int:
+Report = Callable[[Path], None]
+"""Writes the page of a soak into its directory."""
+
+
+def soak(argv: list[str], report: Report) -> int:
     """Run `stormcast soak`: windows of a storm, until the time is over or Ctrl-C; or with `cut` as
     first word, write windows of a soak as a scenario."""
     if argv[:1] == ["cut"]:
@@ -93,7 +98,7 @@ def soak(argv: list[str]) -> int:
     add_json(parser)
     args = parser.parse_args(argv)
     try:
-        return _soak(args)
+        return _soak(args, report)
     except Unsupported as refusal:
         return unsupported(refusal, as_json=args.json, seed=args.seed or 1)
     except (ConfigError, OSError) as error:
@@ -135,11 +140,11 @@ def _cut(argv: list[str]) -> int:
     return Exit.HOLDS
 
 
-def _soak(args: argparse.Namespace) -> int:
+def _soak(args: argparse.Namespace, report: Report) -> int:
     directory, kept = _directory(args)
     if kept.backend == "netns":
         say_leftovers()
-    watch = _Watch(directory, kept, args)
+    watch = _Watch(directory, kept, args, report)
     is_over, number = False, len(kept.windows)
     try:
         while not is_over:
@@ -221,7 +226,10 @@ def _default_storm() -> Storm:
 class _Watch:
     """Follows a soak: writes each window, says how it goes, and knows when it is over."""
 
-    def __init__(self, directory: SoakDirectory, kept: Kept, args: argparse.Namespace) -> None:
+    def __init__(
+        self, directory: SoakDirectory, kept: Kept, args: argparse.Namespace, report: Report
+    ) -> None:
+        self._report = report
         self._directory = directory
         self._kept = kept
         self._args = args
@@ -256,6 +264,7 @@ class _Watch:
             self._told_at = time.monotonic()
             end_progress()
             say(self.line())
+            self._write_report()
         elif not self._args.json:
             progress(self.line())
         is_bad = window.judgement.verdict is not Verdict.HOLDS
@@ -306,10 +315,18 @@ class _Watch:
             return Verdict.UNKNOWN
         return Verdict.HOLDS
 
+    def _write_report(self) -> None:
+        """Write the page; where that fails, the soak goes on: what was judged is kept."""
+        try:
+            self._report(self._directory.path)
+        except Exception as error:  # noqa: BLE001 a page is worth no soak, whatever spoiled it
+            say(f"no report of the soak: {error}")
+
     def end(self) -> int:
         """Say what became of it; returns the exit code."""
         status = self.status(is_over=True)
         self._directory.say(status)
+        self._write_report()
         if self._args.json:
             print(json.dumps({**status, "soak": str(self._directory.path)}))
         else:

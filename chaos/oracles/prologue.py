@@ -46,8 +46,12 @@ from stormcast.node.trace import (
 REMEMBERED: Final = 300.0
 """Seconds for which the start and the end of a member that is gone are told: for so long others may
 still send to it."""
-HOLDS_UP: Final = frozenset({"pause", "stall", "partition", "cut"})
-"""Faults during which nothing is at rest."""
+KEEPS_APART: Final = frozenset({"partition", "cut"})
+"""Faults of the network during which nothing is at rest."""
+OF_MEMBERS: Final = frozenset(
+    {"crash", "restart", "leave", "join", "pause", "resume", "stall", "consume"}
+)
+"""What is done to a member. Done to nobody, as who was meant was down, it stands for nothing."""
 CHANGES_SETTINGS: Final = "set-attribute"
 _BLANK: Final = Event(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)
 _FLAGS: Final = FRAGMENT | NO_FC
@@ -81,8 +85,12 @@ class Told:
 def unrest(evidence: Evidence) -> str:
     """Return what is under way in a run in which all guarantees hold; empty: nothing is."""
     for fault, kind in evidence.rig.standing.items():
-        if kind in HOLDS_UP:
+        if kind in KEEPS_APART:
             return f"{kind} {fault} stands"
+    for member in evidence.members.values():
+        held = (*member.paused, *member.stalled)
+        if member.lives and any(span.end == inf for span in held):
+            return f"{member.name} is paused or stalled"
     for incoming in evidence.application.incoming.values():
         if incoming.receiver.lives and any(Walk(incoming, inf).breaches()):
             return f"what {incoming.receiver.name} delivered was not handed over yet"
@@ -282,7 +290,9 @@ def _tell_rig(evidence: Evidence, remembered: set[int]) -> Told:
     standing = evidence.rig.standing
     for number, event in enumerate(trace.events):
         if event.kind == EXIT:
-            kept["exit", number] = number
+            if json.loads(trace.texts.get(number, "{}")).get("member") in remembered:
+                kept["exit", number] = number
+            continue
         if event.kind != FAULT:
             continue
         said: dict[str, Any] = json.loads(trace.texts.get(number, "{}"))
@@ -293,7 +303,7 @@ def _tell_rig(evidence: Evidence, remembered: set[int]) -> Told:
         elif member is not None:
             if do in ("crash", "restart") and member in remembered:
                 kept["end", member] = number
-        elif said["id"] in standing and said["phase"] == "on":
+        elif said["id"] in standing and said["phase"] == "on" and do not in OF_MEMBERS:
             kept["standing", said["id"]] = number
     for number in sorted(kept.values()):
         told.note(trace.events[number], trace.texts.get(number, ""))

@@ -57,12 +57,28 @@ class MemberFaults:
             self._mailbox.tell(name, partial(self._command, step, action, name))
         elif isinstance(action, faults.Stall) and self._roster.is_alive(name):
             self._rig.kinds.setdefault(step.fault, step.do)
-            self._held["stall", name] = step.fault
-            self._mailbox.tell(name, partial(self._stall, step, name))
+            before = self._take_over("stall", name, step.fault)
+            self._mailbox.tell(name, partial(self._stall, step, name, before))
         else:
+            if isinstance(action, faults.Pause) and self._roster.is_alive(name):
+                self._end_earlier(self._take_over("pause", name, step.fault), name)
             self._rig.begin(self._backend.now(), step, self._roster.short(name))
             if self._roster.is_alive(name):
                 self._strike(step, name)
+
+    def _take_over(self, what: Hold, name: str, fault: str) -> str | None:
+        """Have a fault hold a member, and return the one that held it until now: it is over, as the
+        member goes on with the end of the newer one."""
+        before = self._held.get((what, name))
+        self._held[what, name] = fault
+        return before
+
+    def _end_earlier(self, before: str | None, name: str) -> None:
+        """Record that another fault has taken over: without an end of the one before, judges would
+        excuse the member for the rest of the run."""
+        if before is not None:
+            self._effects.bite(before)
+            self._rig.end(self._backend.now(), before, self._roster.shorts.get(name))
 
     def end(self, fault: str) -> bool:
         """End a pause or a stall; returns whether the fault was one that lasted."""
@@ -96,7 +112,6 @@ class MemberFaults:
     def _strike(self, step: TimedStep, name: str) -> None:
         action, roster = step.action, self._roster
         if isinstance(action, faults.Pause):
-            self._held["pause", name] = step.fault
             roster.paused.add(name)
             self._backend.pause(name)
             return
@@ -127,8 +142,9 @@ class MemberFaults:
         else:
             self._mailbox.tell(name, partial(self._consume, fault, name))
 
-    def _stall(self, step: TimedStep, name: str) -> None:
+    def _stall(self, step: TimedStep, name: str, before: str | None) -> None:
         """Have an application take nothing, and record it now: a paused member is told later."""
+        self._end_earlier(before, name)
         self._rig.begin(self._backend.now(), step, self._roster.short(name))
         self._roster.ask(name, "POST", "/consume", {"consuming": False})
 

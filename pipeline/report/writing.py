@@ -10,6 +10,7 @@ from urllib.parse import quote
 from stormcast.pipeline.report.batch import Entry, batch_report
 from stormcast.pipeline.report.run_files import REPORT, NotARun, read_run
 from stormcast.pipeline.report.run_report import run_report
+from stormcast.pipeline.report.soak_report import is_soak, read_soak, soak_report
 from stormcast.whole import write_whole
 
 DEEP: Final = 3
@@ -34,6 +35,18 @@ def write_batch(batch: Path, runs: Iterable[Path]) -> Path:
     return path
 
 
+def write_soak(directory: Path) -> Path:
+    """Write the page of a soak, and the report of each incident that has none."""
+    kept = read_soak(directory)
+    for window in kept.windows:
+        incident = directory / str(window.line.get("incident", ""))
+        if incident != directory and is_run(incident) and not (incident / REPORT).exists():
+            write_report(incident)
+    path = directory / REPORT
+    write_whole(path, soak_report(kept))
+    return path
+
+
 def runs_below(batch: Path) -> list[Path]:
     """Find the run directories in a directory."""
     found = {
@@ -55,6 +68,8 @@ def write(directory: Path) -> list[Path]:
     paths."""
     if is_run(directory):
         return [write_report(directory)]
+    if is_soak(directory):
+        return [write_soak(directory)]
     runs = runs_below(directory)
     if not runs:
         raise NotARun(

@@ -215,6 +215,17 @@ def test_at_rest_nothing_is_under_way() -> None:
     assert "was not handed over yet" in unrest(Evidence.from_blocks(whole, xxh3_64_intdigest))
 
 
+def test_what_was_done_to_nobody_does_not_stand_for_ever() -> None:
+    """A stall of a member that was down, and a restart, have no end that anybody notes."""
+    storm = storm_of("udp", kinds=("crash", "stall", "restart"), every=(0.5, 2.0))
+    _soak, windows = soaked(storm, 9, 8)
+
+    assert [bad(window) for window in windows] == [[]] * 8
+    assert {window.unrest for window in windows} == {""}
+    told = prologue(windows[-1].run.evidence, 1e6)
+    assert len(told["rig"].events) == 0
+
+
 # -- Storms ----------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from stormcast.chaos.session.record import ResyncTimes
 from stormcast.chaos.session.runner import run_scenario
 from stormcast.chaos.session.session import play
 from stormcast.chaos.session.simulation import simulate
-from stormcast.node.trace import pack_block, pack_text, read_blocks_untrusted
+from stormcast.node.trace import HANDED, pack_block, pack_text, read_blocks_untrusted
 
 GROUP = """
 name: what-befalls-a-group
@@ -256,3 +256,32 @@ def test_a_trace_with_a_hole_says_nothing_of_what_was_expected() -> None:
     judgement = judge_run(scenario, broken)
     assert judgement.verdict is Verdict.UNKNOWN
     assert all("missing" in one.detail for one in judgement.findings if one.guarantee == "G8")
+
+
+OVERLAP = """
+name: two-hold-one
+guarantees: [G1]
+cluster: {members: 2, timing: fast}
+workload:
+  - {do: unicast, from: n0, to: n1, count: 100, rate: 20/s, size: 16B}
+timeline:
+  - {at: 1s, do: HOLD, member: n1, for: 3s, name: long}
+  - {at: 2s, do: HOLD, member: n1, for: 1s, name: short}
+  - {at: 3500ms, do: HOLD, member: n1, for: 1s, name: late}
+limits: {run: 60s}
+"""
+
+
+@pytest.mark.parametrize("hold", ["pause", "stall"])
+def test_of_two_faults_that_hold_a_member_the_newer_takes_over(hold: str) -> None:
+    """The older one has its end in the rig's trace then: judges excuse nobody for ever."""
+    run = simulate(parse_scenario(OVERLAP.replace("HOLD", hold)), 1)
+
+    (member,) = [one for one in run.evidence.members.values() if one.name == "n1"]
+    begin = run.evidence.begin
+    spans = member.paused if hold == "pause" else member.stalled
+    told = sorted((round(span.start - begin, 3), round(span.end - begin, 3)) for span in spans)
+    assert told == [(1.0, 2.0), (2.0, 3.0), (3.5, 4.5)]
+    assert all(run.bites[name] >= 1 for name in ("long", "short", "late"))
+    handed = [event.time - begin for event in member.events if event.kind == HANDED]
+    assert not [time for time in handed if 1.3 < time < 3.0 or 3.8 < time < 4.5]
