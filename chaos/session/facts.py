@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
+from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
 from stormcast.chaos.oracles.evidence import Evidence
@@ -64,7 +65,7 @@ class _Pieces:
         self._large: dict[tuple[int, int, int, int, int], _Large] = {}
         """By sender, destination, connection, seqno and digest of a piece."""
         for outgoing in evidence.application.outgoing.values():
-            for large in outgoing.large():
+            for large in outgoing.large() if outgoing.cuts else ():
                 if large.is_whole:
                     span = _Large(large.pieces[0].lo, large.pieces[-1].hi)
                     for piece in large.pieces:
@@ -249,10 +250,9 @@ def name_of(member: Member) -> str:
 def _in_order(evidence: Evidence) -> list[_MemberEvent]:
     """Return the events that facts are made from, of all members, by time, then by label; those of
     one member stay in the order of its trace."""
-    return sorted(
-        chain.from_iterable(map(_told_by, evidence.members.values())),
-        key=lambda told: (told.time, told.member.label),
-    )
+    # Sorting keeps the order of equal times: that of labels, and within a member of its trace.
+    by_label = sorted(evidence.members.values(), key=attrgetter("label"))
+    return sorted(chain.from_iterable(map(_told_by, by_label)), key=itemgetter(0))
 
 
 def _told_by(member: Member) -> Iterator[_MemberEvent]:
