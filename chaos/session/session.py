@@ -269,22 +269,22 @@ class Session:
         self.traffic.count_from_here()
         self._play()
         self._settle()
-        mismatches = self._last_words()
-        return self._record(mismatches, whole)
+        return self._record(whole)
 
     def finish(self) -> RunRecord:
         """Stop all members at one moment, and make the record of the run."""
-        mismatches = self._last_words()
-        return self._record(mismatches)
+        return self._record()
 
-    def _record(self, mismatches: list[str], whole: Whole | None = None) -> RunRecord:
+    def _record(self, whole: Whole | None = None) -> RunRecord:
         """Make the record of a scenario that has been played; the run is over, unless it is `whole`
         that says what belongs to the record."""
         self.nemesis.member_rules.count()
         ending = self._ending
-        self.exits.look()
         ending.start, ending.at = self._zero, self.backend.now()
         self.rig.phase(ending.at, "end")
+        # After that moment: what windows still hold is then what they hold at the end (G5).
+        mismatches = self._last_words()
+        self.exits.look()
         if whole is None:
             self.backend.freeze()
             self.exits.look(is_over=True)
