@@ -7,13 +7,14 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any, Final
 
 from stormcast.chaos.backends.base import Unsupported
-from stormcast.chaos.backends.by_name import make_backend
+from stormcast.chaos.backends.by_name import SIM, make_backend
 from stormcast.chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
 from stormcast.chaos.commands.output import (
     RUNS,
@@ -28,10 +29,9 @@ from stormcast.chaos.commands.output import (
 )
 from stormcast.chaos.language.cluster import TIMINGS, Cluster
 from stormcast.chaos.language.scenario import dump
-from stormcast.chaos.language.stacks import settings_of
 from stormcast.chaos.oracles.verdict import Verdict
 from stormcast.chaos.records.directory import make_fresh
-from stormcast.chaos.session.plans import check_supported
+from stormcast.chaos.session.plans import check_supported, cluster_plan
 from stormcast.chaos.soak.cutting import cut
 from stormcast.chaos.soak.directory import Kept, SoakDirectory
 from stormcast.chaos.soak.drift import LIMITS, Drift, drifts
@@ -39,13 +39,13 @@ from stormcast.chaos.soak.player import Soak, Window
 from stormcast.chaos.soak.storm import Storm
 from stormcast.chaos.soak.storm_file import load_storm
 from stormcast.exits import Exit
+from stormcast.locks import lock
 from stormcast.node.core.errors import ConfigError, NodeError
 from stormcast.node.reading.quantities import DURATION, UnitError
 
 MEMBERS: Final = 4
 LINE_SECONDS: Final = 60.0
 """Real seconds between two lines on how it goes, besides those on incidents."""
-LOGS: Final = "logs"
 DRIFT_SECONDS: Final = 60.0
 """Real seconds between two looks at what grows."""
 MOST_SAMPLES: Final = 500
@@ -144,26 +144,32 @@ def _soak(args: argparse.Namespace, report: Report) -> int:
     directory, kept = _directory(args)
     if kept.backend == "netns":
         say_leftovers()
-    watch = _Watch(directory, kept, args, report)
-    is_over, number = False, len(kept.windows)
-    try:
-        while not is_over:
-            is_over, number = _live(watch, directory, kept, number)
-    except KeyboardInterrupt:
-        say("interrupted: what was judged is kept")
-        watch.is_interrupted = True
-    finally:
-        end_progress()
-    return watch.end()
+    with ExitStack() as held:
+        holder = lock(directory.path, held)
+        if holder is not None:
+            raise ConfigError(
+                f"another stormcast soak plays in {directory.path} ({holder}): wait, or end it"
+            )
+        directory.mend()
+        watch = _Watch(directory, kept, args, report)
+        is_over, number = False, len(kept.windows)
+        try:
+            while not is_over:
+                is_over, number = _live(watch, directory, kept, number)
+        except KeyboardInterrupt:
+            say("interrupted: what was judged is kept")
+            watch.is_interrupted = True
+        finally:
+            end_progress()
+        return watch.end()
 
 
 def _live(watch: _Watch, directory: SoakDirectory, kept: Kept, number: int) -> tuple[bool, int]:
     """Play windows on a new cluster, as long as it can be judged; returns whether the soak is over,
     and the number of the next window."""
-    logs = directory.path / LOGS / f"{number:06}"
-    logs.mkdir(parents=True)
-    player = Soak(kept.storm, kept.seed, make_backend(kept.backend), logs, tell=watch.tell)
-    begun, is_judged = time.monotonic(), False
+    logs, backend = directory.make_logs(number), make_backend(kept.backend)
+    player = Soak(kept.storm, kept.seed, backend, logs, tell=watch.tell)
+    begun, is_judged, why = time.monotonic(), False, ""
     try:
         player.open()
         for window in player.windows(number):
@@ -171,7 +177,7 @@ def _live(watch: _Watch, directory: SoakDirectory, kept: Kept, number: int) -> t
             number, is_judged = number + 1, True
             if watch.note(window, took):
                 return True, number
-        why = "a trace is not whole"
+            why = window.lost
     except NodeError as error:
         if not is_judged:
             # Neither does this cluster come up nor, it seems, the next one.
@@ -194,6 +200,8 @@ def _directory(args: argparse.Namespace) -> tuple[SoakDirectory, Kept]:
                 raise ConfigError(f"--{flag}: a soak goes on as it began; drop it")
         directory = SoakDirectory(args.resume)
         kept = directory.read()
+        if args.backend not in (SIM, kept.backend):
+            raise ConfigError(f"--backend: the soak is on {kept.backend}; drop it")
         say(
             f"{len(kept.windows)} windows are there; a new cluster begins with window "
             f"{len(kept.windows)}: of the time in between nothing is known"
@@ -207,11 +215,12 @@ def _directory(args: argparse.Namespace) -> tuple[SoakDirectory, Kept]:
         cluster = replace(cluster, timing=args.timing)
     storm = replace(storm, cluster=cluster)
     seed = args.seed if args.seed is not None else 1
-    # Refused before anything is written: a stack that cannot work, or a backend that is not there.
-    make_backend(args.backend)
+    # Refused before anything is written: what the stack, or the backend, cannot do.
     widest = storm.widest()
+    if args.backend not in (SIM, "netns"):
+        raise Unsupported(f"backend {args.backend!r}: soaks run on {SIM} and netns")
     check_supported(widest, args.backend)
-    settings_of(widest)
+    cluster_plan(widest, seed, storm.name, Path(), make_backend(args.backend).features())
     path = args.out or make_fresh(RUNS, f"soak-{storm.name}-{seed}")
     directory = SoakDirectory(path)
     directory.begin(storm, seed, args.backend)

@@ -15,7 +15,7 @@ from stormcast.node.core.errors import NodeError
 from stormcast.node.reading.quantities import SETTING_DURATION
 
 _UNDONE_BY: Final = {"pause": "resume", "stall": "consume"}
-_CHANGES_SETTINGS: Final = "set-attribute"
+CHANGES_SETTINGS: Final = "set-attribute"
 _MULTICAST_NAMES: Final = tuple(wire.PROTOCOLS[protocol] for protocol in MULTICAST)
 
 
@@ -51,7 +51,7 @@ def strike(members: Mapping[int, Member], steps: Iterable[FaultStep]) -> None:
             member.ended = min(member.ended, step.time)
         elif step.do in _UNDONE_BY:
             holds.append(_Hold(step, member))
-        elif step.do == _CHANGES_SETTINGS:
+        elif step.do == CHANGES_SETTINGS:
             _change_settings(member, step)
     for hold in holds:
         hold.note(inf)

@@ -17,10 +17,13 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
+from stormcast.chaos.oracles.coverage import first_gap
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Stream
 from stormcast.chaos.oracles.hand_over import Walk
 from stormcast.chaos.oracles.history import Member, SenderLife
+from stormcast.chaos.oracles.lives import CHANGES_SETTINGS
+from stormcast.chaos.oracles.v_views import KEEPS_APART
 from stormcast.node.core.codec import Hash64
 from stormcast.node.core.model import FRAGMENT, NO_FC
 from stormcast.node.trace import (
@@ -46,13 +49,10 @@ from stormcast.node.trace import (
 REMEMBERED: Final = 300.0
 """Seconds for which the start and the end of a member that is gone are told: for so long others may
 still send to it."""
-KEEPS_APART: Final = frozenset({"partition", "cut"})
-"""Faults of the network during which nothing is at rest."""
 OF_MEMBERS: Final = frozenset(
     {"crash", "restart", "leave", "join", "pause", "resume", "stall", "consume"}
 )
 """What is done to a member. Done to nobody, as who was meant was down, it stands for nothing."""
-CHANGES_SETTINGS: Final = "set-attribute"
 _BLANK: Final = Event(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)
 _FLAGS: Final = FRAGMENT | NO_FC
 
@@ -83,7 +83,7 @@ class Told:
 
 
 def unrest(evidence: Evidence) -> str:
-    """Return what is under way in a run in which all guarantees hold; empty: nothing is."""
+    """Return what is under way at the end of a run; empty: nothing is."""
     for fault, kind in evidence.rig.standing.items():
         if kind in KEEPS_APART:
             return f"{kind} {fault} stands"
@@ -97,6 +97,13 @@ def unrest(evidence: Evidence) -> str:
     for entry in evidence.unicasts.entries():
         if _goes_on(entry) and entry.sent and _delivered_upto(entry) < entry.sent[-1].hi:
             return f"unicasts of {entry.connection.sender.name} are under way"
+    for stream in evidence.groups.streams.values():
+        for window in stream.all_windows() if stream.sender.lives else ():
+            if not window.receiver.lives or window.is_own or window.removed is not None:
+                continue
+            delivered = stream.delivered_to(window.receiver)
+            if first_gap(window.given_up + 1, stream.high, delivered) is not None:
+                return f"multicasts of {stream.sender.name} are under way"
     return ""
 
 
@@ -201,6 +208,8 @@ def _tell_entry(entry: SenderLife, told: dict[int, Told], at: float) -> None:
     theirs.note(delivered)
     if epoch is not None and epoch.acked:
         theirs.note(epoch.acked[-1]._replace(time=at))
+    if epoch is not None and epoch.removed is not None:
+        theirs.note(epoch.removed.event._replace(time=at), epoch.removed.text)
     _tell_purge(ours, sent, max((purge.hi for purge in entry.purged), default=0))
 
 

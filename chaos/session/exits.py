@@ -36,7 +36,7 @@ class Exits:
         self._seen = len(ends)
 
     def write(self, rig: RigTrace, traces: Mapping[str, bytes]) -> None:
-        """Write all ends that were noted, with the members that they are about."""
+        """Write the ends that were noted since the last call, with the members they are about."""
         if not self._found:
             return
         evidence = Evidence.from_blocks(traces, xxh3_64_intdigest)
@@ -50,3 +50,4 @@ class Exits:
             mine = [one for one, name in untold.items() if name == end.name]
             only = mine[0] if len(mine) == 1 else None
             rig.exit(end, only if short is None else short)
+        self._found.clear()

@@ -101,6 +101,10 @@ class Session:
         self.exits = Exits(backend, self.roster)
         self._tell = tell or (lambda _text: None)
         self._zero = 0.0
+        self._since = -inf
+        """When the scenario before, if there was one, was over, by the backend's clock."""
+        self._wrong: dict[int, int] = {}
+        """By short id, the messages that nobody sent, and of which somebody was told."""
         self._wall_ns = 0
         self._quiet_for, self._regroup_for, self._hold_for = 0.0, 0.0, 0.0
         self._take_up(scenario, is_patient=backend.is_virtual)
@@ -301,6 +305,7 @@ class Session:
         traces["rig"] = self.rig.blocks(self._wall_ns)
         if whole is not None:
             traces = whole(traces)
+        self._since = ending.at
         return record_of(self.backend, self.nemesis, bites, ending, traces, mismatches)
 
     def broken_off(self, error: NodeError) -> RunRecord:
@@ -323,9 +328,11 @@ class Session:
         """Have members write their gauges; return what they say of messages that nobody sent."""
         mismatches = []
         for name, state in self.roster.states().items():
-            wrong = int(state["workload"]["mismatches"])
-            if wrong:
-                mismatches.append(f"{name} got {wrong} messages that nobody sent")
+            wrong, short = int(state["workload"]["mismatches"]), int(state["short"], 16)
+            if wrong > self._wrong.get(short, 0):
+                new = wrong - self._wrong.get(short, 0)
+                mismatches.append(f"{name} got {new} messages that nobody sent")
+                self._wrong[short] = wrong
             with suppress(BackendError):
                 # A member that cannot any more writes no gauges, and its journal shows why.
                 self.roster.ask(name, "POST", "/gauge", {})
@@ -335,7 +342,7 @@ class Session:
     def _note_standstills(self) -> None:
         spans = self.backend.standstills() if isinstance(self.backend, StandsStill) else []
         for start, end in spans:
-            for short in self.roster.names:
+            for short in self.roster.names if end > self._since else ():
                 self.rig.stood_still(start, end, short)
 
     def _note_overheard(self) -> None:

@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.prologue import prologue
 from stormcast.chaos.oracles.reading import APART_SECONDS
-from stormcast.node.trace import DELIVERED, SENT, read_blocks_untrusted
+from stormcast.node.trace import DELIVERED, SENT
 from stormcast.node.trace.files import (
     blocks_from,
     count_events,
@@ -38,29 +38,18 @@ class Chapters:
         """The number of events of each trace that were added, by label."""
         self._begun_at: dict[str, int] = {}
         """How many of them came before this chapter."""
-        self._last: dict[str, bytes] = {}
-        """What was added last."""
 
     def add(self, traces: Mapping[str, bytes], rig: bytes) -> None:
         """Add what is new in the traces of members, by label, and what the rig wrote since the last
         call, numbered from 0. Of members all may be given again, or what is left of it."""
         new = {label: blocks_from(data, self.read.get(label, 0)) for label, data in traces.items()}
         new[RIG] = shifted(rig, self.read.get(RIG, 0))
-        self._last = {label: data for label, data in new.items() if data}
-        for label, data in self._last.items():
+        for label, data in new.items():
+            if not data:
+                continue
             self._walls.setdefault(label, wall_of(data))
             self._since[label] = self._since.get(label, b"") + data
             self.read[label] = max(next_number(data), self.read.get(label, 0))
-
-    def messages(self) -> tuple[int, int]:
-        """Return how many messages were sent, and delivered, in what was added last."""
-        counts = {SENT: 0, DELIVERED: 0}
-        for data in self._last.values():
-            for block in read_blocks_untrusted(data, xxh3_64_intdigest):
-                for event in block.events:
-                    if event.kind in counts:
-                        counts[event.kind] += event.count
-        return counts[SENT], counts[DELIVERED]
 
     def traces(self) -> dict[str, bytes]:
         """Return the traces of the chapter, each numbered from 0."""
@@ -76,9 +65,10 @@ class Chapters:
         by = count_events(before) - self._begun_at.get(label, 0)
         return before + shifted(self._since.get(label, b""), by)
 
-    def turn(self, evidence: Evidence, at: float) -> None:
-        """End the chapter, whose evidence this is, at a moment of rest."""
-        told = prologue(evidence, at)
+    def turn(self, evidence: Evidence) -> tuple[int, int]:
+        """End the chapter, whose evidence this is, at its end, which is a moment of rest; returns
+        how many messages the prologue of the next one says were sent, and delivered."""
+        told = prologue(evidence, evidence.rig.end)
         self._prologue = {
             label: one.packed(self._walls[label], self._ahead(label), xxh3_64_intdigest)
             for label, one in told.items()
@@ -86,6 +76,9 @@ class Chapters:
         }
         self._since = {}
         self._begun_at = dict(self.read)
+        events = [event for one in told.values() for event in one.events]
+        sent = sum(event.count for event in events if event.kind == SENT)
+        return sent, sum(event.count for event in events if event.kind == DELIVERED)
 
     def _ahead(self, label: str) -> float:
         """Return by how many seconds the evidence has shifted the times of a trace."""

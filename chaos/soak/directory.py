@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from stormcast.chaos.oracles.verdict import RUN, Verdict
-from stormcast.chaos.records.directory import take
+from stormcast.chaos.records.directory import make_fresh, take
 from stormcast.chaos.session.outcome import RunOutcome, write_run
 from stormcast.chaos.soak.player import Window
 from stormcast.chaos.soak.storm import Storm
@@ -22,6 +23,7 @@ SOAK: Final = "soak.json"
 WINDOWS: Final = "windows.jsonl"
 STATUS: Final = "status.json"
 INCIDENTS: Final = "incidents"
+LOGS: Final = "logs"
 
 
 class NotASoakError(ConfigError):
@@ -70,19 +72,34 @@ class SoakDirectory:
 
     def _read_windows(self) -> Iterator[dict[str, Any]]:
         path = self.path / WINDOWS
-        for line in path.read_text().splitlines() if path.is_file() else ():
+        lines = path.read_text().splitlines() if path.is_file() else []
+        for number, line in enumerate(lines, 1):
             try:
                 yield json.loads(line)
             except ValueError:
-                # The process was killed while it wrote this line, which is the last.
+                if number < len(lines):
+                    raise
+                # The process was killed while it wrote this line.
                 return
+
+    def mend(self) -> None:
+        """Remove the last line, if a kill cut it short: else the next one would be spoiled, too."""
+        path = self.path / WINDOWS
+        if not path.is_file():
+            return
+        whole, newline, _rest = path.read_bytes().rpartition(b"\n")
+        os.truncate(path, len(whole) + len(newline))
+
+    def make_logs(self, number: int) -> Path:
+        """Make a folder for what the members of a cluster leave, which begins with a window."""
+        return make_fresh(self.path / LOGS, f"{number:06}")
 
     def add(self, window: Window, seconds: float) -> Path | None:
         """Write what became of a window, which took so many seconds of real time; returns the run
         directory of an incident."""
         incident = None
         if window.judgement.verdict is not Verdict.HOLDS:
-            incident = self.path / INCIDENTS / f"{window.number:06}"
+            incident = make_fresh(self.path / INCIDENTS, f"{window.number:06}")
             outcome = RunOutcome(
                 window.scenario, window.seed, window.judgement, window.run, incident, min_bites=0
             )

@@ -14,8 +14,8 @@ from stormcast.chaos.drivers.weights import weigh
 from stormcast.chaos.language.scenario import Scenario
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.prologue import unrest
-from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict
-from stormcast.chaos.session.judging import judge_run
+from stormcast.chaos.oracles.verdict import RUN, Finding, Judgement, Verdict, worst
+from stormcast.chaos.session.judging import floor_findings, judge_run
 from stormcast.chaos.session.record import RunRecord
 from stormcast.chaos.session.session import Session, Tell
 from stormcast.chaos.soak.chapters import RIG, Chapters
@@ -57,8 +57,8 @@ class Window:
     judgement: Judgement
     unrest: str
     """Why the chapter goes on; empty: it ends with this window."""
-    is_lost: bool
-    """Whether a trace is not whole: of this cluster nothing more can be told."""
+    lost: str
+    """Why nothing more can be told of this cluster; empty: it goes on."""
     sent: int
     delivered: int
     """Messages of this window alone."""
@@ -104,6 +104,8 @@ class Soak:
         self._chapters = Chapters()
         self._windows = 0
         """Windows of the chapter so far."""
+        self._before = 0, 0
+        """Messages sent and delivered in the chapter before this window; the prologue has some."""
 
     def open(self) -> None:
         """Start the cluster."""
@@ -116,28 +118,31 @@ class Soak:
 
     def windows(self, first: int = 0) -> Iterator[Window]:
         """Play windows, until nothing more can be told of this cluster."""
-        is_lost, number = False, first
-        while not is_lost:
+        lost, number = "", first
+        while not lost:
             window = self._window(number)
             yield window
-            is_lost, number = window.is_lost, number + 1
+            lost, number = window.lost, number + 1
 
     def _window(self, number: int) -> Window:
         scenario = self._storm.scenario(self._seed, number)
         run = self._session.go_on(scenario, self._add)
-        sent, delivered = self._chapters.messages()
-        judgement = judge_run(scenario, run, min_bites=0)
+        sent, delivered = run.sent - self._before[0], run.delivered - self._before[1]
         self._windows += 1
-        why = unrest(run.evidence) if judgement.verdict is Verdict.HOLDS else ""
-        if why and self._windows >= MOST_WINDOWS:
+        judgement = _with_doubts(judge_run(scenario, run, min_bites=0), scenario, run, sent)
+        # Of traces that are not whole nobody knows what is under way.
+        why = "a trace is not whole" if run.evidence.defects else unrest(run.evidence)
+        is_over = bool(run.evidence.defects) or judgement.verdict is not Verdict.HOLDS
+        if why and not is_over and self._windows >= MOST_WINDOWS:
             detail = f"{why}, for {self._windows} windows: nothing can be told of what came before"
-            judgement = _doubted(judgement, detail)
-            why = ""
-        is_lost = bool(run.evidence.defects)
-        if not why and not is_lost:
-            self._chapters.turn(run.evidence, self._backend.now())
+            judgement, is_over = _doubted(judgement, detail), True
+        if not why:
+            # What happened later, while this was judged, is of the next chapter.
+            self._before = self._chapters.turn(run.evidence)
             self._forget(run.evidence)
             self._windows = 0
+        else:
+            self._before = run.sent, run.delivered
         return Window(
             number=number,
             seed=self._seed,
@@ -145,7 +150,7 @@ class Soak:
             run=run,
             judgement=judgement,
             unrest=why,
-            is_lost=is_lost,
+            lost=why if is_over else "",
             sent=sent,
             delivered=delivered,
             weights=self._weights(),
@@ -173,6 +178,19 @@ class Soak:
             self._backend.forget([one.label for one in evidence.members.values() if not one.lives])
 
 
+def _with_doubts(judgement: Judgement, scenario: Scenario, run: RunRecord, sent: int) -> Judgement:
+    """Add what makes a window prove nothing: faults may have no effect in a storm, but loads must.
+    The prologue has messages, too, so it is counted what was sent since."""
+    if run.evidence.defects:
+        return judgement
+    if not sent:
+        return _doubted(judgement, "nothing was sent")
+    for doubt in floor_findings(scenario, run):
+        judgement = _doubted(judgement, f"{doubt.detail}: {', '.join(doubt.witness)}")
+    return judgement
+
+
 def _doubted(judgement: Judgement, detail: str) -> Judgement:
     doubt = Finding(RUN, Verdict.UNKNOWN, detail)
-    return Judgement(Verdict.UNKNOWN, (*judgement.findings, doubt), judgement.owed)
+    verdict = worst((judgement.verdict, Verdict.UNKNOWN))
+    return Judgement(verdict, (*judgement.findings, doubt), judgement.owed)

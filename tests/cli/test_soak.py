@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from stormcast.chaos.soak.directory import SoakDirectory
 from stormcast.chaos.soak.player import Soak, Window
 from stormcast.chaos.soak.storm_file import dump_storm, parse_storm
 from stormcast.cli import Exit
+from stormcast.locks import lock
 from stormcast.node.core.errors import ConfigError
 from tests.helpers.shell import Shell
 
@@ -53,13 +55,26 @@ def test_a_soak_leaves_a_line_for_each_window_and_goes_on_where_it_was(
     assert (status["verdict"], status["windows"], status["is_over"]) == ("holds", first, True)
     assert not Path("kept/incidents").exists()
 
-    # A line that a kill cut short does not count.
+    # A line that a kill cut short does not count, and spoils none that follows.
     with Path("kept/windows.jsonl").open("a") as file:
         file.write('{"window": 9, "verd')
-    again = shell("soak", "--resume", "kept", "--for", "5s")
+    for more in (1, 2):
+        # The folder of a cluster that was killed in its first window is there already.
+        Path(f"kept/logs/{first + more - 1:06}").mkdir()
+        again = shell("soak", "--resume", "kept", "--for", "5s")
 
-    assert again.code == Exit.HOLDS
-    assert f"a new cluster begins with window {first}" in again.err
+        assert again.code == Exit.HOLDS
+        assert f"a new cluster begins with window {first + more - 1}" in again.err
+        assert windows("kept") == list(range(first + more))
+
+
+def test_two_do_not_play_in_one_directory(shell: Shell, storm: str) -> None:
+    shell("soak", "--storm", storm, "--for", "5s", "--out", "kept")
+    with ExitStack() as held:
+        assert lock(Path("kept"), held) is None
+        done = shell("soak", "--resume", "kept")
+    assert done.code == Exit.USAGE
+    assert "another stormcast soak plays in kept" in done.err
 
 
 @pytest.mark.parametrize(
@@ -69,7 +84,8 @@ def test_a_soak_leaves_a_line_for_each_window_and_goes_on_where_it_was(
         (["--storm", "nowhere.yaml"], "nowhere.yaml"),
         (["--resume", "nowhere"], "nowhere is no soak"),
         (["--resume", "nowhere", "--seed", "4"], "--seed: a soak goes on as it began; drop it"),
-        (["--backend", "moon"], "backend 'moon': this version has: sim"),
+        (["--backend", "moon"], "backend 'moon': soaks run on sim and netns"),
+        (["--backend", "kubernetes"], "backend 'kubernetes': soaks run on sim and netns"),
         (["--stack", "moon"], "moon"),
     ],
 )

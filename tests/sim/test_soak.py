@@ -11,9 +11,11 @@ from xxhash import xxh3_64_intdigest
 
 from stormcast.chaos.backends.sim.backend import SimBackend
 from stormcast.chaos.language.cluster import Cluster
+from stormcast.chaos.language.workload import ScenarioLoad
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.prologue import prologue, unrest
 from stormcast.chaos.oracles.verdict import Verdict, judge
+from stormcast.chaos.session.traffic import Traffic
 from stormcast.chaos.soak.chapters import RIG
 from stormcast.chaos.soak.player import Soak, Window
 from stormcast.chaos.soak.storm import ALL, KINDS, ON_MEMBERS, Storm
@@ -138,7 +140,7 @@ def _without(data: bytes, wanted: Callable[[Event], bool]) -> bytes:
 
 
 @pytest.mark.parametrize("stack", ["udp", "mcast", "tcp-no-retransmit"])
-def test_a_loss_is_found_in_its_window_and_told_once(stack: str) -> None:
+def test_a_loss_is_found_in_its_window_and_ends_its_cluster(stack: str) -> None:
     def lose(nth: int, traces: dict[str, bytes]) -> Mapping[str, bytes]:
         if nth == 2:
             traces["n1-1"] = _without(traces["n1-1"], _is_batch)
@@ -146,12 +148,10 @@ def test_a_loss_is_found_in_its_window_and_told_once(stack: str) -> None:
 
     _soak, windows = soaked(storm_of(stack, kinds=("loss", "delay")), 7, 4, lose)
 
-    assert [str(window.judgement.verdict) for window in windows] == [
-        "holds",
-        "holds",
-        "violated",
-        "holds",
-    ]
+    verdicts = [str(window.judgement.verdict) for window in windows]
+    # What is lost is under way for ever: another cluster has to go on.
+    assert verdicts == ["holds", "holds", "violated"]
+    assert windows[2].lost
     assert "G1" in {guarantee for guarantee, _detail in bad(windows[2])}
 
 
@@ -167,8 +167,42 @@ def test_a_gap_in_a_trace_makes_its_chapter_unknown() -> None:
     _soak, windows = soaked(storm_of("udp", kinds=("delay",)), 7, 3, lose)
 
     assert [str(window.judgement.verdict) for window in windows] == ["holds", "unknown"]
-    assert [window.is_lost for window in windows] == [False, True]
+    assert [window.lost for window in windows] == ["", "a trace is not whole"]
     assert any("missing" in detail for _guarantee, detail in bad(windows[1]))
+
+
+def test_a_window_in_which_nothing_is_sent_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prologue has messages: they do not count as sent in this window."""
+    begin = Traffic.begin
+
+    def some(traffic: Traffic, load: ScenarioLoad) -> None:
+        if len(found) != 1:
+            begin(traffic, load)
+        else:
+            traffic._loads = ()
+
+    monkeypatch.setattr(Traffic, "begin", some)
+    soak = Tampered(storm_of("udp", kinds=("delay",)), 7, SimBackend())
+    soak.open()
+    found: list[Window] = []
+    for window in islice(soak.windows(), 3):
+        found += [window]
+
+    assert [str(window.judgement.verdict) for window in found] == ["holds", "unknown", "holds"]
+    assert [window.sent > 0 for window in found] == [True, False, True]
+    assert bad(found[1]) == [("run", "nothing was sent")]
+
+
+def test_what_an_application_got_wrong_is_told_once() -> None:
+    soak = Tampered(storm_of("udp", kinds=("delay",)), 7, SimBackend())
+    soak.open()
+    found = []
+    for window in islice(soak.windows(), 3):
+        found.append([guarantee for guarantee, _detail in bad(window)])
+        if len(found) == 1:
+            soak._backend._world.mismatches.append("n1 got nonsense")  # type: ignore[attr-defined]
+
+    assert found == [[], ["G4"], []]
 
 
 def test_what_was_delivered_in_an_earlier_chapter_is_not_delivered_again() -> None:

@@ -254,9 +254,12 @@ class World:
 
     def forget_traces(self) -> None:
         """Forget what was recorded so far, and incarnations that are gone."""
+        living = {host.label for host in self._living()}
+        self._blocks = {label: one for label, one in self._blocks.items() if label in living}
         for blocks in self._blocks.values():
             blocks.clear()
         self._trace_bytes = 0
+        self.mismatches.clear()
 
     def _living(self) -> list[Host]:
         return [host for host in self.engine.hosts.values() if host.is_alive]
