@@ -38,6 +38,10 @@ REPEAT: Final = 0.5
 
 CHECK_JITTER: Final = 0.2
 """Largest share of the check interval that is added to it at random."""
+ANSWERS_SHARE: Final = 0.1
+"""Share of the check interval in which members answer that may be gone: nobody heard of them."""
+LATE_SHARE: Final = 0.9
+"""The same for members that were heard in the interval before: they live, and may be far away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +106,8 @@ class Merge3(Layer):
         """By member, the number of the INFO with which it said so last."""
         self._asked: dict[int, Address] = {}
         """Members that were asked for their view, and have not answered."""
+        self._living: set[int] = set()
+        """Those of the members asked that were heard before they were asked."""
         self._strangers: dict[Address, None] = {}
         """Those of the members heard that this one was in no view with; the latest last."""
         self._answers: dict[Address, View] = {}
@@ -137,7 +143,7 @@ class Merge3(Layer):
         elif what == "ask":
             self._ask(now)
         elif what == "answers":
-            self._conclude()
+            self._wait_longer_or_conclude(now)
         else:
             self._restart(now)
 
@@ -160,7 +166,7 @@ class Merge3(Layer):
         return {
             "info_spacing": max(config.min_interval, config.max_interval / 2),
             "info_within": 1.5 * config.max_interval,
-            "check_within": config.check_every * 1.1,
+            "check_within": config.check_every * (1.0 + CHECK_JITTER + LATE_SHARE),
         }
 
     # -- Telling ------------------------------------------------------------------------------
@@ -181,6 +187,7 @@ class Merge3(Layer):
         self._numbers = {}
         self._strangers = {}
         self._asked = {}
+        self._living = set()
         self._answers = {}
         self._cookies = {}
 
@@ -259,7 +266,8 @@ class Merge3(Layer):
         self._tries = 0
         self._answers = {role.address: role.view}
         self._asked = {member.short: member for member in asked if member != role.address}
-        self.wake_at("answers", now + self.config.check_every / 10)
+        self._living = {member.short for member in heard if member.short in self._asked}
+        self.wake_at("answers", now + self.config.check_every * ANSWERS_SHARE)
         self._ask(now)
 
     def _ask(self, now: float) -> None:
@@ -325,13 +333,27 @@ class Merge3(Layer):
         if not self._asked:
             self._conclude()
 
+    def _wait_longer_or_conclude(self, now: float) -> None:
+        """Give members that live the rest of the interval: over a long path groups would otherwise
+        never merge. Strangers, of which anybody can make up many, get it if all answers agree."""
+        late = self._living.intersection(self._asked)
+        self._living = set()
+        if late and (late & self._port.contacts.trusted or not self._differ()):
+            self.wake_at("answers", now + self.config.check_every * (LATE_SHARE - ANSWERS_SHARE))
+        else:
+            self._conclude()
+
+    def _differ(self) -> bool:
+        return len(set(self._answers.values())) > 1
+
     def _conclude(self) -> None:
         """Report different views: all members have answered, or the time for answers is over."""
         self.cancel("ask")
         self.cancel("answers")
+        differ = self._differ()
         answers, self._answers = self._answers, {}
         self._asked = {}
-        if len(set(answers.values())) > 1:
+        if differ:
             self._port.events.append(Disagreement(answers))
 
 

@@ -181,6 +181,19 @@ def test_a_lost_request_or_answer_is_repeated(kind: int, timing: str) -> None:
     assert len(tries) == 4
 
 
+@pytest.mark.parametrize("have_met", [True, False])
+def test_answers_that_take_long_are_waited_for(have_met: bool) -> None:  # noqa: FBT001 either case
+    """Over a path longer than a tenth of the interval groups would otherwise never merge."""
+    world = group("AB")
+    world.delay = 0.6
+    if have_met:
+        world.install(view(1, "AB"))
+    world.install(view(2, "A"))
+    world.install(view(2, "B"))
+    world.advance(10)
+    assert said(world, "A") == said(world, "B") == {"A": "A:2{A}", "B": "B:2{B}"}
+
+
 def test_who_does_not_answer_is_left_out() -> None:
     world = group("ABC")
     for name in "ABC":
