@@ -88,6 +88,7 @@ MEMBER: Mapping[str, list[Any]] = {
     ],
     "/forget": [{"peer": "n1", "half": "both"}, {"peer": OTHER["identity"]}],
     "/close": [{"peer": "n1"}, {"peer": "n0"}],
+    "/journal/forget": [{"upto": 0}, {"upto": 1000}],
     "/gauge": [None],
 }
 """What may rightly be asked. /leave is not among it: it is granted to everybody."""
