@@ -90,16 +90,17 @@ def _had(tables: Tables) -> DataFrame:
     muted = tables.groups.multicasts.where(is_muted).select(
         "run", "sender", F.col("sender").alias("receiver"), "time", "lo", "hi"
     )
-    windows = tables.messages.windows.where(
-        F.col("is_multicast") & F.col("opened").isNotNull() & (F.col("opened.lo") > 0)
-    )
-    # A member that has no window yet wants nothing below where its first one will begin.
-    begins = F.min(F.struct("opened.number", "opened.lo")).alias("first")
+    every = tables.messages.windows.where("is_multicast")
+    windows = every.where(F.col("opened").isNotNull() & (F.col("opened.lo") > 0))
+    # A member that has no window yet wants nothing below where its first one will begin: the first
+    # of all, though that one may begin at 0.
+    begins = F.min(F.struct("first", "opened.lo")).alias("begins")
     firsts = (
-        windows.groupBy(*_PAIR)
+        every.groupBy(*_PAIR)
         .agg(begins)
+        .where(F.col("begins.lo") > 0)
         .select(
-            *_PAIR, F.lit(_FIRST).alias("time"), _one().alias("lo"), F.col("first.lo").alias("hi")
+            *_PAIR, F.lit(_FIRST).alias("time"), _one().alias("lo"), F.col("begins.lo").alias("hi")
         )
     )
     known = delivered.unionByName(muted, allowMissingColumns=True).unionByName(

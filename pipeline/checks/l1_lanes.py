@@ -17,8 +17,8 @@ from stormcast.pipeline.violations import event, plain, violations
 
 def parts(tables: Tables, guarantee: str) -> list[DataFrame]:
     """Return the violations, a table for each kind."""
-    complete = keep(_complete(tables))
     waiting = keep(_waiting(tables))
+    complete = keep(_complete(tables, waiting))
     return [
         _to_members(tables, waiting, guarantee),
         _to_the_group(waiting, complete, guarantee),
@@ -82,14 +82,20 @@ def _to_the_group(waiting: DataFrame, complete: DataFrame, guarantee: str) -> Da
     )
 
 
-def _complete(tables: Tables) -> DataFrame:
+def _complete(tables: Tables, waiting: DataFrame) -> DataFrame:
     """Return the senders of multicasts of whose last view every other member has delivered all that
-    its window expects: run, sender."""
+    its window expects: run, sender. Who waits to multicast its first is a sender, too."""
     pair = ["run", "sender", "receiver"]
     last_views = tables.groups.views.groupBy("run", F.col("short_id").alias("sender")).agg(
         F.max_by("members", "place").alias("members")
     )
-    streams = tables.groups.streams.join(last_views, ["run", "sender"], how="inner")
+    begun = tables.groups.streams.select("run", "sender", "high")
+    silent = (
+        waiting.where(F.col("peer") == words.GROUP)
+        .select("run", F.col("short_id").alias("sender"), F.lit(0).cast("bigint").alias("high"))
+        .join(begun, ["run", "sender"], how="left_anti")
+    )
+    streams = keep(begun.unionByName(silent).join(last_views, ["run", "sender"], how="inner"))
     wanted = streams.withColumn("receiver", F.explode("members")).where(
         F.col("receiver") != F.col("sender")
     )

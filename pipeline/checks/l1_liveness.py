@@ -54,8 +54,17 @@ def _acked_late(tables: Tables) -> DataFrame:
         .where(F.col("within").isNotNull())
         .drop("promised", "protocols", "started")
     )
-    # The ack that covers a delivery is the one with the smallest value at or above it.
-    acks = tables.messages.receiving.where(is_kind("acked")).select(
+    # The ack that covers a delivery is the one with the smallest value at or above it, of those
+    # that acked anything new: one that says less than an earlier one covers nothing.
+    before = (
+        Window.partitionBy(*WINDOW).orderBy("number").rowsBetween(Window.unboundedPreceding, -1)
+    )
+    acked = (
+        tables.messages.receiving.where(is_kind("acked"))
+        .withColumn("known", F.max("lo").over(before))
+        .where(F.col("known").isNull() | (F.col("lo") > F.col("known")))
+    )
+    acks = acked.select(
         *WINDOW,
         (-F.col("lo")).alias("at"),
         (-F.col("number")).alias("turn"),

@@ -743,6 +743,21 @@ def a_multicast_is_dropped_before_the_last_member_has_it(s: Story) -> None:
 
 @broken(
     "G6",
+    "G1",
+    witness=(
+        "n0#3 t=1.000 sent to the group multicasts 1..5",
+        "n0#5 t=1.200 purged for the group multicasts 1..5",
+    ),
+)
+def a_multicast_is_dropped_that_a_later_window_of_a_member_does_not_want(s: Story) -> None:
+    """Its first window wanted it, and was there when it was dropped."""
+    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.2).drops(1, 5).at(5.0)
+    s.unwatches("n1", "n0", epoch=1).watches("n1", "n0", epoch=11, after=5, why="merge")
+    s.at(6.0).casts(6).at(6.1).takes(6, epoch=11).at(6.2).drops(6)
+
+
+@broken(
+    "G6",
     witness=(
         "n0#4 t=1.000 sent to the group multicasts 1..5",
         "n0#6 t=1.200 purged for the group multicasts 1..5",
@@ -1611,6 +1626,17 @@ def a_lane_waits_for_a_joiner_that_has_everything(s: Story) -> None:
 def a_lane_to_the_group_waits_for_ever(s: Story) -> None:
     """JGRP-2854."""
     s.a_group().a_clean_cast().at(2.0).blocks()
+
+
+@broken("L1", witness=("n0#6 t=2.000 blocked towards the group",))
+def a_lane_to_the_group_waits_for_ever_with_its_first_message(s: Story) -> None:
+    s.a_group("n0", "n1").a_clean_exchange().at(2.0).blocks()
+
+
+@sound(ack_within=0.5)
+def an_ack_that_says_less_than_one_before_delays_nothing(s: Story) -> None:
+    s.at(1.0).opens().sends(1, 5).sends(6, 10).listens().at(1.1).delivers(1, 5).delivers(6, 10)
+    s.at(1.2).acks(10).at(1.3).purges(1, 10).at(4.0).acks(5)
 
 
 @sound()
