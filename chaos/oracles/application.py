@@ -209,6 +209,11 @@ def _numbers(outgoing: Outgoing) -> Iterator[tuple[Event, int, int]]:
             yield event, first, first
 
 
+def last_number(outgoing: Outgoing) -> int:
+    """Return the highest number of a message that left or was given up; 0: none did."""
+    return max((last for _event, _first, last in _numbers(outgoing)), default=0)
+
+
 def _signed(difference: int) -> int:
     """Return the number of smallest size with the low 32 bits of a difference."""
     return ((difference + 0x80000000) & LOW) - 0x80000000

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
+from stormcast.chaos.oracles.application import last_number
 from stormcast.chaos.oracles.coverage import first_gap
 from stormcast.chaos.oracles.evidence import Evidence
 from stormcast.chaos.oracles.groups import Stream
@@ -263,7 +264,9 @@ def _tell_offered(evidence: Evidence, member: Member, told: Told, at: float) -> 
         if short != member.short or offered is None:
             continue
         told.note(offered._replace(time=at))
-        upto = {"lo": 1, "hi": offered.hi, "count": offered.hi & 0xFFFFFFFF}
+        # What left counts, too: a number that was used is not used again.
+        done = max(offered.hi, last_number(outgoing))
+        upto = {"lo": 1, "hi": done, "count": done & 0xFFFFFFFF}
         told.note(
             _BLANK._replace(kind=ABANDONED, peer=dest, time=at, **upto),
             "told before: all of these left, or were given up",
@@ -292,15 +295,21 @@ def _tell_credits(evidence: Evidence, member: Member, told: dict[int, Told], at:
 
 
 def _tell_rig(evidence: Evidence, remembered: set[int]) -> Told:
-    """Tell the faults that stand, the last change of each setting, and who was killed lately."""
+    """Tell the faults that stand, the last change of each setting, and who was killed lately.
+
+    A death that nobody ordered is a doubt about the chapter in which it was, and no other: from
+    then on it is told as a kill.
+    """
     told = Told(0)
     trace = evidence.rig.trace
     kept: dict[tuple[object, ...], int] = {}
     standing = evidence.rig.standing
     for number, event in enumerate(trace.events):
         if event.kind == EXIT:
-            if json.loads(trace.texts.get(number, "{}")).get("member") in remembered:
-                kept["exit", number] = number
+            ended = json.loads(trace.texts.get(number, "{}"))
+            if ended.get("member") in remembered:
+                key = ("exit", number) if ended["ordered"] else ("end", ended["member"])
+                kept[key] = number
             continue
         if event.kind != FAULT:
             continue
@@ -314,6 +323,11 @@ def _tell_rig(evidence: Evidence, remembered: set[int]) -> Told:
                 kept["end", member] = number
         elif said["id"] in standing and said["phase"] == "on" and do not in OF_MEMBERS:
             kept["standing", said["id"]] = number
-    for number in sorted(kept.values()):
-        told.note(trace.events[number], trace.texts.get(number, ""))
+    for number in sorted(set(kept.values())):
+        event, text = trace.events[number], trace.texts.get(number, "")
+        if event.kind == EXIT and not json.loads(text)["ordered"]:
+            member = json.loads(text)["member"]
+            kill = {"id": f"died-{member}", "do": "crash", "phase": "on", "member": member}
+            event, text = event._replace(kind=FAULT), json.dumps(kill)
+        told.note(event, text)
     return told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from itertools import islice, pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from stormcast.chaos.soak.chapters import RIG
 from stormcast.chaos.soak.player import Soak, Window
 from stormcast.chaos.soak.storm import ALL, KINDS, ON_MEMBERS, Storm
 from stormcast.node import trace
+from stormcast.node.core.wire import GROUP
 from stormcast.node.trace import Event, pack_block, read_blocks_untrusted
 from stormcast.node.trace.files import blocks_from, count_events, next_number, shifted
 
@@ -237,6 +239,52 @@ def test_what_was_delivered_in_an_earlier_chapter_is_not_delivered_again() -> No
 
     assert [bool(bad(window)) for window in windows] == [False, False, True]
     assert {"G2", "G3"} <= {guarantee for guarantee, _detail in bad(windows[2])}
+
+
+def test_a_death_is_told_once() -> None:
+    """Others may still send to who is dead for five minutes: that is no doubt about each window."""
+    died: list[int] = []
+
+    def die(nth: int, traces: dict[str, bytes]) -> Mapping[str, bytes]:
+        rig = list(read_blocks_untrusted(traces[RIG], xxh3_64_intdigest))
+        if died or nth != 1:
+            return traces
+        told = [
+            json.loads(block.text(event))
+            for block in rig
+            for event in block.events
+            if event.kind == trace.FAULT
+        ]
+        died.append(next(one["member"] for one in told if one["do"] == "restart"))
+        text = {"name": "n9", "incarnation": 1, "signal": 9, "ordered": False, "member": died[0]}
+        blank = dict.fromkeys(Event._fields, 0) | {"kind": trace.EXIT, "text": 1}
+        event = Event(**{**blank, "time": rig[-1].events[-1].time})
+        heap = trace.pack_text(json.dumps(text))
+        number, wall = next_number(traces[RIG]), rig[-1].wall_ns
+        traces[RIG] += pack_block(0, number, wall, [event], heap, xxh3_64_intdigest)
+        return traces
+
+    _soak, windows = soaked(storm_of("udp", kinds=("restart", "delay")), 5, 4, die)
+
+    verdicts = [str(window.judgement.verdict) for window in windows]
+    assert verdicts == ["holds", "unknown", "holds", "holds"]
+    assert not windows[3].run.evidence.members[died[0]].lives
+
+
+def test_what_left_before_is_done_with_whatever_was_said_to_be_offered() -> None:
+    def lose(nth: int, traces: dict[str, bytes]) -> Mapping[str, bytes]:
+        if nth == 0:
+            blocks = read_blocks_untrusted(traces["n1-1"], xxh3_64_intdigest)
+            events = [event for block in blocks for event in block.events]
+            offered = [e for e in events if e.kind == trace.OFFERED and e.peer == GROUP]
+            last = offered[-1]._replace(text=0)
+            traces["n1-1"] = _without(traces["n1-1"], lambda one: one._replace(text=0) == last)
+        return traces
+
+    soak, windows = soaked(storm_of("udp", kinds=("delay",)), 7, 3, lose)
+
+    assert soak.whole
+    assert [bad(window) for window in windows] == [[], [], []]
 
 
 def test_at_rest_nothing_is_under_way() -> None:
