@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from stormcast.chaos.backends.base import Unsupported
 from stormcast.chaos.backends.by_name import SIM, make_backend
+from stormcast.chaos.backends.signals import sigterm_interrupts
 from stormcast.chaos.commands.arguments import add_backend, add_json, parser_of, read_seed
 from stormcast.chaos.commands.output import (
     RUNS,
@@ -145,6 +146,7 @@ def _soak(args: argparse.Namespace, report: Report) -> int:
     if kept.backend == "netns":
         say_leftovers()
     with ExitStack() as held:
+        held.enter_context(sigterm_interrupts())
         holder = lock(directory.path, held)
         if holder is not None:
             raise ConfigError(
@@ -159,6 +161,16 @@ def _soak(args: argparse.Namespace, report: Report) -> int:
         except KeyboardInterrupt:
             say("interrupted: what was judged is kept")
             watch.is_interrupted = True
+        except (NodeError, OSError) as error:
+            if isinstance(error, ConfigError) or not directory.lines:
+                raise
+            # The verdicts on the windows before stand.
+            end_progress()
+            watch.is_broken = True
+            if isinstance(error, OSError):
+                refuse(error)
+            else:
+                give_up(error, kept.seed)
         finally:
             end_progress()
         return watch.end()
@@ -252,12 +264,14 @@ class _Watch:
         self._drifts: list[Drift] = []
         self._drifts_at = -inf
         self.is_interrupted = False
+        self.is_broken = False
+        """Whether it ended by an error: no more than `unknown` can be told of it."""
         self.tell = None if args.json else progress
 
     def note(self, window: Window, took: float) -> bool:
         """Take a window that has ended; returns whether it was the last."""
-        incident = self._directory.add(window, took)
         self._verdicts[str(window.judgement.verdict)] += 1
+        incident = self._directory.add(window, took)
         self._seconds += window.run.seconds
         self._lived += window.run.seconds
         self._sent += window.sent
@@ -320,7 +334,7 @@ class _Watch:
     def _verdict(self) -> Verdict:
         if self._verdicts["violated"]:
             return Verdict.VIOLATED
-        if self._verdicts["unknown"] or not self._verdicts["holds"]:
+        if self._verdicts["unknown"] or self.is_broken or not self._verdicts["holds"]:
             return Verdict.UNKNOWN
         return Verdict.HOLDS
 
@@ -334,7 +348,12 @@ class _Watch:
     def end(self) -> int:
         """Say what became of it; returns the exit code."""
         status = self.status(is_over=True)
-        self._directory.say(status)
+        try:
+            self._directory.say(status)
+        except OSError as error:
+            self.is_broken = True
+            refuse(error)
+            status = self.status(is_over=True)
         self._write_report()
         if self._args.json:
             print(json.dumps({**status, "soak": str(self._directory.path)}))
@@ -345,7 +364,7 @@ class _Watch:
             for drift in self._drift(is_over=True):
                 print(in_plain_lines(_drift_line(drift)))
             print(in_plain_lines(f"soak: {self._directory.path}"))
-        if self.is_interrupted:
+        if self.is_interrupted and self._verdict() is not Verdict.VIOLATED:
             raise KeyboardInterrupt
         return {
             Verdict.HOLDS: Exit.HOLDS,

@@ -24,6 +24,8 @@ WINDOWS: Final = "windows.jsonl"
 STATUS: Final = "status.json"
 INCIDENTS: Final = "incidents"
 LOGS: Final = "logs"
+_OF_A_WINDOW: Final = frozenset({"window", "verdict", "seconds", "sent", "faults", "weights"})
+"""What a line of a window says at least."""
 
 
 class NotASoakError(ConfigError):
@@ -72,15 +74,14 @@ class SoakDirectory:
 
     def _read_windows(self) -> Iterator[dict[str, Any]]:
         path = self.path / WINDOWS
-        lines = path.read_text().splitlines() if path.is_file() else []
-        for number, line in enumerate(lines, 1):
-            try:
-                yield json.loads(line)
-            except ValueError:
-                if number < len(lines):
-                    raise
-                # The process was killed while it wrote this line.
-                return
+        text = path.read_text() if path.is_file() else ""
+        # A line without its end was cut short by a kill: `mend` removes just this one.
+        whole, _newline, _rest = text.rpartition("\n")
+        for number, line in enumerate(whole.splitlines(), 1):
+            told = json.loads(line)
+            if not isinstance(told, dict) or not told.keys() >= _OF_A_WINDOW:
+                raise ValueError(f"line {number} of {WINDOWS} tells of no window")
+            yield told
 
     def mend(self) -> None:
         """Remove the last line, if a kill cut it short: else the next one would be spoiled, too."""
@@ -97,17 +98,21 @@ class SoakDirectory:
     def add(self, window: Window, seconds: float) -> Path | None:
         """Write what became of a window, which took so many seconds of real time; returns the run
         directory of an incident."""
-        incident = None
-        if window.judgement.verdict is not Verdict.HOLDS:
-            incident = make_fresh(self.path / INCIDENTS, f"{window.number:06}")
-            outcome = RunOutcome(
-                window.scenario, window.seed, window.judgement, window.run, incident, min_bites=0
-            )
-            write_run(outcome, incident)
         told = {**window.as_json(), "took": round(seconds, 3)}
-        if incident is not None:
+        if window.judgement.verdict is Verdict.HOLDS:
+            self._write_line(told)
+            return None
+        name = f"{window.number:06}"
+        try:
+            incident = make_fresh(self.path / INCIDENTS, name)
             told["incident"] = str(incident.relative_to(self.path))
-        self._write_line(told)
+        finally:
+            # The line is first: where there is no room for the evidence, the verdict stands.
+            self._write_line(told)
+        outcome = RunOutcome(
+            window.scenario, window.seed, window.judgement, window.run, incident, min_bites=0
+        )
+        write_run(outcome, incident)
         return incident
 
     def add_broken(self, number: int, why: str, seconds: float) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stormcast.chaos.backends.base import BackendError
 from stormcast.chaos.language.scenario import load_scenario
+from stormcast.chaos.oracles.verdict import Finding, Judgement, Verdict
 from stormcast.chaos.soak.directory import SoakDirectory
 from stormcast.chaos.soak.player import Soak, Window
 from stormcast.chaos.soak.storm_file import dump_storm, parse_storm
@@ -191,3 +195,75 @@ def test_a_wrong_storm_is_refused_with_its_place(line: str, said: str) -> None:
     with pytest.raises(ConfigError, match=r"storm\.yaml:\d+") as refused:
         parse_storm("\n".join([*kept, line]) + "\n", "storm.yaml")
     assert said in str(refused.value)
+
+
+def violate_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows with the number 0 are violated."""
+    play = Soak._window
+
+    def changed(soak: Soak, number: int) -> Window:
+        window = play(soak, number)
+        bad = Judgement(Verdict.VIOLATED, (Finding("G1", Verdict.VIOLATED, "5 was lost"),))
+        lost = {"judgement": bad, "lost": "5 is under way"}
+        return replace(window, **lost) if number == 0 else window  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Soak, "_window", changed)
+
+
+def test_a_violation_stands_though_there_is_no_room_for_its_evidence(
+    shell: Shell, storm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "incidents")
+
+    violate_the_first(monkeypatch)
+    with monkeypatch.context() as patched:
+        patched.setattr("stormcast.chaos.soak.directory.write_run", full)
+        done = shell("soak", "--storm", storm, "--for", "25s", "--out", "full")
+
+    assert done.code == Exit.VIOLATED
+    assert "no space left on device" in done.err
+    assert done.out.startswith("soak: violated")
+    assert json.loads(Path("full/status.json").read_text())["verdict"] == "violated"
+    assert windows("full") == [0]
+    assert shell("soak", "--resume", "full", "--for", "5s").code == Exit.VIOLATED
+
+
+def test_a_violation_stands_though_no_other_cluster_comes_up(
+    shell: Shell, storm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Soak] = []
+    start = Soak.open
+
+    def once(soak: Soak) -> None:
+        opened.append(soak)
+        if len(opened) > 1:
+            raise BackendError("no agent answers")
+        start(soak)
+
+    violate_the_first(monkeypatch)
+    monkeypatch.setattr(Soak, "open", once)
+    done = shell("soak", "--storm", storm, "--for", "25s", "--out", "alone")
+
+    assert done.code == Exit.VIOLATED
+    assert "no agent answers" in done.err
+    assert json.loads(Path("alone/status.json").read_text())["is_over"] is True
+
+
+def test_a_line_that_lacks_its_end_is_of_no_window_to_all(shell: Shell, storm: str) -> None:
+    """Not to `--resume` once, and not to the next one, which would forget what it says."""
+    shell("soak", "--storm", storm, "--for", "5s", "--out", "cut")
+    path = Path("cut/windows.jsonl")
+    path.write_text(path.read_text() + path.read_text().rstrip("\n").replace("0", "1", 1))
+    shell("soak", "--resume", "cut", "--for", "5s")
+    assert windows("cut") == [0, 1]
+
+
+@pytest.mark.parametrize("line", ["null", '{"window": 1}'])
+def test_a_line_of_no_window_is_refused(shell: Shell, storm: str, line: str) -> None:
+    shell("soak", "--storm", storm, "--for", "5s", "--out", "odd")
+    with Path("odd/windows.jsonl").open("a") as file:
+        file.write(f"{line}\n")
+    done = shell("soak", "--resume", "odd", "--for", "5s")
+    assert done.code == Exit.USAGE
+    assert "line 2 of windows.jsonl" in done.err

@@ -74,6 +74,20 @@ def test_a_command_ends_with_what_it_has_and_leaves_no_process(
         assert said.startswith("scenario ") or said.strip() == ""
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_soak_ends_with_the_windows_that_it_has(tmp_path: Path, number: signal.Signals) -> None:
+    with running(tmp_path, "soak", "--for", "8h", "--out", "kept") as process:
+        windows = tmp_path / "kept" / "windows.jsonl"
+        wait_for(lambda: windows.is_file() and windows.read_bytes().count(b"\n") >= 1)
+        process.send_signal(number)
+        said, talk = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130, talk
+    assert "interrupted: what was judged is kept" in talk
+    assert said.startswith("soak: holds ")
+    assert '"is_over": true' in (tmp_path / "kept" / "status.json").read_text()
+    assert (tmp_path / "kept" / "report.html").is_file()
+
+
 def test_ctrl_c_at_a_terminal_reaches_all_processes_and_only_the_first_acts(tmp_path: Path) -> None:
     with running(tmp_path, *SEARCH) as process:
         wait_for(lambda: any((tmp_path / "kept").glob("rows/*")))

@@ -182,7 +182,7 @@ def test_a_lost_request_or_answer_is_repeated(kind: int, timing: str) -> None:
 
 
 @pytest.mark.parametrize("have_met", [True, False])
-def test_answers_that_take_long_are_waited_for(have_met: bool) -> None:  # noqa: FBT001 either case
+def test_answers_that_take_long_are_waited_for(have_met: bool) -> None:
     """Over a path longer than a tenth of the interval groups would otherwise never merge."""
     world = group("AB")
     world.delay = 0.6
