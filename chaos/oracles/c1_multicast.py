@@ -137,7 +137,7 @@ def _too_much(evidence: Evidence, window: Window) -> Iterator[Violation]:
                 yield impatience(receiver, request, stream.sender, sent, patience)
                 break
     if window.acked:
-        life = min(window.removed_at, receiver.ended, evidence.rig.end) - window.opened_at
+        life = min(window.removed_at, receiver.ended, evidence.over) - window.opened_at
         delivered = sum(event.count for event in window.delivered)
         sent_to = sum(e.count for e in stream.sent if e.time <= window.removed_at)
         messages = max(delivered, sent_to)

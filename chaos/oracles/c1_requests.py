@@ -149,7 +149,7 @@ def _many_acks(evidence: Evidence, epoch: Epoch) -> Iterator[Violation]:
         if batch.time <= epoch.removed_at
     )
     delivered = sum(event.count for event in epoch.delivered)
-    life = min(epoch.removed_at, receiver.ended, evidence.rig.end) - start
+    life = min(epoch.removed_at, receiver.ended, evidence.over) - start
     yield from many_acks(
         receiver, epoch.acked, delivered, max(delivered, received), life, receiver.bounds.get
     )

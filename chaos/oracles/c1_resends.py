@@ -42,7 +42,7 @@ def _unicast(evidence: Evidence, connection: Connection, entry: SenderLife) -> I
     if not resent:
         return
     looks = _Looks(entry, pace[0] / 2, min(pace[1], pace[0] / 2))
-    last = min(evidence.rig.end, sender.ended, entry.removed.event.time if entry.removed else inf)
+    last = min(evidence.over, sender.ended, entry.removed.event.time if entry.removed else inf)
     for lo, number in resent.items():
         batch = entry.batch_at(lo)
         if batch is None or number <= SPARE_RESENDS:

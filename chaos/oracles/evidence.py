@@ -89,6 +89,13 @@ class Evidence:
         return max([self.rig.quiet, *sends, *changes, *alarms])
 
     @cached_property
+    def over(self) -> float:
+        """The time of the last event: members work on for a moment after the end of the run, and
+        what they do then takes time, too."""
+        traces = [*self.members.values(), self.rig.trace]
+        return max([self.rig.end, *(trace.events[-1].time for trace in traces if trace.events)])
+
+    @cached_property
     def hand_over_breaches(self) -> list[hand_over.Breach]:
         """The breaches of guarantees between windows and applications."""
         return [*hand_over.breaches(self)]

@@ -184,7 +184,7 @@ def _many_acks(tables: Tables) -> DataFrame:
     acking = with_promises(
         tables.messages.windows.where(F.col("acks") > 0), tables, "receiver"
     ).join(
-        F.broadcast(tables.rig.runs.select("run", F.col("end").alias("run_end"))),
+        F.broadcast(tables.rig.runs.select("run", "over")),
         "run",
         how="inner",
     )
@@ -199,7 +199,7 @@ def _many_acks(tables: Tables) -> DataFrame:
         F.coalesce(F.least(opened, "first_ack"), "started")
     )
     start = F.when(opened.isNull() & ~F.col("is_multicast"), F.col("started")).otherwise(start)
-    lived = bounded.withColumn("life", F.least(removed_at, "ended", "run_end") - start)
+    lived = bounded.withColumn("life", F.least(removed_at, "ended", "over") - start)
     # First compare with delivered messages, which are known already and mostly enough.
     suspicious = keep(_over(lived.withColumn("messages", F.col("delivered"))))
     many = _over(_with_received(tables, suspicious)).withColumn(

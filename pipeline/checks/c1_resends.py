@@ -157,14 +157,14 @@ def _with_pace(tables: Tables, often: DataFrame) -> DataFrame:
         with_promises(often, tables, "sender")
         .where(within.isNotNull() & spacing.isNotNull())
         .join(removals, [*NUMBERING], how="left")
-        .join(tables.rig.runs.select("run", "end"), "run", how="inner")
+        .join(tables.rig.runs.select("run", "over"), "run", how="inner")
         .select(
             *NUMBERING,
             "lo",
             "resends",
             (within / 2).alias("interval"),
             F.least(spacing, within / 2).alias("least"),
-            F.least("end", "ended", F.coalesce("removed_at", never)).alias("last"),
+            F.least("over", "ended", F.coalesce("removed_at", never)).alias("last"),
         )
     )
 

@@ -108,7 +108,8 @@ class RigTables:
     @cached_property
     def runs(self) -> DataFrame:
         """One row per run: the times at which it began (if that is not recorded, of its first
-        event), was quiet and ended (infinite: not recorded), and a summary of what the rig did."""
+        event), was quiet and ended (infinite: not recorded), when it was over (after the last event of all),
+        and a summary of what the rig did."""
         was_done = self.fault_events.groupBy("run").agg(
             F.lit(True).alias("did_anything"),
             F.max(F.col("text").contains('"install-view"')).alias("views_by_hand"),
@@ -127,7 +128,11 @@ class RigTables:
         never = F.lit(words.INFINITY)
         return keep(
             self._events.groupBy("run")
-            .agg(F.count(F.lit(1)).alias("events"), F.min("time").alias("first"))
+            .agg(
+                F.count(F.lit(1)).alias("events"),
+                F.min("time").alias("first"),
+                F.max("time").alias("last"),
+            )
             .join(was_done, "run", how="left")
             .join(phases, "run", how="left")
             .select(
@@ -136,6 +141,7 @@ class RigTables:
                 F.coalesce("begin", "first").alias("begin"),
                 F.coalesce("quiet", never).alias("quiet"),
                 F.coalesce("end", never).alias("end"),
+                F.greatest(F.coalesce("end", never), "last").alias("over"),
                 F.coalesce("did_anything", F.lit(False)).alias("did_anything"),
                 F.coalesce("views_by_hand", F.lit(False)).alias("views_by_hand"),
                 # A network may always repeat a frame.

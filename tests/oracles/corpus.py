@@ -1210,6 +1210,15 @@ def a_crashed_peer_is_called_for_longer(s: Story) -> None:
     s.quiet(5.0).at(15.0).resends(6, 10).ends(20.0)
 
 
+@sound(resend_within=0.2, request_spacing=0.1)
+def members_work_on_for_a_moment_after_the_end(s: Story) -> None:
+    """What is sent again then had its time, too."""
+    s.a_clean_exchange().at(2.0).fault("crash", member="n1").bites(1).sends(6, 10)
+    for number in range(1, 15):
+        s.at(2.0 + 0.1 * number).resends(6, 10)
+    s.quiet(2.0).ends(2.5)
+
+
 @sound(budget=Budget(acks=0.2, resends=0.4, syncs=1, requests=2))
 def the_budget_is_spent(s: Story) -> None:
     s.a_clean_exchange().at(2.0).resends(1, 2).syncs().requests(6).requests(7)
