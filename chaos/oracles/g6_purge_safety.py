@@ -76,8 +76,8 @@ def _first_early(entry: SenderLife) -> Iterator[EarlyPurge]:
 class _Held:
     """The seqnos that a receiver may have had without having delivered them.
 
-    Only a stalled receiver acks before it delivers. It delivers later, unless it ends or removes
-    its window.
+    Only a stalled receiver acks before it delivers. It delivers later, unless it ends, removes
+    its window, or the run breaks off in the stall.
     """
 
     def __init__(self, entry: SenderLife) -> None:
@@ -90,6 +90,8 @@ class _Held:
         receiver = entry.connection.receiver
         if purge.protocol in ACK_DELIVERED or not receiver.is_stalled(purge.time):
             return False
+        if any(stall.start <= purge.time and stall.end == inf for stall in receiver.stalled):
+            return True
         epochs = entry.connection.epochs
         if not receiver.lives or any(purge.time < epoch.removed_at < inf for epoch in epochs):
             return True

@@ -88,7 +88,7 @@ def _had(tables: Tables) -> DataFrame:
 
 def _held_by_a_stalled_application(tables: Tables, lacking: DataFrame) -> DataFrame:
     """Return the purges of what a stalled receiver held, and had acked: it delivers that later,
-    unless it ends, or loses its window."""
+    unless it ends, loses its window, or the run breaks off in the stall."""
     key = [*NUMBERING, "number"]
     stalls = tables.members.holds.where(F.col("do") == "stall").select(
         "run", F.col("short_id").alias("dest"), F.col("start").alias("stalled"), "end"
@@ -97,8 +97,12 @@ def _held_by_a_stalled_application(tables: Tables, lacking: DataFrame) -> DataFr
         lacking.where(~F.col("protocol").isin(*ACK_DELIVERED))
         .join(F.broadcast(stalls), ["run", "dest"], how="inner")
         .where((F.col("stalled") <= F.col("time")) & (F.col("time") < F.col("end")))
-        .select(*key, "time", "complete")
-        .dropDuplicates(key)
+        .groupBy(*key)
+        .agg(
+            F.first("time").alias("time"),
+            F.first("complete").alias("complete"),
+            F.max("end").alias("consumes"),
+        )
     )
     living = tables.members.living("dest").withColumn("lives", F.lit(True))
     removals = (
@@ -118,6 +122,7 @@ def _is_excused() -> Column:
     never = F.lit(False)
     return (
         F.col("lives").isNull()
+        | (F.col("consumes") == words.INFINITY)
         | F.coalesce(F.col("removed") > F.col("time"), never)
         | F.col("complete").isNotNull()
     )

@@ -735,6 +735,19 @@ def a_stalled_member_never_delivers_what_it_acked(s: Story) -> None:
 
 
 @broken(
+    "G1",
+    witness=(
+        "n0#4 t=2.000 sent to n1 conn 1 seqnos 6..10",
+        "n0#5 t=2.200 purged for n1 conn 1 seqnos 6..10",
+    ),
+)
+def a_run_breaks_off_while_a_stalled_member_holds_what_it_acked(s: Story) -> None:
+    """It has no time to deliver: that is no fault of the purge."""
+    s.a_clean_exchange().at(1.5).fault("stall", member="n1", name="f2").at(2.0).sends(6, 10)
+    s.at(2.1).acks(10).at(2.2).purges(6, 10).bites(1)
+
+
+@broken(
     "G6",
     "G1",
     witness=(
