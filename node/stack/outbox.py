@@ -143,6 +143,8 @@ class Outbox:
                 self._note_offered(lane, now)
                 self._abandon(lane, "connection-closed", now)
             if lane.is_empty() and not lane.is_queued:
+                # What went through it lately was not recorded yet.
+                self._note_offered(lane, now)
                 self._numbers[peer] = lane.numbered
                 del self.lanes[peer]
 

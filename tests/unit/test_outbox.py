@@ -92,11 +92,14 @@ def test_when_a_connection_ends_what_was_blocked_is_given_up_and_told() -> None:
     assert boxed.outbox.room(PEER) == BOUND
 
 
-def test_messages_are_numbered_on_where_a_lane_ended_with_its_connection() -> None:
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_messages_are_numbered_on_where_a_lane_ended_with_its_connection(is_flushed: bool) -> None:
+    """Also where the lane ended before it was time to record what was offered."""
     boxed = Boxed()
     boxed.put(b"a", b"b")
     boxed.pull()
-    boxed.outbox.flush(0.0)
+    if is_flushed:
+        boxed.outbox.flush(0.0)
     boxed.port.closed.append(PEER)
     boxed.outbox.settle(0.0)
     assert boxed.outbox.lanes == {}
