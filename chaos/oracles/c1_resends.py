@@ -50,7 +50,7 @@ def _unicast(evidence: Evidence, connection: Connection, entry: SenderLife) -> I
         silent = looks.within(batch.time, _purged_at(entry, batch, last))
         allowed = SPARE_RESENDS + len(sender.paused) + silent
         if number > allowed:
-            allowed += evidence.rig.most_copies * _asked(evidence, connection, batch)
+            allowed += evidence.most_copies * _asked(evidence, connection, batch)
         if number > allowed + EPSILON:
             yield _too_often(entry.activity, sender, batch, number, allowed)
 
@@ -76,7 +76,7 @@ def _in_the_middle(
         if batch is None:
             continue
         asked = _requests(connection, batch) + _reports(connection)
-        allowed = evidence.rig.most_copies * asked
+        allowed = evidence.most_copies * asked
         if len(repeats) > allowed:
             breaking = repeats[allowed]
             detail = (
@@ -173,7 +173,7 @@ def _multicast(evidence: Evidence, stream: Stream) -> Iterator[Violation]:
             continue
         tail = sender.bound(batch.protocol, "tail_repeats") or 0
         asked = sum(n for r, n in requests if r.lo <= batch.hi and batch.lo <= r.hi)
-        allowed = evidence.rig.most_copies * asked + tail
+        allowed = evidence.most_copies * asked + tail
         if number > allowed:
             repeats = [(by, event) for by, event in stream.resent if event.lo == lo]
             detail = (

@@ -42,6 +42,8 @@ from stormcast.node.trace import (
 _OF_APPLICATION: Final = frozenset({SENT, DELIVERED, OFFERED, CUT, HANDED, ABANDONED})
 _OF_NO_STREAM: Final = frozenset({GAUGE, HANDED})
 _OF_MESSAGES: Final = frozenset({SENT, PURGED, RETRANSMITTED, DELIVERED, ACKED, REQUESTED, SKIPPED})
+REPEATER: Final = "DUPLICATE"
+"""The test protocol that passes on copies."""
 _OF_CONNECTIONS: Final = frozenset({CONN, SYNC})
 
 
@@ -87,6 +89,14 @@ class Evidence:
         changes = (member.views[-1].event.time for member in self.members.values() if member.views)
         alarms = (alarms[-1].time for alarms in self.groups.alarms.values())
         return max([self.rig.quiet, *sends, *changes, *alarms])
+
+    @cached_property
+    def most_copies(self) -> int:
+        """The most often that one frame may have arrived. A test protocol that repeats frames does
+        so at both ends."""
+        settings = (member.protocols.get(REPEATER) or {} for member in self.members.values())
+        extra = max((int(each.get("copies", 0)) for each in settings), default=0)
+        return self.rig.most_copies * (1 + extra) ** 2
 
     @cached_property
     def over(self) -> float:

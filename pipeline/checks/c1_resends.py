@@ -22,6 +22,8 @@ from stormcast.pipeline.tables.records import is_multicast
 from stormcast.pipeline.violations import event, violations
 
 GUARANTEE: Final = "C1"
+REPEATER: Final = "DUPLICATE"
+"""The test protocol that passes on copies."""
 SPARE_RESENDS: Final = 2
 """Looks that no stretch accounts for: those at its two ends."""
 _PAIR: Final = ("run", "sender", "receiver")
@@ -57,7 +59,7 @@ def _unicast(tables: Tables) -> DataFrame:
     asked = _with_asked(tables, suspicious)
     allowed = F.col("allowed") + F.col("most_copies") * F.col("asked")
     too_often = (
-        asked.join(tables.rig.runs.select("run", "most_copies"), "run", how="inner")
+        asked.join(_copies(tables), "run", how="inner")
         .withColumn("allowed", allowed)
         .where(F.col("resends") > F.col("allowed") + words.EPSILON)
         .withColumn("rank", F.least(F.floor("allowed").cast("int"), F.col("resends") - 1) + 1)
@@ -125,7 +127,7 @@ def _in_the_middle(tables: Tables) -> DataFrame:
     requests = F.col("requests") + F.coalesce("reports", F.lit(0))
     too_often = (
         _with_asked(tables, keep(counted))
-        .join(tables.rig.runs.select("run", "most_copies"), "run", how="inner")
+        .join(_copies(tables), "run", how="inner")
         .withColumn("asked", requests)
         .withColumn("allowed", F.col("most_copies") * requests)
         .where(F.col("resends") > F.col("allowed"))
@@ -145,6 +147,19 @@ def _in_the_middle(tables: Tables) -> DataFrame:
             "allowed",
         ),
         witness=[event("sender", "batch.number"), event("sender", "breaking")],
+    )
+
+
+def _copies(tables: Tables) -> DataFrame:
+    """Return how often one frame may have arrived: run, most_copies. A test protocol that repeats
+    frames does so at both ends."""
+    extra = F.max(F.col("protocols")[REPEATER]["copies"]).alias("extra")
+    repeated = tables.members.incarnations.groupBy("run").agg(extra)
+    one_end = F.lit(1) + F.coalesce("extra", F.lit(0))
+    return F.broadcast(
+        tables.rig.runs.join(F.broadcast(repeated), "run", how="left").select(
+            "run", (F.col("most_copies") * one_end * one_end).alias("most_copies")
+        )
     )
 
 
@@ -277,7 +292,7 @@ def _multicast(tables: Tables) -> DataFrame:
     tail = F.coalesce(of_protocol("tail_repeats"), F.lit(0.0))
     too_often = (
         with_promises(asked, tables, "sender")
-        .join(tables.rig.runs.select("run", "most_copies"), "run", how="inner")
+        .join(_copies(tables), "run", how="inner")
         .withColumn("allowed", F.floor(F.col("most_copies") * F.col("requests") + tail))
         .where(F.col("resends") > F.col("allowed"))
         .withColumn("rank", (F.col("allowed") + 1).cast("int"))

@@ -17,7 +17,8 @@ from stormcast.pipeline.tables.rig import RigTables
 _SETTINGS: Final = """
     bounds MAP<STRING, DOUBLE>,
     protocols MAP<STRING, STRUCT<
-        xmit_interval: DOUBLE, use_mcast_xmit_req: BOOLEAN, bounds: MAP<STRING, DOUBLE>>>
+        xmit_interval: DOUBLE, use_mcast_xmit_req: BOOLEAN, copies: BIGINT,
+        bounds: MAP<STRING, DOUBLE>>>
 """
 _PROTOCOLS: Final = _SETTINGS.partition("protocols ")[2]
 

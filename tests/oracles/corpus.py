@@ -1087,6 +1087,36 @@ def _four_more(s: Story) -> Story:
     return s.a_clean_exchange().at(2.0).sends(6).sends(7).sends(8).sends(9)
 
 
+def _answered(s: Story, times: int) -> None:
+    """One request for 8, in the middle, and so many answers."""
+    _four_more(s).at(2.5).requests(8)
+    for _ in range(times):
+        s.at(2.6).resends(8)
+    for seqno in range(6, 10):
+        s.delivers(seqno)
+
+
+REPEATS: Final[Protocols] = {"DUPLICATE": {"copies": 1}}
+
+
+@sound(protocols=REPEATS)
+def a_test_protocol_at_both_ends_makes_eight_of_one_request(s: Story) -> None:
+    """The network may make two of it, and each end two of each."""
+    _answered(s, 8)
+
+
+@broken(
+    "C1",
+    protocols=REPEATS,
+    witness=(
+        "n0#6 t=2.000 sent to n1 conn 1 seqnos 8..8",
+        "n0#16 t=2.600 resent to n1 conn 1 seqnos 8..8",
+    ),
+)
+def it_makes_no_nine(s: Story) -> None:
+    _answered(s, 9)
+
+
 @broken(
     "C1",
     witness=(
