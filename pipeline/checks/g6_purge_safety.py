@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from stormcast.pipeline import words
 from stormcast.pipeline.checks import g6_multicast
 from stormcast.pipeline.purges import lacked, suspicious
 from stormcast.pipeline.ranges import reached_before, with_last

@@ -108,7 +108,7 @@ class RigTables:
     @cached_property
     def runs(self) -> DataFrame:
         """One row per run: the times at which it began (if that is not recorded, of its first
-        event), was quiet and ended (infinite: not recorded), when it was over (after the last event of all),
+        event), was quiet and ended (infinite: not recorded), the time of the last event (`over`),
         and a summary of what the rig did."""
         was_done = self.fault_events.groupBy("run").agg(
             F.lit(True).alias("did_anything"),
