@@ -50,14 +50,21 @@ def owed_by(evidence: Evidence, *, is_all_there: bool = False) -> Owed:
     unicasts = arrived = 0
     for entry in evidence.unicasts.entries():
         connection = entry.connection
-        if not (connection.sender.lives and connection.receiver.lives) or was_given_up(entry):
+        if not (connection.sender.lives and connection.receiver.lives):
             continue
         batches = [sent for sent in entry.sent if not _is_muted(sent, is_own=connection.is_to_self)]
         if not batches:
             continue
+        key = connection.sender.short, batches[0].protocol, connection.conn
+        if was_given_up(entry):
+            # Of what did not arrive the sender was told: only the rest was owed.
+            came = _arrived(evidence, connection.receiver, key, entry.delivered)
+            count = _messages(batches, came)
+            unicasts += count
+            arrived += count
+            continue
         count = _messages(batches)
         unicasts += count
-        key = connection.sender.short, batches[0].protocol, connection.conn
         arrived += (
             count
             if is_all_there
@@ -91,7 +98,15 @@ def _owed_multicasts(evidence: Evidence, stream: Stream) -> Iterator[tuple[Membe
         if receiver.lives and receiver is not stream.sender:
             lo = stream.owed_from(receiver)
             if lo is not None:
-                yield receiver, [sent for sent in stream.sent if sent.lo >= lo]
+                yield receiver, list(_owed_from(stream, lo))
+
+
+def _owed_from(stream: Stream, lo: int) -> Iterator[Event]:
+    """Yield the batches from a seqno on, without the rest of a message that began below it."""
+    began = {sent.trim for sent in stream.sent if sent.lo < lo and sent.flags & FRAGMENT}
+    for sent in stream.sent:
+        if sent.lo >= lo and not (sent.flags & FRAGMENT and sent.trim in began):
+            yield sent
 
 
 def _is_muted(sent: Event, *, is_own: bool) -> bool:
