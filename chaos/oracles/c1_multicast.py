@@ -39,7 +39,9 @@ def violations(evidence: Evidence) -> Iterator[Violation]:
     for (short, peer), alarms in evidence.groups.alarms.items():
         stream = evidence.groups.streams.get(peer)
         if stream is not None:
-            yield from _needless_alarms(evidence.find(short), stream, alarms)
+            receiver, questions = evidence.find(short), evidence.groups.questions
+            yield from _needless_alarms(receiver, stream, alarms)
+            yield from _hasty_alarms(receiver, stream, alarms, questions.get((short, peer), []))
 
 
 def _needless_alarms(receiver: Member, stream: Stream, alarms: list[Event]) -> Iterator[Violation]:
@@ -68,6 +70,50 @@ def _needless_alarms(receiver: Member, stream: Stream, alarms: list[Event]) -> I
             )
             witness = ((stream.sender, stream.sent[at]), (receiver, alarm))
             yield Violation(alarm.time, detail, witness)
+
+
+def _hasty_alarms(
+    receiver: Member, stream: Stream, alarms: list[Event], questions: list[Event]
+) -> Iterator[Violation]:
+    """Alarms about multicasts that the receiver had to ask for, as its window was not complete:
+    without retransmission only the answer to a question completes a window, and what was sent
+    before the question must be there by then."""
+    windows = stream.windows.get(receiver.short, {})
+    if any(not question.conn for question in questions):
+        # An older trace: it does not say which questions are one.
+        return
+    for alarm in alarms:
+        window = windows.get(alarm.epoch)
+        sent = stream.batch_at(alarm.lo)
+        if window is None or window.opened is None or sent is None:
+            continue
+        if not _is_silent(receiver, alarm.time) or _is_excluded(
+            stream.sender, receiver, window, alarm.time
+        ):
+            continue
+        begun = _last_begun(questions, alarm)
+        detail = f"an alarm about multicast {alarm.lo}, and {receiver.name} never asked what there"
+        if begun is not None:
+            if sent.time >= begun - EPSILON:
+                continue
+            detail = (
+                f"an alarm about multicast {alarm.lo}, which was sent before {receiver.name} asked "
+                f"at {begun:.3f}s what there"
+            )
+        detail += " is: its window was never completed"
+        yield Violation(alarm.time, detail, ((stream.sender, sent), (receiver, alarm)))
+
+
+def _last_begun(questions: list[Event], alarm: Event) -> float | None:
+    """Return when the last question began that was to complete the window of an alarm: at its first
+    asking, as any answer to it counts."""
+    asked = [question for question in questions if question.time <= alarm.time + EPSILON]
+    numbers = {question.conn for question in asked if question.epoch == alarm.epoch}
+    first: dict[int, float] = {}
+    for question in asked:
+        if question.conn in numbers:
+            first.setdefault(question.conn, question.time)
+    return max(first.values(), default=None)
 
 
 def _is_excluded(sender: Member, receiver: Member, window: Window, time: float) -> bool:

@@ -32,6 +32,8 @@ class GroupIndex:
         """The stream of each member, by its short id."""
         self.announced: dict[int, list[Event]] = {}
         """The HIGHEST_SEQNO announcements of each member, by its short id."""
+        self.questions: dict[tuple[int, int], list[Event]] = {}
+        """By member and sender, the questions what there is of the sender's multicasts."""
         self.alarms: dict[tuple[int, int], list[Event]] = {}
         """Alarms about multicasts that may be lost, by the raising member and the sender."""
 
@@ -96,6 +98,8 @@ class GroupIndex:
             )
         elif kind == SYNC and not event.peer:
             self.announced.setdefault(member.short, []).append(event)
+        elif kind == SYNC:
+            self.questions.setdefault((member.short, event.peer), []).append(event)
         elif kind == ALARM:
             self.alarms.setdefault((member.short, event.peer), []).append(event)
 

@@ -1,5 +1,5 @@
 """C1 for multicasts: requests of windows; without retransmission, silence, and windows that are
-completed when they open."""
+completed when they open, or by a question."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ def parts(tables: Tables) -> list[DataFrame]:
         F.col("is_multicast") & (F.col("kind") == "requested")
     )
     placed = keep(_with_reached(tables, requests))
+    alarms = keep(_alarms(tables))
     return [
         _delivered_before(tables, placed),
         _never_sent(tables, placed),
         _unasked_for(tables, requests),
         _announced(tables),
-        _needless_alarms(tables),
+        _needless_alarms(tables, alarms),
+        _hasty_alarms(tables, alarms),
     ]
 
 
@@ -143,10 +145,10 @@ def _announced(tables: Tables) -> DataFrame:
     )
 
 
-def _needless_alarms(tables: Tables) -> DataFrame:
-    """Find alarms about multicasts that no network lost: they were sent in a view without the
-    receiver, before its window opened. A window that begins below them has to be completed, without
-    an alarm."""
+def _alarms(tables: Tables) -> DataFrame:
+    """Return the alarms about multicasts, each with the batch that it names first, and with the
+    window that it is about: without those of members that the sender has excluded since, as it
+    keeps nothing for them."""
     stream = ["run", "sender"]
     alarms = tables.events.where((F.col("kind") == "alarm") & is_multicast()).select(
         "run",
@@ -162,14 +164,9 @@ def _needless_alarms(tables: Tables) -> DataFrame:
         *stream,
         "receiver",
         "epoch",
+        F.col("opened").isNotNull().alias("is_opened"),
         F.coalesce("opened.time", F.lit(0.0)).alias("opened_at"),
         F.coalesce("opened.view", F.lit(0)).alias("opened_in"),
-    )
-    sent_in = tables.groups.sent_in.select(
-        *stream,
-        F.col("first").alias("at"),
-        F.col("first").alias("turn"),
-        F.struct("place", "last").alias("sent_in"),
     )
     batches = tables.groups.multicasts.select(
         *stream,
@@ -177,20 +174,11 @@ def _needless_alarms(tables: Tables) -> DataFrame:
         F.col("number").alias("turn"),
         F.struct("number", "hi", "time").alias("batch"),
     )
-    views = tables.groups.views.select(
-        "run", F.col("short_id").alias("sender"), "place", "view", "members"
-    )
-    placed = with_last(alarms, sent_in, stream, "sent_in").withColumn("at", F.col("lo"))
     found = (
-        with_last(placed, batches, stream, "batch")
+        with_last(alarms, batches, stream, "batch")
         .where(F.col("batch.hi") >= F.col("lo"))
         .join(windows, [*stream, "receiver", "epoch"], how="inner")
-        .where(F.col("batch.time") <= F.col("opened_at") + words.EPSILON)
-        .withColumn("place", F.col("sent_in.place"))
-        .join(views, [*stream, "place"], how="inner")
-        .where(~F.array_contains("members", F.col("receiver")))
     )
-    # Whoever excluded the receiver since keeps nothing for it.
     later = tables.groups.views.select(
         "run",
         F.col("short_id").alias("sender"),
@@ -206,7 +194,30 @@ def _needless_alarms(tables: Tables) -> DataFrame:
         & (F.col("later_time") <= found["time"] + words.EPSILON)
         & ~F.array_contains("later_members", found["receiver"])
     )
-    found = found.join(later, is_excluded, how="left_anti")
+    return found.join(later, is_excluded, how="left_anti")
+
+
+def _needless_alarms(tables: Tables, alarms: DataFrame) -> DataFrame:
+    """Find alarms about multicasts that no network lost: they were sent in a view without the
+    receiver, before its window opened. A window that begins below them has to be completed, without
+    an alarm."""
+    stream = ["run", "sender"]
+    sent_in = tables.groups.sent_in.select(
+        *stream,
+        F.col("first").alias("at"),
+        F.col("first").alias("turn"),
+        F.struct("place", "last").alias("sent_in"),
+    )
+    views = tables.groups.views.select(
+        "run", F.col("short_id").alias("sender"), "place", "view", "members"
+    )
+    early = alarms.where(F.col("batch.time") <= F.col("opened_at") + words.EPSILON)
+    found = (
+        with_last(early.withColumn("at", F.col("lo")), sent_in, stream, "sent_in")
+        .withColumn("place", F.col("sent_in.place"))
+        .join(views, [*stream, "place"], how="inner")
+        .where(~F.array_contains("members", F.col("receiver")))
+    )
     return violations(
         with_name(found, tables, "receiver", "name"),
         GUARANTEE,
@@ -218,6 +229,71 @@ def _needless_alarms(tables: Tables) -> DataFrame:
             "view",
             "name",
         ),
+        witness=[event("sender", "batch.number"), event("receiver", "number")],
+    )
+
+
+def _hasty_alarms(tables: Tables, alarms: DataFrame) -> DataFrame:
+    """Find alarms about multicasts that the receiver had to ask for, as its window was not
+    complete: without retransmission only the answer to a question completes a window, and what was
+    sent before the question must be there by then."""
+    pair = ["run", "sender", "receiver"]
+    questions = tables.events.where(
+        (F.col("kind") == "sync") & is_multicast() & (F.col("peer") != words.GROUP)
+    ).select(
+        "run",
+        F.col("peer").alias("sender"),
+        F.col("short_id").alias("receiver"),
+        F.coalesce("conn", F.lit(0)).alias("question"),
+        F.coalesce("epoch", F.lit(0)).alias("epoch"),
+        F.col("time").alias("asked"),
+    )
+    # Traces of older versions do not say which questions are one.
+    untold = questions.where(F.col("question") == 0).select(*pair).distinct()
+    begun = questions.groupBy(*pair, "question").agg(F.min("asked").alias("begun"))
+    completing = (
+        questions.where(F.col("epoch") != 0)
+        .groupBy(*pair, "epoch", "question")
+        .agg(F.min("asked").alias("asked"))
+        .join(begun, [*pair, "question"], how="inner")
+        .select(*pair, "epoch", "asked", "begun")
+    )
+    silent = (
+        _in_silence(tables, alarms.where("is_opened"), "receiver")
+        .drop("silent_from", "silent_to")
+        .join(F.broadcast(untold), pair, how="left_anti")
+    )
+    in_time = F.coalesce(F.col("asked") <= F.col("time") + words.EPSILON, F.lit(True))
+    found = (
+        silent.join(F.broadcast(completing), [*pair, "epoch"], how="left")
+        .groupBy(*pair, "epoch", "number")
+        .agg(
+            F.first("time").alias("time"),
+            F.first("lo").alias("lo"),
+            F.first("batch").alias("batch"),
+            F.max(F.when(in_time, F.col("begun"))).alias("begun"),
+        )
+        .where(F.col("begun").isNull() | (F.col("batch.time") < F.col("begun") - words.EPSILON))
+    )
+    named = with_name(found, tables, "receiver", "name")
+    what = F.when(
+        F.col("begun").isNull(),
+        F.format_string(
+            "an alarm about multicast %d, and %s never asked what there is", "lo", "name"
+        ),
+    ).otherwise(
+        F.format_string(
+            "an alarm about multicast %d, which was sent before %s asked at %.3fs what there is",
+            "lo",
+            "name",
+            "begun",
+        )
+    )
+    return violations(
+        named,
+        GUARANTEE,
+        time="time",
+        detail=F.concat(what, F.lit(": its window was never completed")),
         witness=[event("sender", "batch.number"), event("receiver", "number")],
     )
 

@@ -269,7 +269,7 @@ def merge_believes_hearsay(patches: Patches) -> None:
     patches.put(plan, "merged_digest", merged_digest)
 
 
-@mutant("JGRP-1509, M-12", ("C1", "G1", "A1"), NEVER_REPAIRS, ("partition",))
+@mutant("JGRP-1509, M-12", ("C1", "G1", "A1"), NEVER_REPAIRS)
 def windows_are_complete_at_once(patches: Patches) -> None:
     """Without retransmission a new window is never completed."""
     old = Windows.open
@@ -751,8 +751,12 @@ def silent_members_are_given_up(patches: Patches) -> None:
 # -- Windows that nothing repairs -----------------------------------------------------------------
 
 
-# An alarm has repaired it when a drawn run ends: only a time by which all must be there shows it.
-@mutant("baseline", ("G8",), story="baseline-from-before-a-loss-103")
+@mutant(
+    "baseline",
+    ("G1", "A1", "C1", "G8"),
+    ("tcp", "tcp-nio2", "tcp-no-retransmit"),
+    plots=("baseline from before", "joiner overflows"),
+)
 def unasked_baselines_complete(patches: Patches) -> None:
     """Without retransmission a window counts as complete by what its sender said before a loss."""
 

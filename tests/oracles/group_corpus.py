@@ -260,9 +260,12 @@ def where_there_is_repair_an_alarm_excuses_nothing(s: Story) -> None:
 # -- G1: no loss without a cause ------------------------------------------------------------------
 
 
-def a_late_delivery(s: Story) -> Story:
+def a_late_delivery(s: Story, *, is_completed: bool = False) -> Story:
     """n1 misses 6 for a while, and says so."""
-    s.a_group("n0", "n1").at(1.0).casts(1, 5).casts(6).at(1.1).takes(1, 5)
+    s.a_group("n0", "n1")
+    if is_completed:
+        s.at(0.6).inquires()
+    s.at(1.0).casts(1, 5).casts(6).at(1.1).takes(1, 5)
     return s.at(5.0).alarms(6, epoch=1).at(5.1).takes(6)
 
 
@@ -274,9 +277,13 @@ def an_alarm_has_no_cause(s: Story) -> None:
     a_late_delivery(s)
 
 
-@broken("G1", protocols=SILENT | {"TCP": {"drop_when_full": False}}, witness=LATE)
+@broken(
+    "G1",
+    protocols=SILENT | {"TCP": {"drop_when_full": False}},
+    witness=("n1#5 t=5.000 alarm about n0 window 1 multicasts 6..6 (a gap stands)",),
+)
 def an_alarm_has_no_cause_where_nothing_is_repaired(s: Story) -> None:
-    a_late_delivery(s)
+    a_late_delivery(s, is_completed=True)
 
 
 @broken("G1", protocols=nakack2(), witness=LATE)
@@ -381,7 +388,7 @@ def settings_without_a_flaw_are_no_cause(s: Story) -> None:
 
 @sound(protocols=SILENT | {"UDP": {"drop_when_full": True}})
 def without_repair_a_transport_that_drops_is_a_cause(s: Story) -> None:
-    a_late_delivery(s)
+    a_late_delivery(s, is_completed=True)
 
 
 @broken("G1", witness=("n1#4 t=2.100 skipped from n0 conn 1 seqnos up to 10",))
@@ -1290,7 +1297,9 @@ def a_new_window_is_completed_by_an_alarm(s: Story) -> None:
 @sound(protocols=SILENT)
 def a_window_that_was_completed_may_raise_an_alarm(s: Story) -> None:
     """7 was sent to n2, and lost."""
-    _a_late_joiner(s).at(2.2).asks(6, who="n2", joining=True).at(2.3).takes(6, who="n2")
+    _a_late_joiner(s).at(2.2).inquires("n2").asks(6, who="n2", joining=True).at(2.3).takes(
+        6, who="n2"
+    )
     s.fault("loss").at(2.5).casts(7).at(2.6).takes(7).at(5.5).alarms(7, who="n2", epoch=1).bites(1)
     s.at(5.6).asks(7, who="n2", joining=True).at(5.7).takes(7, who="n2")
 
@@ -1298,8 +1307,10 @@ def a_window_that_was_completed_may_raise_an_alarm(s: Story) -> None:
 @sound(protocols=SILENT)
 def a_window_that_was_there_before_may_raise_an_alarm(s: Story) -> None:
     """n0 was alone for a while, which n1 never noticed: to n1 its messages are lost."""
-    s.a_group("n0", "n1").at(1.0).casts(1, 5).at(1.1).takes(1, 5).at(2.0).installs(2, "n0")
-    s.unwatches("n0", "n1", epoch=2).at(2.5).casts(6).drops(6).fault("cut").bites(1)
+    s.a_group("n0", "n1").inquires().at(1.0).casts(1, 5).at(1.1).takes(1, 5)
+    s.at(2.0).installs(2, "n0").unwatches("n0", "n1", epoch=2).at(2.5).casts(6).drops(6).fault(
+        "cut"
+    ).bites(1)
     s.at(3.0).installs(3, "n0", "n1", merge=True).watches("n0", "n1", epoch=9, why="merge")
     s.at(3.5).alarms(6, epoch=1).misses(6)
 
@@ -1353,6 +1364,73 @@ def an_alarm_comes_before_the_view_that_would_explain_it(s: Story) -> None:
 )
 def a_window_of_a_later_view_raises_an_alarm_about_what_came_before(s: Story) -> None:
     _a_view_comes_late(s, 4)
+
+
+def _lost_at_1(s: Story) -> Story:
+    """6 is sent at 1 s, and lost on its way to n1, which repairs nothing."""
+    s.at(1.0).fault("loss").casts(1, 5).casts(6).casts(7).at(1.1).takes(1, 5).bites(1)
+    return s
+
+
+def _alarm_at_5(s: Story) -> None:
+    s.at(5.0).alarms(6, epoch=1).at(5.1).takes(6).takes(7)
+
+
+@broken(
+    "C1",
+    protocols=SILENT,
+    witness=(
+        "n0#5 t=1.000 sent to the group multicasts 6..6",
+        "n1#4 t=5.000 alarm about n0 window 1 multicasts 6..6 (a gap stands)",
+    ),
+)
+def a_window_whose_sender_was_never_asked_is_not_complete(s: Story) -> None:
+    _alarm_at_5(_lost_at_1(s.a_group("n0", "n1")))
+
+
+@broken(
+    "C1",
+    protocols=SILENT,
+    witness=(
+        "n0#5 t=1.000 sent to the group multicasts 6..6",
+        "n1#5 t=5.000 alarm about n0 window 1 multicasts 6..6 (a gap stands)",
+    ),
+)
+def a_question_out_of_doubt_completes_no_window(s: Story) -> None:
+    _alarm_at_5(_lost_at_1(s.a_group("n0", "n1").at(0.6).inquires(epoch=0)))
+
+
+@broken(
+    "C1",
+    protocols=SILENT,
+    witness=(
+        "n0#5 t=1.000 sent to the group multicasts 6..6",
+        "n1#6 t=5.000 alarm about n0 window 1 multicasts 6..6 (a gap stands)",
+    ),
+)
+def what_was_sent_before_the_last_question_is_asked_for(s: Story) -> None:
+    """The connection was lost, so n1 asked anew: 6 is part of the answer."""
+    _lost_at_1(s.a_group("n0", "n1").at(0.6).inquires()).at(1.5).inquires(question=2)
+    _alarm_at_5(s)
+
+
+@sound(protocols=SILENT)
+def a_question_that_is_repeated_began_when_it_was_asked_first(s: Story) -> None:
+    """The answer left at 0.9, and came after the repeat: it knew nothing of 6."""
+    _lost_at_1(s.a_group("n0", "n1").at(0.6).inquires()).at(1.5).inquires()
+    _alarm_at_5(s)
+
+
+@sound(protocols=SILENT)
+def a_doubt_about_a_complete_window_takes_it_for_no_other(s: Story) -> None:
+    _lost_at_1(s.a_group("n0", "n1").at(0.6).inquires())
+    _alarm_at_5(s.at(1.5).inquires(question=2, epoch=0))
+
+
+@sound(protocols=SILENT)
+def an_older_trace_does_not_say_which_questions_are_one(s: Story) -> None:
+    _lost_at_1(s.a_group("n0", "n1").at(0.6).inquires(question=0, epoch=0))
+    _alarm_at_5(s.at(1.5).inquires(question=0, epoch=0))
 
 
 @sound(age_within=1.0, quiet_within=1.0)

@@ -295,21 +295,22 @@ def what_is_sent_just_after_a_join_is_owed(s: Story) -> None:
 def without_repair_an_alarm_at_the_first_excuses_the_rest(s: Story) -> None:
     """G1: "... unless something was done to the run *and* Q has raised an alarm about P, at or
     below what is missing"."""
-    s.a_group("n0", "n1").at(1.0).fault("loss").at(2.0).casts(1, 3).casts(4)
+    s.a_group("n0", "n1").inquires().at(1.0).fault("loss").at(2.0).casts(1, 3).casts(4)
     s.at(3.0).alarms(1, epoch=1).at(4.0).fault("loss", "off").bites(1)
 
 
 @broken("G1", protocols=SILENT)
 def without_repair_an_alarm_above_what_is_missing_excuses_nothing(s: Story) -> None:
     """G1: "... an alarm about P, at or below what is missing"."""
-    s.a_group("n0", "n1").at(1.0).fault("loss").at(2.0).casts(1, 3).casts(4)
+    s.a_group("n0", "n1").inquires().at(1.0).fault("loss").at(2.0).casts(1, 3).casts(4)
     s.at(3.0).alarms(4, epoch=1).at(4.0).fault("loss", "off").bites(1)
 
 
 @broken("G1", protocols=SILENT)
 def without_repair_an_alarm_about_another_excuses_nothing(s: Story) -> None:
     """G1: "... *and* Q has raised an alarm about P": not about somebody else."""
-    s.a_group("n0", "n1", "n2").at(1.0).fault("loss").at(2.0).casts(1, 3)
+    s.a_group("n0", "n1", "n2").inquires("n1", "n2", epoch=3).inquires("n2", "n0", question=2)
+    s.at(1.0).fault("loss").at(2.0).casts(1, 3)
     s.at(3.0).alarms(1, who="n1", of="n2", epoch=3).alarms(1, who="n2", of="n0", epoch=1)
     s.at(4.0).fault("loss", "off").bites(1)
 

@@ -507,6 +507,12 @@ class Story:
     def announces(self, seqno: int, who: str = "n0") -> Self:
         return self._group_note(trace.SYNC, who, None, lo=seqno)
 
+    def inquires(
+        self, who: str = "n1", of: str = "n0", *, question: int = 1, epoch: int = 1
+    ) -> Self:
+        """Ask a sender what there is, to complete a window; epoch 0: out of doubt."""
+        return self._group_note(trace.SYNC, who, of, conn=question, epoch=epoch, lo=0)
+
     def alarms(
         self, lo: int, hi: int = 0, who: str = "n1", of: str = "n0", *, epoch: int = 0
     ) -> Self:

@@ -65,7 +65,7 @@ class Baselines:
         if entry.is_synced or config.retransmits:
             return
         if entry.sync_target < 0 and now >= entry.asked_at + config.join_sync_interval:
-            self._ask(entry, now)
+            self._ask(entry, entry.epoch, now)
         # A window that was full, as the application took nothing, noted only what it had room for.
         entry.window.note(entry.sync_target)
         if entry.window.has_gap():
@@ -81,15 +81,23 @@ class Baselines:
         """Ask the sender itself about a frame that is too far ahead: it was forged, or views
         differed for a while. Only the answer to this very question is believed."""
         if now >= entry.asked_at + self._state.config.join_sync_interval:
-            self._ask(entry, now)
+            self._ask(entry, 0, now)
 
-    def _ask(self, entry: Inbound, now: float) -> None:
-        """Ask a sender which messages can be had. A repeat is the same question: any answer to it
-        counts."""
+    def _ask(self, entry: Inbound, epoch: int, now: float) -> None:
+        """Ask a sender which messages can be had, to complete a window (`epoch`) or out of doubt
+        (0). A repeat is the same question: any answer to it counts."""
         if not entry.nonce:
             entry.nonce = self._new_question()
         protocol, delivered = self._state.generation.protocol, entry.window.delivered
-        self._port.tracer.record(trace.SYNC, now, protocol=protocol, peer=entry.peer, lo=delivered)
+        self._port.tracer.record(
+            trace.SYNC,
+            now,
+            protocol=protocol,
+            peer=entry.peer,
+            conn=entry.nonce,
+            epoch=epoch,
+            lo=delivered,
+        )
         self._port.control(
             entry.peer,
             wire.BASELINE_REQ,
