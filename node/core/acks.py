@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
+from stormcast.node.core.wire import told_apart
+
 
 class AckState:
     """The acks of one receive window."""
@@ -24,7 +26,7 @@ class AckState:
     def note_sent(self, value: int, now: float) -> int:
         """Note that an ack is sent; return its transmission number. The fate of a frame is drawn
         from its preamble: a repeat with the number of a lost ack would be lost, too."""
-        self.repeats = min(self.repeats + 1, 255) if value == self.value else 0
+        self.repeats = told_apart(self.repeats + 1) if value == self.value else 0
         self.value = value
         self.unacked = 0
         self.sent_at = now

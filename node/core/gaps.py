@@ -8,6 +8,7 @@ from typing import Any, Final
 from stormcast.node.core.rtt import RoundTrip
 from stormcast.node.core.timing import Pacer
 from stormcast.node.core.window import ReceiveWindow
+from stormcast.node.core.wire import told_apart
 
 Ranges = list[tuple[int, int]]
 
@@ -58,8 +59,8 @@ class GapLook:
         return ask, max(due, now)
 
     def transmission(self) -> int:
-        """Return how often the most repeated request was repeated, at most 255."""
-        return min(max((asked.tries for asked in self.asked), default=0), 255)
+        """Return the transmission number of the next requests, by the one repeated most often."""
+        return told_apart(max((asked.tries for asked in self.asked), default=0))
 
     def _due_requests(
         self, window: ReceiveWindow[Any], missing: Ranges, before: int, pacer: Pacer, now: float

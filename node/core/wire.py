@@ -31,7 +31,7 @@ class Head(NamedTuple):
     ]
     kind: Annotated[int, Field("B", "what the frame is, see kinds")]
     protocol: Annotated[int, Field("B", "which protocol it belongs to, see protocols")]
-    transmission: Annotated[int, Field("B", "0 at first, +1 for each repeat, saturating at 255")]
+    transmission: Annotated[int, Field("B", "0 at first, +1 for each repeat; after 255 comes 128")]
     flags: Annotated[int, Field("B", "message flags, FIRST, RESET, FRAGMENT")]
     cluster: Annotated[int, Field("I", "hash of the cluster name")]
     source: Annotated[int, Field("I", "short id of the sender")]
@@ -88,6 +88,14 @@ def _offsets() -> dict[str, int]:
 OFFSETS: Final = _offsets()
 assert HEAD_SIZE == 2 * PREAMBLE_SIZE
 assert OFFSETS["digest"] == PREAMBLE_SIZE
+
+
+def told_apart(tries: int) -> int:
+    """Return the transmission number of a repeat: beyond 255 it goes round in the upper half, so
+    that two repeats in a row never have the same number. A rig draws the fate of a frame from its
+    preamble, so equal repeats would all be lost."""
+    half = (MAX_TRANSMISSION + 1) // 2
+    return tries if tries <= MAX_TRANSMISSION else half + tries % half
 
 
 def span(first: str, last: str = "") -> slice:

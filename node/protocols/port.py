@@ -139,7 +139,7 @@ class Port:
             dest if dest > 0 else wire.GROUP,
             conn,
             lo,
-            transmission=min(transmission, wire.MAX_TRANSMISSION),
+            transmission=wire.told_apart(transmission),
             mark=mark,
             stamp=stamp,
             flags=flags,

@@ -133,8 +133,7 @@ def note_resent(
 ) -> None:
     """Record that a batch is sent again: only its transmission number changes."""
     batch = stored.item
-    if batch.transmission < wire.MAX_TRANSMISSION:
-        batch.transmission += 1
+    batch.transmission = wire.told_apart(batch.transmission + 1)
     tracer.retransmitted(
         now,
         protocol=protocol,

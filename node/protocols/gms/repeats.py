@@ -20,13 +20,6 @@ _PATIENCE: Final = 8
 questions cost little, and still arrive soon after the network heals."""
 
 
-def told_apart(tries: int) -> int:
-    """Return the transmission number of a repeat: beyond 255 it goes round in the upper half, so
-    that two repeats in a row never have the same number."""
-    half = (wire.MAX_TRANSMISSION + 1) // 2
-    return tries if tries <= wire.MAX_TRANSMISSION else half + tries % half
-
-
 @dataclass(slots=True)
 class _Question:
     dest: int
@@ -117,7 +110,7 @@ class Repeats:
             question.lo,
             body=question.body,
             mark=question.mark,
-            transmission=told_apart(question.tries),
+            transmission=wire.told_apart(question.tries),
         )
         question.due = now + self._wait(question, now)
         question.tries += 1

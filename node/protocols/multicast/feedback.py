@@ -6,7 +6,7 @@ from stormcast.node.core.codec import unpack_ranges_untrusted
 from stormcast.node.core.digest import Digest
 from stormcast.node.core.errors import BadFrame
 from stormcast.node.core.gaps import Ranges
-from stormcast.node.core.wire import Head
+from stormcast.node.core.wire import Head, told_apart
 from stormcast.node.protocols.multicast.asking import Asking
 from stormcast.node.protocols.multicast.inbound import Inbound
 from stormcast.node.protocols.multicast.outgoing import Outgoing
@@ -85,7 +85,7 @@ class Feedback:
             high = first + arrival.head.count - 1
             if not any(lo <= high and first <= hi for lo, hi in ranges):
                 continue
-            transmission = min(arrival.head.transmission + 1 + head.transmission, 255)
+            transmission = told_apart(arrival.head.transmission + 1 + head.transmission)
             again = self._port.codec.readdress(arrival.head, head.source, transmission)
             self._port.tracer.retransmitted(
                 now,

@@ -241,7 +241,7 @@ class Resync:
             return
         sync.sent_at = now
         sync.stamp = self._state.next_stamp()
-        sync.repeats = min(sync.repeats + 1, 255)
+        sync.repeats = wire.told_apart(sync.repeats + 1)
         port.tracer.record(
             trace.SYNC, now, protocol=protocol, peer=sync.peer, conn=sync.conn, lo=sync.seqno
         )
