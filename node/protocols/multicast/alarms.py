@@ -18,6 +18,8 @@ class Alarms:
     def look(self, entry: Inbound, now: float) -> None:
         """Sound an alarm if the gap is where it was, and ask the sender to complete the window."""
         if self._state.looks_at(entry):
+            # What is missing is asked for; a gap that is left over then is another one.
+            entry.gap_at = -1
             return
         window = entry.window
         if not window.has_gap():

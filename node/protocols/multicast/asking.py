@@ -39,6 +39,9 @@ class Asking:
     def look(self, entry: Inbound, now: float) -> None:
         """Request what was missing at the previous look already, and set the next look."""
         if not self._state.looks_at(entry):
+            # The window was completed since; a gap above what completed it gets an alarm.
+            if entry.window.has_gap():
+                self.notice(entry, now)
             return
         ask, due = entry.gaps.look(entry.window, self._state.gap_pacer(), now)
         if ask:

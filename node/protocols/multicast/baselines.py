@@ -14,7 +14,7 @@ from stormcast.node.core.wire import Head
 from stormcast.node.protocols.multicast.asking import Asking
 from stormcast.node.protocols.multicast.inbound import Inbound
 from stormcast.node.protocols.multicast.reports import Reports
-from stormcast.node.protocols.multicast.state import SYNC, Streams
+from stormcast.node.protocols.multicast.state import ALARM, SYNC, Streams
 from stormcast.node.protocols.multicast.windows import Windows
 
 
@@ -43,6 +43,8 @@ class Baselines:
         sender has said which can be had. What it said before, or answers to an earlier question,
         does not count."""
         entry.is_synced = False
+        entry.gap_at = -1
+        self._timers.cancel((ALARM, entry.peer))
         entry.sync_target = -1
         entry.sync_tries = 0
         entry.nonce = 0
@@ -136,9 +138,10 @@ class Baselines:
         if head.flags & FIRST:
             self._on_final(entry, head, is_answer, now)
         self._reports.announced(entry, now)
+        # First: a gap that is left in a window which is complete by now gets an alarm.
+        self.check(entry)
         if entry.window.has_gap():
             self._asking.notice(entry, now)
-        self.check(entry)
 
     def _on_final(self, entry: Inbound, head: Head, is_answer: bool, now: float) -> None:  # noqa: FBT001 either word
         """Take the statement of a sender that has this member in its view. If unasked, it may be of
