@@ -15,7 +15,7 @@ settings, as with credits.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar, Final, NamedTuple
@@ -249,15 +249,24 @@ class Sender:
 class Reassembler:
     """Joins the messages that others, and this member itself, sent in pieces."""
 
-    def __init__(self, config: FragConfig, expiry: float = LEAST_EXPIRY) -> None:
+    def __init__(
+        self, config: FragConfig, longest_life: Callable[[], float] = lambda: LEAST_EXPIRY
+    ) -> None:
+        """Make one. `longest_life` says for how many seconds a sender outside the view goes on
+        sending without an answer; settings may change it."""
         self.config = config
         self.given_up = 0
         """Unfinished messages that were thrown away so far."""
-        self._expiry = max(expiry, LEAST_EXPIRY)
+        self._longest_life = longest_life
         self._senders: dict[tuple[int, bool], Sender] = {}
         """By short id and whether it was multicast."""
         self._members: frozenset[int] | None = None
         self.next_expiry = inf
+
+    @property
+    def _expiry(self) -> float:
+        """Seconds without a new piece after which a message of a stranger is given up."""
+        return max(self._longest_life(), LEAST_EXPIRY)
 
     @property
     def open_bytes(self) -> int:

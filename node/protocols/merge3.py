@@ -44,6 +44,10 @@ LATE_SHARE: Final = 0.9
 """The same for members that were heard in the interval before: they live, and may be far away."""
 
 
+_FEWEST: Final = 2
+"""Members that have to be asked, at least: one of each of two groups."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge3Config:
     """Settings of MERGE3. Durations are seconds."""
@@ -77,9 +81,9 @@ class Merge3Config:
             f"merge3.max_interval, {self.max_interval:g} (0: 1.6 times that)",
         )
         require(
-            self.max_participants >= 0,
+            self.max_participants == 0 or self.max_participants >= _FEWEST,
             f"merge3.max_participants is {self.max_participants}: "
-            "it must not be negative (0: no limit)",
+            f"a merge takes {_FEWEST} (0: no limit)",
         )
 
     @property
@@ -365,13 +369,14 @@ def _chosen(heard: dict[Address, ViewId], view: View, limit: int) -> list[Addres
         by_id.setdefault(view_id, []).append(member)
     if len(by_id) == 1:
         return []
-    asked = {view_id.creator for view_id in by_id}
-    asked |= {min(holders, key=_identity) for holders in by_id.values()}
+    holders = {min(holders, key=_identity) for holders in by_id.values()}
+    others = {view_id.creator for view_id in by_id}
     # The coordinator of the own view may not be the view's creator. Its report is needed, else
     # members that have it choose another leader.
-    asked.add(view.coordinator)
-    ordered = sorted(asked, key=_identity)
-    # The same rule at all members, so that they choose the same ones.
+    others.add(view.coordinator)
+    # One of each view first: answers of one view alone are no disagreement. The same rule at all
+    # members, so that they choose the same ones.
+    ordered = [*sorted(holders, key=_identity), *sorted(others - holders, key=_identity)]
     return ordered[: max(limit, len(view.members) // 3)] if limit else ordered
 
 

@@ -56,7 +56,7 @@ class HandOver:
         self._mfc: Mfc | None = flow.get(wire.MFC)
         self._counts = bool(flow)
         pieces = settings.fragments
-        self.reassembler = Reassembler(pieces, _longest_life(unicast)) if pieces else None
+        self.reassembler = Reassembler(pieces, lambda: _longest_life(unicast)) if pieces else None
         """Joins messages that come in pieces; None in a stack without FRAG."""
         self._ready: list[Delivery] = []
         self._growing: dict[tuple[int, int, int], list[int]] = {}
@@ -241,5 +241,7 @@ def _longest_life(unicast: Unicast) -> float:
     """Return after how many seconds without an answer nobody goes on sending a message to a
     receiver outside its view: the connection has aged, or was idle, and is removed."""
     config = unicast.config
+    if not config.max_retransmit_time:
+        return inf
     idle = config.conn_expiry_timeout + config.conn_close_timeout
     return config.max_retransmit_time + idle

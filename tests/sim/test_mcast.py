@@ -344,11 +344,13 @@ def test_one_way_loss_blocks_a_sender_for_ever_by_default(timing: str) -> None:
 
 
 @both_timings
+@pytest.mark.parametrize("full", [{"window_messages": 4}, {"window_bytes": 40}], ids=str)
 def test_with_a_limit_a_member_that_cannot_be_heard_is_suspected_and_excluded(
-    timing: str,
+    full: dict[str, int], timing: str
 ) -> None:
-    """R-6: everything from A to C is lost, C's heartbeats arrive. Verification asks both ways."""
-    world = living("ABC", timing, window_messages=4, slow_member_timeout=3.0)
+    """R-6: everything from A to C is lost, C's heartbeats arrive. Verification asks both ways. A
+    window is full in bytes, too, when the next message does not fit."""
+    world = living("ABC", timing, slow_member_timeout=3.0, **full)
     slow = "C" if world.view("A")[-1] != "A" else "B"
     other = "B" if slow == "C" else "C"
     world.cut("A", slow)

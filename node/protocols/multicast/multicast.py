@@ -229,6 +229,9 @@ class Multicast:
             self._switching.adopt(config, now)
         else:
             self._state.config = config
+            if wire.GROUP in self._port.waiting:
+                # What is set for members that hold up a window holds for those that do so now.
+                self.retention.on_blocked(now)
 
     def bounds(self) -> dict[str, float]:
         """Return what this configuration promises a checker: C1 in seconds and counts (`inf`:

@@ -6,6 +6,7 @@ from math import inf
 
 from stormcast.node import trace
 from stormcast.node.core.ack_table import AckTable
+from stormcast.node.core.wire import GROUP
 from stormcast.node.protocols.events import Suspected
 from stormcast.node.protocols.multicast.config import McastConfig
 from stormcast.node.protocols.multicast.state import SLOW, Streams
@@ -29,10 +30,10 @@ class SlowMembers:
             timers.set((SLOW, 0), now + timeout)
 
     def look(self, now: float) -> None:
-        """Suspect the slowest members, if the window is full and its low end did not move:
-        VERIFY_SUSPECT2 then asks whether they can hear and be heard."""
+        """Suspect the slowest members, if messages still wait for the window and its low end did
+        not move: VERIFY_SUSPECT2 then asks whether they can hear and be heard."""
         own = self._state.own
-        if own.high - own.low < own.capacity and own.bytes < own.capacity_bytes:
+        if GROUP not in self._state.port.waiting:
             return
         if own.low == self._low_before:
             self._suspect(now)
