@@ -151,9 +151,27 @@ def check_values(layers: Layers, stack: str, *, museum: bool, max_frame: int) ->
                     f"ever; lower it or raise {flow}.max_credits",
                 )
     _check_discovery(configs, configs[transport], transport, stack)
+    if not museum:
+        _check_last_messages(configs, stack)
     multicast = configs.get("NAKACK2")
     if multicast is not None and not multicast.retransmits and not museum:
         check_lossless(layers, stack)
+
+
+def _check_last_messages(configs: Mapping[str, Any], stack: str) -> None:
+    """Refuse settings with which nobody would find out that a last multicast was lost."""
+    if "NAKACK2" in configs and (stable := configs.get("STABLE")):
+        require(
+            stable.desired_avg_gossip > 0,
+            f"stack {stack}: STABLE.desired_avg_gossip is 0, so a lost last multicast is never "
+            "found, and a full window never emptied, once nobody sends; write a duration",
+        )
+    if mcast := configs.get("MCAST"):
+        require(
+            mcast.resend_last_seqno,
+            f"stack {stack}: MCAST.resend_last_seqno is false, so a lost last multicast is never "
+            "found; remove it",
+        )
 
 
 def _check_discovery(

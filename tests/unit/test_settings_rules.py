@@ -537,6 +537,21 @@ def start_of(settings: StackSettings) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.parametrize(
+    ("stack", "name", "settings", "what"),
+    [
+        ("udp", "STABLE", {"desired_avg_gossip": 0}, "STABLE.desired_avg_gossip is 0, so a lost"),
+        ("mcast", "MCAST", {"resend_last_seqno": False}, "MCAST.resend_last_seqno is false, so"),
+        ("udp", "MERGE3", {"max_participants": 1}, "max_participants is 1: a merge takes 2"),
+    ],
+)
+def test_settings_with_which_something_stays_lost_or_apart_are_refused(
+    stack: str, name: str, settings: dict[str, object], what: str
+) -> None:
+    with pytest.raises(ConfigError, match=what):
+        load_settings(stack, protocols={name: settings})
+
+
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_trace_tells_every_setting_of_every_protocol_and_what_it_promises(
@@ -562,5 +577,5 @@ def test_a_trace_tells_every_setting_of_every_protocol_and_what_it_promises(
 
 def test_what_is_not_promised_is_null_in_a_trace() -> None:
     """JSON has no infinity."""
-    told = start_of(load_settings("udp", protocols={"STABLE": {"desired_avg_gossip": 0}}))
-    assert told["protocols"]["STABLE"]["bounds"]["vote_within"] is None
+    told = start_of(load_settings("udp", protocols={"UNICAST3": {"max_retransmit_time": 0}}))
+    assert told["bounds"]["age_within"] is None
