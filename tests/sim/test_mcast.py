@@ -344,7 +344,7 @@ def test_one_way_loss_blocks_a_sender_for_ever_by_default(timing: str) -> None:
 
 
 @both_timings
-@pytest.mark.parametrize("full", [{"window_messages": 4}, {"window_bytes": 40}], ids=str)
+@pytest.mark.parametrize("full", [{"window_messages": 4}, {"window_bytes": 50}], ids=str)
 def test_with_a_limit_a_member_that_cannot_be_heard_is_suspected_and_excluded(
     full: dict[str, int], timing: str
 ) -> None:
